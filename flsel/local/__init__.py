@@ -1,0 +1,1 @@
+"""Local training: what the clients of a round do, one by one or vectorised over clients."""

@@ -1,0 +1,1 @@
+"""Local objectives: what a client minimises besides its own loss."""

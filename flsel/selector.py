@@ -1,0 +1,296 @@
+"""The contract between a client selector and a federation: needs, view, plan, updates, selector.
+
+A selector answers up to three questions a round: who trains (:meth:`Selector.select`), how much does each
+update count (:meth:`Selector.weigh`), what did we learn (:meth:`Selector.observe`). It declares the
+information it needs, pulls it from a read-only :class:`View`, and every answer's cost enters the ledger.
+
+Dimensions: N clients, K paths (the cohort), H hops, C classes. *pool*: clients available now; *budget*:
+paths per round; *delta*: end model minus start model; a *stack* has a leading [K].
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.errors import UndeclaredNeedError
+
+Params = dict[str, Tensor]
+
+
+class Need(enum.Flag):
+    """Information that a selector declares in ``needs``; everything else is refused.
+
+    ``LABELS``, ``OWN_LOSS``, ``HEAD`` and ``DELTAS`` are about participants or static tables; ``LOSSES``,
+    ``SHADOW`` and ``SERVER_LOSS`` are answered on demand, at a cost that the ledger counts.
+    """
+
+    NONE = 0
+    LABELS = enum.auto()
+    """Label counts of every client."""
+    OWN_LOSS = enum.auto()
+    """A participant's loss, on its own data, of the model it received."""
+    HEAD = enum.auto()
+    """A participant's update of the output layer."""
+    DELTAS = enum.auto()
+    """A participant's whole update."""
+    LOSSES = enum.auto()
+    """Losses of any available clients at any model, before training."""
+    SHADOW = enum.auto()
+    """Local training of any available clients without aggregation."""
+    SERVER_LOSS = enum.auto()
+    """Loss of any model on the server's holdout."""
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """Search range of a selector's argument: ``alpha: Annotated[float, Tunable(0.01, 10, log=True)]``.
+
+    Attributes:
+        low: Smallest value worth trying.
+        high: Largest value worth trying, > ``low``.
+        log: Search on a logarithmic scale.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who trains: K paths of H clients each; FedAvg's paths have length one.
+
+    Attributes:
+        paths: K paths of equal length; the model of path k visits its clients in order. A client may
+            repeat, as under sampling with replacement.
+    """
+
+    paths: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def star(cls, clients: Iterable[int]) -> Plan:
+        """Plan one visit of each client in ``clients``, all from the global model."""
+        return cls(tuple((int(client),) for client in clients))
+
+    @property
+    def hops(self) -> int:
+        """H, the number of communication rounds the plan takes (0 for an empty plan)."""
+        return len(self.paths[0]) if self.paths else 0
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+class Answers(Protocol):
+    """What a federation answers when a selector asks; every answer is counted in the ledger."""
+
+    def labels(self) -> Tensor:
+        """Return the label counts of every client, int64 ``[N, C]``."""
+
+    def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
+        """Return mean losses on the clients' data, float64 ``[n]``; at the global model if ``at`` is None."""
+
+    def shadow(self, clients: Sequence[int]) -> Params:
+        """Train the clients from the global model and return the stack of end models."""
+
+    def server_loss(self, at: Params) -> float:
+        """Return the mean loss of a model on the server's holdout."""
+
+    def available_at(self, hop: int) -> Tensor:
+        """Return who will be available ``hop`` communication rounds from now, bool ``[N]``."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything a server may know before a round's training; read-only.
+
+    Attributes:
+        round: Index of this communication round, from 0.
+        rounds: Communication rounds of the whole run.
+        budget: Most paths that the plan may have.
+        available: Clients available now, bool ``[N]``; at least one is.
+        sizes: Training examples per client, int64 ``[N]``.
+        num_classes: C.
+        params: The global model; never written to.
+        rng: This round's generator for the selector's draws.
+        ledger: Cost of the round so far.
+        needs: What the selector declared.
+        answers: The federation's side of the questions below.
+    """
+
+    round: int
+    rounds: int
+    budget: int
+    available: Tensor
+    sizes: Tensor
+    num_classes: int
+    params: Params
+    rng: np.random.Generator
+    ledger: Counter[str]
+    needs: Need
+    answers: Answers
+
+    @property
+    def pool(self) -> np.ndarray:
+        """Ids of the available clients, int64, ascending."""
+        return np.flatnonzero(self.available.numpy())
+
+    @property
+    def labels(self) -> Tensor:
+        """Label counts of every client, int64 ``[N, C]`` (``Need.LABELS``)."""
+        _require(self.needs, Need.LABELS)
+        return self.answers.labels()
+
+    def losses(self, clients: Sequence[int], at: Params | None = None) -> Tensor:
+        """Ask clients for their mean training loss (``Need.LOSSES``).
+
+        Args:
+            clients: Ids of n clients; those unavailable answer NaN.
+            at: Model to evaluate; None means the global model.
+
+        Returns:
+            Float64 ``[n]``; NaN for a client that is unavailable or has no examples.
+        """
+        _require(self.needs, Need.LOSSES)
+        return self.answers.losses(clients, at)
+
+    def shadow(self, clients: Sequence[int]) -> Params:
+        """Train clients from the global model without aggregating (``Need.SHADOW``).
+
+        Returns:
+            Stack of the end models, each tensor ``[n, ...]``.
+        """
+        _require(self.needs, Need.SHADOW)
+        return self.answers.shadow(clients)
+
+    def server_loss(self, at: Params) -> float:
+        """Evaluate a model on the server's holdout, never the test set (``Need.SERVER_LOSS``)."""
+        _require(self.needs, Need.SERVER_LOSS)
+        return self.answers.server_loss(at)
+
+    def available_at(self, hop: int) -> Tensor:
+        """Tell who is available ``hop`` communication rounds from now, bool ``[N]``.
+
+        Only the pick of that hop may depend on it.
+        """
+        return self.answers.available_at(hop)
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What the participants of a round returned; row k belongs to path k.
+
+    Paths that ended in a non-finite model are not in here: their update was dropped.
+
+    Attributes:
+        plan: The plan without the dropped paths.
+        sizes: Training examples seen along each path, int64 ``[K]``.
+        steps: Local optimizer steps taken along each path, int64 ``[K]``.
+        needs: What the selector declared.
+        answers: Named stacks behind the gated properties.
+    """
+
+    plan: Plan
+    sizes: Tensor
+    steps: Tensor
+    needs: Need
+    answers: Mapping[str, Any]
+
+    @property
+    def clients(self) -> Tensor:
+        """First client of every path, int64 ``[K]`` (the client, where paths have length one)."""
+        return torch.tensor([path[0] for path in self.plan.paths], dtype=torch.int64)
+
+    @property
+    def own_loss(self) -> Tensor:
+        """Loss of the received model on the first client's data, float64 ``[K]`` (``Need.OWN_LOSS``)."""
+        _require(self.needs, Need.OWN_LOSS)
+        own_loss: Tensor = self.answers["own_loss"]
+        return own_loss
+
+    @property
+    def head(self) -> Params:
+        """Update of the output layer (``Need.HEAD``): ``weight [K, C, L]`` and, if it has one, ``bias [K, C]``."""
+        _require(self.needs, Need.HEAD)
+        head: Params = self.answers["head"]
+        return head
+
+    @property
+    def deltas(self) -> Params:
+        """End model minus global model, each tensor ``[K, ...]`` (``Need.DELTAS``)."""
+        _require(self.needs, Need.DELTAS)
+        deltas: Params = self.answers["deltas"]
+        return deltas
+
+
+class Selector(ABC):
+    """A client selection method.
+
+    The constructor stores its arguments and nothing else; :meth:`reset` allocates state in attributes
+    whose names end in ``_``. These, and only these, are the state that a checkpoint keeps: tensors and
+    plain Python values. Randomness comes from ``view.rng`` alone.
+    """
+
+    needs: ClassVar[Need] = Need.NONE
+
+    def reset(self, sizes: Tensor, num_classes: int) -> None:  # noqa: B027 (optional by design)
+        """Allocate state before the first round.
+
+        Args:
+            sizes: Training examples per client, int64 ``[N]``.
+            num_classes: C.
+        """
+
+    @abstractmethod
+    def select(self, view: View) -> Plan:
+        """Choose at most ``view.budget`` paths of clients that are available."""
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        """Weigh the updates, float64 ``[K]``, finite and >= 0; zero drops an update.
+
+        Weights that do not sum to one leave the rest on the old model. The default is proportional to the
+        training examples seen along the path (FedAvg), or uniform if there are none.
+        """
+        total = updates.sizes.sum()
+        if total == 0:
+            return torch.full((len(updates.plan),), 1.0 / max(len(updates.plan), 1), dtype=torch.float64)
+        return updates.sizes.double() / total
+
+    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:  # noqa: B027
+        """Learn from the round just played, before aggregation."""
+
+    @final
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state: every attribute whose name ends in ``_``."""
+        return {name: value for name, value in vars(self).items() if name.endswith("_")}
+
+    @final
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned, after :meth:`reset`.
+
+        Raises:
+            ValueError: If the keys differ from this selector's state.
+        """
+        if set(state) != set(self.state_dict()):
+            raise ValueError(
+                f"state of {type(self).__name__} must have the keys {sorted(self.state_dict())}, "
+                f"got {sorted(state)}."
+            )
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+def _require(declared: Need, need: Need) -> None:
+    if need not in declared:
+        raise UndeclaredNeedError(
+            f"the selector asked for {need.name} without declaring it; add Need.{need.name} to its `needs`."
+        )

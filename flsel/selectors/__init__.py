@@ -1,0 +1,1 @@
+"""Client selectors: one file, one class each."""
