@@ -1,0 +1,60 @@
+"""Draws that several selectors share, and the equal weights that go with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.selector import Updates, View
+
+
+def successive(log_weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw distinct items one after another, each with probability proportional to its weight.
+
+    The items with the largest log weight plus Gumbel noise are such a draw (Plackett-Luce), in order. Its
+    inclusion probabilities are not ``count`` times the normalised weights.
+
+    Args:
+        log_weights: Logarithms of the weights, float64 ``[n]``; -inf is never drawn.
+        count: Items to draw, >= 0.
+        rng: Source of the noise.
+
+    Returns:
+        Positions in order of drawing, int64; fewer than ``count`` if fewer weights are positive.
+    """
+    keys = log_weights + rng.gumbel(size=len(log_weights))
+    return np.argsort(-keys, kind="stable")[: min(count, np.count_nonzero(log_weights > -np.inf))]
+
+
+def largest(values: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the positions of the ``count`` largest values, largest first; ties are broken at random.
+
+    NaN ranks below every number: it is taken only where nothing else is left.
+    """
+    ranked = np.where(np.isnan(values), -np.inf, values)
+    return np.lexsort((rng.random(len(ranked)), -ranked))[:count]
+
+
+def shares(view: View) -> np.ndarray:
+    """Return each available client's share p_k of the pool's examples, float64 ``[pool]``, sum one.
+
+    Clients without examples have share zero; where nobody has any, all shares are equal.
+    """
+    sizes: np.ndarray = view.sizes.numpy()[view.pool].astype(np.float64)
+    if not sizes.any():
+        sizes += 1.0
+    sizes /= sizes.sum()
+    return sizes
+
+
+def log_shares(view: View) -> np.ndarray:
+    """Return ``log(shares(view))``, -inf for a share of zero."""
+    with np.errstate(divide="ignore"):
+        logs: np.ndarray = np.log(shares(view))
+    return logs
+
+
+def equal_weights(updates: Updates) -> Tensor:
+    """Return weight 1/K for each of the K updates, float64 ``[K]``; a client drawn twice counts twice."""
+    return torch.full((len(updates.plan),), 1.0 / max(len(updates.plan), 1), dtype=torch.float64)

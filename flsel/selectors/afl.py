@@ -1,0 +1,115 @@
+"""Active Federated Learning: sample clients by how much loss they last reported.
+
+J. Goetz, K. Malik, D. Bui, S. Moon, H. Liu, A. Kumar: "Active Federated Learning", FL-NeurIPS workshop 2019
+(arXiv:1909.12641), Algorithm 1.
+
+**Deviations**: the paper does not fix initial valuations: clients that never took part come first, drawn
+uniformly, which costs no extra pass. The share of uniform draws is rounded up, so that exploration never
+vanishes. The number of dropped clients is reduced where too few would be left to draw from. Pool and
+counts are those of the clients available now.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
+from flsel.selectors._sampling import equal_weights, largest, successive
+
+_ROUNDING = 1e-9  # 0.1 * 30 is 3.0000000000000004 in floating point; the paper means 3.
+
+
+@final
+class AFL(Selector):
+    """Draw most of the cohort with probability exp(alpha2 v), the rest uniformly.
+
+    The valuation of client k is v_k = sqrt(n_k) times the mean loss, on its n_k examples, of the model that
+    it last received; it stays until the client takes part again.
+
+    Args:
+        alpha1: Share of the clients, those with the smallest valuations, that only the uniform draws can
+            reach this round, in [0, 1).
+        alpha2: Inverse temperature of the valuations, >= 0.
+        alpha3: Share of the cohort drawn uniformly, in [0, 1].
+    """
+
+    needs: ClassVar[Need] = Need.OWN_LOSS
+    value_: Tensor
+
+    def __init__(
+        self,
+        alpha1: Annotated[float, Tunable(0.0, 0.95)] = 0.75,
+        alpha2: Annotated[float, Tunable(1e-3, 10.0, log=True)] = 0.01,
+        alpha3: Annotated[float, Tunable(0.0, 0.5)] = 0.1,
+    ) -> None:
+        if not 0 <= alpha1 < 1:
+            raise UserError(f"alpha1 must be in [0, 1), got {alpha1}.")
+        if not 0 <= alpha2 < math.inf:
+            raise UserError(f"alpha2 must be finite and at least 0, got {alpha2}.")
+        if not 0 <= alpha3 <= 1:
+            raise UserError(f"alpha3 must be in [0, 1], got {alpha3}.")
+        self.alpha1 = alpha1
+        self.alpha2 = alpha2
+        self.alpha3 = alpha3
+
+    def reset(self, sizes: Tensor, num_classes: int) -> None:
+        """Forget all valuations."""
+        # NaN: never took part. A client without examples has nothing to report: its sum of losses is zero.
+        self.value_ = torch.where(sizes == 0, 0.0, math.nan).to(torch.float64)
+
+    def select(self, view: View) -> Plan:
+        """Take clients without a valuation first, then follow Algorithm 1."""
+        value = self.value_.numpy()[view.pool]
+        seen = ~np.isnan(value)
+        first = view.rng.permutation(view.pool[~seen])[: view.budget]
+        rest = view.pool[seen][self._draw(value[seen], view.budget - len(first), view.rng)]
+        # Without this, a client whose updates never come back would be "new", and chosen, for ever.
+        self.value_ = self.value_.index_fill(0, torch.from_numpy(first), 0.0)
+        return Plan.star(np.concatenate([first, rest]))
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        """Weigh every update 1/K."""
+        return equal_weights(updates)
+
+    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
+        """Store the participants' valuations; a non-finite report leaves the old one."""
+        value = view.sizes[updates.clients].to(torch.float64).sqrt() * updates.own_loss
+        told = value.isfinite()
+        self.value_ = self.value_.index_put((updates.clients[told],), value[told])
+
+    def _draw(self, value: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw positions in ``value`` (float64 ``[n]``, finite): Algorithm 1 on n clients."""
+        count = min(budget, len(value))
+        uniform = math.ceil(self.alpha3 * count - _ROUNDING)
+        log_weights = tempered(value, count - uniform, alpha1=self.alpha1, alpha2=self.alpha2, rng=rng)
+        active = successive(log_weights, count - uniform, rng)
+        others = np.setdiff1d(np.arange(len(value)), active)
+        return np.concatenate([active, rng.permutation(others)[:uniform]])
+
+
+def tempered(
+    value: np.ndarray, count: int, *, alpha1: float, alpha2: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Return log weights of the active draws: alpha2 v, and -inf for the dropped clients.
+
+    Args:
+        value: Valuations v, float64 ``[n]``, finite.
+        count: Clients to be drawn by these weights; at least as many stay.
+        alpha1: Share to drop; floor(alpha1 n) smallest valuations.
+        alpha2: Inverse temperature.
+        rng: Breaks ties between equal valuations at the border.
+
+    Returns:
+        Float64 ``[n]``, not normalised.
+    """
+    dropped = min(math.floor(alpha1 * len(value) + _ROUNDING), len(value) - count)
+    kept = largest(value, len(value) - dropped, rng)
+    log_weights = np.full(len(value), -np.inf)
+    log_weights[kept] = alpha2 * value[kept]
+    return log_weights

@@ -1,0 +1,34 @@
+"""Complete participation: everyone who is available trains, as in centralised comparisons.
+
+**Deviations**: none; there is no paper. A budget below the number of available clients is an error, because
+leaving somebody out would no longer be complete participation.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from flsel.errors import UserError
+from flsel.selector import Plan, Selector, View
+
+
+@final
+class Complete(Selector):
+    """Select every available client; weights are proportional to their examples.
+
+    The budget must be at least the number of clients that are ever available at once.
+    """
+
+    def select(self, view: View) -> Plan:
+        """Take the whole pool.
+
+        Raises:
+            UserError: If the budget is smaller than the pool.
+        """
+        pool = view.pool
+        if view.budget < len(pool):
+            raise UserError(
+                f"the budget must be the number of clients ({len(view.sizes)}) for complete participation: "
+                f"{len(pool)} are available in round {view.round}, got {view.budget}."
+            )
+        return Plan.star(pool)

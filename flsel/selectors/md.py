@@ -1,0 +1,34 @@
+"""Multinomial (MD) sampling, the sampling scheme of FedProx.
+
+T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Optimization in Heterogeneous
+Networks", MLSys 2020, Algorithm 2; X. Li, K. Huang, W. Yang, S. Wang, Z. Zhang: "On the Convergence of
+FedAvg on Non-IID Data", ICLR 2020, Scheme I.
+
+**Deviations**: the shares p_k are those among the clients available now, so the draw is unbiased only if
+everyone is. The proximal term belongs to the local objective, not here.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from torch import Tensor
+
+from flsel.selector import Plan, Selector, Updates, View
+from flsel.selectors._sampling import equal_weights, shares
+
+
+@final
+class MD(Selector):
+    """Draw K = budget clients with replacement, with probability p_k; each draw weighs 1/K.
+
+    A client drawn c times appears on c paths, so it weighs c/K in all: E[weight] = p_k.
+    """
+
+    def select(self, view: View) -> Plan:
+        """Draw clients of the pool with replacement, by data share."""
+        return Plan.star(view.rng.choice(view.pool, view.budget, p=shares(view)))
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        """Weigh every draw 1/K."""
+        return equal_weights(updates)

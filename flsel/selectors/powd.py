@@ -1,0 +1,54 @@
+"""Power-of-Choice: train the clients with the largest losses among d candidates.
+
+Y. J. Cho, J. Wang, G. Joshi: "Towards Understanding Biased Client Selection in Federated Learning",
+AISTATS 2022 (arXiv:2010.01243, "Power-of-Choice Selection Strategies"), variant pi_pow-d of section 4.
+
+**Deviations**: candidates come from the clients available now, at most all of them; those without examples
+cannot be candidates. A candidate that reports NaN ranks below every number. The cheaper variants cpow-d
+(loss of one mini-batch), rpow-d (loss of the last participation) and adapow-d (shrinking d) are not here.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.selector import Need, Plan, Selector, Updates, View
+from flsel.selectors._sampling import equal_weights, largest, log_shares, successive
+
+
+@final
+class PowD(Selector):
+    """Draw d candidates by data share without replacement, then keep the budget's worth of largest losses.
+
+    Args:
+        d: Candidates asked for their loss, budget <= d; None means twice the budget. The budget itself
+            makes this sampling by data share without replacement, the number of clients the largest losses
+            of all.
+    """
+
+    needs: ClassVar[Need] = Need.LOSSES
+
+    def __init__(self, d: int | None = None) -> None:
+        if d is not None and d < 1:
+            raise UserError(f"d must be at least the budget, or null for twice the budget, got {d}.")
+        self.d = d
+
+    def select(self, view: View) -> Plan:
+        """Draw candidates, ask for their losses and keep the largest.
+
+        Raises:
+            UserError: If d is smaller than the budget.
+        """
+        d = 2 * view.budget if self.d is None else self.d
+        if d < view.budget:
+            raise UserError(f"d must be at least the budget ({view.budget}), got {d}.")
+        candidates = view.pool[successive(log_shares(view), d, view.rng)]
+        losses = view.losses(candidates.tolist()).numpy()
+        return Plan.star(candidates[largest(losses, view.budget, view.rng)])
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        """Weigh every update 1/K."""
+        return equal_weights(updates)

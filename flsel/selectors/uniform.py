@@ -1,0 +1,54 @@
+"""Uniform client sampling, the baseline of every paper.
+
+H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agueera y Arcas: "Communication-Efficient Learning of
+Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
+
+**Deviations**: draws from the clients available now instead of all. The paper weighs by ``n_k / n`` with n
+over all clients in Algorithm 1 and over the cohort in later versions; both are here, and two more.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, final, get_args
+
+import torch
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.selector import Plan, Selector, Updates, View
+from flsel.selectors._sampling import equal_weights
+
+Weights = Literal["size", "equal", "partial", "scaled"]
+
+
+@final
+class Uniform(Selector):
+    """Draw distinct clients uniformly.
+
+    Args:
+        weights: Weight of a client with a share p_k of all N clients' examples in a cohort S of K:
+            ``size`` p_k / sum over S of p; ``equal`` 1/K; ``partial`` p_k, the rest stays on the old model;
+            ``scaled`` N p_k / K, unbiased if everyone is available, though a round's weights need not sum
+            to one.
+    """
+
+    def __init__(self, weights: Weights = "size") -> None:
+        if weights not in get_args(Weights):
+            raise UserError(f"weights must be one of {', '.join(get_args(Weights))}, got {weights}.")
+        self.weights = weights
+
+    def select(self, view: View) -> Plan:
+        """Draw distinct clients from the pool, each with the same chance."""
+        pool = view.pool
+        return Plan.star(view.rng.choice(pool, min(view.budget, len(pool)), replace=False))
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        """Weigh as the argument ``weights`` says, float64 ``[K]``."""
+        if self.weights == "equal":
+            return equal_weights(updates)
+        share = view.sizes[updates.clients].to(torch.float64) / view.sizes.sum().clamp(min=1)
+        if self.weights == "partial":
+            return share
+        if self.weights == "scaled":
+            return share * (len(view.sizes) / len(updates.plan))
+        return share / share.sum() if share.any() else equal_weights(updates)
