@@ -71,6 +71,7 @@ class Source:
         owner: Natural client of every training example, int64 ``[S]`` in ``0..N-1``, or None.
         normalize: Maps raw inputs to model inputs.
         name: Name for messages and run names.
+        validation: The dataset's own validation set, or None where one is held out of ``train``.
     """
 
     train: Examples
@@ -79,6 +80,7 @@ class Source:
     owner: np.ndarray | None
     normalize: Normalize
     name: str
+    validation: Examples | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Population:
         """Count the labels of every client, int64 ``[N, C]``."""
         counts = torch.zeros(len(self) * self.num_classes, dtype=torch.int64)
         owner = torch.repeat_interleave(torch.arange(len(self)), self.sizes)
-        labels = self.y[torch.cat(self.shards)]
+        labels = self.y[torch.cat(self.shards)].cpu()
         counts += torch.bincount(owner * self.num_classes + labels, minlength=len(counts))
         return counts.view(len(self), self.num_classes)
 

@@ -1,0 +1,1 @@
+"""Datasets, and how their examples are dealt to clients and held out. Importing the package is light."""

@@ -1,0 +1,194 @@
+"""Datasets in array files: NumPy's npz, and the JSON directories of the LEAF benchmark."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.data.checks import as_inputs, as_labels, as_tensor, count_classes, examples, measured, same_inputs
+from flsel.data.population import Examples, Normalize, Source
+from flsel.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Shape = tuple[int, ...]
+
+
+def load_npz(path: Path, shape: Shape | None = None) -> Source:
+    """Load the arrays ``x_train``, ``y_train`` and, where they exist, ``x_test``, ``y_test``.
+
+    Inputs are uint8 images ``[S, H, W]``, ``[S, H, W, C]`` or ``[S, C, H, W]``, normalised by the mean and
+    standard deviation of the training images, or prepared numbers ``[S, ...]``. The number of classes is the
+    highest training label plus one.
+
+    Args:
+        path: The file.
+        shape: Shape of one example, if the file stores them flat.
+
+    Raises:
+        UserError: If the file cannot be read, an array is missing, or its shape, type or values are wrong.
+    """
+    arrays = _read_npz(path)
+    y = as_labels(_array(arrays, path, "y_train"), f"{path}: y_train")
+    classes = count_classes(y, f"{path}: y_train")
+    train = _npz_part(arrays, path, "train", shape, classes)
+    test = None
+    if "x_test" in arrays or "y_test" in arrays:
+        test = _npz_part(arrays, path, "test", shape, classes)
+        same_inputs(train, test, f"{path}: x_test")
+    return Source(train, test, classes, None, measured(train.x), path.stem)
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise UserError(f"data.path must be an npz file, but there is no file {path}.")
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not a readable npz file: {error}") from error
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise UserError(f"{path} must be an npz file with named arrays, got a single array.")
+    arrays = {}
+    with archive:
+        for name in {"x_train", "y_train", "x_test", "y_test"}.intersection(archive.files):
+            try:
+                arrays[name] = archive[name]
+            except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                raise UserError(f"{path}: {name} cannot be read: {error}") from error
+    return arrays
+
+
+def _array(arrays: Mapping[str, np.ndarray], path: Path, name: str) -> Tensor:
+    if name not in arrays:
+        raise UserError(
+            f"{path} must have the array {name}, found {', '.join(sorted(arrays)) or 'none of them'}."
+        )
+    return as_tensor(arrays[name], f"{path}: {name}")
+
+
+def _npz_part(
+    arrays: Mapping[str, np.ndarray], path: Path, part: str, shape: Shape | None, classes: int
+) -> Examples:
+    x = as_inputs(
+        _reshaped(_array(arrays, path, f"x_{part}"), shape, f"{path}: x_{part}"), f"{path}: x_{part}"
+    )
+    y = as_labels(_array(arrays, path, f"y_{part}"), f"{path}: y_{part}")
+    return examples(x, y, num_classes=classes, where=f"{path}: x_{part}, y_{part}")
+
+
+def _reshaped(x: Tensor, shape: Shape | None, where: str) -> Tensor:
+    if shape is None:
+        return x
+    try:
+        return x.reshape(len(x), *shape)
+    except RuntimeError:
+        raise UserError(f"data.shape {list(shape)} does not fit {where}, shape {list(x.shape)}.") from None
+
+
+class _Users(NamedTuple):
+    x: list[np.ndarray]  # per user [n_k, ...]
+    y: list[np.ndarray]  # per user [n_k]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(y) for y in self.y]
+
+
+def load_leaf(path: Path, shape: Shape | None = None) -> Source:
+    """Load LEAF's ``path/train/*.json`` and, where there is one, ``path/test/*.json``.
+
+    Every user is a natural client, in the order of the sorted file names and of the users within a file. The
+    test data of all users are united. Inputs and labels must be numbers; the number of classes is the highest
+    label plus one.
+
+    Args:
+        path: The directory.
+        shape: Shape of one example; LEAF stores images flat, FEMNIST's are [1, 28, 28].
+
+    Raises:
+        UserError: If files are missing or malformed, or an input or label is not a number.
+    """
+    folder = path / "train"
+    users = _read_users(folder)
+    if 0 in users.sizes:
+        raise UserError(f"{folder}: user number {users.sizes.index(0)} has no examples; remove that user.")
+    held = _read_users(path / "test") if (path / "test").is_dir() else None
+    labels = _joined(users.y + (held.y if held else []), str(path))
+    classes = count_classes(as_labels(labels, f"{path}: y"), str(path))
+    train = _united(users, str(folder), shape, classes)
+    test = None
+    if held is not None:
+        test = _united(held, str(path / "test"), shape, classes)
+        same_inputs(train, test, str(path / "test"))
+    owner = np.repeat(np.arange(len(users.y)), users.sizes)
+    return Source(train, test, classes, owner, Normalize(), path.name)
+
+
+def _read_users(folder: Path) -> _Users:
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise UserError(f"{folder} must hold LEAF files *.json, found none; set data.path to its parent.")
+    found, seen = _Users([], []), set[str]()
+    for file in files:
+        content = _read_json(file)
+        for position, user in enumerate(content["users"]):
+            if user in seen:
+                raise UserError(f"{file}: user {user!r} appears twice; every user must have one entry.")
+            seen.add(user)
+            x, y = _user(content, position, f"{file}: user {user!r}")
+            found.x.append(x)
+            found.y.append(y)
+    return found
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} is not a readable JSON file: {error}") from error
+    if not isinstance(content, dict) or not {"users", "num_samples", "user_data"} <= content.keys():
+        raise UserError(f"{file} must be a LEAF file with the keys users, num_samples and user_data.")
+    if len(content["users"]) != len(content["num_samples"]):
+        raise UserError(f"{file} must have as many num_samples as users.")
+    return content
+
+
+def _user(content: Mapping[str, Any], position: int, where: str) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        data = content["user_data"][content["users"][position]]
+        x, y = np.asarray(data["x"]), np.asarray(data["y"])
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{where} must have lists x and y in user_data, all examples of x alike.") from None
+    expected = content["num_samples"][position]
+    if not len(x) == len(y) == expected:
+        raise UserError(
+            f"{where} has {len(x)} inputs, {len(y)} labels and num_samples {expected}; they must agree."
+        )
+    for name, array in (("x", x), ("y", y)):
+        if len(array) and array.dtype.kind not in "fiu":
+            raise UserError(f"{where}: {name} must be numbers; turn text and file names into numbers first.")
+    return x.astype(np.float32) if x.dtype.kind == "f" else x, y
+
+
+def _united(users: _Users, where: str, shape: Shape | None, classes: int) -> Examples:
+    x = _reshaped(_joined(users.x, where), shape, where)
+    y = as_labels(_joined(users.y, where), where)
+    return examples(as_inputs(x, where), y, num_classes=classes, where=where)
+
+
+def _joined(parts: list[np.ndarray], where: str) -> Tensor:
+    filled = [part for part in parts if len(part)]
+    if not filled:
+        raise UserError(f"{where} has no examples.")
+    try:
+        return torch.from_numpy(np.concatenate(filled))
+    except ValueError:
+        raise UserError(f"{where} must have examples of one shape, but users differ.") from None

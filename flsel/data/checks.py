@@ -1,0 +1,145 @@
+"""Bring the arrays of any source into one form, or say what is wrong with them and where."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.data.population import Examples, Normalize
+from flsel.errors import UserError
+
+
+def as_tensor(array: np.ndarray, where: str) -> Tensor:
+    """Convert an array without copying it where possible.
+
+    Raises:
+        UserError: If it holds anything but numbers; the message starts with ``where``.
+    """
+    if array.dtype.kind not in "fiu":
+        raise UserError(f"{where} must hold numbers, got dtype {array.dtype}.")
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(np.require(native, requirements=["C", "W"]))
+
+
+def as_inputs(x: Tensor, where: str) -> Tensor:
+    """Bring inputs to ``[S, ...]`` float32, int64 (tokens), or uint8 images ``[S, channels, height, width]``.
+
+    Args:
+        x: Floats or integers of any shape ``[S, ...]``; uint8 images ``[S, H, W]``, ``[S, H, W, C]`` or
+            ``[S, C, H, W]`` with 1 or 3 channels (the last where both fit).
+        where: What errors name, such as a file and an array.
+
+    Raises:
+        UserError: If the shape or dtype is none of these.
+    """
+    if x.ndim == 0:
+        raise UserError(f"{where} must have one row per example, got a single number.")
+    if x.dtype == torch.uint8:
+        return _as_images(x, where)
+    if x.is_floating_point():
+        return x.detach().to(torch.float32)
+    if x.is_complex() or x.dtype == torch.bool:
+        raise UserError(f"{where} must be real numbers, got dtype {x.dtype}.")
+    return x.to(torch.int64)
+
+
+def _as_images(x: Tensor, where: str) -> Tensor:
+    if x.ndim == 3:
+        return x.unsqueeze(1)
+    if x.ndim == 4 and x.shape[1] in (1, 3):
+        return x
+    if x.ndim == 4 and x.shape[3] in (1, 3):
+        return x.permute(0, 3, 1, 2).contiguous()
+    raise UserError(
+        f"{where} is uint8, so it must be images [S, H, W], [S, H, W, C] or [S, C, H, W] with 1 or 3 "
+        f"channels, got shape {list(x.shape)}; store other inputs as float32."
+    )
+
+
+def as_labels(y: Tensor, where: str) -> Tensor:
+    """Convert class labels to int64 ``[S]``.
+
+    Raises:
+        UserError: If ``y`` is not one whole number per example.
+    """
+    if y.ndim != 1:
+        raise UserError(f"{where} must be one class label per example, shape [S], got shape {list(y.shape)}.")
+    if y.is_complex() or (y.is_floating_point() and not torch.equal(y, y.round())):
+        raise UserError(f"{where} must be class labels (whole numbers from 0), got fractions or NaN.")
+    return y.to(torch.int64)
+
+
+def count_classes(y: Tensor, where: str) -> int:
+    """Return the highest label plus one.
+
+    Raises:
+        UserError: If there are no labels.
+    """
+    if len(y) == 0:
+        raise UserError(f"{where} has no examples.")
+    return int(y.max()) + 1
+
+
+def examples(x: Tensor, y: Tensor, *, num_classes: int, where: str) -> Examples:
+    """Check and join inputs and labels.
+
+    Args:
+        x: Inputs ``[S, ...]``.
+        y: Labels, int64 ``[S]``.
+        num_classes: C.
+        where: What errors name, such as a file.
+
+    Raises:
+        UserError: If they are empty or of unequal lengths, a label is outside ``0..C-1``, or an input is NaN
+            or infinite.
+    """
+    if len(x) != len(y):
+        raise UserError(
+            f"{where} has {len(x)} inputs but {len(y)} labels; there must be one label per input."
+        )
+    if len(y) == 0:
+        raise UserError(f"{where} has no examples.")
+    low, high = (int(value) for value in torch.aminmax(y))
+    if low < 0 or high >= num_classes:
+        worst = low if low < 0 else high
+        raise UserError(f"{where} has the label {worst}, but labels must be in 0..{num_classes - 1}.")
+    # The extremes show NaN and infinity without a mask as large as the data.
+    if x.is_floating_point() and x.numel() and not all(v.isfinite() for v in torch.aminmax(x)):
+        first = int((~x.flatten(1).isfinite().all(1)).nonzero()[0]) if x.ndim > 1 else 0
+        raise UserError(
+            f"{where} has NaN or infinite inputs, first in example {first}; remove or repair them."
+        )
+    return Examples(x, y)
+
+
+def same_inputs(train: Examples, other: Examples, where: str) -> None:
+    """Check that two parts fit one model.
+
+    Raises:
+        UserError: If the inputs' shapes or types differ; the message starts with ``where``.
+    """
+    one, two = (train.x.shape[1:], train.x.dtype), (other.x.shape[1:], other.x.dtype)
+    if one != two:
+        raise UserError(
+            f"{where} has examples {list(two[0])} {two[1]}, unlike the training set: {list(one[0])} {one[1]}."
+        )
+
+
+def measured(x: Tensor) -> Normalize:
+    """Normalise uint8 images by their own mean and standard deviation per channel; leave other inputs alone.
+
+    Args:
+        x: Training inputs ``[S, ...]``; uint8 images ``[S, channels, height, width]``.
+    """
+    if x.dtype != torch.uint8:
+        return Normalize()
+    level = torch.arange(256, dtype=torch.float64) / 255
+    means, stds = [], []
+    for channel in range(x.shape[1]):
+        share = torch.bincount(x[:, channel].flatten(), minlength=256).double() / x[:, channel].numel()
+        mean = float(share @ level)
+        means.append(mean)
+        # A constant channel carries nothing; dividing by one keeps it finite.
+        stds.append(float(share @ (level - mean) ** 2) ** 0.5 or 1.0)
+    return Normalize(tuple(means), tuple(stds))

@@ -1,0 +1,195 @@
+"""Datasets by import path: a LightningDataModule, or a callable that returns torch Datasets."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from flsel.data.checks import as_inputs, as_labels, as_tensor, count_classes, examples, measured, same_inputs
+from flsel.data.population import Examples, Source
+from flsel.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flsel.data.config import DataConfig
+
+_RULE = "must return a LightningDataModule, a Dataset or a (train, test) pair of Datasets"
+
+
+def load_custom(config: DataConfig) -> Source:
+    """Load the dataset behind an import path and materialise it once, transforms included.
+
+    ``data.name`` names a ``LightningDataModule`` (``setup`` is called, ``prepare_data`` only with
+    ``data.download``; the datasets behind its train, validation and test loaders are used, its batch sizes
+    are not), or a class or function that returns a map-style ``Dataset`` or a pair (train, test or None) of
+    them. Examples are pairs (input, class label); inputs are tensors, arrays, numbers or PIL images. uint8
+    images are normalised by the training set's own statistics.
+
+    The training dataset may say more by attributes: ``num_classes`` (or a list ``classes``), else the highest
+    training label plus one; ``owner``, the natural client 0..N-1 of every training example.
+
+    Args:
+        config: ``name``, ``init_args`` and ``download``.
+
+    Raises:
+        UserError: If the path cannot be imported, ``init_args`` do not fit, or what comes back is no
+            classification dataset.
+    """
+    made = _call(_resolve(config.name), config.name, config.init_args)
+    train_set, validation_set, test_set = _datasets(made, config)
+    x, y = _materialise(train_set, f"{config.name}: the training set")
+    classes = _classes(train_set, y, config.name)
+    train = examples(x, y, num_classes=classes, where=f"{config.name}: the training set")
+    return Source(
+        train=train,
+        test=_other(test_set, train, classes, f"{config.name}: the test set"),
+        num_classes=classes,
+        owner=_owner(train_set, len(train), config.name),
+        normalize=measured(train.x),
+        name=config.name.rpartition(".")[2],
+        validation=_other(validation_set, train, classes, f"{config.name}: the validation set"),
+    )
+
+
+def _resolve(path: str) -> Any:
+    try:
+        thing = pkgutil.resolve_name(path)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"data.name {path} cannot be imported: {error}.") from error
+    if not callable(thing):
+        raise UserError(f"data.name {path} must be a class or function, got {type(thing).__name__}.")
+    return thing
+
+
+def _call(thing: Any, path: str, arguments: Mapping[str, Any]) -> Any:
+    signature = inspect.signature(thing)
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        accepted = ", ".join(signature.parameters) or "none"
+        raise UserError(f"data.init_args do not fit {path}: {error}; it accepts {accepted}.") from None
+    return thing(**arguments)
+
+
+def _datasets(made: Any, config: DataConfig) -> tuple[Any, Any, Any]:
+    """Return the training, validation and test sets; the last two may be None."""
+    # By its methods, so that neither of the two Lightning packages need be imported.
+    if hasattr(made, "setup") and hasattr(made, "train_dataloader"):
+        return _from_module(made, config)
+    if isinstance(made, Dataset):
+        return made, None, None
+    if isinstance(made, (tuple, list)) and len(made) == 2:
+        return made[0], None, made[1]
+    raise UserError(f"data.name {config.name} {_RULE}, got {type(made).__name__}.")
+
+
+def _from_module(module: Any, config: DataConfig) -> tuple[Any, Any, Any]:
+    try:
+        if config.download:
+            module.prepare_data()
+        module.setup("fit")
+        module.setup("test")
+    except (OSError, RuntimeError) as error:
+        hint = "" if config.download else "; set data.download: true if its prepare_data must run first"
+        raise UserError(f"data.name {config.name} cannot set up its data: {error}{hint}.") from error
+    train, validation, test = (
+        _loaded(module, f"{part}_dataloader", config.name) for part in ("train", "val", "test")
+    )
+    return train, validation, test
+
+
+def _loaded(module: Any, method: str, path: str) -> Any:
+    owner = next(base for base in type(module).__mro__ if method in vars(base))
+    if owner.__module__.startswith(("lightning.", "pytorch_lightning.")):
+        return None  # Lightning's own method, which only says that it was not overridden
+    loader = getattr(module, method)()
+    if loader is not None and not hasattr(loader, "dataset"):
+        raise UserError(f"{path}.{method} must return one DataLoader, got {type(loader).__name__}.")
+    return getattr(loader, "dataset", None)
+
+
+def _other(dataset: Any, train: Examples, classes: int, where: str) -> Examples | None:
+    if dataset is None:
+        return None
+    x, y = _materialise(dataset, where)
+    part = examples(x, y, num_classes=classes, where=where)
+    same_inputs(train, part, where)
+    return part
+
+
+def _materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
+    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
+        x, y = dataset.tensors
+        return as_inputs(x, where), as_labels(y, where)
+    sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if isinstance(dataset, (IterableDataset, str, dict)) or not sized:
+        raise UserError(f"{where} must be a map-style Dataset, got {type(dataset).__name__}.")
+    if len(dataset) == 0:
+        raise UserError(f"{where} has no examples.")
+    return _collect(dataset, where)
+
+
+def _collect(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
+    first = _input(_pair(dataset, 0, where)[0], f"{where}, example 0")
+    x = torch.empty((len(dataset), *first.shape), dtype=first.dtype)
+    labels = []
+    for position in range(len(dataset)):
+        item, label = _pair(dataset, position, where)
+        row = _input(item, f"{where}, example {position}")
+        if row.shape != first.shape or row.dtype != first.dtype:
+            raise UserError(
+                f"{where}, example {position} is {list(row.shape)} {row.dtype}, unlike the first, "
+                f"{list(first.shape)} {first.dtype}."
+            )
+        x[position] = row
+        labels.append(_label(label, f"{where}, example {position}"))
+    return as_inputs(x, where), torch.tensor(labels, dtype=torch.int64)
+
+
+def _pair(dataset: Any, position: int, where: str) -> tuple[Any, Any]:
+    item = dataset[position]
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        raise UserError(
+            f"{where}, example {position} must be a pair (input, label), got {type(item).__name__}."
+        )
+    return item[0], item[1]
+
+
+def _input(item: Any, where: str) -> Tensor:
+    return item.detach() if isinstance(item, Tensor) else as_tensor(np.asarray(item), where)
+
+
+def _label(label: Any, where: str) -> int:
+    array = np.asarray(label)
+    if array.size != 1 or array.dtype.kind not in "iu":
+        raise UserError(f"{where} must have a class label (a whole number from 0), got {label!r}.")
+    return int(array.reshape(()))
+
+
+def _classes(dataset: Any, y: Tensor, path: str) -> int:
+    declared = getattr(dataset, "num_classes", None)
+    if declared is None and hasattr(dataset, "classes"):
+        declared = len(dataset.classes)
+    if declared is None:
+        return count_classes(y, f"{path}: the training set")
+    if not isinstance(declared, int) or declared < 1:
+        raise UserError(f"num_classes of {path} must be a positive number, got {declared!r}.")
+    return declared
+
+
+def _owner(dataset: Any, size: int, path: str) -> np.ndarray | None:
+    if getattr(dataset, "owner", None) is None:
+        return None
+    owner = np.asarray(dataset.owner)
+    if owner.shape != (size,) or owner.dtype.kind not in "iu" or (size and owner.min() < 0):
+        raise UserError(
+            f"owner of {path} must be one client number >= 0 for each of {size} training examples."
+        )
+    return owner.astype(np.int64)

@@ -1,0 +1,191 @@
+"""Hold examples out and deal the rest to clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from flsel.data.population import Examples, FederatedData, Population, Source
+from flsel.errors import UserError
+from flsel.rng import generator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from flsel.data.config import DataConfig
+
+
+class Role(IntEnum):
+    """What an example of the training set is used for."""
+
+    SERVER = 0
+    VALIDATION = 1
+    TEST = 2
+    TRAIN = 3
+
+
+Deal = Callable[[np.ndarray, np.random.Generator], "list[np.ndarray]"]
+"""(labels int64 [R], rng) -> for each client the positions of its examples in ``labels``, int64 [n_k]."""
+
+
+def federate(
+    source: Source, config: DataConfig, *, deal: Deal | None, seed: int, clients: int | None = None
+) -> FederatedData:
+    """Hold out the server's, the validation and, if need be, the test examples; deal the rest.
+
+    Holdouts are shares of the training set, uniformly at random. With natural clients every client gives its
+    share, rounded so that the totals are right, and keeps at least one example. The draws come from
+    ``generator(seed, "holdout")``, the partition's from ``generator(seed, "partition")``, so two partitions
+    under one seed have the same holdouts. The training inputs are not copied: shards point into them.
+
+    Args:
+        source: The dataset.
+        config: The shares; 0 gives None for server and validation.
+        deal: Partition of the remaining examples, or None for the dataset's natural clients.
+        seed: The run's seed.
+        clients: With natural clients: use only the first so many. Others are left out of the holdouts too,
+            but not out of a test or validation set that the dataset brings.
+
+    Returns:
+        Clients and disjoint holdouts.
+
+    Raises:
+        UserError: If there are no natural clients or fewer than ``clients``, a share leaves nothing, there
+            would be no test set, a client gets no examples, or the partition deals an example twice or one
+            that does not exist.
+    """
+    if deal is None:
+        count = _natural_count(source, clients)
+        usable = np.flatnonzero(_owner(source) < count)
+    else:
+        usable = np.arange(len(source.train))
+    roles = _roles(source, _shares(source, config), usable, generator(seed, "holdout"))
+    pool = usable[roles == Role.TRAIN]
+    if deal is None:
+        shards = natural_shards(_owner(source)[pool], count)
+    else:
+        shards = deal(source.train.y.numpy()[pool], generator(seed, "partition"))
+    population = Population(
+        x=source.train.x,
+        y=source.train.y,
+        shards=_checked(shards, pool),
+        num_classes=source.num_classes,
+        normalize=source.normalize,
+    )
+
+    def held(role: Role) -> Examples:
+        return source.train.take(torch.from_numpy(usable[roles == role]))
+
+    validation = held(Role.VALIDATION) if source.validation is None else source.validation
+    return FederatedData(
+        population=population,
+        server=held(Role.SERVER) if config.server > 0 else None,
+        validation=validation if config.validation > 0 else None,
+        test=held(Role.TEST) if source.test is None else source.test,
+        name=source.name,
+    )
+
+
+def natural_shards(owner: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Group positions by their owner.
+
+    Args:
+        owner: Client of every example, int64 ``[R]`` in ``0..clients-1``.
+        clients: N.
+
+    Returns:
+        For each client the positions of its examples, ascending, int64 ``[n_k]``.
+    """
+    order = np.argsort(owner, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(owner, minlength=clients))[:-1])
+
+
+def _owner(source: Source) -> np.ndarray:
+    if source.owner is None:
+        raise UserError(f"partition must not be natural: {source.name} has no natural clients.")
+    return source.owner
+
+
+def _natural_count(source: Source, clients: int | None) -> int:
+    owners = int(_owner(source).max()) + 1
+    if clients is not None and not 1 <= clients <= owners:
+        raise UserError(
+            f"clients must be in 1..{owners}, the natural clients of {source.name}, got {clients}."
+        )
+    return owners if clients is None else clients
+
+
+def _shares(source: Source, config: DataConfig) -> dict[Role, float]:
+    if source.test is None and config.test == 0:
+        raise UserError(f"data.test must be above 0: {source.name} brings no test set.")
+    return {
+        Role.TEST: config.test if source.test is None else 0.0,
+        Role.VALIDATION: config.validation if source.validation is None else 0.0,
+        Role.SERVER: config.server,
+    }
+
+
+def _roles(
+    source: Source, shares: dict[Role, float], usable: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    owner = np.zeros(len(usable), dtype=np.int64) if source.owner is None else source.owner[usable]
+    roles = hold_out(owner, shares, rng)
+    for role, share in shares.items():
+        if share > 0 and not (roles == role).any():
+            raise UserError(
+                f"data.{role.name.lower()} = {share:g} of the {len(usable)} training examples of "
+                f"{source.name} leaves none; raise it."
+            )
+    return roles
+
+
+def hold_out(owner: np.ndarray, shares: dict[Role, float], rng: np.random.Generator) -> np.ndarray:
+    """Give examples roles, each role its share of every client, at random within the client.
+
+    Args:
+        owner: Client of every example, int64 ``[S]``, >= 0.
+        shares: Share of each role, in [0, 1); training takes the rest.
+        rng: Source of the draws.
+
+    Returns:
+        The :class:`Role` of every example, int8 ``[S]``. A role's total is its share of S, rounded, unless
+        clients are too small to give it: everybody keeps one training example.
+    """
+    sizes = np.bincount(owner)
+    order = np.lexsort((rng.random(len(owner)), owner))
+    rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    roles = np.full(len(owner), Role.TRAIN, dtype=np.int8)
+    taken = np.zeros_like(sizes)
+    for role, share in shares.items():
+        # Rounding the running total, not each client's share, lets clients of ten examples give 5 %.
+        wanted = np.diff(np.floor(np.cumsum(share * sizes) + 0.5).astype(np.int64), prepend=0)
+        until = taken + np.clip(wanted, 0, np.maximum(sizes - 1 - taken, 0))
+        chosen = (rank >= np.repeat(taken, sizes)) & (rank < np.repeat(until, sizes))
+        roles[order[chosen]] = role
+        taken = until
+    return roles
+
+
+def _checked(shards: Sequence[np.ndarray], pool: np.ndarray) -> tuple[Tensor, ...]:
+    """Check the positions dealt and turn them into positions of the training set."""
+    sizes = [len(shard) for shard in shards]
+    if 0 in sizes or not sizes:
+        raise UserError(
+            f"client {sizes.index(0) if sizes else 0} has no examples after the partition ({sizes.count(0)} "
+            f"of {len(sizes)} clients are empty); lower clients or choose a less skewed partition."
+        )
+    dealt = np.concatenate(shards)
+    if dealt.dtype.kind not in "iu" or dealt.min() < 0 or dealt.max() >= len(pool):
+        raise UserError(f"the partition must deal positions in 0..{len(pool) - 1}, got others.")
+    times = np.bincount(dealt)
+    if times.max() > 1:
+        raise UserError(
+            f"the partition deals example {int(times.argmax())} to clients {int(times.max())} times."
+        )
+    return torch.split(torch.from_numpy(pool[dealt]), sizes)

@@ -1,0 +1,66 @@
+"""Load a dataset by the name in the config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flsel.errors import UserError
+
+if TYPE_CHECKING:
+    from flsel.data.config import DataConfig
+    from flsel.data.population import Source
+
+
+def load_source(config: DataConfig, *, clients: int | None, seed: int) -> Source:
+    """Load or generate the dataset of a run.
+
+    Loaders are imported when they are used: torchvision and image libraries cost seconds.
+
+    Args:
+        config: Which dataset.
+        clients: N, needed by the synthetic generators; the others ignore it.
+        seed: The run's seed; only the synthetic generators draw from it.
+
+    Returns:
+        Checked examples: labels in range, inputs finite, images uint8 ``[S, C, H, W]``.
+
+    Raises:
+        UserError: If the dataset is missing, unreadable or malformed; the message says where and what to do.
+    """
+    match config.name:
+        case "synthetic":
+            return _synthetic(config, clients, seed)
+        case "fashion_mnist" | "mnist" | "cifar10" | "cifar100":
+            from flsel.data.images import load_torchvision
+
+            return load_torchvision(config)
+        case "folder":
+            from flsel.data.images import load_folder
+
+            return load_folder(_path(config))
+        case "npz":
+            from flsel.data.arrays import load_npz
+
+            return load_npz(_path(config), config.shape)
+        case "leaf":
+            from flsel.data.arrays import load_leaf
+
+            return load_leaf(_path(config), config.shape)
+    from flsel.data.custom import load_custom
+
+    return load_custom(config)
+
+
+def _synthetic(config: DataConfig, clients: int | None, seed: int) -> Source:
+    from flsel.data.synthetic import make_fedgs, make_fedpns
+
+    if clients is None or clients < 1:
+        raise UserError(f"clients must be at least 1 for synthetic data, got {clients}.")
+    if config.synthetic.generator == "fedgs":
+        return make_fedgs(config.synthetic, clients=clients, seed=seed)
+    return make_fedpns(config.synthetic, clients=clients, test=config.test, seed=seed)
+
+
+def _path(config: DataConfig) -> Path:
+    return Path(config.path or "").expanduser()
