@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Shape = tuple[int, ...]
+_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def load_npz(path: Path, shape: Shape | None = None) -> Source:
@@ -50,27 +52,26 @@ def load_npz(path: Path, shape: Shape | None = None) -> Source:
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise UserError(f"data.path must be an npz file, but there is no file {path}.")
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"{path} is not a readable npz file, an archive of named arrays.")
+    with path.open("rb") as file:
+        try:
+            archive = np.load(file, allow_pickle=False)
+        except _UNREADABLE as error:
+            raise UserError(f"{path} is not a readable npz file: {error}") from error
+        return {name: _member(archive, name, path) for name in _ARRAYS if name in archive}
+
+
+def _member(archive: Mapping[str, np.ndarray], name: str, path: Path) -> np.ndarray:
     try:
-        archive = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not a readable npz file: {error}") from error
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise UserError(f"{path} must be an npz file with named arrays, got a single array.")
-    arrays = {}
-    with archive:
-        for name in {"x_train", "y_train", "x_test", "y_test"}.intersection(archive.files):
-            try:
-                arrays[name] = archive[name]
-            except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                raise UserError(f"{path}: {name} cannot be read: {error}") from error
-    return arrays
+        return archive[name]
+    except _UNREADABLE as error:
+        raise UserError(f"{path}: {name} cannot be read: {error}") from error
 
 
 def _array(arrays: Mapping[str, np.ndarray], path: Path, name: str) -> Tensor:
     if name not in arrays:
-        raise UserError(
-            f"{path} must have the array {name}, found {', '.join(sorted(arrays)) or 'none of them'}."
-        )
+        raise UserError(f"{path} must have the array {name}, found {', '.join(arrays) or 'none of them'}.")
     return as_tensor(arrays[name], f"{path}: {name}")
 
 
@@ -139,7 +140,7 @@ def _read_users(folder: Path) -> _Users:
     found, seen = _Users([], []), set[str]()
     for file in files:
         content = _read_json(file)
-        for position, user in enumerate(content["users"]):
+        for position, user in enumerate(map(str, content["users"])):
             if user in seen:
                 raise UserError(f"{file}: user {user!r} appears twice; every user must have one entry.")
             seen.add(user)
@@ -156,15 +157,16 @@ def _read_json(file: Path) -> dict[str, Any]:
         raise UserError(f"{file} is not a readable JSON file: {error}") from error
     if not isinstance(content, dict) or not {"users", "num_samples", "user_data"} <= content.keys():
         raise UserError(f"{file} must be a LEAF file with the keys users, num_samples and user_data.")
-    if len(content["users"]) != len(content["num_samples"]):
-        raise UserError(f"{file} must have as many num_samples as users.")
+    users, sizes = content["users"], content["num_samples"]
+    if not isinstance(users, list) or not isinstance(sizes, list) or len(users) != len(sizes):
+        raise UserError(f"{file} must have lists users and num_samples of one length.")
     return content
 
 
 def _user(content: Mapping[str, Any], position: int, where: str) -> tuple[np.ndarray, np.ndarray]:
     try:
-        data = content["user_data"][content["users"][position]]
-        x, y = np.asarray(data["x"]), np.asarray(data["y"])
+        data = content["user_data"][str(content["users"][position])]
+        x, y = np.asarray(list(data["x"])), np.asarray(list(data["y"]))
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{where} must have lists x and y in user_data, all examples of x alike.") from None
     expected = content["num_samples"][position]

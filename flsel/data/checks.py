@@ -74,11 +74,14 @@ def count_classes(y: Tensor, where: str) -> int:
     """Return the highest label plus one.
 
     Raises:
-        UserError: If there are no labels.
+        UserError: If there are no labels or a label is negative.
     """
     if len(y) == 0:
         raise UserError(f"{where} has no examples.")
-    return int(y.max()) + 1
+    low, high = (int(value) for value in torch.aminmax(y))
+    if low < 0:
+        raise UserError(f"{where} has the label {low}, but labels must be whole numbers from 0.")
+    return high + 1
 
 
 def examples(x: Tensor, y: Tensor, *, num_classes: int, where: str) -> Examples:
@@ -106,7 +109,7 @@ def examples(x: Tensor, y: Tensor, *, num_classes: int, where: str) -> Examples:
         raise UserError(f"{where} has the label {worst}, but labels must be in 0..{num_classes - 1}.")
     # The extremes show NaN and infinity without a mask as large as the data.
     if x.is_floating_point() and x.numel() and not all(v.isfinite() for v in torch.aminmax(x)):
-        first = int((~x.flatten(1).isfinite().all(1)).nonzero()[0]) if x.ndim > 1 else 0
+        first = int((~x.reshape(len(x), -1).isfinite().all(1)).nonzero()[0])
         raise UserError(
             f"{where} has NaN or infinite inputs, first in example {first}; remove or repair them."
         )

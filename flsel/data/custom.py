@@ -32,8 +32,9 @@ def load_custom(config: DataConfig) -> Source:
     them. Examples are pairs (input, class label); inputs are tensors, arrays, numbers or PIL images. uint8
     images are normalised by the training set's own statistics.
 
-    The training dataset may say more by attributes: ``num_classes`` (or a list ``classes``), else the highest
-    training label plus one; ``owner``, the natural client 0..N-1 of every training example.
+    Attributes may say more: ``num_classes`` (or a list ``classes``) of the training dataset or the module;
+    without, it is the highest training label plus one. ``owner`` of the training dataset: the natural client
+    0..N-1 of every training example.
 
     Args:
         config: ``name``, ``init_args`` and ``download``.
@@ -45,7 +46,7 @@ def load_custom(config: DataConfig) -> Source:
     made = _call(_resolve(config.name), config.name, config.init_args)
     train_set, validation_set, test_set = _datasets(made, config)
     x, y = _materialise(train_set, f"{config.name}: the training set")
-    classes = _classes(train_set, y, config.name)
+    classes = _classes((train_set, made), y, config.name)
     train = examples(x, y, num_classes=classes, where=f"{config.name}: the training set")
     return Source(
         train=train,
@@ -75,7 +76,10 @@ def _call(thing: Any, path: str, arguments: Mapping[str, Any]) -> Any:
     except TypeError as error:
         accepted = ", ".join(signature.parameters) or "none"
         raise UserError(f"data.init_args do not fit {path}: {error}; it accepts {accepted}.") from None
-    return thing(**arguments)
+    try:
+        return thing(**arguments)
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"data.name {path} failed to load: {error}.") from error
 
 
 def _datasets(made: Any, config: DataConfig) -> tuple[Any, Any, Any]:
@@ -106,9 +110,11 @@ def _from_module(module: Any, config: DataConfig) -> tuple[Any, Any, Any]:
 
 
 def _loaded(module: Any, method: str, path: str) -> Any:
-    owner = next(base for base in type(module).__mro__ if method in vars(base))
-    if owner.__module__.startswith(("lightning.", "pytorch_lightning.")):
-        return None  # Lightning's own method, which only says that it was not overridden
+    owners = [base.__module__ for base in type(module).__mro__ if method in vars(base)]
+    # Lightning's own method only says that it was not overridden.
+    inherited = not owners or owners[0].startswith(("lightning.", "pytorch_lightning."))
+    if inherited and method not in vars(module):
+        return None
     loader = getattr(module, method)()
     if loader is not None and not hasattr(loader, "dataset"):
         raise UserError(f"{path}.{method} must return one DataLoader, got {type(loader).__name__}.")
@@ -173,22 +179,24 @@ def _label(label: Any, where: str) -> int:
     return int(array.reshape(()))
 
 
-def _classes(dataset: Any, y: Tensor, path: str) -> int:
-    declared = getattr(dataset, "num_classes", None)
-    if declared is None and hasattr(dataset, "classes"):
-        declared = len(dataset.classes)
-    if declared is None:
-        return count_classes(y, f"{path}: the training set")
-    if not isinstance(declared, int) or declared < 1:
-        raise UserError(f"num_classes of {path} must be a positive number, got {declared!r}.")
-    return declared
+def _classes(declarers: tuple[Any, ...], y: Tensor, path: str) -> int:
+    for declarer in declarers:
+        declared = getattr(declarer, "num_classes", None)
+        if declared is None and hasattr(declarer, "classes"):
+            declared = len(declarer.classes)
+        if declared is not None:
+            if not isinstance(declared, int) or declared < 1:
+                raise UserError(f"num_classes of {path} must be a positive number, got {declared!r}.")
+            return declared
+    return count_classes(y, f"{path}: the training set")
 
 
 def _owner(dataset: Any, size: int, path: str) -> np.ndarray | None:
     if getattr(dataset, "owner", None) is None:
         return None
     owner = np.asarray(dataset.owner)
-    if owner.shape != (size,) or owner.dtype.kind not in "iu" or (size and owner.min() < 0):
+    whole = owner.shape == (size,) and owner.dtype.kind in "iu"
+    if not whole or owner.min() < 0 or owner.max() >= size:
         raise UserError(
             f"owner of {path} must be one client number >= 0 for each of {size} training examples."
         )

@@ -33,7 +33,8 @@ def make_fedgs(config: SyntheticConfig, *, clients: int, seed: int) -> Source:
 
     Client k draws u ~ N(0, alpha), its model W [C, D] and b [C] from N(u, 1), B ~ N(0, beta), a centre
     v [D] from N(B, 1), and then n_k inputs x ~ N(v, diag(j^-1.2)), labelled argmax(W x + b). The number of
-    examples n_k is floor(lognormal(size_mean, size_std)) + size_min, at most size_max.
+    examples n_k is floor(lognormal(size_mean, size_std)) + size_min, at most size_max. u shifts all classes
+    alike, so alpha cancels in the argmax: it moves the clients' models apart, not their data.
 
     Args:
         config: The ranges above.
