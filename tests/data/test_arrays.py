@@ -1,0 +1,241 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from flsel.data.config import DataConfig
+from flsel.data.sources import load_source
+from flsel.errors import UserError
+
+
+def load(**config):
+    return load_source(DataConfig(**config), clients=None, seed=0)
+
+
+def arrays(**changes):
+    rng = np.random.default_rng(0)
+    content = {
+        "x_train": rng.integers(0, 256, (9, 4, 5), dtype=np.uint8),
+        "y_train": np.arange(9) % 3,
+        "x_test": rng.integers(0, 256, (4, 4, 5), dtype=np.uint8),
+        "y_test": np.array([0, 1, 2, 0]),
+        **changes,
+    }
+    return {name: array for name, array in content.items() if array is not None}
+
+
+def npz(tmp_path, shape=None, **changes):
+    np.savez(tmp_path / "d.npz", **arrays(**changes))
+    return load(name="npz", path=str(tmp_path / "d.npz"), shape=shape)
+
+
+def test_npz_of_grey_images(tmp_path):
+    source = npz(tmp_path)
+    assert source.train.x.shape == (9, 1, 4, 5)
+    assert source.train.x.dtype == torch.uint8
+    assert source.train.y.dtype == torch.int64
+    assert source.num_classes == 3
+    assert source.name == "d"
+    assert np.array_equal(source.test.x[:, 0].numpy(), arrays()["x_test"])
+    seen = source.normalize(source.train.x).double()
+    assert seen.mean() == pytest.approx(0, abs=1e-6)
+    assert seen.std(correction=0) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((9, 4, 5, 3), (9, 3, 4, 5)), ((9, 3, 4, 5), (9, 3, 4, 5)), ((9, 1, 4, 5), (9, 1, 4, 5))],
+)
+def test_npz_of_images_in_either_layout(tmp_path, shape, expected):
+    x = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
+    source = npz(tmp_path, x_train=x, x_test=None, y_test=None)
+    assert source.train.x.shape == expected
+    assert source.train.x.is_contiguous()
+    stored = x.transpose(0, 3, 1, 2) if shape[-1] == 3 else x
+    assert np.array_equal(source.train.x.numpy(), stored)
+    assert source.test is None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f8"])
+def test_npz_of_floats_is_left_as_it_is(tmp_path, dtype):
+    x = np.random.default_rng(1).normal(size=(9, 7)).astype(dtype)
+    source = npz(tmp_path, x_train=x, x_test=x[:4])
+    assert source.train.x.dtype == torch.float32
+    assert np.array_equal(source.normalize(source.train.x).numpy(), x.astype(np.float32))
+
+
+def test_npz_of_tokens(tmp_path):
+    x = np.arange(18, dtype=np.int32).reshape(9, 2)
+    source = npz(tmp_path, x_train=x, x_test=x[:4])
+    assert source.normalize(source.train.x).dtype == torch.int64
+
+
+def test_npz_of_flat_images(tmp_path):
+    x = np.random.default_rng(1).random((9, 20), dtype=np.float32)
+    assert npz(tmp_path, shape=(1, 4, 5), x_train=x, x_test=x[:4]).train.x.shape == (9, 1, 4, 5)
+    with pytest.raises(UserError, match=r"data.shape \[1, 5, 5\] does not fit .*d.npz: x_train"):
+        npz(tmp_path, shape=(1, 5, 5), x_train=x, x_test=x[:4])
+
+
+def test_a_constant_channel_is_only_centred(tmp_path):
+    x = np.full((9, 4, 5), 51, dtype=np.uint8)
+    source = npz(tmp_path, x_train=x, x_test=None, y_test=None)
+    assert source.normalize(source.train.x).abs().max() < 1e-6
+
+
+NAN = np.zeros((9, 7))
+NAN[3, 2] = np.nan
+LARGE = np.zeros((9, 7))
+LARGE[5] = 1e300
+FLOATS = {"x_train": np.zeros((9, 7)), "x_test": np.zeros((4, 7))}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x_train": None}, "must have the array x_train, found y_train, x_test, y_test"),
+        ({"y_train": None}, "must have the array y_train"),
+        ({"y_test": None}, "must have the array y_test"),
+        ({"x_test": None}, "must have the array x_test"),
+        ({"y_train": np.arange(8) % 3}, "x_train, y_train has 9 inputs but 8 labels"),
+        ({"y_train": np.full(9, -1)}, "y_train has the label -1"),
+        ({"y_test": np.array([0, 1, 2, 3])}, r"y_test has the label 3, but labels must be in 0..2"),
+        ({"y_train": np.zeros((9, 3))}, r"y_train must be one class label per example.*\[9, 3\]"),
+        ({"y_train": np.linspace(0, 1, 9)}, "y_train must be class labels"),
+        ({"y_train": np.array(list("abcabcabc"))}, "y_train must hold numbers"),
+        ({"x_train": np.array(list("abcabcabc"))}, "x_train must hold numbers"),
+        ({"x_train": np.zeros(9, dtype=bool)}, "x_train must hold numbers"),
+        ({"x_train": np.float64(1)}, "x_train must have one row per example"),
+        (
+            {"x_train": np.zeros((9, 20), dtype=np.uint8)},
+            r"x_train is uint8, so it must be.*\[9, 20\]",
+        ),
+        ({"x_train": np.zeros((9, 4, 5, 2), dtype=np.uint8)}, r"must be images.*\[9, 4, 5, 2\]"),
+        ({**FLOATS, "x_train": NAN}, "x_train, y_train has NaN or infinite inputs, first in example 3"),
+        ({**FLOATS, "x_train": LARGE}, "NaN or infinite inputs, first in example 5"),
+        ({**FLOATS, "x_test": np.full((4, 7), -np.inf)}, "x_test, y_test has NaN or infinite inputs"),
+        ({**FLOATS, "x_test": np.zeros((4, 6))}, r"x_test has examples \[6\]"),
+        ({"x_train": np.zeros((0, 4, 5)), "y_train": np.zeros(0)}, "y_train has no examples"),
+        ({"x_test": np.zeros((0, 4, 5)), "y_test": np.zeros(0)}, "x_test, y_test has no examples"),
+    ],
+)
+def test_malformed_npz(tmp_path, changes, message):
+    with pytest.raises(UserError, match=message) as error:
+        npz(tmp_path, **changes)
+    assert "d.npz" in str(error.value)
+
+
+def test_unreadable_npz(tmp_path):
+    file = tmp_path / "d.npz"
+    with pytest.raises(UserError, match="there is no file"):
+        load(name="npz", path=str(file))
+    np.savez(file, **arrays())
+    whole = file.read_bytes()
+    for broken in (b"", b"no archive", whole[: len(whole) // 2], whole[:300] + b"\0" * 200 + whole[500:]):
+        file.write_bytes(broken)
+        with pytest.raises(UserError, match=r"d\.npz"):
+            load(name="npz", path=str(file))
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(UserError, match="named arrays"):
+        load(name="npz", path=str(tmp_path / "one.npy"))
+
+
+def test_npz_never_unpickles(tmp_path):
+    with pytest.raises(UserError, match="y_train cannot be read"):
+        npz(tmp_path, y_train=np.array([{}] * 9, dtype=object))
+
+
+def leaf_file(users):
+    data = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
+    return {"users": list(users), "num_samples": [len(y) for _, y in users.values()], "user_data": data}
+
+
+TRAIN = [
+    leaf_file({"ann": ([[0.5, 1, 0, 0], [0, 0, 1, 0]], [0, 1]), "bob": ([[1, 1, 1, 1]], [2])}),
+    leaf_file({"cy": ([[0, 0, 0, 0.25]] * 3, [1, 1, 0])}),
+]
+TEST = [leaf_file({"ann": ([[0, 0, 0, 0.5]], [3]), "cy": ([[1, 0, 0, 0.5]], [0])})]
+
+
+def leaf(path, train, test=None, shape=None):
+    for part, files in (("train", train), ("test", test)):
+        if files is not None:
+            (path / part).mkdir()
+            for number, content in enumerate(files):
+                text = content if isinstance(content, str) else json.dumps(content)
+                (path / part / f"part_{number}.json").write_text(text)
+    return load(name="leaf", path=str(path), shape=shape)
+
+
+def test_leaf(tmp_path):
+    source = leaf(tmp_path, TRAIN, TEST)
+    assert source.owner.tolist() == [0, 0, 1, 2, 2, 2]
+    assert source.train.y.tolist() == [0, 1, 2, 1, 1, 0]
+    assert source.train.x.dtype == torch.float32
+    assert source.train.x[0].tolist() == [0.5, 1, 0, 0]
+    assert source.test.y.tolist() == [3, 0]
+    assert source.num_classes == 4
+    assert torch.equal(source.normalize(source.train.x), source.train.x)
+
+
+def test_leaf_without_test_and_with_a_shape(tmp_path):
+    source = leaf(tmp_path, TRAIN, shape=(1, 2, 2))
+    assert source.test is None
+    assert source.num_classes == 3
+    assert source.train.x.shape == (6, 1, 2, 2)
+
+
+def test_leaf_of_tokens(tmp_path):
+    assert leaf(tmp_path, [leaf_file({"ann": ([[5, 6]], [0])})]).train.x.dtype == torch.int64
+
+
+def changed(**changes):
+    return {**TRAIN[0], **changes}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"users": [', "is not a readable JSON file"),
+        ([1, 2], "must be a LEAF file with the keys"),
+        ({"users": [], "num_samples": []}, "must be a LEAF file with the keys"),
+        (changed(users="ann"), "must have lists users and num_samples"),
+        (changed(num_samples=[2]), "of one length"),
+        (changed(num_samples=[2, 5]), "user 'bob' has 1 inputs, 1 labels and num_samples 5"),
+        (changed(users=["ann", "dan"]), "user 'dan' must have lists x and y"),
+        (changed(user_data=[]), "user 'ann' must have lists x and y"),
+        (leaf_file({"ann": ([[1, 2], [3]], [0, 1])}), "all examples of x alike"),
+        (
+            {**leaf_file({"ann": ([1], [0])}), "user_data": {"ann": {"x": 1, "y": 2}}},
+            "must have lists x and y",
+        ),
+        (leaf_file({"ann": ([[1.0, 2.0]], [0]), "bob": ([[1.0]], [0])}), "one shape, but users differ"),
+        (leaf_file({"ann": (["some text"], [0])}), "x must be numbers"),
+        (leaf_file({"ann": ([[1.0]], ["e"])}), "y must be numbers"),
+        (leaf_file({"ann": ([[1.0]], [0.5])}), "must be class labels"),
+        (leaf_file({"ann": ([[1.0]], [-2])}), "has the label -2"),
+        (leaf_file({"ann": ([[float("nan")]], [0])}), "NaN or infinite inputs"),
+        (leaf_file({"ann": ([[1.0]], [0]), "bob": ([], [])}), "user number 1 has no examples"),
+        (leaf_file({}), "has no examples"),
+    ],
+)
+def test_malformed_leaf(tmp_path, content, message):
+    with pytest.raises(UserError, match=message) as error:
+        leaf(tmp_path, [content])
+    assert str(tmp_path) in str(error.value)
+
+
+def test_leaf_users_appear_once(tmp_path):
+    with pytest.raises(UserError, match=r"part_1.json: user 'ann' appears twice"):
+        leaf(tmp_path, [TRAIN[0], TRAIN[0]])
+
+
+def test_leaf_test_data_must_fit(tmp_path):
+    with pytest.raises(UserError, match=r"test has examples \[2\]"):
+        leaf(tmp_path, TRAIN, [leaf_file({"ann": ([[1.0, 2.0]], [0])})])
+
+
+def test_leaf_missing(tmp_path):
+    with pytest.raises(UserError, match=r"train must hold LEAF files"):
+        load(name="leaf", path=str(tmp_path))

@@ -1,0 +1,257 @@
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import LightningDataModule
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, random_split
+
+from flsel.data.config import DataConfig
+from flsel.data.sources import load_source
+from flsel.errors import UserError
+
+X = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(12) % 3
+
+
+class Listed(Dataset):
+    def __init__(self, examples, **attributes):
+        self.examples = examples
+        vars(self).update(attributes)
+
+    def __len__(self):
+        return len(self.examples)
+
+    def __getitem__(self, position):
+        return self.examples[position]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([(0, 0)])
+
+
+class Module(LightningDataModule):
+    prepared = False
+
+    def __init__(self, size: int = 12):
+        super().__init__()
+        self.size = size
+
+    def prepare_data(self):
+        type(self).prepared = True
+
+    def setup(self, stage):
+        whole = TensorDataset(X[: self.size], Y[: self.size])
+        self.parts = random_split(whole, [self.size - 5, 3, 2], torch.Generator().manual_seed(0))
+
+    def train_dataloader(self):
+        return DataLoader(self.parts[0], batch_size=2, shuffle=True)
+
+    def val_dataloader(self):
+        return DataLoader(self.parts[1], batch_size=2)
+
+    def test_dataloader(self):
+        return DataLoader(self.parts[2], batch_size=2)
+
+
+class TrainOnly(LightningDataModule):
+    num_classes = 5
+
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(X, Y))
+
+
+class Unprepared(Module):
+    def setup(self, stage):
+        if not self.prepared:
+            raise FileNotFoundError("no files yet")
+        super().setup(stage)
+
+
+class ManyLoaders(TrainOnly):
+    def test_dataloader(self):
+        return [DataLoader(TensorDataset(X, Y))]
+
+
+def pair(rows: int = 12, test: bool = True):
+    return TensorDataset(X[:rows], Y[:rows]), TensorDataset(X[:2], Y[:2]) if test else None
+
+
+def single(kind: str = "tensors"):
+    images = np.arange(3 * 4 * 5 * 3, dtype=np.uint8).reshape(3, 4, 5, 3)
+    pair_of = {
+        "tensors": lambda i: (torch.full((2,), float(i)), torch.tensor(i)),
+        "arrays": lambda i: (np.full((2,), float(i)), np.int32(i)),
+        "numbers": lambda i: (float(i), i),
+        "colour": lambda i: (Image.fromarray(images[i]), i),
+        "grey": lambda i: (Image.fromarray(images[i, :, :, 0]), i),
+    }[kind]
+    return Listed([pair_of(i) for i in range(3)])
+
+
+def natural(owner, classes=None):
+    attributes = {} if classes is None else {"classes": classes}
+    return Listed([(torch.zeros(2), 0)] * len(owner), owner=owner, **attributes)
+
+
+def broken(what: str):
+    row = (torch.zeros(2), 0)
+    return {
+        "text": "a dataset",
+        "none": None,
+        "triple": (single(), single(), single()),
+        "stream": Stream(),
+        "dict": (dict.fromkeys(range(3), row), None),
+        "empty": Listed([]),
+        "not pairs": Listed([{"x": 1}]),
+        "shapes": Listed([row, (torch.zeros(3), 0)]),
+        "dtypes": Listed([row, (torch.zeros(2, dtype=torch.int64), 0)]),
+        "regression": Listed([(torch.zeros(2), 0.5)]),
+        "vector labels": Listed([(torch.zeros(2), torch.zeros(3, dtype=torch.int64))]),
+        "negative": Listed([row, (torch.zeros(2), -1)]),
+        "beyond": Listed([row, (torch.zeros(2), 4)], num_classes=4),
+        "classes": Listed([row], num_classes="ten"),
+        "nan": Listed([row, (torch.tensor([0.0, float("nan")]), 1)]),
+        "float tensors": TensorDataset(X, X[:, 0]),
+        "objects": Listed([("some text", 0)]),
+        "test shape": (single(), Listed([(torch.zeros(3), 0)])),
+        "test label": (single(), Listed([(torch.zeros(2), 3)])),
+        "owner length": natural([0]) and Listed([row, row], owner=[0]),
+        "owner negative": natural([0, -1]),
+        "owner fraction": natural([0.5, 1.0]),
+        "owner beyond": natural([0, 10**9]),
+    }[what]
+
+
+def fail():
+    raise RuntimeError("the disk is gone")
+
+
+not_callable = 3
+
+
+def load(thing, **config):
+    return load_source(DataConfig(name=f"{__name__}.{thing}", **config), clients=None, seed=0)
+
+
+def test_pair():
+    source = load("pair", init_args={"rows": 10})
+    assert torch.equal(source.train.x, X[:10])
+    assert torch.equal(source.test.y, Y[:2])
+    assert (source.num_classes, source.name, source.owner, source.validation) == (3, "pair", None, None)
+
+
+def test_tensors_are_not_copied():
+    assert load("pair").train.x.data_ptr() == X.data_ptr()
+
+
+def test_pair_without_test():
+    assert load("pair", init_args={"test": False}).test is None
+
+
+@pytest.mark.parametrize("kind", ["tensors", "arrays", "numbers"])
+def test_examples_of_any_kind(kind):
+    source = load("single", init_args={"kind": kind})
+    assert source.train.x.dtype == torch.float32
+    assert source.train.x.reshape(3, -1)[:, 0].tolist() == [0, 1, 2]
+    assert source.train.y.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("kind", "channels"), [("colour", 3), ("grey", 1)])
+def test_pictures_stay_uint8(kind, channels):
+    source = load("single", init_args={"kind": kind})
+    assert source.train.x.shape == (3, channels, 4, 5)
+    assert source.train.x.dtype == torch.uint8
+    assert source.train.x[0, 0, 0, 1] == 3
+    assert source.normalize(source.train.x).mean().item() == pytest.approx(0, abs=1e-6)
+
+
+def test_natural_owners_and_classes():
+    source = load("natural", init_args={"owner": [0, 0, 1, 2], "classes": ["a", "b"]})
+    assert source.owner.tolist() == [0, 0, 1, 2]
+    assert source.num_classes == 2
+
+
+def test_data_module():
+    Module.prepared = False
+    source = load("Module", init_args={"size": 10})
+    assert [len(part) for part in (source.train, source.validation, source.test)] == [5, 3, 2]
+    assert not Module.prepared
+    rows = torch.cat([source.train.x, source.validation.x, source.test.x])
+    assert torch.equal(rows.sort(0).values, X[:10].sort(0).values)
+    load("Module", download=True)
+    assert Module.prepared
+
+
+def test_data_module_with_training_data_only():
+    source = load("TrainOnly")
+    assert (source.test, source.validation, source.num_classes) == (None, None, 5)
+
+
+def test_data_module_that_needs_its_download():
+    Unprepared.prepared = False
+    with pytest.raises(UserError, match=r"no files yet; set data\.download: true"):
+        load("Unprepared")
+    assert len(load("Unprepared", download=True).train) == 7
+
+
+def test_data_module_with_a_list_of_loaders():
+    with pytest.raises(UserError, match=r"ManyLoaders\.test_dataloader must return one DataLoader, got list"):
+        load("ManyLoaders")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("text", "must return a LightningDataModule, a Dataset or a .* pair of Datasets, got str"),
+        ("none", "got NoneType"),
+        ("triple", "got tuple"),
+        ("stream", "must be a map-style Dataset, got Stream"),
+        ("dict", "must be a map-style Dataset, got dict"),
+        ("empty", "the training set has no examples"),
+        ("not pairs", r"example 0 must be a pair \(input, label\), got dict"),
+        ("shapes", r"example 1 is \[3\] torch.float32, unlike the first, \[2\]"),
+        ("dtypes", "example 1 is .* torch.int64, unlike"),
+        ("regression", "example 0 must have a class label"),
+        ("vector labels", "example 0 must have a class label"),
+        ("negative", "has the label -1"),
+        ("beyond", r"has the label 4, but labels must be in 0..3"),
+        ("classes", "num_classes of .* must be a positive number, got 'ten'"),
+        ("nan", "NaN or infinite inputs, first in example 1"),
+        ("float tensors", "must be class labels"),
+        ("objects", "example 0 must hold numbers"),
+        ("test shape", r"the test set has examples \[3\]"),
+        ("test label", "the test set has the label 3"),
+        ("owner length", "owner of .* must be one client number"),
+        ("owner negative", "owner of .* must be one client number"),
+        ("owner fraction", "owner of .* must be one client number"),
+        ("owner beyond", "owner of .* must be one client number"),
+    ],
+)
+def test_no_classification_dataset(what, message):
+    with pytest.raises(UserError, match=message) as error:
+        load("broken", init_args={"what": what})
+    assert f"{__name__}.broken" in str(error.value)
+
+
+def test_a_typo_in_the_arguments_names_the_accepted_ones():
+    with pytest.raises(UserError, match=r"data.init_args do not fit .*pair: .*'row'; it accepts rows, test"):
+        load("pair", init_args={"row": 3})
+    with pytest.raises(UserError, match="missing a required argument: 'owner'"):
+        load("natural")
+
+
+def test_a_dataset_that_fails_to_load():
+    with pytest.raises(UserError, match="the disk is gone"):
+        load("fail")
+
+
+@pytest.mark.parametrize("name", [f"{__name__}.nothing", "no_such_package.Thing"])
+def test_an_unknown_import_path(name):
+    with pytest.raises(UserError, match=f"data.name {name} cannot be imported"):
+        load_source(DataConfig(name=name), clients=None, seed=0)
+
+
+def test_an_import_path_to_something_else():
+    with pytest.raises(UserError, match="not_callable must be a class or function, got int"):
+        load("not_callable")
