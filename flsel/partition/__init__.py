@@ -1,0 +1,26 @@
+"""How a dataset is dealt to clients: pure functions of (labels, parameters, generator).
+
+One module per family; every scheme is a small frozen value class derived from :class:`Partition`.
+"""
+
+from flsel.partition.base import Partition
+from flsel.partition.basic import IID, BySize, Natural, Shards
+from flsel.partition.dirichlet import Dirichlet, DirichletPerClass, HicsDirichlet
+from flsel.partition.fedcor import FedCorDirichlet
+from flsel.partition.fedgs import FedGSLogNormal, LabelLimited
+from flsel.partition.fedpns import FedPNSMix
+
+__all__ = [
+    "IID",
+    "BySize",
+    "Dirichlet",
+    "DirichletPerClass",
+    "FedCorDirichlet",
+    "FedGSLogNormal",
+    "FedPNSMix",
+    "HicsDirichlet",
+    "LabelLimited",
+    "Natural",
+    "Partition",
+    "Shards",
+]

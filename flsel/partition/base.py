@@ -1,0 +1,146 @@
+"""The contract of a partition, and the arithmetic that several schemes share.
+
+Dimensions: S samples, N clients, C labels that occur. A *table* holds how many samples of every label
+each client receives, int64 ``[N, C]``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from flsel.errors import UserError
+
+MAX_SHARES = 10_000_000
+
+# Below this a sum of probabilities has lost too many digits to be divided by.
+TINY = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
+
+
+class Partition(ABC):
+    """Deals the samples of a dataset to clients.
+
+    A scheme overrides :meth:`split`, stores nothing but its arguments and draws from the given generator
+    alone, so equal arguments give equal clients.
+    """
+
+    @final
+    def __call__(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Deal every sample to at most one client.
+
+        Args:
+            labels: Label of every sample, integers ``[S]``.
+            clients: N, from 1 to S.
+            rng: Source of all draws.
+
+        Returns:
+            For each of the N clients the positions of its samples in ``labels``, int64, ascending,
+            possibly none.
+
+        Raises:
+            UserError: If the dataset cannot be dealt like this.
+        """
+        if clients < 1:
+            raise UserError(f"clients must be >= 1, got {clients}.")
+        if clients > len(labels):
+            raise UserError(f"clients must be at most the {len(labels)} training samples, got {clients}.")
+        codes = np.unique(labels, return_inverse=True)[1]
+        return self.split(codes.astype(np.int64), clients, rng)
+
+    @abstractmethod
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Deal the samples, after the arguments were checked.
+
+        Args:
+            labels: Label of every sample, int64 ``[S]``, renumbered to ``0..C-1`` without gaps.
+            clients: N, from 1 to S.
+            rng: Source of all draws.
+
+        Returns:
+            What :meth:`__call__` returns.
+        """
+
+
+def group(positions: np.ndarray, owners: np.ndarray, clients: int) -> list[np.ndarray]:
+    """List the positions of every client.
+
+    Args:
+        positions: Samples, int64 ``[n]``.
+        owners: The client of each of them, int64 ``[n]`` in ``0..clients-1``.
+        clients: N.
+
+    Returns:
+        N int64 arrays, each ascending.
+    """
+    ordered = positions[np.lexsort((positions, owners))]
+    return list(np.split(ordered, np.cumsum(np.bincount(owners, minlength=clients))[:-1]))
+
+
+def by_label(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Sort the positions of ``labels`` (int64 ``[S]``) by label, in random order within a label."""
+    shuffled = rng.permutation(len(labels))
+    return shuffled[np.argsort(labels[shuffled], kind="stable")]
+
+
+def deal(table: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Give each client random samples according to a table.
+
+    Args:
+        table: Samples per client and label, int64 ``[N, C]``, columns at most the label totals.
+        labels: Label of every sample, int64 ``[S]`` in ``0..C-1``.
+        rng: Decides which samples.
+
+    Returns:
+        Positions per client, as :meth:`Partition.__call__`.
+    """
+    clients, num_labels = table.shape
+    totals = np.bincount(labels, minlength=num_labels)
+    # Rank of every entry of the label-sorted list within its label: the first ones are dealt.
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(totals) - totals, totals)
+    dealt = rank < np.repeat(table.sum(axis=0), totals)
+    owners = np.repeat(np.tile(np.arange(clients), num_labels), table.T.ravel())
+    return group(by_label(labels, rng)[dealt], owners, clients)
+
+
+def apportion(total: int, weights: np.ndarray) -> np.ndarray:
+    """Split ``total`` samples in proportion to ``weights`` by largest remainders, int64 ``[N]``."""
+    exact = total * weights / weights.sum()
+    sizes: np.ndarray = np.floor(exact).astype(np.int64)
+    most_short = np.argsort(sizes - exact, kind="stable")
+    sizes[most_short[: total - sizes.sum()]] += 1
+    return sizes
+
+
+def cut(shares: np.ndarray, total: int) -> np.ndarray:
+    """Cut ``total`` samples at the cumulative ``shares`` (``[N]``, any positive sum), int64 ``[N]``.
+
+    Cuts are at the nearest sample. Reference codes round them down, which hands the last client a sample of
+    almost every label however small its shares.
+    """
+    edges = np.rint(np.cumsum(shares / shares.sum()) * total).astype(np.int64)
+    return np.asarray(np.diff(edges, prepend=0))
+
+
+def attempts(shares: int) -> int:
+    """Return how often a draw of ``shares`` numbers may be repeated before giving up, 10 to 1,000 times."""
+    return min(max(MAX_SHARES // shares, 10), 1000)
+
+
+def repeated(pattern: Sequence[float], clients: int) -> np.ndarray:
+    """Repeat relative sizes over the clients, float64 ``[clients]``."""
+    return np.resize(np.asarray(pattern, dtype=np.float64), clients)
+
+
+def check_sizes(sizes: Sequence[float]) -> None:
+    """Refuse relative sizes that are not all positive and finite."""
+    if not len(sizes) or not all(0 < size < float("inf") for size in sizes):
+        raise UserError(f"sizes must be one or more positive numbers, got {list(sizes)}.")
+
+
+def check_alpha(alpha: float) -> None:
+    """Refuse a Dirichlet concentration that is not positive and finite."""
+    if not 0 < alpha < float("inf"):
+        raise UserError(f"alpha must be > 0, got {alpha}.")

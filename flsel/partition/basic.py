@@ -1,0 +1,110 @@
+"""Schemes without a label distribution of their own: random, by size, by shards, natural."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from flsel.errors import UserError
+from flsel.partition.base import Partition, apportion, by_label, check_sizes, group, repeated
+
+
+@final
+@dataclass(frozen=True)
+class IID(Partition):
+    """Deal random samples, equally many to each client.
+
+    Every sample is dealt exactly once; sizes differ by at most one.
+    """
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Deal equally many random samples to every client."""
+        return _random(apportion(len(labels), np.ones(clients)), rng)
+
+
+@final
+@dataclass(frozen=True)
+class BySize(Partition):
+    """Deal random samples in unequal amounts: sizes differ between clients, label mixes do not.
+
+    Every sample is dealt exactly once. A client whose share is far below one sample receives none.
+
+    Attributes:
+        sigma: Standard deviation of the logarithm of the sizes, >= 0; 0 makes them equal.
+        sizes: Relative sizes, each > 0, repeated over the clients; replaces the log-normal draw.
+    """
+
+    sigma: float = 1.0
+    sizes: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sigma < float("inf"):
+            raise UserError(f"sigma must be >= 0, got {self.sigma}.")
+        if self.sizes is not None:
+            check_sizes(self.sizes)
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Deal random samples according to the sizes."""
+        if self.sizes is None:
+            logs = self.sigma * rng.standard_normal(clients)
+            weights = np.exp(logs - logs.max())
+        else:
+            weights = repeated(self.sizes, clients)
+        return _random(apportion(len(labels), weights), rng)
+
+
+@final
+@dataclass(frozen=True)
+class Shards(Partition):
+    """Sort the samples by label, cut them into equal shards and give each client some at random.
+
+    McMahan et al. 2017; FedCor's "2SPC" (``per_client=2``) and "1SPC" (``per_client=1``), section 5. A
+    client sees at most ``per_client`` labels where the labels divide evenly into shards, else a few more.
+
+    Every sample is dealt exactly once. **Deviations**: where the samples do not divide evenly, shards
+    differ by at most one sample; the reference drops the remainder, all of it from the last label.
+
+    Attributes:
+        per_client: Shards per client, >= 1.
+    """
+
+    per_client: int = 2
+
+    def __post_init__(self) -> None:
+        if self.per_client < 1:
+            raise UserError(f"per_client must be >= 1, got {self.per_client}.")
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Deal random shards of the samples sorted by label."""
+        shards = clients * self.per_client
+        if shards > len(labels):
+            raise UserError(
+                f"partition.per_client must be at most {len(labels) // clients} for {clients} clients and "
+                f"{len(labels)} training samples, got {self.per_client}."
+            )
+        owner_of_shard = rng.permutation(shards) // self.per_client
+        owners = np.repeat(owner_of_shard, apportion(len(labels), np.ones(shards)))
+        return group(by_label(labels, rng), owners, clients)
+
+
+@final
+@dataclass(frozen=True)
+class Natural(Partition):
+    """Keep the natural clients of the dataset (LEAF's writers, the synthetic generators' clients).
+
+    A marker: the dataset itself says who owns what, so nothing is dealt.
+    """
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Refuse: there is nothing to deal."""
+        raise UserError(
+            "partition Natural needs a dataset that has natural clients, and this one has none; "
+            "choose another partition, such as IID or Dirichlet."
+        )
+
+
+def _random(sizes: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    return group(rng.permutation(len(owners)), owners, len(sizes))

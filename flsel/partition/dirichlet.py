@@ -1,0 +1,182 @@
+"""Label mixes drawn from Dirichlet distributions: per client, per class, and in blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from flsel.errors import UserError
+from flsel.partition.base import (
+    TINY,
+    Partition,
+    apportion,
+    attempts,
+    check_alpha,
+    check_sizes,
+    cut,
+    deal,
+    repeated,
+)
+
+
+@final
+@dataclass(frozen=True)
+class Dirichlet(Partition):
+    """Draw every client's label mix q ~ Dir(alpha * p), p being the label frequencies of the dataset.
+
+    Hsu, Qi and Brown 2019; used by FedCat. Clients draw one after another, without replacement; a label
+    that is used up leaves the mixes of the clients that follow, which are renormalised. If a mix has no
+    mass on what is left, its client draws from the rest as it is.
+
+    Every sample is dealt exactly once; sizes are equal up to one sample unless ``sizes`` says otherwise.
+
+    Attributes:
+        alpha: Concentration, > 0; small gives one label per client, large the mix of the dataset.
+        sizes: Relative sizes of the clients, each > 0, repeated over them; ``[1]`` makes them equal.
+    """
+
+    alpha: float = 0.5
+    sizes: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        check_sizes(self.sizes)
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Let one client after another draw from its mix."""
+        remaining = np.bincount(labels)
+        mixes = rng.dirichlet(self.alpha * remaining / len(labels), size=clients)
+        sizes = apportion(len(labels), repeated(self.sizes, clients))
+        table = np.zeros(mixes.shape, dtype=np.int64)
+        for client, size in enumerate(sizes):
+            table[client] = _take(mixes[client], size, remaining, rng)
+            remaining = remaining - table[client]
+        return deal(table, labels, rng)
+
+
+@final
+@dataclass(frozen=True)
+class DirichletPerClass(Partition):
+    """Split every label over the clients by shares ~ Dir(alpha, ..., alpha).
+
+    Yurochkin et al. 2019; Li et al. 2022. All labels are redrawn until every client has ``min_size``
+    samples.
+
+    Every sample is dealt exactly once; sizes vary. **Deviations**: no cap on clients that already hold
+    an average share (``HicsDirichlet`` has it), and an end to the redrawing.
+
+    Attributes:
+        alpha: Concentration, > 0; small gives each label to few clients, large to all equally.
+        min_size: Fewest samples a client may have, >= 0.
+    """
+
+    alpha: float = 0.5
+    min_size: int = 10
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        if self.min_size < 0:
+            raise UserError(f"min_size must be >= 0, got {self.min_size}.")
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Split the labels until every client has ``min_size`` samples."""
+        if self.min_size * clients > len(labels):
+            raise UserError(
+                f"partition.min_size must be at most {len(labels) // clients} for {clients} clients and "
+                f"{len(labels)} training samples, got {self.min_size}."
+            )
+        totals = np.bincount(labels)
+        tries = attempts(clients * len(totals))
+        for _ in range(tries):
+            shares = rng.dirichlet(np.full(clients, self.alpha), size=len(totals))
+            table = np.stack([cut(share, total) for share, total in zip(shares, totals, strict=True)], axis=1)
+            if table.sum(axis=1).min() >= self.min_size:
+                return deal(table, labels, rng)
+        raise UserError(
+            f"{tries} draws with partition.alpha {self.alpha} left some of {clients} clients with fewer than "
+            f"{self.min_size} samples; raise partition.alpha or lower partition.min_size."
+        )
+
+
+@final
+@dataclass(frozen=True)
+class HicsDirichlet(Partition):
+    """Give blocks of clients label shares of different concentration, at nearly equal sizes.
+
+    HiCS-FL, section 6.10, with the cap and the redrawing of its code. P concentrations make P blocks of
+    N/P consecutive clients. Block i receives ``S // P // C`` samples of every label (fewer where a label
+    has fewer left), and splits each label in turn by shares ~ Dir(alpha_i, ..., alpha_i) over its
+    clients; a client that already holds the block's average receives nothing more. A block is redrawn
+    until each of its clients has a fifth of the average.
+
+    Every sample is dealt at most once; what does not fit into equal blocks is left out.
+    **Deviations**: a block's samples of a label are random rather than the i-th slice of the file; where
+    all open clients have a share of zero, which divides by zero in the code, they share equally; and the
+    redrawing ends.
+
+    Attributes:
+        alphas: Concentrations alpha_1..alpha_P, each > 0; P must divide the number of clients. The paper's
+            setting {0.001} is 0.001 five times in the code: one block of 50 clients cannot be filled from ten
+            labels that go to one client each.
+    """
+
+    alphas: tuple[float, ...] = (0.001, 0.002, 0.005, 0.01, 0.5)
+
+    def __post_init__(self) -> None:
+        if not self.alphas or not all(0 < alpha < float("inf") for alpha in self.alphas):
+            raise UserError(f"alphas must be one or more numbers > 0, got {list(self.alphas)}.")
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Split each block of clients with its own concentration."""
+        blocks = len(self.alphas)
+        if clients % blocks:
+            raise UserError(
+                f"clients must be a multiple of {blocks}, the number of partition.alphas, got {clients}."
+            )
+        totals = np.bincount(labels)
+        average = len(labels) // blocks / (clients // blocks)
+        slice_size = len(labels) // blocks // len(totals)
+        tables = []
+        for block, alpha in enumerate(self.alphas):
+            slices = np.clip(totals - block * slice_size, 0, slice_size)
+            tables.append(_capped_block(alpha, slices, clients // blocks, average, rng))
+        return deal(np.concatenate(tables), labels, rng)
+
+
+def _take(mix: np.ndarray, size: int, remaining: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw ``size`` samples one by one from ``mix`` without replacement, int64 ``[C]``.
+
+    Drawing all at once, keeping what there is and drawing the rest again from the labels that are left
+    has the same distribution.
+    """
+    taken = np.zeros_like(remaining)
+    while (missing := size - taken.sum()) > 0:
+        room = remaining - taken
+        weights = np.where(room > 0, mix, 0.0)
+        if weights.sum() < TINY:
+            weights = room.astype(np.float64)
+        taken += np.minimum(rng.multinomial(missing, weights / weights.sum()), room)
+    return taken
+
+
+def _capped_block(
+    alpha: float, slices: np.ndarray, clients: int, average: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Split the ``slices`` (``[C]`` samples) of one block, int64 ``[clients, C]``."""
+    tries = attempts(clients * len(slices))
+    for _ in range(tries):
+        table = np.zeros((clients, len(slices)), dtype=np.int64)
+        for label, total in enumerate(slices):
+            still_open = table.sum(axis=1) < average
+            shares = rng.dirichlet(np.full(clients, alpha)) * still_open
+            if shares.sum() < TINY:
+                shares = still_open.astype(np.float64)
+            table[:, label] = cut(shares, total)
+        if table.sum(axis=1).min() >= int(0.2 * average):
+            return table
+    raise UserError(
+        f"{tries} draws for {alpha} of partition.alphas left some of {clients} clients with less than "
+        "a fifth of the average; use larger or more partition.alphas, or fewer clients."
+    )
