@@ -1,0 +1,309 @@
+"""Who can be reached in which round: the seven availability modes of FedGS, as pure functions.
+
+A mode says with which probability each client is active in a round; a *trace* is the drawn table of who
+is. The trace depends on the mode, the clients' label counts and the seed alone, so every selector meets
+the same one.
+
+Source: FedGS (Wang et al. 2023), Table 1. Symbols: n_k samples of client k, Y_k its labels, C labels,
+t = 0, 1, ... the round, T_p the period, beta in [0, 1) how much less available clients are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+
+from flsel.errors import UserError
+from flsel.rng import generator
+
+Schedule: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""Maps rounds, int64 ``[R]``, to probabilities, float64 ``[R, N]``."""
+
+REDRAWS = 10_000
+
+
+class Availability(ABC):
+    """With which probability each client is active; a mode overrides :meth:`formula`."""
+
+    @abstractmethod
+    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Return the mode's probabilities for clients that have samples.
+
+        Args:
+            counts: Samples per client and label, int64 ``[N, C]``; at least one client has some.
+            rng: For what is drawn once per run.
+        """
+
+    @final
+    def bind(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Return the probabilities in any round, computing once what does not depend on the round.
+
+        Args:
+            counts: Samples per client and label, int64 ``[N, C]``.
+            rng: For what is drawn once per run.
+
+        Raises:
+            UserError: If no client has samples.
+        """
+        has_samples = counts.any(axis=1)
+        if not has_samples.any():
+            raise UserError("no client has training samples, so none can be available.")
+        schedule = self.formula(counts, rng)
+        return lambda rounds: np.where(has_samples, schedule(rounds), 0.0)
+
+    @final
+    def probabilities(self, counts: np.ndarray, rounds: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return the activity probability of every client in the given rounds.
+
+        Args:
+            counts: Samples per client and label, int64 ``[N, C]``.
+            rounds: Round indices t >= 0, int64 ``[R]``.
+            rng: For what is drawn once per run (the scales c_k of LN and SLN).
+
+        Returns:
+            Float64 ``[R, N]`` in [0, 1]; zero for a client without samples.
+
+        Raises:
+            UserError: If no client has samples.
+        """
+        return self.bind(counts, rng)(np.asarray(rounds, dtype=np.int64))
+
+
+@final
+@dataclass(frozen=True)
+class IDL(Availability):
+    """Ideal: everybody is always active."""
+
+    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Return ones."""
+        return _constant(np.ones(len(counts)))
+
+
+@final
+@dataclass(frozen=True)
+class MDF(Availability):
+    """More data first: n_k^beta / max_i n_i^beta.
+
+    Attributes:
+        beta: In [0, 1).
+    """
+
+    beta: float = 0.7
+
+    def __post_init__(self) -> None:
+        _check_beta(self.beta)
+
+    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Compare every client's size with the largest."""
+        sizes = counts.sum(axis=1)
+        return _constant((sizes / sizes.max()) ** self.beta)
+
+
+@final
+@dataclass(frozen=True)
+class LDF(Availability):
+    """Less data first: n_k^-beta / max_i n_i^-beta, over the clients that have data.
+
+    Attributes:
+        beta: In [0, 1).
+    """
+
+    beta: float = 0.7
+
+    def __post_init__(self) -> None:
+        _check_beta(self.beta)
+
+    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Compare every client's size with the smallest."""
+        sizes = counts.sum(axis=1)
+        smallest = sizes[sizes > 0].min()
+        return _constant((smallest / np.maximum(sizes, smallest)) ** self.beta)
+
+
+@final
+@dataclass(frozen=True)
+class YMF(Availability):
+    """Larger labels first: beta * min(Y_k) / max_i max(Y_i) + 1 - beta, labels counted from 0.
+
+    If 0 is the only label, all clients have probability 1 - beta.
+
+    Attributes:
+        beta: In [0, 1).
+    """
+
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        _check_beta(self.beta)
+
+    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Compare every client's smallest label with the largest of all."""
+        smallest = (counts > 0).argmax(axis=1)
+        largest = max(int(np.flatnonzero(counts.any(axis=0)).max()), 1)
+        return _constant(self.beta * smallest / largest + 1 - self.beta)
+
+
+@final
+@dataclass(frozen=True)
+class YC(Availability):
+    """Label cycle: 1 while the cycle is at one of the client's labels, else 1 - beta.
+
+    The cycle is at label y while (1 + t mod T_p) / T_p lies in (y/C, (y+1)/C].
+
+    **Deviations**: the paper's interval is [y/C, (y+1)/C), which nobody's label contains when
+    t mod T_p = T_p - 1; this is the interval of the reference code, computed in whole numbers.
+
+    Attributes:
+        beta: In [0, 1).
+        period: T_p in rounds, >= 1; None means 10 C (100 for ten labels, as in the reference code, the
+            paper does not say). In a period below C some labels have no turn.
+    """
+
+    beta: float = 0.9
+    period: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_beta(self.beta)
+        _check_period(self.period)
+
+    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Follow the cycle of labels."""
+        owners = (counts > 0).T.copy()  # [C, N], so that a label's row is contiguous
+        num_labels = len(owners)
+        period = 10 * num_labels if self.period is None else self.period
+
+        def schedule(rounds: np.ndarray) -> np.ndarray:
+            turn = (num_labels * (1 + rounds % period) - 1) // period
+            return np.where(owners[turn], 1.0, 1.0 - self.beta)
+
+        return schedule
+
+
+@final
+@dataclass(frozen=True)
+class LN(Availability):
+    """Log-normal: c_k / max_i c_i, with c_k ~ lognormal(0, ln(1 / (1 - beta))) drawn once.
+
+    The second parameter is the standard deviation of ln c_k.
+
+    Attributes:
+        beta: In [0, 1).
+    """
+
+    beta: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_beta(self.beta)
+
+    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Draw the c_k and compare them with the largest."""
+        return self.given(log_normal_scales(self.beta, len(counts), rng))
+
+    def given(self, scales: np.ndarray) -> Schedule:
+        """Return the probabilities for given c_k > 0, float64 ``[N]``."""
+        return _constant(scales / scales.max())
+
+
+@final
+@dataclass(frozen=True)
+class SLN(Availability):
+    """Sine log-normal: c_k / max_i c_i, as LN, times 0.4 sin(2 pi (1 + t mod T_p) / T_p) + 0.5.
+
+    **Deviations**: T_p is not in the paper; 24 is the reference code's (whose phase, t mod 24 over 23,
+    is not reproduced).
+
+    Attributes:
+        beta: In [0, 1).
+        period: T_p in rounds, >= 1.
+    """
+
+    beta: float = 0.5
+    period: int = 24
+
+    def __post_init__(self) -> None:
+        _check_beta(self.beta)
+        _check_period(self.period)
+
+    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Draw the c_k and let the wave move them."""
+        return self.given(log_normal_scales(self.beta, len(counts), rng))
+
+    def given(self, scales: np.ndarray) -> Schedule:
+        """Return the probabilities for given c_k > 0, float64 ``[N]``."""
+        relative = scales / scales.max()
+
+        def schedule(rounds: np.ndarray) -> np.ndarray:
+            phase = (1 + rounds % self.period) / self.period
+            return np.outer(0.4 * np.sin(2 * np.pi * phase) + 0.5, relative)
+
+        return schedule
+
+
+def log_normal_scales(beta: float, clients: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw the c_k of LN and SLN, float64 ``[clients]``, > 0."""
+    return rng.lognormal(0.0, -np.log1p(-beta), size=clients)
+
+
+@final
+class Trace:
+    """Who is active in any round, drawn when asked.
+
+    Equal arguments give equal rows in whatever order they are asked, and whatever else is drawn.
+
+    Args:
+        mode: The availability mode.
+        counts: Samples per client and label, int64 ``[N, C]``.
+        seed: The run's seed.
+    """
+
+    def __init__(self, mode: Availability, counts: np.ndarray, seed: int) -> None:
+        self._schedule = mode.bind(counts, generator(seed, "availability-scale"))
+        self._seed = seed
+
+    def __call__(self, round: int) -> np.ndarray:
+        """Draw who is active in a round >= 0, bool ``[N]``.
+
+        Clients are active independently of each other; the round is redrawn until at least one is.
+
+        Raises:
+            UserError: If all probabilities are zero, or so small that nobody was active in 10,000 draws.
+        """
+        probabilities = self._schedule(np.array([round]))[0]
+        rng = generator(self._seed, "availability", round)
+        for _ in range(REDRAWS if probabilities.any() else 0):
+            active = rng.random(len(probabilities)) < probabilities
+            if active.any():
+                return np.asarray(active)
+        raise UserError(
+            f"nobody is available in round {round}: availability gives no client a probability above "
+            f"{probabilities.max():.2g}; use a smaller availability.beta."
+        )
+
+
+def active(mode: Availability, counts: np.ndarray, round: int, seed: int) -> np.ndarray:
+    """Draw who is active in one round, bool ``[N]``: a row of :func:`trace`."""
+    return Trace(mode, counts, seed)(round)
+
+
+def trace(mode: Availability, counts: np.ndarray, rounds: int, seed: int) -> np.ndarray:
+    """Draw who is active in rounds 0 to ``rounds - 1``, bool ``[rounds, N]``; see :class:`Trace`."""
+    row = Trace(mode, counts, seed)
+    return np.array([row(t) for t in range(rounds)], dtype=bool).reshape(rounds, len(counts))
+
+
+def _constant(probabilities: np.ndarray) -> Schedule:
+    return lambda rounds: np.broadcast_to(probabilities, (len(rounds), len(probabilities)))
+
+
+def _check_beta(beta: float) -> None:
+    if not 0 <= beta < 1:
+        raise UserError(f"beta must be in [0, 1), got {beta}.")
+
+
+def _check_period(period: int | None) -> None:
+    if period is not None and period < 1:
+        raise UserError(f"period must be >= 1, got {period}.")
