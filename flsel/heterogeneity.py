@@ -1,0 +1,86 @@
+"""How different the clients' data are: sizes and label entropies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Spread(NamedTuple):
+    """Smallest, middle and largest value over the clients."""
+
+    min: float
+    median: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Heterogeneity:
+    """What ``flsel data`` prints about a population.
+
+    Attributes:
+        clients: N.
+        samples: Samples of all clients.
+        size: Samples per client.
+        entropy: Label entropy per client in nats, over the clients that have samples.
+        labels: Distinct labels per client.
+        pooled_entropy: Label entropy of all clients' samples together, in nats.
+    """
+
+    clients: int
+    samples: int
+    size: Spread
+    entropy: Spread
+    labels: Spread
+    pooled_entropy: float
+
+
+def label_entropy(counts: np.ndarray) -> np.ndarray:
+    """Return the label entropy of every client.
+
+    Args:
+        counts: Samples per client and label, ``[N, C]``, >= 0.
+
+    Returns:
+        -sum_c p_c ln p_c in nats, float64 ``[N]`` in [0, ln C]; zero for a client without samples.
+    """
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = counts / np.maximum(totals, 1)
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    return np.asarray(np.abs((shares * logs).sum(axis=1)))
+
+
+def cohort_entropy(counts: np.ndarray, cohort: Sequence[int] | np.ndarray) -> float:
+    """Return the label entropy, in nats, of the pooled samples of some clients.
+
+    Args:
+        counts: Samples per client and label, ``[N, C]``.
+        cohort: Ids of the clients; one that occurs twice counts twice.
+    """
+    pooled = counts[np.asarray(cohort, dtype=np.int64)].sum(axis=0, keepdims=True)
+    return float(label_entropy(pooled)[0])
+
+
+def summarise(counts: np.ndarray) -> Heterogeneity:
+    """Summarise a population.
+
+    Args:
+        counts: Samples per client and label, int64 ``[N, C]`` with N >= 1.
+    """
+    sizes = counts.sum(axis=1)
+    entropies = label_entropy(counts)[sizes > 0]
+    return Heterogeneity(
+        clients=len(counts),
+        samples=int(sizes.sum()),
+        size=_spread(sizes),
+        entropy=_spread(entropies if len(entropies) else np.zeros(1)),
+        labels=_spread((counts > 0).sum(axis=1)),
+        pooled_entropy=cohort_entropy(counts, np.arange(len(counts))),
+    )
+
+
+def _spread(values: np.ndarray) -> Spread:
+    return Spread(float(values.min()), float(np.median(values)), float(values.max()))
