@@ -42,12 +42,7 @@ class Availability(ABC):
     def bind(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
         """Return the probabilities in any round, computing once what does not depend on the round.
 
-        Args:
-            counts: Samples per client and label, int64 ``[N, C]``.
-            rng: For what is drawn once per run.
-
-        Raises:
-            UserError: If no client has samples.
+        Arguments and errors are those of :meth:`probabilities`.
         """
         has_samples = counts.any(axis=1)
         if not has_samples.any():
@@ -254,10 +249,7 @@ class Trace:
 
     Equal arguments give equal rows in whatever order they are asked, and whatever else is drawn.
 
-    Args:
-        mode: The availability mode.
-        counts: Samples per client and label, int64 ``[N, C]``.
-        seed: The run's seed.
+    ``counts`` are the samples per client and label, int64 ``[N, C]``; ``seed`` is the run's.
     """
 
     def __init__(self, mode: Availability, counts: np.ndarray, seed: int) -> None:
