@@ -1,8 +1,7 @@
 """Who can be reached in which round: the seven availability modes of FedGS, as pure functions.
 
 A mode says with which probability each client is active in a round; a *trace* is the drawn table of who
-is. The trace depends on the mode, the clients' label counts and the seed alone, so every selector meets
-the same one.
+is. It depends on the mode, the clients' label counts and the seed alone: every selector meets the same.
 
 Source: FedGS (Wang et al. 2023), Table 1. Symbols: n_k samples of client k, Y_k its labels, C labels,
 t = 0, 1, ... the round, T_p the period, beta in [0, 1) how much less available clients are.
@@ -167,8 +166,8 @@ class YC(Availability):
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
         """Follow the cycle of labels."""
-        owners = (counts > 0).T.copy()  # [C, N], so that a label's row is contiguous
-        num_labels = len(owners)
+        num_labels = counts.shape[1]
+        owners = np.ascontiguousarray(counts.T > 0)  # [C, N]
         period = 10 * num_labels if self.period is None else self.period
 
         def schedule(rounds: np.ndarray) -> np.ndarray:
@@ -248,7 +247,6 @@ class Trace:
     """Who is active in any round, drawn when asked.
 
     Equal arguments give equal rows in whatever order they are asked, and whatever else is drawn.
-
     ``counts`` are the samples per client and label, int64 ``[N, C]``; ``seed`` is the run's.
     """
 
