@@ -68,19 +68,14 @@ def federate(
     roles = _roles(source, _shares(source, config), usable, generator(seed, "holdout"))
     pool = usable[roles == Role.TRAIN]
     if deal is None:
-        shards = natural_shards(_owner(source)[pool], count)
+        dealt = natural_shards(_owner(source)[pool], count)
     else:
-        shards = deal(source.train.y.numpy()[pool], generator(seed, "partition"))
-    population = Population(
-        x=source.train.x,
-        y=source.train.y,
-        shards=_checked(shards, pool),
-        num_classes=source.num_classes,
-        normalize=source.normalize,
-    )
+        dealt = deal(source.train.y.numpy()[pool], generator(seed, "partition"))
+    train, shards = source.train, _checked(dealt, pool)
+    population = Population(train.x, train.y, shards, source.num_classes, source.normalize)
 
     def held(role: Role) -> Examples:
-        return source.train.take(torch.from_numpy(usable[roles == role]))
+        return train.take(torch.from_numpy(usable[roles == role]))
 
     validation = held(Role.VALIDATION) if source.validation is None else source.validation
     return FederatedData(
