@@ -111,10 +111,10 @@ class FakeFederation:
 
     def advance(self, updates: Updates, weights: Tensor) -> None:
         """Add the weighted updates to the global model, in place as an optimizer does, and move on."""
-        for name in self.params:
-            deltas = torch.stack([self._deltas(path)[name] for path in updates.plan.paths])
-            step = torch.tensordot(weights.to(deltas), deltas.nan_to_num(0.0, 0.0, 0.0), dims=1)
-            self.params[name] += step
+        deltas = [self._deltas(path) for path in updates.plan.paths]
+        for name, value in self.params.items():
+            stack = torch.stack([delta[name] for delta in deltas]).nan_to_num(0.0, 0.0, 0.0)
+            value += torch.tensordot(weights.to(stack), stack, dims=1)
         self.round += updates.plan.hops
 
     def labels(self) -> Tensor:

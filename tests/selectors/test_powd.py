@@ -1,0 +1,102 @@
+"""Power-of-Choice: candidates, ranking, ties and reports that are no number."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plain_views import Losses, assert_frequencies, chosen, inclusion, updates, view
+
+from flsel.errors import UserError
+from flsel.selector import Need
+from flsel.selectors.powd import PowD
+
+SIZES = [8, 4, 2, 5, 1]
+
+
+def play(selector, losses, budget, *, sizes=SIZES, seed=0, absent=()):
+    answers = Losses(losses)
+    plan = selector.select(view(sizes, budget, seed=seed, absent=absent, needs=Need.LOSSES, answers=answers))
+    assert len(answers.asked) == 1
+    return chosen(plan), answers.asked[0]
+
+
+def test_candidates_come_by_data_share_without_replacement():
+    chance = inclusion(np.array(SIZES) / 20, 3)
+    assert_frequencies(lambda seed: play(PowD(3), [0.0] * 5, 2, seed=seed)[1], chance)
+
+
+def test_the_largest_losses_among_the_candidates_win():
+    losses = [0.3, 0.9, 0.1, 0.7, 0.5]
+    for seed in range(50):
+        taken, asked = play(PowD(3), losses, 2, seed=seed)
+        assert len(asked) == len(set(asked)) == 3
+        assert taken == sorted(asked, key=lambda k: -losses[k])[:2]
+
+
+def test_d_equal_to_the_budget_is_sampling_without_replacement():
+    chance = inclusion(np.array(SIZES) / 20, 2)
+    assert_frequencies(lambda seed: play(PowD(2), [5, 4, 3, 2, 1], 2, seed=seed)[0], chance)
+
+
+@given(st.permutations(range(6)), st.integers(1, 6), st.integers(0, 1000))
+def test_asking_everybody_finds_the_largest_under_any_numbering(order, budget, seed):
+    losses, sizes = np.arange(6.0), np.array([3, 1, 4, 1, 5, 9])
+    plain, _ = play(PowD(6), losses.tolist(), budget, sizes=sizes.tolist(), seed=seed)
+    renumbered, _ = play(PowD(6), losses[order].tolist(), budget, sizes=sizes[order].tolist(), seed=seed)
+    assert [order[k] for k in renumbered] == plain == [5, 4, 3, 2, 1, 0][:budget]
+
+
+@pytest.mark.parametrize(
+    ("d", "budget", "absent", "asked"),
+    [(None, 2, (), 4), (None, 3, (), 5), (4, 3, (), 4), (100, 3, (), 5), (4, 2, (1, 2, 3), 2), (5, 1, (), 5)],
+)
+def test_number_of_candidates(d, budget, absent, asked):
+    taken, candidates = play(PowD(d), [1.0] * 5, budget, absent=absent)
+    assert len(candidates) == asked
+    assert len(taken) == min(budget, asked)
+    assert not set(absent) & set(candidates)
+
+
+def test_ties_are_broken_at_random():
+    sizes = [1] * 4
+    chance = [2 / 3, 2 / 3, 2 / 3, 0.0]
+    assert_frequencies(lambda seed: play(PowD(4), [2, 2, 2, 1], 2, sizes=sizes, seed=seed)[0], chance)
+
+
+def test_nan_ranks_last_and_infinity_first():
+    for seed in range(20):
+        losses = [math.nan, 0.5, -1.0, math.inf, math.nan]
+        assert play(PowD(5), losses, 3, seed=seed)[0] == [3, 1, 2]
+        assert set(play(PowD(5), losses, 4, seed=seed)[0]) >= {1, 2, 3}
+        assert len(play(PowD(5), [math.nan] * 5, 2, seed=seed)[0]) == 2
+
+
+def test_clients_without_examples_are_no_candidates_unless_all_are():
+    for seed in range(20):
+        taken, asked = play(PowD(), [9.0, 1.0, 1.0], 2, sizes=[0, 3, 1], seed=seed)
+        assert sorted(asked) == sorted(taken) == [1, 2]
+    assert len(play(PowD(), [math.nan] * 3, 2, sizes=[0, 0, 0])[0]) == 2
+
+
+def test_weights_are_equal():
+    assert PowD().weigh(view(SIZES, 2), updates([0, 4], SIZES)).tolist() == [0.5, 0.5]
+
+
+def test_d_below_the_budget_is_refused():
+    with pytest.raises(UserError, match=r"d must be at least the budget \(3\), got 2"):
+        play(PowD(2), [1.0] * 5, 3)
+    with pytest.raises(UserError, match=r"d must be at least the budget, .* got 0"):
+        PowD(0)
+
+
+def test_a_hundred_thousand_clients():
+    answers = Losses(np.linspace(0, 1, 100_000).tolist())
+    now = view([3] * 100_000, 500, needs=Need.LOSSES, answers=answers)
+    start = time.perf_counter()
+    PowD(100_000).select(now)
+    assert time.perf_counter() - start < 0.2

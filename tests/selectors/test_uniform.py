@@ -1,0 +1,77 @@
+"""Uniform sampling: inclusion, pool, and the four weightings against the reference aggregations."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from plain_views import assert_frequencies, chosen, updates, view
+
+from flsel.errors import UserError
+from flsel.selectors.uniform import Uniform
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "13_aggregation.json"
+
+
+def test_every_set_of_the_pool_has_the_same_chance():
+    def draw(seed):
+        return chosen(Uniform().select(view([1, 50, 0, 9, 7], 2, seed=seed, absent=[3])))
+
+    assert_frequencies(draw, [0.5, 0.5, 0.5, 0.0, 0.5])
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32))
+def test_distinct_clients_of_the_pool(clients, budget, seed):
+    plan = chosen(Uniform().select(view([1] * clients, budget, seed=seed)))
+    assert len(set(plan)) == len(plan) == min(clients, budget)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [("size", "data_share_DERIVED"), ("equal", "uniform_clustered"), ("partial", "partial_fedavg")],
+)
+def test_weights_give_the_reference_aggregations(weights, expected):
+    golden = json.loads(GOLDEN.read_text())
+    sizes = [2, 1, 3, 4]  # of ten examples: the golden file's shares 0.2, 0.1, 0.3 for those selected
+    assert golden["inputs"]["p_selected"] == [0.2, 0.1, 0.3]
+    weight = Uniform(weights).weigh(view(sizes, 3), updates([0, 1, 2], sizes))
+    for name, old in golden["inputs"]["old"].items():
+        start = torch.tensor(old, dtype=torch.float64)
+        ends = torch.tensor([end[name] for end in golden["inputs"]["local_models"]], dtype=torch.float64)
+        new = start + torch.tensordot(weight, ends - start, dims=1)
+        torch.testing.assert_close(new, torch.tensor(golden["outputs"][expected][name], dtype=torch.float64))
+
+
+def test_scaled_weights_are_unbiased():
+    sizes = [5, 1, 0, 14]
+    total = torch.zeros(4, dtype=torch.float64)
+    for seed in range(2000):
+        now = view(sizes, 2, seed=seed)
+        clients = chosen(Uniform("scaled").select(now))
+        total[clients] += Uniform("scaled").weigh(now, updates(clients, sizes))
+    torch.testing.assert_close(total / 2000, torch.tensor(sizes).double() / 20, atol=0.06, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"), [("size", 0.5), ("equal", 0.5), ("partial", 0.0), ("scaled", 0.0)]
+)
+def test_cohort_without_examples(weights, expected):
+    assert Uniform(weights).weigh(view([0, 0, 9], 2), updates([0, 1], [0, 0, 9])).tolist() == [expected] * 2
+
+
+def test_unknown_weights():
+    with pytest.raises(UserError, match="weights must be one of size, equal, partial, scaled, got data"):
+        Uniform("data")
+
+
+def test_a_hundred_thousand_clients():
+    now = view([3] * 100_000, 1000)
+    start = time.perf_counter()
+    plan = Uniform().select(now)
+    Uniform().weigh(now, updates(chosen(plan), [3] * 100_000))
+    assert time.perf_counter() - start < 0.2

@@ -1,0 +1,433 @@
+"""The contract: every selector of the package passes every check, and broken ones fail the right one."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import flsel.selectors
+from flsel import testing
+from flsel.errors import UserError
+from flsel.selector import Need, Plan, Selector
+from flsel.testing import CHECKS, check_selector
+
+
+def _shipped() -> list[type[Selector]]:
+    """Every selector class defined in a public module of ``flsel/selectors``."""
+    folder = Path(flsel.selectors.__file__).parent
+    names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    modules = [importlib.import_module(f"flsel.selectors.{name}") for name in names]
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, Selector) and value.__module__ == module.__name__
+    ]
+
+
+SHIPPED = _shipped()
+
+
+def test_every_module_holds_one_selector():
+    modules = [selector.__module__ for selector in SHIPPED]
+    assert len(modules) == len(set(modules))
+    assert {"Uniform", "MD", "PowD", "AFL", "Complete"} <= {selector.__name__ for selector in SHIPPED}
+    assert not [selector for selector in SHIPPED if inspect.isabstract(selector)]
+    assert all(selector.__mro__[1] is Selector for selector in SHIPPED)
+
+
+def test_every_check_runs():
+    defined = {name for name in vars(testing) if name.startswith("check_")} - {"check_selector"}
+    assert [check.__name__ for check in CHECKS] == [name for name in vars(testing) if name in defined]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("selector", SHIPPED, ids=lambda selector: selector.__name__)
+def test_contract(selector, check):
+    check(selector)
+
+
+class Good(Selector):
+    """Reads, learns and draws as it should; the broken selectors below change one thing each."""
+
+    needs = (
+        Need.LABELS | Need.OWN_LOSS | Need.HEAD | Need.DELTAS | Need.LOSSES | Need.SHADOW | Need.SERVER_LOSS
+    )
+
+    def __init__(self, alpha: float = 0.5) -> None:
+        self.alpha = alpha
+
+    def reset(self, sizes, num_classes):
+        self.count_ = torch.zeros(len(sizes), dtype=torch.int64)
+        self.last_ = None
+
+    def select(self, view):
+        pool = view.pool
+        losses = view.losses(pool.tolist()).nan_to_num(0.0)
+        view.shadow(pool[:1].tolist())
+        view.server_loss(view.params)
+        rank = view.labels[pool].sum(1) + losses + self.count_[pool] * self.alpha
+        noise = torch.from_numpy(view.rng.gumbel(size=len(pool)))
+        return Plan.star(pool[(noise - rank.nan_to_num(0.0, 0.0, 0.0)).argsort()[: view.budget].numpy()])
+
+    def weigh(self, view, updates):
+        deltas, head = updates.deltas, updates.head
+        assert len(deltas["head.weight"]) == len(head["weight"]) == len(updates.own_loss)
+        return torch.full((len(updates.plan),), 1.0 / len(updates.plan), dtype=torch.float64)
+
+    def observe(self, view, updates, weights):
+        self.count_ = self.count_.index_add(0, updates.clients, torch.ones_like(updates.clients))
+        self.last_ = view.round
+
+
+def test_a_good_selector_passes_and_twice():
+    check_selector(Good)
+    check_selector(lambda: Good(alpha=2.0))
+
+
+BROKEN: list[tuple[str, str, type[Selector]]] = []
+
+
+def broken(check: str, message: str):
+    """Register a selector that must fail ``check`` with ``message``."""
+
+    def register(selector: type[Selector]) -> type[Selector]:
+        BROKEN.append((check, message, selector))
+        return selector
+
+    return register
+
+
+@broken("constructor", "must store its arguments .* nothing else")
+class StoresMore(Good):
+    def __init__(self, alpha: float = 0.5) -> None:
+        self.alpha = alpha
+        self.beta = 2 * alpha
+
+
+@broken("constructor", r"must store its arguments as given, it changes \['alpha'\]")
+class StoresOther(Good):
+    def __init__(self, alpha: float = 0.5) -> None:
+        self.alpha = alpha + 1
+
+
+@broken("constructor", "must make a selector without arguments")
+class NoDefault(Good):
+    def __init__(self, alpha: float) -> None:
+        self.alpha = alpha
+
+
+@broken("plan", "a plan must stay within the budget of 3, got 4 paths")
+class OverBudget(Good):
+    def select(self, view):
+        return Plan.star(np.resize(view.pool, view.budget + 1))
+
+
+@broken("plan", "hop 0 may only visit clients available then")
+class IgnoresAvailability(Good):
+    def select(self, view):
+        return Plan.star(view.rng.choice(len(view.sizes), view.budget, replace=False))
+
+
+@broken("plan", "hop 1 may only visit clients available then")
+class IgnoresLaterAvailability(Good):
+    def select(self, view):
+        return Plan(tuple((int(client), int(client)) for client in view.pool[: view.budget]))
+
+
+@broken("plan", "all paths must be equally long")
+class UnequalPaths(Good):
+    def select(self, view):
+        first = int(view.pool[0])
+        return Plan(((first,), (first, first)))
+
+
+@broken("plan", "clients must be Python ints, got .'int64'.")
+class NumpyClients(Good):
+    def select(self, view):
+        return Plan(tuple((client,) for client in view.pool[: view.budget]))
+
+
+@broken("plan", "a plan must have at least one path")
+class Nobody(Good):
+    def select(self, view):
+        return Plan(())
+
+
+@broken("plan", "select must return a Plan, got list")
+class ReturnsList(Good):
+    def select(self, view):
+        return [0, 1]
+
+
+@broken("small_pools", "select must not fail, got ValueError: Cannot take a larger sample")
+class NeedsFullPool(Good):
+    def select(self, view):
+        return Plan.star(view.rng.choice(view.pool, view.budget, replace=False))
+
+
+_HIDDEN_RNG = np.random.default_rng(3)
+
+
+@broken("same_seed", "the same views must give the same plans")
+class OwnGenerator(Good):
+    def select(self, view):
+        return Plan.star(_HIDDEN_RNG.permutation(view.pool)[: view.budget])
+
+
+@broken("same_seed", "reset must restore a new selector's state")
+class ForgetsToForget(Good):
+    def reset(self, sizes, num_classes):
+        if not hasattr(self, "count_") or len(self.count_) != len(sizes):
+            super().reset(sizes, num_classes)
+
+
+@broken("other_seed", "another seed must give another plan")
+class IgnoresSeed(Good):
+    def select(self, view):
+        view.rng.random()
+        return Plan.star(view.pool[: view.budget])
+
+
+class Deterministic(Good):
+    def select(self, view):
+        return Plan.star(view.pool[: view.budget])
+
+
+class BreaksTies(Good):
+    def select(self, view):
+        order = np.lexsort((view.rng.random(len(view.pool)), -view.sizes.numpy()[view.pool]))
+        return Plan.star(view.pool[order[: view.budget]])
+
+
+@pytest.mark.parametrize("selector", [Deterministic, BreaksTies])
+def test_other_seed_lets_deterministic_selectors_and_ties_pass(selector):
+    testing.check_other_seed(selector)
+
+
+@broken("global_rngs", "the global generator of random must stay untouched")
+class UsesPython(Good):
+    def select(self, view):
+        return Plan.star(random.sample(view.pool.tolist(), 1))
+
+
+@broken("global_rngs", r"the global generator of numpy\.random must stay untouched")
+class SeedsNumpy(Good):
+    def select(self, view):
+        np.random.seed(view.round)
+        return super().select(view)
+
+
+@broken("global_rngs", "the global generator of torch must stay untouched")
+class UsesTorch(Good):
+    def weigh(self, view, updates):
+        torch.rand(1)
+        return super().weigh(view, updates)
+
+
+@broken("read_only", "select must not write to the view")
+class WritesAvailability(Good):
+    def select(self, view):
+        plan = super().select(view)
+        view.available[:] = False
+        return plan
+
+
+@broken("read_only", "select must not write to the view")
+class WritesLabels(Good):
+    def select(self, view):
+        view.labels.add_(1)
+        return super().select(view)
+
+
+@broken("read_only", "select must not write to the view, the model")
+class ReplacesModel(Good):
+    def select(self, view):
+        plan = super().select(view)
+        view.params.pop("body.weight")
+        return plan
+
+
+@broken("read_only", "weigh must not write to the view, the model or the updates")
+class WritesDeltas(Good):
+    def weigh(self, view, updates):
+        updates.deltas["body.weight"].zero_()
+        return super().weigh(view, updates)
+
+
+@broken("read_only", "observe must not write")
+class WritesModel(Good):
+    def observe(self, view, updates, weights):
+        super().observe(view, updates, weights)
+        view.params["head.bias"] += 1.0
+
+
+@broken("needs", r"UndeclaredNeedError: the selector asked for LOSSES.* add Need\.LOSSES")
+class DeclaresTooLittle(Good):
+    needs = Good.needs & ~Need.LOSSES
+
+
+@broken("needs", r"needs must not declare Need\.SHADOW, unread in 40 rounds")
+class DeclaresTooMuch(Good):
+    def select(self, view):
+        view.losses(view.pool.tolist())
+        view.server_loss(view.params)
+        return Plan.star(view.pool[: int(view.labels.shape[0] > 0)])
+
+
+@broken("needs", r"needs must declare Need\.SERVER_LOSS, which is read past the view")
+class GoesPastTheView(Good):
+    needs = Good.needs & ~Need.SERVER_LOSS
+
+    def select(self, view):
+        view.answers.server_loss(view.params)
+        return Plan.star(view.pool[:1])
+
+
+@broken("weights", "weights must be finite and at least 0")
+class NegativeWeights(Good):
+    def weigh(self, view, updates):
+        return -super().weigh(view, updates)
+
+
+@broken("weights", r"one weight per update \(3\), got shape \[1\]")
+class OneWeight(Good):
+    def weigh(self, view, updates):
+        return torch.ones(1, dtype=torch.float64)
+
+
+@broken("weights", r"weights must be float64, got torch\.float32")
+class SinglePrecision(Good):
+    def weigh(self, view, updates):
+        return super().weigh(view, updates).float()
+
+
+@broken("weights", "weigh must return a tensor, got list")
+class WeightList(Good):
+    def weigh(self, view, updates):
+        return [1.0] * len(updates.plan)
+
+
+@broken("weights", r"one weight per update \(2\), got shape \[3\]")
+class ForgetsLostUpdates(Good):
+    def weigh(self, view, updates):
+        return torch.ones(min(view.budget, len(view.pool)), dtype=torch.float64)
+
+
+@broken("state", r"state must be tensors and plain values, \['seen_'\] are not")
+class ArrayState(Good):
+    def reset(self, sizes, num_classes):
+        super().reset(sizes, num_classes)
+        self.seen_ = np.zeros(3)
+
+
+@broken("state", r"under names ending in _, got \['memory'\]")
+class HiddenState(Good):
+    def observe(self, view, updates, weights):
+        super().observe(view, updates, weights)
+        self.memory = view.round
+
+
+@broken("state", r"allocated by reset under names ending in _, got \['late_'\]")
+class LateState(Good):
+    def observe(self, view, updates, weights):
+        super().observe(view, updates, weights)
+        self.late_ = view.round
+
+
+_REMEMBERED: dict[int, int] = {}
+
+
+@broken("resume", "resuming must be exact, but a run resumed before step 1 goes another way")
+class RemembersElsewhere(Good):
+    def reset(self, sizes, num_classes):
+        super().reset(sizes, num_classes)
+        _REMEMBERED[id(self)] = 0
+
+    def select(self, view):
+        _REMEMBERED[id(self)] += 1
+        return Plan.star(view.pool[: 1 + _REMEMBERED[id(self)] % min(2, len(view.pool))])
+
+
+@broken("resume", "resuming must be exact")
+class KeepsTheLiveModel(Good):
+    def select(self, view):
+        if self.last_ is None:
+            self.last_ = view.params["head.bias"]
+        return super().select(view)
+
+    def observe(self, view, updates, weights):
+        self.count_ = self.count_ + int(self.last_.sum() != 0)
+
+
+@broken("non_finite", r"select must not fail, got RuntimeError: .* \(reports of nan must give a valid plan")
+class DrawsByLoss(Good):
+    def select(self, view):
+        losses = view.losses(view.pool.tolist())
+        if self.count_.any() and losses.isnan().any():
+            raise RuntimeError("probabilities contain NaN")
+        return super().select(view)
+
+
+@broken("non_finite", r"weights must be finite .* \(reports of nan must give a valid plan or a UserError\)")
+class WeighsByDelta(Good):
+    def weigh(self, view, updates):
+        norm = updates.deltas["body.weight"].flatten(1).double().norm(dim=1)
+        return norm / norm.sum()
+
+
+@broken("odd_data", "weights must be finite and at least 0")
+class DividesBySize(Good):
+    def weigh(self, view, updates):
+        return 1.0 / updates.sizes.double()
+
+
+@broken("odd_data", "select must not fail, got UserError: equal sizes are not supported")
+class NeedsUnequalSizes(Good):
+    def select(self, view):
+        if len(set(view.sizes.tolist())) == 1 and view.sizes[0] > 0:
+            raise UserError("equal sizes are not supported.")
+        return super().select(view)
+
+
+@broken("hyperparameters", r"constructor arguments must never change, \['alpha'\] did")
+class Anneals(Good):
+    def observe(self, view, updates, weights):
+        super().observe(view, updates, weights)
+        self.alpha *= 0.9
+
+
+@broken("plan", "reset must not fail, got ZeroDivisionError")
+class ResetFails(Good):
+    def reset(self, sizes, num_classes):
+        1 / 0  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("check", "message", "selector"), BROKEN, ids=lambda value: getattr(value, "__name__", None)
+)
+def test_broken_selectors_fail(check, message, selector):
+    state = np.random.get_state(), torch.get_rng_state(), random.getstate()
+    with pytest.raises(AssertionError, match=message) as failure:
+        getattr(testing, f"check_{check}")(selector)
+    np.random.set_state(state[0])
+    torch.set_rng_state(state[1])
+    random.setstate(state[2])
+    assert "\n" not in str(failure.value)
+    if check != "constructor":
+        assert str(failure.value).startswith(f"{selector.__name__}: ")
+
+
+def test_every_check_can_fail():
+    assert {f"check_{check}" for check, _, _ in BROKEN} == {check.__name__ for check in CHECKS}
+
+
+def test_check_selector_reports_the_first_broken_rule():
+    with pytest.raises(AssertionError, match="Anneals: constructor arguments must never change"):
+        check_selector(Anneals)
