@@ -1,31 +1,167 @@
-"""Groups of run settings, free of torch so that they can be read without loading it.
+"""The settings of a run: the schema of the YAML file, of the command line and of :func:`flsel.run.run`.
 
-Each field is a key of the YAML file and of the command line (``--local.batch_size 32``); the text under
-it is the comment that ``flsel train --print_config`` prints.
+Each field is a key (``--local.batch_size 32``); the text under it is the comment that
+``flsel train --print_config`` prints. Plug-in points take ``{class_path, init_args}``: a selector, a
+partition, an availability mode and an objective are built at once, since their constructors only store
+arguments; a model, an optimizer, a schedule and a callback are kept as factories until the run needs them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
+
+import torch
+from lightning.pytorch import Callback
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from flsel.availability import IDL, Availability
+from flsel.data.config import DataConfig
+from flsel.errors import UserError
+from flsel.local.batches import BatchSpec
+from flsel.models import LogisticRegression
+from flsel.objectives import FedAvg, Objective
+from flsel.partition import Partition
+from flsel.selector import Selector
+from flsel.selectors.uniform import Uniform
+from flsel.server import EvaluationConfig
+from flsel.tracking import TrackConfig
+
+# Local steps of a visit when neither epochs nor steps are set.
+DEFAULT_STEPS = 10
 
 
 @dataclass(frozen=True)
-class TrackConfig:
-    """Where a run is tracked besides its own ``metrics.csv``.
+class LocalConfig:
+    """What a client does in one visit.
 
     Attributes:
-        tracker: ``none``, ``wandb`` or ``tensorboard``.
-        project: W&B project.
-        entity: W&B user or team; the key's own if not given.
-        group: W&B group; the dataset's name if not given.
-        tags: W&B tags besides the selector's and the dataset's names.
-        mode: W&B mode; ``auto`` is online where an API key is found and offline elsewhere.
+        batch_size: Examples per local step (B), >= 1.
+        epochs: Passes over the client's data (E), >= 1; excludes ``steps``.
+        steps: Local optimizer steps, >= 1; excludes ``epochs``. With neither, 10 steps.
+        last_batch: ``short``, the last batch of a pass has what is left, or ``wrap``, batches are cut from an
+            endless stream of reshuffled passes.
+        optimizer: Local optimizer; null is the LightningModule's own, or SGD with learning rate 0.1 for a
+            plain network.
+        lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
+        backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once) or ``auto``.
+        chunk: Most clients that ``vmap`` stacks at once, >= 1, or null for all; bounds memory.
+
+    Raises:
+        UserError: If a value is out of range or both ``epochs`` and ``steps`` are set.
     """
 
-    tracker: Literal["none", "wandb", "tensorboard"] = "none"
-    project: str = "flsel"
-    entity: str | None = None
-    group: str | None = None
-    tags: tuple[str, ...] = ()
-    mode: Literal["auto", "online", "offline", "disabled"] = "auto"
+    batch_size: int = 10
+    epochs: int | None = None
+    steps: int | None = None
+    last_batch: Literal["short", "wrap"] = "short"
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
+    lr_schedule: Callable[[Optimizer], LRScheduler] | None = None
+    backend: Literal["auto", "sequential", "vmap"] = "auto"
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.chunk is not None and self.chunk < 1:
+            raise UserError(f"local.chunk must be >= 1 or null, got {self.chunk}.")
+        self.batches()
+
+    def batches(self) -> BatchSpec:
+        """Return the batches of one visit."""
+        steps = DEFAULT_STEPS if self.epochs is None and self.steps is None else self.steps
+        return BatchSpec(self.batch_size, self.epochs, steps, self.last_batch)
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """Where a run is written.
+
+    Attributes:
+        dir: Folder of all runs.
+        name: Name of the run's folder; null makes one of dataset, selector and seed. An existing folder is
+            never overwritten: the new one gets a suffix.
+        checkpoint_every: Communication rounds between checkpoints, >= 1.
+
+    Raises:
+        UserError: If ``checkpoint_every`` is below 1 or ``name`` is not a plain folder name.
+    """
+
+    dir: str = "runs"
+    name: str | None = None
+    checkpoint_every: int = 10
+
+    def __post_init__(self) -> None:
+        if self.checkpoint_every < 1:
+            raise UserError(f"output.checkpoint_every must be >= 1, got {self.checkpoint_every}.")
+        if self.name is not None and (self.name in ("", ".", "..") or "/" in self.name):
+            raise UserError(f"output.name must be a plain folder name, got {self.name!r}.")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One federated run.
+
+    Attributes:
+        seed: Seed of every generator of the run, >= 0.
+        rounds: Communication rounds (T), >= 1.
+        clients: Number of clients (N), >= 1; null takes the dataset's natural clients.
+        budget: Clients per round (K), in 1..N.
+        data: The dataset and what is held out of it.
+        partition: How examples are dealt to clients; null means the dataset's natural clients.
+        availability: Who can be reached in which round.
+        model: The network, or a LightningModule that brings its loss and optimizer.
+        local: What a client does in one visit.
+        objective: What a client minimises besides its loss.
+        server_optimizer: Updates the global model with minus the aggregated update as the gradient; SGD with
+            learning rate 1 is FedAvg.
+        selector: Who trains.
+        evaluation: When and what to measure.
+        accelerator: Lightning's flag: ``auto``, ``cpu``, ``gpu``, ``mps``.
+        device: Index of the device, >= 0.
+        precision: Lightning's flag.
+        output_layer: Dotted path of the output layer, for selectors that look at it; null finds it.
+        track: Where the run is tracked besides its own files.
+        callbacks: Lightning callbacks.
+        output: Where the run is written.
+        quiet: Print nothing but errors.
+
+    Raises:
+        UserError: If a value is out of range.
+    """
+
+    seed: int = 0
+    rounds: int = 100
+    clients: int | None = 30
+    budget: int = 6
+    data: DataConfig = field(default_factory=DataConfig)
+    partition: Partition | None = None
+    availability: Availability = field(default_factory=IDL)
+    model: Callable[[], nn.Module] = LogisticRegression
+    local: LocalConfig = field(default_factory=LocalConfig)
+    objective: Objective = field(default_factory=FedAvg)
+    server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = field(
+        default_factory=lambda: partial(torch.optim.SGD, lr=1.0)
+    )
+    selector: Selector = field(default_factory=Uniform)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    accelerator: str = "auto"
+    device: int = 0
+    precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
+    output_layer: str | None = None
+    track: TrackConfig = field(default_factory=TrackConfig)
+    callbacks: tuple[Callable[[], Callback], ...] = ()
+    output: OutputConfig = field(default_factory=OutputConfig)
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("seed", 0), ("rounds", 1), ("clients", 1), ("budget", 1), ("device", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"{name} must be >= {least}, got {value}.")
+        if self.clients is not None and self.budget > self.clients:
+            raise UserError(
+                f"budget must be at most the number of clients, got budget {self.budget} of {self.clients}."
+            )

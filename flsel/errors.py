@@ -13,3 +13,7 @@ class DivergedError(UserError):
 
 class UndeclaredNeedError(UserError):
     """A selector asked for information that its ``needs`` do not declare."""
+
+
+class Interrupted(Exception):
+    """A signal stopped the run between rounds; its state is saved and the message says how to go on."""

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from flsel.errors import UndeclaredNeedError
+from flsel.state import restore_state, state_of
 
 Params = dict[str, Tensor]
 
@@ -219,7 +220,7 @@ class Updates:
 
     @property
     def head(self) -> Params:
-        """Update of the output layer (``Need.HEAD``): ``weight [K, C, L]`` and, if it has one, ``bias [K, C]``."""
+        """Output layer's update (``Need.HEAD``): ``weight [K, C, L]`` and ``bias [K, C]`` if it has one."""
         _require(self.needs, Need.HEAD)
         head: Params = self.answers["head"]
         return head
@@ -271,7 +272,7 @@ class Selector(ABC):
     @final
     def state_dict(self) -> dict[str, Any]:
         """Return the state: every attribute whose name ends in ``_``."""
-        return {name: value for name, value in vars(self).items() if name.endswith("_")}
+        return state_of(self)
 
     @final
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -280,13 +281,7 @@ class Selector(ABC):
         Raises:
             ValueError: If the keys differ from this selector's state.
         """
-        if set(state) != set(self.state_dict()):
-            raise ValueError(
-                f"state of {type(self).__name__} must have the keys {sorted(self.state_dict())}, "
-                f"got {sorted(state)}."
-            )
-        for name, value in state.items():
-            setattr(self, name, value)
+        restore_state(self, state)
 
 
 def _require(declared: Need, need: Need) -> None:

@@ -1,0 +1,89 @@
+"""The client's program as a LightningModule: the user's own, or a classifier around a plain network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from flsel.errors import UserError
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+class Classifier(LightningModule):
+    """Train a network by cross-entropy on its logits.
+
+    Args:
+        net: Maps inputs ``[B, ...]`` to logits ``[B, C]``.
+        optimizer: Makes the local optimizer of the network's parameters.
+    """
+
+    def __init__(self, net: nn.Module, optimizer: OptimizerFactory) -> None:
+        super().__init__()
+        self.net = net
+        self._optimizer = optimizer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits, ``[B, C]``."""
+        logits: Tensor = self.net(x)
+        return logits
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Return the batch's mean cross-entropy."""
+        x, y = batch
+        return nn.functional.cross_entropy(self.net(x), y)
+
+    def configure_optimizers(self) -> Optimizer:
+        """Make the local optimizer."""
+        return self._optimizer(p for p in self.net.parameters() if p.requires_grad)
+
+
+def as_task(model: nn.Module, optimizer: OptimizerFactory | None) -> LightningModule:
+    """Turn a model into a client's program.
+
+    Args:
+        model: A LightningModule is taken as it is; any other module must return logits.
+        optimizer: Local optimizer; None means the LightningModule's own, or SGD with learning rate 0.1.
+
+    Raises:
+        UserError: If a LightningModule brings no loss.
+    """
+    if isinstance(model, LightningModule):
+        if type(model).training_step is LightningModule.training_step:
+            raise UserError(f"model {type(model).__name__} is a LightningModule without a training_step.")
+        return model
+    return Classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)))
+
+
+def make_optimizer(task: LightningModule, override: OptimizerFactory | None) -> Optimizer:
+    """Make a task's local optimizer.
+
+    Args:
+        task: The client's program.
+        override: Takes the place of the task's ``configure_optimizers`` if given.
+
+    Raises:
+        UserError: If ``configure_optimizers`` returns anything but one optimizer.
+    """
+    if override is not None:
+        return override(p for p in task.parameters() if p.requires_grad)
+    made: Any = task.configure_optimizers()
+    if isinstance(made, Optimizer):
+        return made
+    raise UserError(
+        f"configure_optimizers of {type(task).__name__} must return one torch optimizer, got "
+        f"{type(made).__name__}; a learning-rate schedule over rounds is set with local.lr_schedule."
+    )
+
+
+def loss_of(output: Any) -> Tensor:
+    """Take the loss out of what a ``training_step`` returned: a tensor, or a mapping with ``loss``."""
+    loss = output["loss"] if isinstance(output, dict) else output
+    if not isinstance(loss, Tensor) or loss.ndim != 0:
+        raise UserError("training_step must return a scalar loss, or a mapping with one under 'loss'.")
+    return loss
