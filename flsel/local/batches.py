@@ -1,0 +1,82 @@
+"""Which examples make up which local step: a pure function, the same for every trainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.rng import generator
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """How much a client trains in one visit.
+
+    Attributes:
+        size: Examples per batch (B), >= 1.
+        epochs: Passes over the client's data (E), >= 1, or None if ``steps`` is given.
+        steps: Optimizer steps, >= 1, or None if ``epochs`` is given.
+        last: ``short``: the last batch of a pass has what is left; ``wrap``: batches are cut from an endless
+            stream of reshuffled passes, so that all have ``size`` examples.
+
+    Raises:
+        UserError: If a value is out of range, or not exactly one of ``epochs`` and ``steps`` is given.
+    """
+
+    size: int
+    epochs: int | None = None
+    steps: int | None = None
+    last: Literal["short", "wrap"] = "short"
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise UserError(
+                "exactly one of local.epochs and local.steps must be set, got "
+                f"{self.epochs} and {self.steps}."
+            )
+        for name, value in (("batch_size", self.size), ("epochs", self.epochs), ("steps", self.steps)):
+            if value is not None and value < 1:
+                raise UserError(f"local.{name} must be >= 1, got {value}.")
+
+    def num_steps(self, examples: int) -> int:
+        """Count the optimizer steps of one visit to a client with ``examples`` examples (0 if none)."""
+        if examples == 0:
+            return 0
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        if self.last == "wrap":
+            return -(-self.epochs * examples // self.size)
+        return self.epochs * -(-examples // self.size)
+
+
+def schedule(spec: BatchSpec, examples: int, *, seed: int, round: int, client: int) -> Tensor:
+    """Draw the batches of one visit.
+
+    Args:
+        spec: How much the client trains.
+        examples: The client's number of training examples, n_k.
+        seed: The run's seed.
+        round: Communication round.
+        client: Client id.
+
+    Returns:
+        Positions in the client's shard, int64 ``[steps, size]``; -1 pads batches that are shorter, always at
+        the end of the row. Each pass visits every example once.
+    """
+    steps = spec.num_steps(examples)
+    if steps == 0:
+        return torch.empty((0, spec.size), dtype=torch.int64)
+    rng = generator(seed, "batches", round, client)
+    # Examples that one pass contributes to the rows of the table, padding included.
+    width = examples if spec.last == "wrap" else -(-examples // spec.size) * spec.size
+    passes = -(-steps * spec.size // width)
+    table = np.full((passes, width), -1, dtype=np.int64)
+    for row in table:
+        row[:examples] = rng.permutation(examples)
+    return torch.from_numpy(table.reshape(-1)[: steps * spec.size].reshape(steps, spec.size))

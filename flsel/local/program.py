@@ -1,0 +1,118 @@
+"""What every local trainer runs: the client's program, the clients' data, and how much of it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from flsel.data.population import Population
+from flsel.local.batches import BatchSpec, schedule
+from flsel.objectives import Objective
+from flsel.selector import Params
+
+
+class LocalTrainer(Protocol):
+    """Maps a stack of start models to a stack of end models; how is nobody else's business."""
+
+    def train(self, starts: Params, clients: Sequence[int], round: int) -> Params:
+        """Train each client from its own start.
+
+        Args:
+            starts: Stack of start models, each tensor ``[K, ...]``; not written to.
+            clients: K client ids.
+            round: Communication round; the batches and the learning rate depend on it.
+
+        Returns:
+            Stack of end models, each tensor ``[K, ...]``.
+        """
+
+
+@dataclass(frozen=True)
+class Program:
+    """The client's side of a run, shared by the local trainers.
+
+    Attributes:
+        task: LightningModule whose ``training_step`` gives the loss, on its device and in its precision.
+        model: The module whose parameter names the run uses: ``task`` itself or the network inside it.
+        population: The clients' data, on the device that holds it.
+        spec: Batches of one visit.
+        objective: What is minimised besides the loss.
+        lr_factors: Factor on the local learning rate for every communication round.
+        seed: The run's seed.
+    """
+
+    task: LightningModule
+    model: nn.Module
+    population: Population
+    spec: BatchSpec
+    objective: Objective
+    lr_factors: Sequence[float]
+    seed: int
+
+    def state(self) -> Params:
+        """Return the live tensors that are sent between server and clients, by name.
+
+        These are the trainable parameters and the floating-point buffers (BatchNorm's running statistics);
+        frozen parameters and integer buffers never change hands.
+        """
+        buffers = {n: b for n, b in self.model.named_buffers() if b.is_floating_point()}
+        return self.trainable() | {n: b for n, b in buffers.items() if n in self.model.state_dict()}
+
+    def trainable(self) -> Params:
+        """Return the live trainable parameters, by name."""
+        return {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+
+    def load(self, params: Params) -> None:
+        """Copy a model into the task."""
+        live = self.state()
+        with torch.no_grad():
+            torch._foreach_copy_([live[name] for name in params], list(params.values()))
+
+    def batches(self, client: int, round: int) -> Tensor:
+        """Return a visit's batches as positions in the population, int64 ``[steps, size]``, -1 padded."""
+        shard = self.population.shards[client]
+        index = schedule(self.spec, len(shard), seed=self.seed, round=round, client=client)
+        return torch.where(index >= 0, shard[index.clamp(min=0)], index)
+
+    def batch(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Gather normalised inputs ``[*positions, ...]`` and labels ``[*positions]`` on the task's device."""
+        data = self.population
+        where = positions.to(data.x.device)
+        x, y = data.x[where], data.y[where]
+        device = self.task.device
+        return data.normalize(x.to(device)), y.to(device)
+
+
+def lr_factors(schedule: Callable[[Optimizer], LRScheduler] | None, rounds: int) -> list[float]:
+    """Tabulate a torch learning-rate schedule whose unit is the communication round.
+
+    Args:
+        schedule: Makes the scheduler of an optimizer; None keeps the rate constant.
+        rounds: Number of communication rounds.
+
+    Returns:
+        The factor on the initial learning rate in rounds ``0..rounds-1``.
+    """
+    if schedule is None:
+        return [1.0] * rounds
+    optimizer = SGD([nn.Parameter(torch.zeros(()))], lr=1.0)
+    scheduler = schedule(optimizer)
+    factors = []
+    for _ in range(rounds):
+        factors.append(float(optimizer.param_groups[0]["lr"]))
+        optimizer.step()
+        scheduler.step()
+    return factors
+
+
+def scale_lr(groups: Iterable[dict[str, object]], base: Sequence[float], factor: float) -> None:
+    """Set the learning rate of optimizer groups to ``factor`` times their base rates."""
+    for group, lr in zip(groups, base, strict=True):
+        group["lr"] = lr * factor

@@ -1,0 +1,250 @@
+"""The two trainers against each other, and against plain PyTorch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from lightning.fabric import Fabric
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn, optim
+
+from flsel.data.population import Normalize, Population
+from flsel.errors import UserError
+from flsel.local.batches import BatchSpec, schedule
+from flsel.local.program import Program, lr_factors
+from flsel.local.sequential import SequentialTrainer
+from flsel.local.vectorised import VmapTrainer
+from flsel.objectives import FedAvg, FedProx, Objective
+from flsel.selector import Params
+from flsel.tasks import Classifier, as_task, make_optimizer
+
+SIZES = (7, 23, 1, 40, 16)
+
+
+def make_program(
+    optimizer: Any,
+    spec: BatchSpec,
+    *,
+    net: nn.Module | None = None,
+    objective: Objective | None = None,
+    precision: Any = "64-true",
+    factors: list[float] | None = None,
+) -> tuple[Program, Fabric, optim.Optimizer]:
+    torch.manual_seed(3)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(sum(SIZES), 6, generator=generator, dtype=torch.float64)
+    y = torch.randint(0, 4, (sum(SIZES),), generator=generator)
+    shards = torch.split(torch.randperm(sum(SIZES), generator=generator), SIZES)
+    net = net or nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
+    fabric = Fabric(accelerator="cpu", devices=1, precision=precision)
+    task = as_task(net, optimizer)
+    fabric.setup_module(task)
+    dtype = next(task.parameters()).dtype
+    population = Population(x.to(dtype), y, shards, 4, Normalize().to(dtype))
+    program = Program(task, net, population, spec, objective or FedAvg(), factors or [1.0] * 5, seed=1)
+    return program, fabric, make_optimizer(task, None)
+
+
+def starts_of(program: Program, rows: int) -> Params:
+    # Rows start apart, as along FedCat's paths: no trainer may mix them up.
+    return {
+        name: torch.stack([value.detach() + 0.1 * row for row in range(rows)])
+        for name, value in program.state().items()
+    }
+
+
+def largest_gap(one: Params, other: Params) -> float:
+    return max(float((one[name] - other[name]).detach().abs().max()) for name in one)
+
+
+OPTIMIZERS = {
+    "sgd": partial(optim.SGD, lr=0.1),
+    "momentum": partial(optim.SGD, lr=0.1, momentum=0.9),
+    "nesterov": partial(optim.SGD, lr=0.1, momentum=0.9, nesterov=True),
+    "weight decay": partial(optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "adam": partial(optim.Adam, lr=0.01),
+    "adamw": partial(optim.AdamW, lr=0.01, weight_decay=0.1),
+}
+SPECS = {
+    "epochs": BatchSpec(8, epochs=2),
+    "epochs wrapped": BatchSpec(8, epochs=2, last="wrap"),
+    "steps": BatchSpec(8, steps=5),
+    "steps wrapped": BatchSpec(8, steps=5, last="wrap"),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("objective", [FedAvg(), FedProx(0.5)], ids=["fedavg", "fedprox"])
+def test_trainers_agree_in_float64(optimizer: str, spec: str, objective: Objective) -> None:
+    program, fabric, made = make_program(OPTIMIZERS[optimizer], SPECS[spec], objective=objective)
+    clients = [3, 0, 2, 4, 1]
+    starts = starts_of(program, len(clients))
+    before = {name: value.clone() for name, value in starts.items()}
+    one = SequentialTrainer(program, fabric, made).train(starts, clients, 2)
+    other = VmapTrainer(program, fabric, made).train(starts, clients, 2)
+    assert largest_gap(one, other) < 1e-10
+    assert largest_gap(one, starts) > 1e-3
+    assert largest_gap(before, starts) == 0.0
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, None])
+def test_chunks_do_not_change_the_result(chunk: int | None) -> None:
+    program, fabric, made = make_program(OPTIMIZERS["momentum"], SPECS["epochs"])
+    starts = starts_of(program, 5)
+    whole = VmapTrainer(program, fabric, made).train(starts, range(5), 0)
+    assert largest_gap(whole, VmapTrainer(program, fabric, made, chunk).train(starts, range(5), 0)) < 1e-12
+
+
+@pytest.mark.parametrize("kind", [SequentialTrainer, VmapTrainer])
+def test_a_client_does_not_depend_on_its_cohort(kind: Any) -> None:
+    program, fabric, made = make_program(OPTIMIZERS["adam"], SPECS["epochs"])
+    trainer = kind(program, fabric, made)
+    starts = starts_of(program, 5)
+    whole = trainer.train(starts, [0, 1, 2, 3, 4], 1)
+    alone = trainer.train({name: value[3:4] for name, value in starts.items()}, [3], 1)
+    assert largest_gap({name: value[3:4] for name, value in whole.items()}, alone) < 1e-12
+
+
+@pytest.mark.parametrize("kind", [SequentialTrainer, VmapTrainer])
+def test_a_visit_is_plain_pytorch(kind: Any) -> None:
+    spec = SPECS["epochs"]
+    program, fabric, made = make_program(OPTIMIZERS["weight decay"], spec, factors=[1.0, 0.5])
+    starts = starts_of(program, 1)
+    ends = kind(program, fabric, made).train(starts, [1], 1)
+
+    net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4)).double()
+    net.load_state_dict({name: value[0] for name, value in starts.items()})
+    plain = optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
+    data = program.population
+    for row in schedule(spec, SIZES[1], seed=1, round=1, client=1):
+        where = data.shards[1][row[row >= 0]]
+        loss = nn.functional.cross_entropy(net(data.x[where]), data.y[where])
+        plain.zero_grad()
+        loss.backward()
+        plain.step()
+    assert largest_gap({name: value[0] for name, value in ends.items()}, dict(net.named_parameters())) < 1e-12
+
+
+def test_fedprox_adds_the_gradient_of_its_penalty() -> None:
+    mu, spec = 0.7, BatchSpec(64, steps=2)
+    program, fabric, made = make_program(OPTIMIZERS["sgd"], spec, objective=FedProx(mu))
+    starts = starts_of(program, 1)
+    ends = SequentialTrainer(program, fabric, made).train(starts, [3], 0)
+
+    net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4)).double()
+    net.load_state_dict({name: value[0] for name, value in starts.items()})
+    plain = optim.SGD(net.parameters(), lr=0.1)
+    where = program.population.shards[3]
+    for _ in range(2):
+        penalty = sum(((p - starts[n][0]) ** 2).sum() for n, p in net.named_parameters())
+        loss = nn.functional.cross_entropy(net(program.population.x[where]), program.population.y[where])
+        plain.zero_grad()
+        (loss + mu / 2 * penalty).backward()
+        plain.step()
+    assert largest_gap({name: value[0] for name, value in ends.items()}, dict(net.named_parameters())) < 1e-12
+
+
+class Regression(LightningModule):
+    """A user's own LightningModule: another loss, returned in a mapping, two parameter groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 3)
+        self.top = nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.top(torch.relu(self.body(x)))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
+        x, y = batch
+        return {"loss": nn.functional.mse_loss(self(x), nn.functional.one_hot(y, 4).to(x.dtype))}
+
+    def configure_optimizers(self) -> optim.Optimizer:
+        groups = [{"params": self.body.parameters(), "lr": 0.1}, {"params": self.top.parameters()}]
+        return optim.SGD(groups, lr=0.02, momentum=0.5)
+
+
+def test_trainers_agree_on_a_lightning_module() -> None:
+    program, fabric, made = make_program(None, SPECS["epochs"], net=Regression())
+    assert program.model is program.task
+    starts = starts_of(program, 4)
+    one = SequentialTrainer(program, fabric, made).train(starts, [0, 1, 2, 3], 0)
+    other = VmapTrainer(program, fabric, made).train(starts, [0, 1, 2, 3], 0)
+    assert largest_gap(one, other) < 1e-10
+    assert largest_gap(one, starts) > 1e-3
+
+
+def test_bf16_mixed_computes_in_bfloat16_and_keeps_float32() -> None:
+    seen = []
+
+    class Spy(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            output = super().forward(input)
+            seen.append(output.dtype)
+            return output
+
+    program, fabric, made = make_program(
+        OPTIMIZERS["sgd"], SPECS["steps"], net=nn.Sequential(Spy(6, 4)), precision="bf16-mixed"
+    )
+    ends = SequentialTrainer(program, fabric, made).train(starts_of(program, 2), [1, 3], 0)
+    assert set(seen) == {torch.bfloat16}
+    assert {value.dtype for value in ends.values()} == {torch.float32}
+    with pytest.raises(UserError, match="mixed precision"):
+        VmapTrainer(program, fabric, made)
+
+
+def test_dropout_masks_depend_on_seed_round_and_client_only() -> None:
+    net = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 4))
+    program, fabric, made = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=net)
+    trainer = SequentialTrainer(program, fabric, made)
+    starts = starts_of(program, 2)
+    state = torch.random.get_rng_state()
+    both = trainer.train(starts, [1, 3], 0)
+    assert torch.equal(state, torch.random.get_rng_state())
+    torch.rand(17)
+    alone = trainer.train({name: value[1:] for name, value in starts.items()}, [3], 0)
+    assert largest_gap({name: value[1:] for name, value in both.items()}, alone) == 0.0
+    assert largest_gap(alone, trainer.train({n: v[1:] for n, v in starts.items()}, [3], 1)) > 0.0
+
+
+def test_batchnorm_statistics_travel_with_the_sequential_trainer() -> None:
+    net = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))
+    program, fabric, made = make_program(OPTIMIZERS["sgd"], BatchSpec(8, steps=2, last="wrap"), net=net)
+    assert {"1.running_mean", "1.running_var"} <= set(program.state())
+    starts = starts_of(program, 2)
+    ends = SequentialTrainer(program, fabric, made).train(starts, [1, 3], 0)
+    assert not torch.equal(ends["1.running_mean"][0], ends["1.running_mean"][1])
+
+
+@pytest.mark.parametrize(
+    ("net", "optimizer", "reason"),
+    [
+        (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), OPTIMIZERS["sgd"], "GroupNorm"),
+        (nn.Sequential(nn.Dropout(0.1), nn.Linear(6, 4)), OPTIMIZERS["sgd"], "masks"),
+        (nn.Linear(6, 4), partial(optim.LBFGS, lr=0.1), "element"),
+    ],
+)
+def test_vmap_says_what_it_cannot_stack(net: nn.Module, optimizer: Any, reason: str) -> None:
+    program, fabric, made = make_program(optimizer, SPECS["steps"], net=net)
+    with pytest.raises(UserError, match=reason):
+        VmapTrainer(program, fabric, made)
+
+
+def test_learning_rate_schedule_counts_rounds() -> None:
+    exponential = partial(optim.lr_scheduler.ExponentialLR, gamma=0.5)
+    assert lr_factors(exponential, 3) == [1.0, 0.5, 0.25]
+    milestones = partial(optim.lr_scheduler.MultiStepLR, milestones=[2], gamma=0.1)
+    assert lr_factors(milestones, 4) == pytest.approx([1.0, 1.0, 0.1, 0.1])
+    assert lr_factors(None, 2) == [1.0, 1.0]
+
+
+def test_a_lightning_module_needs_a_loss_and_one_optimizer() -> None:
+    with pytest.raises(UserError, match="training_step"):
+        as_task(LightningModule(), None)
+    task = Classifier(nn.Linear(2, 2), lambda params: [optim.SGD(params, lr=0.1)])  # type: ignore[arg-type,return-value]
+    with pytest.raises(UserError, match="one torch optimizer"):
+        make_optimizer(task, None)
