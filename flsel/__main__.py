@@ -1,0 +1,7 @@
+"""``python -m flsel``."""
+
+import sys
+
+from flsel.cli import main
+
+sys.exit(main())

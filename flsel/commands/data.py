@@ -1,0 +1,65 @@
+"""``flsel data``: show how a run's examples are dealt to its clients."""
+
+from __future__ import annotations
+
+from argparse import ArgumentError
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from flsel.build import load_data
+from flsel.commands.train import set_up_logging, with_comments
+from flsel.data.population import FederatedData
+from flsel.errors import UserError
+from flsel.heterogeneity import label_entropy, summarise
+from flsel.parser import explain, run_parser, to_config
+from flsel.report.curves import save_figure
+from flsel.report.partition import partition_figure
+
+# A terminal full of clients says less than the picture; beyond this many the table is cut.
+MOST_ROWS = 100
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    set_up_logging()
+    parser = run_parser("data")
+    parser.add_argument("--picture", type=str, default="partition.png", help="PNG file to write")
+    try:
+        parsed = parser.parse_args(with_comments(arguments))
+    except ArgumentError as error:
+        raise UserError(explain(str(error), parser)) from error
+    data = load_data(to_config(parser, parsed))
+    counts = data.population.label_counts().numpy()
+    _print(data, counts)
+    picture = Path(parsed.picture)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    save_figure(partition_figure(counts, f"{data.name}: {len(counts)} clients"), picture)
+    print(f"wrote {picture}")
+    return 0
+
+
+def _print(data: FederatedData, counts: np.ndarray) -> None:
+    table = Table("client", "examples", "labels", "entropy (nats)", "most frequent labels")
+    entropies = label_entropy(counts)
+    for client, row in enumerate(counts[:MOST_ROWS]):
+        top = [label for label in np.argsort(-row, kind="stable")[:3] if row[label]]
+        mix = ", ".join(f"{label} ({row[label] / row.sum():.0%})" for label in top)
+        table.add_row(str(client), str(row.sum()), str((row > 0).sum()), f"{entropies[client]:.3f}", mix)
+    console = Console()
+    console.print(table)
+    if len(counts) > MOST_ROWS:
+        console.print(f"... and {len(counts) - MOST_ROWS} more clients", highlight=False)
+    spread = summarise(counts)
+    summary = Table("over clients", "min", "median", "max")
+    for name, values in (("examples", spread.size), ("labels", spread.labels), ("entropy", spread.entropy)):
+        summary.add_row(name, *(f"{value:.3f}" if name == "entropy" else f"{value:g}" for value in values))
+    console.print(summary)
+    sets = (("server holdout", data.server), ("validation", data.validation), ("test", data.test))
+    held = ", ".join(f"{name} {len(examples)}" for name, examples in sets if examples is not None)
+    console.print(
+        f"{data.name}: {spread.samples} examples at {spread.clients} clients; {held}", highlight=False
+    )

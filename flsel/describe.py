@@ -1,0 +1,66 @@
+"""Turn run settings back into the plain values that the YAML file holds."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from flsel.availability import Availability
+from flsel.config import RunConfig
+from flsel.errors import UserError
+from flsel.objectives import Objective
+from flsel.partition import Partition
+from flsel.selector import Selector
+
+PLUGINS = (Selector, Objective, Partition, Availability)
+# Settings that say where a run is shown, not what it computes.
+PRESENTATION = ("track", "callbacks", "output", "quiet")
+
+
+def describe(config: RunConfig) -> dict[str, Any]:
+    """Describe a run by plain values: what ``config.yaml`` holds and ``flsel train --config`` reads.
+
+    Raises:
+        UserError: If something in it has no import path, such as a lambda.
+    """
+    return {f.name: _plain(getattr(config, f.name), f.name) for f in fields(config)}
+
+
+def fingerprint(described: dict[str, Any]) -> str:
+    """Hash what determines a run's results; where it is written and tracked does not enter."""
+    relevant = {key: value for key, value in described.items() if key not in PRESENTATION}
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any, key: str) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item, key) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item, f"{key}.{name}") for name, item in value.items()}
+    if isinstance(value, PLUGINS):
+        names = inspect.signature(type(value)).parameters
+        return _spec(type(value), {name: getattr(value, name) for name in names}, key)
+    if isinstance(value, partial):
+        # jsonargparse puts the class behind a function of its own, as an argument of the partial.
+        classes = [item for item in (value.func, *value.args) if inspect.isclass(item)]
+        if classes:
+            return _spec(classes[0], value.keywords, key)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return _spec(value, {}, key)
+    if hasattr(value, "__dataclass_fields__"):
+        return {f.name: _plain(getattr(value, f.name), f"{key}.{f.name}") for f in fields(value)}
+    raise UserError(f"{key} must be a class or a function that can be imported, got {value!r}.")
+
+
+def _spec(made: Any, arguments: dict[str, Any], key: str) -> dict[str, Any]:
+    if "<" in made.__qualname__:
+        raise UserError(f"{key} must be importable by name, got {made.__module__}.{made.__qualname__}.")
+    path = f"{made.__module__}.{made.__qualname__}"
+    plain = {name: _plain(item, f"{key}.{name}") for name, item in arguments.items()}
+    return {"class_path": path} | ({"init_args": plain} if plain else {})

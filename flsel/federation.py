@@ -1,0 +1,313 @@
+"""One communication round: select, train, weigh, observe. Owns no state."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from flsel.data.population import FederatedData
+from flsel.errors import DivergedError, UserError
+from flsel.objectives import Objective
+from flsel.rng import generator
+from flsel.selector import Need, Params, Plan, Selector, Updates, View
+
+
+class Trainer(Protocol):
+    """The local trainer (:class:`flsel.local.program.LocalTrainer`)."""
+
+    def train(self, starts: Params, clients: Sequence[int], round: int) -> Params:
+        """Train a stack."""
+
+
+class Losses(Protocol):
+    """Answers what models lose (:class:`flsel.evaluation.Evaluator`)."""
+
+    def losses(self, params: Params, clients: Sequence[int]) -> Tensor:
+        """Return mean losses on the clients' training data, float64 ``[n]``."""
+
+    def server_loss(self, params: Params) -> float:
+        """Return the mean loss on the server's holdout."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a round did.
+
+    Attributes:
+        delta: Sum of weights times updates, to be added to the global model.
+        plan: Who trained, dropped paths included.
+        weights: Weight of each path, float64 ``[K]``; zero for dropped ones.
+        dropped: Clients at the end of a path whose model was not finite.
+        available: Number of clients that were available.
+        ledger: What the round cost.
+        seconds: Wall time of each phase.
+    """
+
+    delta: Params
+    plan: Plan
+    weights: Tensor
+    dropped: tuple[int, ...]
+    available: int
+    ledger: Counter[str]
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The clients and the rules of a round.
+
+    Attributes:
+        data: The clients' data and the three sets beside it.
+        trainer: Local training.
+        evaluator: Losses of models.
+        available: Tells who is available in a communication round, bool ``[N]``.
+        steps: Local optimizer steps of one visit to a client with so many examples.
+        head: Names of the output layer's weight and bias (None without one).
+        seed: The run's seed.
+        rounds: Communication rounds of the run.
+        budget: Most paths per round.
+    """
+
+    data: FederatedData
+    trainer: Trainer
+    evaluator: Losses
+    available: Callable[[int], Tensor]
+    steps: Callable[[int], int]
+    head: tuple[str, str | None] | None
+    seed: int
+    rounds: int
+    budget: int
+    sizes: Tensor = field(init=False)
+    labels: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", self.data.population.sizes)
+        object.__setattr__(self, "labels", self.data.population.label_counts())
+
+    def play(self, round: int, params: Params, selector: Selector, objective: Objective) -> Outcome:
+        """Play one round from the global model ``params``, which is not written to.
+
+        Raises:
+            DivergedError: If every path ended in a non-finite model.
+            UserError: If the selector's plan or weights break the contract.
+        """
+        clock = _Clock()
+        # 1. Who trains?
+        view = self._view(round, params, selector.needs)
+        plan = selector.select(view)
+        self._check_plan(plan, view, type(selector).__name__)
+        own_loss = self._own_loss(plan, view) if Need.OWN_LOSS in selector.needs else None
+        clock.lap("select")
+        # 2. Local training, hop by hop.
+        deltas = self._train(plan, view)
+        clock.lap("train")
+        # 3. Drop what is not finite, weigh the rest, learn.
+        keep = _finite_rows(deltas, len(plan))
+        if len(keep) == 0 and len(plan) > 0:
+            raise DivergedError(
+                f"every client of round {round} returned a non-finite model; lower the learning rate of "
+                "local.optimizer or check the data."
+            )
+        updates = self._updates(plan, keep, deltas, own_loss, selector.needs)
+        weights = selector.weigh(view, updates)
+        _check_weights(weights, len(keep), type(selector).__name__)
+        selector.observe(view, updates, weights)
+        objective.observe(updates.clients, _rows(deltas, keep), updates.steps)
+        # 4. Aggregate.
+        every = torch.zeros(len(plan), dtype=torch.float64).index_put_((keep,), weights)
+        delta = {name: _weighted_sum(stack, every, keep) for name, stack in deltas.items()}
+        clock.lap("aggregate")
+        lost = sorted(set(range(len(plan))) - set(keep.tolist()))
+        dropped = tuple(plan.paths[k][-1] for k in lost)
+        return Outcome(delta, plan, every, dropped, int(view.available.sum()), view.ledger, clock.seconds)
+
+    def _view(self, round: int, params: Params, needs: Need) -> View:
+        ledger: Counter[str] = Counter()
+        return View(
+            round=round,
+            rounds=self.rounds,
+            budget=self.budget,
+            available=self.available(round),
+            sizes=self.sizes,
+            num_classes=self.data.population.num_classes,
+            params=params,
+            rng=generator(self.seed, "select", round),
+            ledger=ledger,
+            needs=needs,
+            answers=_Answers(self, round, params, ledger),
+        )
+
+    def _check_plan(self, plan: Plan, view: View, name: str) -> None:
+        if len(plan) == 0:
+            raise UserError(f"{name} planned nobody in round {view.round}; a plan needs at least one path.")
+        if len(plan) > view.budget:
+            raise UserError(
+                f"{name} planned {len(plan)} paths in round {view.round}; the budget is {view.budget}."
+            )
+        if any(len(path) != plan.hops for path in plan.paths):
+            raise UserError(f"{name} planned paths of different lengths in round {view.round}.")
+        if view.round + plan.hops > view.rounds:
+            raise UserError(
+                f"{name} planned {plan.hops} hops in round {view.round}; the run has {view.rounds} rounds."
+            )
+        for hop in range(plan.hops):
+            free = self.available(view.round + hop)
+            for path in plan.paths:
+                if not (0 <= path[hop] < len(free) and free[path[hop]]):
+                    raise UserError(
+                        f"{name} planned client {path[hop]}, who is not available in round "
+                        f"{view.round + hop}."
+                    )
+
+    def _own_loss(self, plan: Plan, view: View) -> Tensor:
+        clients = [path[0] for path in plan.paths]
+        distinct = sorted(set(clients))
+        view.ledger["passes"] += len(distinct)
+        view.ledger["scalars_up"] += len(distinct)
+        losses = self.evaluator.losses(view.params, distinct)
+        return losses[torch.tensor([distinct.index(c) for c in clients])]
+
+    def _train(self, plan: Plan, view: View) -> Params:
+        """Carry the stack along the paths and return end minus global model, each ``[K, ...]``."""
+        stack = {name: value.expand(len(plan), *value.shape) for name, value in view.params.items()}
+        for hop in range(plan.hops):
+            clients = [path[hop] for path in plan.paths]
+            if hop == 0:
+                # From one start a repeated client arrives at one end: it trains once.
+                distinct = sorted(set(clients))
+                starts = {name: value[: len(distinct)] for name, value in stack.items()}
+                ends = self.trainer.train(starts, distinct, view.round)
+                where = torch.tensor([distinct.index(c) for c in clients])
+                stack = ends if clients == distinct else {n: e[where.to(e.device)] for n, e in ends.items()}
+                trained = len(distinct)
+            else:
+                stack = self.trainer.train(stack, clients, view.round + hop)
+                trained = len(clients)
+            _count_training(view.ledger, trained, view.params)
+        return {name: value.sub_(view.params[name]) for name, value in stack.items()}
+
+    def _updates(
+        self, plan: Plan, keep: Tensor, deltas: Params, own_loss: Tensor | None, needs: Need
+    ) -> Updates:
+        kept = Plan(tuple(plan.paths[k] for k in keep.tolist()))
+        per_visit = [[int(self.sizes[c]) for c in path] for path in kept.paths]
+        answers: dict[str, Any] = {}
+        if own_loss is not None:
+            answers["own_loss"] = own_loss[keep]
+        if Need.DELTAS in needs:
+            answers["deltas"] = _rows(deltas, keep)
+        if Need.HEAD in needs:
+            assert self.head is not None
+            weight, bias = self.head
+            names = {"weight": weight} | ({"bias": bias} if bias is not None else {})
+            answers["head"] = {key: _rows({key: deltas[name]}, keep)[key] for key, name in names.items()}
+        return Updates(
+            plan=kept,
+            sizes=torch.tensor([sum(sizes) for sizes in per_visit], dtype=torch.int64),
+            steps=torch.tensor([sum(map(self.steps, sizes)) for sizes in per_visit], dtype=torch.int64),
+            needs=needs,
+            answers=answers,
+        )
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Answer a selector's questions in one round (:class:`flsel.selector.Answers`), at a counted cost."""
+
+    federation: Federation
+    round: int
+    params: Params
+    ledger: Counter[str]
+
+    def labels(self) -> Tensor:
+        return self.federation.labels
+
+    def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
+        free = self.federation.available(self.round)
+        asked = [int(c) for c in clients if free[int(c)]]
+        _count_model_down(self.ledger, len(asked), self.params)
+        self.ledger["passes"] += len(asked)
+        self.ledger["scalars_up"] += len(asked)
+        answered = torch.full((len(clients),), torch.nan, dtype=torch.float64)
+        rows = torch.tensor([i for i, c in enumerate(clients) if free[int(c)]], dtype=torch.int64)
+        answered[rows] = self.federation.evaluator.losses(self.params if at is None else at, asked)
+        return answered
+
+    def shadow(self, clients: Sequence[int]) -> Params:
+        stack = {name: value.expand(len(clients), *value.shape) for name, value in self.params.items()}
+        _count_training(self.ledger, len(clients), self.params)
+        self.ledger["shadow_trainings"] += len(clients)
+        return self.federation.trainer.train(stack, [int(c) for c in clients], self.round)
+
+    def server_loss(self, at: Params) -> float:
+        self.ledger["server_passes"] += 1
+        return self.federation.evaluator.server_loss(at)
+
+    def available_at(self, hop: int) -> Tensor:
+        return self.federation.available(self.round + hop)
+
+
+class _Clock:
+    """Wall time of consecutive phases, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] = now - self._last
+        self._last = now
+
+
+def _count_model_down(ledger: Counter[str], models: int, params: Params) -> None:
+    ledger["models_down"] += models
+    ledger["bytes_down"] += models * model_bytes(params)
+
+
+def _count_training(ledger: Counter[str], clients: int, params: Params) -> None:
+    _count_model_down(ledger, clients, params)
+    ledger["models_up"] += clients
+    ledger["bytes_up"] += clients * model_bytes(params)
+    ledger["trainings"] += clients
+
+
+def model_bytes(params: Params) -> int:
+    """Return the size of a model on the wire, in bytes."""
+    return sum(value.numel() * value.element_size() for value in params.values())
+
+
+def _finite_rows(stack: Params, rows: int) -> Tensor:
+    """Return the rows of a stack that are finite everywhere, int64, ascending."""
+    finite = torch.ones(rows, dtype=torch.bool)
+    for value in stack.values():
+        finite &= torch.isfinite(value).reshape(rows, -1).all(dim=1).cpu()
+    return finite.nonzero().squeeze(1)
+
+
+def _rows(stack: Params, rows: Tensor) -> Params:
+    count = len(next(iter(stack.values())))
+    if len(rows) == count:
+        return stack
+    return {name: value[rows.to(value.device)] for name, value in stack.items()}
+
+
+def _weighted_sum(stack: Tensor, weights: Tensor, keep: Tensor) -> Tensor:
+    if len(keep) < len(weights):
+        stack, weights = stack[keep.to(stack.device)], weights[keep]
+    total: Tensor = torch.tensordot(weights.to(stack), stack, dims=1)
+    return total
+
+
+def _check_weights(weights: Tensor, paths: int, name: str) -> None:
+    if weights.shape != (paths,) or not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
+        raise UserError(
+            f"{name}.weigh must return {paths} finite weights >= 0, got {weights.tolist()} "
+            f"of shape {tuple(weights.shape)}."
+        )
