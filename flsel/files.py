@@ -1,0 +1,161 @@
+"""Files of a run: written whole or not at all, and never over another run's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from flsel.errors import UserError
+
+RUN_ID_FILE = ".run-id"
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full; free some space (a run goes on with --resume)",
+    errno.EDQUOT: "the disk quota is used up; free some space (a run goes on with --resume)",
+    errno.EACCES: "permission denied; make the folder writable or choose another `output.dir`",
+    errno.EPERM: "permission denied; make the folder writable or choose another `output.dir`",
+    errno.EROFS: "the file system is read-only; choose another `output.dir`",
+}
+
+
+def write_atomic(path: str | Path, data: str | bytes | Callable[[BinaryIO], None]) -> None:
+    """Write a file so that a kill or a power loss leaves either the old one or the new one.
+
+    The bytes go to ``.<name>.tmp`` in the same folder, reach the disk, and take the name in one step. A path
+    has one writer at a time.
+
+    Args:
+        path: File to create or replace; its folder exists.
+        data: Text (stored as UTF-8), bytes, or a function that writes to the open file.
+
+    Raises:
+        UserError: If the file cannot be written: full disk, folder not writable.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with naming(path):
+            with open(temporary, "wb") as stream:
+                _fill(stream, data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Turn a failure to write into one sentence that names the path.
+
+    Args:
+        path: File or folder that the block writes.
+
+    Raises:
+        UserError: If the block raises an ``OSError``, or an error that one caused.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        cause = _os_error(error)
+        if cause is None:
+            raise
+        raise UserError(f"cannot write {path}: {_reason(cause)}.") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a folder's entries survive a power loss, where the file system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def new_run_dir(root: str | Path, name: str) -> Path:
+    """Create the folder of a new run: ``root/name``, or ``name-2``, ``name-3``, ... if that holds files.
+
+    Two processes that ask at the same moment get two folders: each claims its own by creating the file
+    ``.run-id``, which holds an id that the folder keeps for life.
+
+    Args:
+        root: Folder of all runs (``output.dir``), created if missing.
+        name: Name of the run.
+
+    Returns:
+        The folder; nothing is in it but ``.run-id``.
+
+    Raises:
+        UserError: If the folder cannot be created.
+    """
+    path, count = Path(root) / name, 1
+    while not _claim(path):
+        count += 1
+        path = Path(root) / f"{name}-{count}"
+    return path
+
+
+def run_id(run_dir: Path) -> str:
+    """Return the id of a run's folder, the same after a resume or a move; give it one if it has none."""
+    path = run_dir / RUN_ID_FILE
+    stored = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    if not stored:
+        stored = _new_id()
+        write_atomic(path, stored + "\n")
+    return stored
+
+
+def _claim(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            return False
+        with open(path / RUN_ID_FILE, "x", encoding="utf-8") as stream:
+            stream.write(_new_id() + "\n")
+    except FileExistsError:
+        return _refuse_blocked_root(path)
+    except OSError as error:
+        raise UserError(
+            f"cannot create the run folder {path}: {_reason(error)}; set `output.dir` to a writable folder."
+        ) from error
+    return True
+
+
+def _refuse_blocked_root(path: Path) -> bool:
+    if not path.parent.is_dir():
+        raise UserError(
+            f"cannot create the run folder {path}: {path.parent} is not a folder; "
+            "set `output.dir` to a writable folder."
+        )
+    return False
+
+
+def _new_id() -> str:
+    return secrets.token_hex(4)
+
+
+def _fill(stream: BinaryIO, data: str | bytes | Callable[[BinaryIO], None]) -> None:
+    if callable(data):
+        data(stream)
+    else:
+        stream.write(data.encode() if isinstance(data, str) else data)
+
+
+def _os_error(error: BaseException | None) -> OSError | None:
+    # torch.save hides a full disk behind a RuntimeError; the system's error is in its context.
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _reason(error: OSError) -> str:
+    return _REASONS.get(error.errno or 0, (error.strerror or str(error)).lower())
