@@ -1,0 +1,105 @@
+"""Starts a Weights & Biases run without ever blocking: online, else offline, else not at all."""
+
+from __future__ import annotations
+
+import logging
+import netrc
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+_LOG = logging.getLogger("flsel")
+_MAXIMA = ("test/accuracy", "validation/accuracy", "client/accuracy_mean", "client/accuracy_worst10")
+_INIT_SECONDS = 20
+_LOGIN_SECONDS = 5
+_FINISH_SECONDS = 60
+
+
+def start_run(mode: str, start: Mapping[str, Any]) -> Any:
+    """Start a run whose x axis is the logged value ``round``.
+
+    Args:
+        mode: ``auto``, ``online``, ``offline`` or ``disabled``.
+        start: Arguments of ``wandb.init`` but for the mode.
+
+    Returns:
+        The ``wandb.Run``; one that cannot go online is offline; None if that fails as well. Both are said in
+        one line.
+    """
+    # Defaults only: the user's own choice wins.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    os.environ.setdefault("WANDB_FINISH_TIMEOUT", str(_FINISH_SECONDS))
+    if mode == "online" and not _has_key():
+        # wandb would ask for one on a terminal and wait.
+        _LOG.warning("W&B finds no API key (`wandb login`), so the run is tracked offline.")
+        mode = "offline"
+    run = _init(_resolve(mode), start)
+    if run is not None:
+        run.define_metric("round")
+        run.define_metric("*", step_metric="round")
+        for metric in _MAXIMA:
+            run.define_metric(metric, step_metric="round", summary="max")
+    return run
+
+
+def _init(mode: str, start: Mapping[str, Any]) -> Any:
+    import wandb
+
+    # create_new: the default would hand out another run that is open in this process.
+    settings = wandb.Settings(
+        init_timeout=_INIT_SECONDS,
+        login_timeout=_LOGIN_SECONDS,
+        x_disable_stats=True,
+        console="off",
+        silent=True,
+        reinit="create_new",
+    )
+    try:
+        return wandb.init(settings=settings, **{**start, "mode": mode})
+    except Exception as error:
+        if mode == "online":
+            _LOG.warning("W&B cannot go online, so the run is tracked offline: %s", one_line(error))
+            # Without it the failed attempt keeps the run's id.
+            wandb.teardown()
+            return _init("offline", start)
+        _LOG.warning("W&B failed, the run goes on without it: %s", one_line(error))
+        return None
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's type and message on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _resolve(mode: str) -> str:
+    if mode != "auto":
+        return mode
+    return os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
+
+
+def _has_key() -> bool:
+    import wandb
+
+    settings = wandb.setup().settings
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE") or settings.api_key:
+        return True
+    own = urlsplit(os.environ.get("WANDB_BASE_URL") or settings.base_url).netloc
+    return any(host == own or (_is_public(host) and _is_public(own)) for host in _netrc_hosts())
+
+
+def _is_public(host: str) -> bool:
+    # W&B's public service answers under two names, and accepts the key stored for either.
+    return host in ("api.wandb.ai", "api.forge.coreweave.com")
+
+
+def _netrc_hosts() -> list[str]:
+    home = Path.home()
+    for path in (os.environ.get("NETRC"), home / ".netrc", home / "_netrc"):
+        try:
+            if path:
+                return list(netrc.netrc(str(path)).hosts)
+        except (OSError, netrc.NetrcParseError):
+            continue
+    return []
