@@ -262,6 +262,6 @@ def _availability(config: RunConfig, data: FederatedData) -> Callable[[int], Ten
 def _find_head(config: RunConfig, model: nn.Module, data: FederatedData) -> tuple[str, str | None] | None:
     if Need.HEAD not in config.selector.needs:
         return None
-    example, _ = _sample(data, 1)
+    example, _ = _sample(data, 2)
     head = find_head(model, example, data.population.num_classes, config.output_layer)
     return head.weight_name, head.bias_name

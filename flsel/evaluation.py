@@ -36,9 +36,10 @@ class Evaluator:
         self._fabric = fabric
         self._batch_size = batch_size
         device = program.task.device
-        # In float64: a share of 10,000 examples is then exact to the last digit that is printed.
-        self._accuracy = MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(device)
-        self._loss = MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(device)
+        # In float64: a share of 10,000 examples is then exact to the last digit that is printed. The type
+        # is set last, because Metric.to() forgets it.
+        self._accuracy = MeanMetric(nan_strategy="disable").to(device).set_dtype(torch.float64)
+        self._loss = MeanMetric(nan_strategy="disable").to(device).set_dtype(torch.float64)
 
     def measure(self, params: Params, examples: Examples) -> tuple[float, float]:
         """Measure a model on a held-out set.

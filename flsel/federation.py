@@ -206,7 +206,12 @@ class Federation:
             assert self.head is not None
             weight, bias = self.head
             names = {"weight": weight} | ({"bias": bias} if bias is not None else {})
-            answers["head"] = {key: _rows({key: deltas[name]}, keep)[key] for key, name in names.items()}
+            # A 1x1 convolution's weight has two more dimensions, of length one.
+            head = {
+                key: deltas[name].flatten(2) if key == "weight" else deltas[name]
+                for key, name in names.items()
+            }
+            answers["head"] = _rows(head, keep)
         return Updates(
             plan=kept,
             sizes=torch.tensor([sum(sizes) for sizes in per_visit], dtype=torch.int64),
@@ -240,6 +245,13 @@ class _Answers:
         return answered
 
     def shadow(self, clients: Sequence[int]) -> Params:
+        free = self.federation.available(self.round)
+        for client in clients:
+            if not free[int(client)]:
+                raise UserError(
+                    f"the selector asked client {client} to train, who is not available in round "
+                    f"{self.round}."
+                )
         stack = {name: value.expand(len(clients), *value.shape) for name, value in self.params.items()}
         _count_training(self.ledger, len(clients), self.params)
         self.ledger["shadow_trainings"] += len(clients)

@@ -218,7 +218,9 @@ class _Session:
         summary = self._summary(last)
         write_summary(self.folder / "summary.json", summary)
         title = f"{self.built.data.name}, {type(self.config.selector).__name__}, seed {self.config.seed}"
-        figure = curves_figure(rows, title=title, target=self.config.evaluation.target)
+        figure = curves_figure(
+            rows, title=title, target=self.config.evaluation.target, counts=self.server.counts.tolist()
+        )
         save_figure(figure, self.folder / "curves.png")
         counts = self.server.counts.tolist()
         tracker.table("selection/counts", ("client", "count"), list(enumerate(counts)))

@@ -167,8 +167,14 @@ class View:
     def shadow(self, clients: Sequence[int]) -> Params:
         """Train clients from the global model without aggregating (``Need.SHADOW``).
 
+        Args:
+            clients: Ids of n available clients.
+
         Returns:
             Stack of the end models, each tensor ``[n, ...]``.
+
+        Raises:
+            UserError: If one of them is not available.
         """
         _require(self.needs, Need.SHADOW)
         return self.answers.shadow(clients)
