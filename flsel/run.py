@@ -127,10 +127,11 @@ class _Session:
         )
         self.built.fabric.loggers.extend(loggers)
         tracker = Tracker(loggers)
-        counts = self.built.data.population.label_counts().numpy()
-        figure = partition_figure(counts, f"{self.built.data.name}: {len(counts)} clients")
-        save_figure(figure, self.folder / "partition.png")
-        tracker.image("partition", self.folder / "partition.png", self.server.round)
+        picture = self.folder / "partition.png"
+        if not picture.exists():
+            counts = self.built.server.federation.labels.numpy()
+            save_figure(partition_figure(counts, f"{self.built.data.name}: {len(counts)} clients"), picture)
+        tracker.image("partition", picture, self.server.round)
         return tracker
 
     # --- during -------------------------------------------------------------------------------------------
@@ -139,6 +140,7 @@ class _Session:
         server = self.server
         if server.round == 0 and not self.metrics_file.rows():
             self._evaluated(server.evaluate(torch.empty(0, dtype=torch.int64)), tracker)
+            self._save()
         self._call("on_fit_start")
         self._call("on_train_start")
         progress = Progress(server.federation.rounds, quiet=self.config.quiet, start=server.round)

@@ -1,0 +1,195 @@
+"""A resumed run equals an uninterrupted one, bit for bit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from runs import InterruptIn, built, left_behind, same, settings
+from torch import optim
+
+from flsel.availability import LN
+from flsel.config import LocalConfig, OutputConfig
+from flsel.describe import describe
+from flsel.errors import Interrupted, UserError
+from flsel.objectives import FedProx
+from flsel.run import resume, run
+from flsel.selectors.afl import AFL
+from flsel.selectors.powd import PowD
+from flsel.server import EvaluationConfig
+
+STATEFUL: dict[str, Any] = {
+    "selector": AFL(),
+    "availability": LN(0.5),
+    "objective": FedProx(0.1),
+    "server_optimizer": partial(optim.Adam, lr=0.05),
+}
+
+
+@pytest.mark.parametrize("backend", ["sequential", "vmap"])
+@pytest.mark.parametrize("selector", [AFL(), PowD()])
+def test_the_server_resumes_at_every_round(tmp_path: Path, backend: Any, selector: Any) -> None:
+    local = LocalConfig(batch_size=5, steps=3, optimizer=partial(optim.Adam, lr=0.01), backend=backend)
+    config = settings(tmp_path, local=local, **(STATEFUL | {"selector": selector}))
+    server = built(config).server
+    states, plans = [], []
+    for _ in range(config.rounds):
+        torch.save(server.state_dict(), tmp_path / "state")
+        states.append(torch.load(tmp_path / "state", weights_only=True))
+        plans.append(server.step().outcome.plan)
+    for start, state in enumerate(states):
+        again = built(config).server
+        again.load_state_dict(state)
+        assert [again.step().outcome.plan for _ in range(start, config.rounds)] == plans[start:]
+        assert same(again.state_dict(), server.state_dict())
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_ctrl_c_saves_and_the_run_goes_on(tmp_path: Path, every: int) -> None:
+    output = OutputConfig(dir=str(tmp_path), name="run", checkpoint_every=every)
+    config = settings(tmp_path, output=output, **STATEFUL)
+    run(config)
+    whole = left_behind(tmp_path / "run")
+    for round in (0, 2, 4):
+        broken = settings(
+            tmp_path,
+            output=OutputConfig(dir=str(tmp_path), name=f"stop{round}", checkpoint_every=every),
+            callbacks=(partial(InterruptIn, round),),
+            **STATEFUL,
+        )
+        with pytest.raises(Interrupted, match=rf"after round {round + 1} of 6.*flsel train --resume"):
+            run(broken)
+        folder = tmp_path / f"stop{round}"
+        assert not (folder / "summary.json").exists()
+        resume(config, folder)
+        assert same(left_behind(folder), whole)
+
+
+def test_rows_after_the_checkpoint_are_played_again(tmp_path: Path) -> None:
+    config = settings(tmp_path, **STATEFUL)
+    run(config)
+    folder = tmp_path / "run"
+    whole = left_behind(folder)
+    early = tmp_path / "early"
+    shutil.copytree(folder, early)
+    # What a kill between two checkpoints leaves: an older checkpoint beside newer, partly torn lines.
+    older = built(config).server
+    for _ in range(3):
+        older.step()
+    state = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    torch.save(state | {"server": older.state_dict()}, early / "checkpoints" / "last.ckpt")
+    with open(early / "rounds.jsonl", "a") as stream:
+        stream.write('{"round": 6, "pl')
+    (early / "summary.json").unlink()
+    resume(config, early)
+    assert same(left_behind(early), whole)
+
+
+def test_a_run_without_a_checkpoint_starts_again(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    run(config)
+    folder = tmp_path / "run"
+    whole = left_behind(folder)
+    (folder / "checkpoints" / "last.ckpt").unlink()
+    resume(config, folder)
+    assert same(left_behind(folder), whole)
+
+
+def test_a_finished_run_resumes_to_the_same_result(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    metrics = run(config)
+    whole = left_behind(tmp_path / "run")
+    assert same(resume(config, tmp_path / "run"), metrics)
+    assert same(left_behind(tmp_path / "run"), whole)
+
+
+def test_a_run_that_stopped_at_its_target_stays_stopped(tmp_path: Path) -> None:
+    config = settings(tmp_path, evaluation=EvaluationConfig(target=0.05))
+    run(config)
+    whole = left_behind(tmp_path / "run")
+    assert whole["state"]["rounds_to_target"] == 0
+    resume(config, tmp_path / "run")
+    assert same(left_behind(tmp_path / "run"), whole)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "garbage", "foreign", "object"])
+def test_damaged_checkpoints_are_refused(tmp_path: Path, damage: str) -> None:
+    config = settings(tmp_path)
+    run(config)
+    path = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    content = path.read_bytes()
+    if damage == "truncate":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "garbage":
+        path.write_bytes(b"not a checkpoint")
+    elif damage == "foreign":
+        torch.save({"state_dict": {}}, path)
+    else:
+        torch.save({"version": 1, "server": Path("x")}, path)
+    with pytest.raises(UserError, match=r"damaged or not a checkpoint of flsel"):
+        resume(config, tmp_path / "run")
+
+
+def test_a_checkpoint_of_another_config_is_refused(tmp_path: Path) -> None:
+    run(settings(tmp_path))
+    with pytest.raises(UserError, match="belongs to another config"):
+        resume(settings(tmp_path, seed=5), tmp_path / "run")
+
+
+def launch(arguments: list[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "flsel", "train", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_a_killed_run_resumes_to_the_uninterrupted_result(tmp_path: Path) -> None:
+    config = settings(
+        tmp_path,
+        rounds=150,
+        output=OutputConfig(dir=str(tmp_path), name="whole", checkpoint_every=3),
+        **STATEFUL,
+    )
+    run(config)
+    whole = left_behind(tmp_path / "whole")
+    described = describe(config)
+    described["output"]["name"] = "killed"
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(described))
+
+    folder = tmp_path / "killed"
+    pause = random.Random(time.time_ns())
+    process = launch(["--config", str(tmp_path / "config.yaml")])
+    kills = 0
+    while kills < 3:
+        # Wait for the first sign of progress of this process, then kill it at any moment after.
+        seen = len(lines(folder / "rounds.jsonl"))
+        wait_for(lambda seen=seen: len(lines(folder / "rounds.jsonl")) != seen or process.poll() is not None)
+        time.sleep(pause.uniform(0.0, 0.3))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+        process = launch(["--resume", str(folder)])
+    assert process.wait(timeout=120) == 0
+    assert kills >= 1, "the run was over before it could be killed: give it more rounds"
+    assert same(left_behind(folder), whole)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_for(condition: Any, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.01)

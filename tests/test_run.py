@@ -1,0 +1,222 @@
+"""What a run writes, measures and reports."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule
+from runs import SMALL, built, left_behind, same, settings
+from torch import nn, optim
+
+from flsel.availability import LDF
+from flsel.config import LocalConfig, OutputConfig
+from flsel.data.config import DataConfig
+from flsel.describe import describe
+from flsel.errors import UserError
+from flsel.models import MLP
+from flsel.parser import parse_file
+from flsel.partition import Dirichlet
+from flsel.run import run
+from flsel.selectors.md import MD
+from flsel.selectors.powd import PowD
+from flsel.server import EvaluationConfig
+
+FASHION = Path(__file__).resolve().parents[1] / "../shared/data"
+
+
+def metrics_of(folder: Path) -> list[dict[str, float]]:
+    with open(folder / "metrics.csv", newline="") as stream:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(stream)]
+
+
+def rounds_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_a_run_writes_its_files(tmp_path: Path) -> None:
+    final = run(settings(tmp_path))
+    folder = tmp_path / "run"
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    assert names == {
+        "config.yaml", "metrics.csv", "rounds.jsonl", "checkpoints", "summary.json", "curves.png",
+        "partition.png",
+    }  # fmt: skip
+    rows = metrics_of(folder)
+    assert [row["round"] for row in rows] == list(range(7))
+    assert rows[-1]["test/accuracy"] == final["test/accuracy"]
+    assert rows[-1]["test/loss"] < rows[0]["test/loss"]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["final"]["test/accuracy"] == final["test/accuracy"]
+    assert summary["best"]["test/loss"] == min(row["test/loss"] for row in rows)
+    assert summary["rounds"] == 6
+    assert {"torch", "lightning", "flsel", "python"} <= summary["versions"].keys()
+    for picture in ("curves.png", "partition.png"):
+        assert (folder / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_config_it_writes_repeats_the_run(tmp_path: Path) -> None:
+    config = settings(tmp_path, selector=MD(), local=LocalConfig(optimizer=partial(optim.Adam, lr=0.01)))
+    run(config)
+    again = parse_file(tmp_path / "run" / "config.yaml")
+    assert describe(again) == describe(replace(again, output=again.output))
+    run(replace(again, output=OutputConfig(dir=str(tmp_path), name="again", checkpoint_every=1)))
+    assert same(left_behind(tmp_path / "run"), left_behind(tmp_path / "again"))
+
+
+def test_an_existing_run_is_never_overwritten(tmp_path: Path) -> None:
+    run(settings(tmp_path))
+    first = (tmp_path / "run" / "metrics.csv").read_bytes()
+    run(settings(tmp_path, seed=1))
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == first
+    assert (tmp_path / "run-2" / "metrics.csv").exists()
+
+
+def test_the_last_round_is_always_evaluated(tmp_path: Path) -> None:
+    run(settings(tmp_path, rounds=7, evaluation=EvaluationConfig(every=3)))
+    assert [row["round"] for row in metrics_of(tmp_path / "run")] == [0, 3, 6, 7]
+
+
+def test_the_target_ends_the_run_and_is_reported(tmp_path: Path) -> None:
+    run(settings(tmp_path / "free", rounds=12))
+    curve = [row["test/accuracy"] for row in metrics_of(tmp_path / "free" / "run")]
+    target = max(curve[:8])
+    first = next(i for i, accuracy in enumerate(curve) if accuracy >= target)
+    assert 0 < first < 12, "the toy problem must learn within 8 rounds"
+    for stop in (True, False):
+        goal = EvaluationConfig(target=target, stop_at_target=stop)
+        run(settings(tmp_path / str(stop), rounds=12, evaluation=goal))
+        summary = json.loads((tmp_path / str(stop) / "run" / "summary.json").read_text())
+        assert summary["rounds_to_target"] == first
+        assert summary["rounds"] == (first if stop else 12)
+
+
+def test_selection_metrics_follow_the_plans(tmp_path: Path) -> None:
+    run(settings(tmp_path, selector=PowD(d=5), availability=LDF(0.7)))
+    counts: Counter[int] = Counter()
+    rows = metrics_of(tmp_path / "run")[1:]
+    for record, row in zip(rounds_of(tmp_path / "run"), rows, strict=True):
+        counts.update(client for path in record["plan"] for client in path)
+        table = torch.tensor([counts[client] for client in range(8)]).double()
+        assert row["selection/variance"] == pytest.approx(float(table.var(correction=0)))
+        assert row["selection/distinct"] == len(counts)
+        assert 1 <= record["available"] <= 8
+        assert sum(record["weights"]) == pytest.approx(1.0)
+
+
+def test_per_client_metrics_are_means_over_clients(tmp_path: Path) -> None:
+    config = settings(tmp_path, evaluation=EvaluationConfig(per_client=True))
+    server = built(config).server
+    server.step()
+    metrics = server.evaluate(torch.tensor([0]))
+    data, weights = server.federation.data.population, list(server.params.values())
+    hits, losses = [], []
+    for shard in data.shards:
+        logits = data.x[shard] @ weights[0].T + weights[1]
+        hits.append(float((logits.argmax(1) == data.y[shard]).double().mean()))
+        losses.append(float(nn.functional.cross_entropy(logits, data.y[shard])))
+    table = torch.tensor(hits, dtype=torch.float64)
+    assert metrics["client/accuracy_mean"] == pytest.approx(float(table.mean()))
+    assert metrics["client/accuracy_worst10"] == pytest.approx(min(hits))
+    assert metrics["client/accuracy_variance"] == pytest.approx(float(table.var(correction=0)))
+    assert metrics["client/loss_mean"] == pytest.approx(sum(losses) / 8, rel=1e-5)
+
+
+def test_the_trace_is_the_same_for_every_selector(tmp_path: Path) -> None:
+    for name, selector in (("a", PowD()), ("b", MD())):
+        run(settings(tmp_path / name, selector=selector, availability=LDF(0.7), rounds=20))
+    available = [
+        [record["available"] for record in rounds_of(tmp_path / name / "run")] for name in ("a", "b")
+    ]
+    assert available[0] == available[1]
+    assert len(set(available[0])) > 1
+
+
+class Recorder(Callback):
+    """Writes down which hooks were called."""
+
+    calls: list[str] = []  # noqa: RUF012 (a run makes the instance, the test reads the class)
+
+    def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
+        self.calls.append("train start")
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
+        self.calls.append(f"epoch end {trainer.round}")
+
+    def on_round_start(self, server: Any) -> None:
+        self.calls.append(f"round start {server.round}")
+
+    def on_round_end(self, server: Any, record: Any) -> None:
+        self.calls.append(f"round end {record.round}")
+
+    def on_evaluation(self, server: Any, metrics: dict[str, float]) -> None:
+        self.calls.append(f"evaluation {server.round} {len(metrics) > 5}")
+
+    def on_train_end(self, trainer: Any, pl_module: LightningModule) -> None:
+        self.calls.append("train end")
+
+
+def test_callbacks_are_called(tmp_path: Path) -> None:
+    Recorder.calls = []
+    run(settings(tmp_path, rounds=1, callbacks=(Recorder,)))
+    assert Recorder.calls == [
+        "evaluation 0 True", "train start", "round start 0", "evaluation 1 True", "round end 0",
+        "epoch end 1", "train end",
+    ]  # fmt: skip
+
+
+def test_results_do_not_depend_on_global_random_state(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    run(settings(tmp_path / "a"))
+    torch.manual_seed(2)
+    state = torch.random.get_rng_state()
+    run(settings(tmp_path / "b"))
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert same(left_behind(tmp_path / "a" / "run"), left_behind(tmp_path / "b" / "run"))
+
+
+def test_backends_agree_over_a_run_in_float64(tmp_path: Path) -> None:
+    models = []
+    for backend in ("sequential", "vmap"):
+        local = LocalConfig(batch_size=7, epochs=2, backend=backend, optimizer=partial(optim.SGD, lr=0.1))
+        server = built(settings(tmp_path, local=local, precision="64-true", model=MLP)).server
+        for _ in range(6):
+            server.step()
+        models.append(server.params)
+    for name, value in models[0].items():
+        torch.testing.assert_close(value.data, models[1][name].data, atol=1e-10, rtol=0)
+
+
+def test_a_dataset_without_natural_clients_needs_a_partition(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--partition Dirichlet"):
+        built(settings(tmp_path, data=DataConfig(name="runs.points")))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_seed_changes_data_and_plans(tmp_path: Path, seed: int) -> None:
+    one, other = (built(settings(tmp_path, seed=s)).server for s in (seed, seed + 1))
+    assert one.step().outcome.plan != other.step().outcome.plan or not same(one.params, other.params)
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not (FASHION / "FashionMNIST").exists(), reason="../shared/data is not there")
+def test_fashion_mnist_learns(tmp_path: Path) -> None:
+    config = settings(
+        tmp_path,
+        rounds=30,
+        clients=100,
+        budget=10,
+        data=DataConfig(name="fashion_mnist", root=str(FASHION), synthetic=SMALL),
+        partition=Dirichlet(0.5),
+        model=partial(MLP, hidden=(64, 30)),
+        local=LocalConfig(batch_size=64, steps=20, optimizer=partial(optim.SGD, lr=0.05)),
+        evaluation=EvaluationConfig(every=10),
+    )
+    assert run(config)["test/accuracy"] > 0.6
