@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from flsel.availability import Trace
 from flsel.config import LocalConfig, RunConfig
 from flsel.data.federate import federate
-from flsel.data.population import Examples, FederatedData
+from flsel.data.population import Examples, FederatedData, Source
 from flsel.data.sources import load_source
 from flsel.errors import UserError
 from flsel.evaluation import Evaluator
@@ -61,17 +61,17 @@ def load_data(config: RunConfig) -> FederatedData:
         UserError: If the dataset, the partition or the number of clients is not right.
     """
     source = load_source(config.data, clients=config.clients, seed=config.seed)
-    natural = config.partition is None or isinstance(config.partition, Natural)
+    natural = isinstance(config.partition, Natural)
     if natural and source.owner is None:
         raise UserError(
             f"partition must be set, since {source.name} has no natural clients: "
             "for example --partition Dirichlet --partition.alpha 0.3."
         )
     if natural:
+        _tell_if_cut(source, config)
         return federate(source, config.data, deal=None, seed=config.seed, clients=config.clients)
     if config.clients is None:
         raise UserError("clients must be a number where a partition deals the examples, got null.")
-    assert config.partition is not None
     deal = functools.partial(_deal, config.partition, config.clients)
     return federate(source, config.data, deal=deal, seed=config.seed)
 
@@ -166,6 +166,15 @@ def make_fabric(config: RunConfig) -> Fabric:
         ) from error
 
 
+def _tell_if_cut(source: Source, config: RunConfig) -> None:
+    owners = 0 if source.owner is None else int(source.owner.max()) + 1
+    if config.clients is not None and config.clients < owners:
+        _LOG.warning(
+            "%s has %d natural clients, the first %d are used; clients: null takes all",
+            source.name, owners, config.clients,
+        )  # fmt: skip
+
+
 def _deal(partition: Any, clients: int, labels: Any, rng: Any) -> Any:
     return partition(labels, clients, rng)
 
@@ -193,7 +202,7 @@ def _sample(data: FederatedData, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _on_device(data: FederatedData, task: LightningModule) -> FederatedData:
-    """Move the data to the task's device and the normalisation to its precision."""
+    """Move all data to the task's device and the normalisation to its precision."""
     device = task.device
     dtype = next(task.parameters()).dtype
     population = replace(
@@ -202,7 +211,13 @@ def _on_device(data: FederatedData, task: LightningModule) -> FederatedData:
         y=data.population.y.to(device),
         normalize=data.population.normalize.to(device=device, dtype=dtype),
     )
-    return replace(data, population=population)
+    held = {
+        name: None
+        if (held := getattr(data, name)) is None
+        else Examples(held.x.to(device), held.y.to(device))
+        for name in ("server", "validation", "test")
+    }
+    return replace(data, population=population, **held)
 
 
 def _check_logits(program: Program, test: Examples) -> None:
