@@ -211,13 +211,17 @@ def _on_device(data: FederatedData, task: LightningModule) -> FederatedData:
         y=data.population.y.to(device),
         normalize=data.population.normalize.to(device=device, dtype=dtype),
     )
-    held = {
-        name: None
-        if (held := getattr(data, name)) is None
-        else Examples(held.x.to(device), held.y.to(device))
-        for name in ("server", "validation", "test")
-    }
-    return replace(data, population=population, **held)
+
+    def move(examples: Examples) -> Examples:
+        return Examples(examples.x.to(device), examples.y.to(device))
+
+    return replace(
+        data,
+        population=population,
+        server=None if data.server is None else move(data.server),
+        validation=None if data.validation is None else move(data.validation),
+        test=move(data.test),
+    )
 
 
 def _check_logits(program: Program, test: Examples) -> None:
