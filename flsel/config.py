@@ -25,7 +25,7 @@ from flsel.errors import UserError
 from flsel.local.batches import BatchSpec
 from flsel.models import LogisticRegression
 from flsel.objectives import FedAvg, Objective
-from flsel.partition import Partition
+from flsel.partition import Natural, Partition
 from flsel.selector import Selector
 from flsel.selectors.uniform import Uniform
 from flsel.server import EvaluationConfig
@@ -110,7 +110,7 @@ class RunConfig:
         clients: Number of clients (N), >= 1; null takes the dataset's natural clients.
         budget: Clients per round (K), in 1..N.
         data: The dataset and what is held out of it.
-        partition: How examples are dealt to clients; null means the dataset's natural clients.
+        partition: How examples are dealt to clients; ``Natural`` keeps the dataset's natural clients.
         availability: Who can be reached in which round.
         model: The network, or a LightningModule that brings its loss and optimizer.
         local: What a client does in one visit.
@@ -137,7 +137,7 @@ class RunConfig:
     clients: int | None = 30
     budget: int = 6
     data: DataConfig = field(default_factory=DataConfig)
-    partition: Partition | None = None
+    partition: Partition = field(default_factory=Natural)
     availability: Availability = field(default_factory=IDL)
     model: Callable[[], nn.Module] = LogisticRegression
     local: LocalConfig = field(default_factory=LocalConfig)
