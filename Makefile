@@ -1,0 +1,53 @@
+PYTHON ?= python3
+LOCK_FLAGS ?=
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: help demo test lint bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+demo: $(INSTALLED) ## Train two selectors on generated data and draw their curves (no download, under a minute).
+	@for selector in Uniform PowD; do \
+		echo "--- $$selector"; \
+		$(BIN)/flsel train --config configs/runs/quickstart.yaml --selector $$selector \
+			--output.dir $(DEMO) --output.name $$selector || exit; \
+	done
+	@$(BIN)/python docs/plot_runs.py --title "Synthetic(0.5, 0.5), 30 clients, 6 a round" \
+		--output $(DEMO)/curves.png Uniform=$(DEMO)/Uniform PowD=$(DEMO)/PowD
+	@echo "The curves of both runs are in $(DEMO)/curves.png"
+
+test: $(INSTALLED) ## Run the tests.
+	$(BIN)/python -m pytest -q
+
+lint: $(INSTALLED) ## Check style, formatting and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED) ## Measure speed and memory and print the tables.
+	$(BIN)/python -m benchmarks.run
+
+# Keeps the versions it finds in constraints.txt where they still fit; LOCK_FLAGS=--upgrade takes the newest.
+lock: $(BIN)/uv ## Regenerate constraints.txt after a change of dependencies in pyproject.toml.
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --no-annotate \
+		--custom-compile-command "make lock" $(LOCK_FLAGS) pyproject.toml --output-file constraints.txt
+
+clean: ## Remove .venv and what tools left behind; runs stay.
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 10) <= sys.version_info < (3, 14) else "flsel needs Python 3.10 to 3.13, $(PYTHON) is " + sys.version.split()[0] + "; set PYTHON=python3.12, say")'
+	@echo "installing into .venv (a few minutes, about 8 GB with the CUDA libraries)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Not by way of INSTALLED: that needs the constraints which are about to be made.
+$(BIN)/uv:
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
