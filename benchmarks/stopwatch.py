@@ -1,0 +1,88 @@
+"""Time the rounds of a real run from inside, with local training and evaluation or without."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+from lightning.fabric import Fabric
+from settings import wait
+
+import flsel.run
+from flsel.build import Built, build
+from flsel.config import OutputConfig, RunConfig
+from flsel.data.population import Examples
+from flsel.federation import Trainer
+from flsel.selector import Params
+
+
+class Stopwatch:
+    """A local trainer that notes when each round's training begins and how long it takes, in seconds.
+
+    Args:
+        trainer: What trains.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self.began: list[float] = []
+        self.trained: list[float] = []
+
+    def train(self, starts: Params, clients: Sequence[int], round: int) -> Params:
+        device = next(iter(starts.values())).device
+        wait(device)
+        self.began.append(time.perf_counter())
+        ends = self._trainer.train(starts, clients, round)
+        wait(device)
+        self.trained.append(time.perf_counter() - self.began[-1])
+        return ends
+
+    def between(self) -> list[float]:
+        """Return, for every round but the last, the time until the next one's training, without its own."""
+        return [
+            after - before - trained
+            for before, after, trained in zip(self.began, self.began[1:], self.trained, strict=False)
+        ]
+
+
+class Nothing:
+    """Local training and evaluation that cost nothing: every client moves a little, every loss is one."""
+
+    def train(self, starts: Params, clients: Sequence[int], round: int) -> Params:
+        return {name: start + 1e-6 for name, start in starts.items()}
+
+    def measure(self, params: Params, examples: Examples) -> tuple[float, float]:
+        return 1.0, 0.5
+
+
+def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
+    """Play a run as the command line does, files and all.
+
+    Args:
+        config: The run.
+        folder: Where it is written.
+        work: Train and evaluate; otherwise only what is around it happens.
+
+    Returns:
+        The rounds' times.
+    """
+    watches: list[Stopwatch] = []
+
+    def build_watched(config: RunConfig, fabric: Fabric) -> Built:
+        built = build(config, fabric)
+        federation = built.server.federation
+        watches.append(Stopwatch(federation.trainer if work else Nothing()))
+        built.server.federation = replace(federation, trainer=watches[0])
+        if not work:
+            built.server.evaluator = Nothing()  # type: ignore[assignment]
+        return built
+
+    # The benchmark's own standard output is its table.
+    with patch.object(flsel.run, "build", build_watched), redirect_stdout(sys.stderr):
+        flsel.run.run(replace(config, output=OutputConfig(dir=str(folder))))
+    return watches[0]
