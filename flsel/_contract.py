@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flsel._fake import CLASSES, FakeFederation, World, label_counts
 from flsel.errors import UserError
-from flsel.selector import Plan, Selector
+from flsel.selector import IDLE, Plan, Selector
 
 Factory = Callable[[], Selector]
 
@@ -176,13 +176,16 @@ def _require_plan(name: str, plan: Plan, federation: FakeFederation) -> None:
     )
     lengths = {len(path) for path in plan.paths}
     assert lengths == {plan.hops}, f"{name}: all paths must be equally long, got lengths {sorted(lengths)}"
-    assert plan.hops > 0, f"{name}: a path must visit at least one client"
+    assert all(plan.visits), f"{name}: a path must visit at least one client"
+    left = federation.world.rounds - federation.round
+    assert plan.hops <= left, f"{name}: a path may have {left} hops in the rounds left, got {plan.hops}"
     for hop in range(plan.hops):
         available = federation.available(federation.round + hop)
         clients = [path[hop] for path in plan.paths]
         kinds = {type(client).__name__ for client in clients}
         assert kinds == {"int"}, f"{name}: clients must be Python ints, got {sorted(kinds)}"
-        absent = [k for k in clients if not (0 <= k < len(available) and available[k])]
+        visited = [k for k in clients if k != IDLE]
+        absent = [k for k in visited if not (0 <= k < len(available) and available[k])]
         assert not absent, f"{name}: hop {hop} may only visit clients available then, {absent} are not"
 
 

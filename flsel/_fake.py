@@ -97,21 +97,21 @@ class FakeFederation:
 
     def updates(self, plan: Plan, needs: Need) -> Updates:
         """Train along the paths of a plan and return what the selector may see."""
-        kept = plan.paths[:-1] if self.world.lose and len(plan) > 1 else plan.paths
-        stacks = [self._deltas(path) for path in kept]
+        kept = Plan(plan.paths[:-1]) if self.world.lose and len(plan) > 1 else plan
+        stacks = [self._deltas(clients) for clients in kept.visits]
         deltas = {name: torch.stack([stack[name] for stack in stacks]) for name in self.params}
         head = {"weight": deltas["head.weight"].clone(), "bias": deltas["head.bias"].clone()}
         if not self.world.head_bias:
             del head["bias"]
-        first = [path[0] for path in kept]
+        first = [clients[0] for clients in kept.visits]
         own_loss = self._losses(first, self.params).masked_fill(self.sizes[first] == 0, math.nan)
-        sizes = torch.stack([self.sizes[list(path)].sum() for path in kept])
+        sizes = torch.stack([self.sizes[list(clients)].sum() for clients in kept.visits])
         answers = {"own_loss": own_loss, "head": head, "deltas": deltas}
-        return Updates(Plan(kept), sizes, 1 + sizes // 10, needs, _Noted(answers, self._note))
+        return Updates(kept, sizes, 1 + sizes // 10, needs, _Noted(answers, self._note))
 
     def advance(self, updates: Updates, weights: Tensor) -> None:
         """Add the weighted updates to the global model, in place as an optimizer does, and move on."""
-        deltas = [self._deltas(path) for path in updates.plan.paths]
+        deltas = [self._deltas(clients) for clients in updates.plan.visits]
         for name, value in self.params.items():
             stack = torch.stack([delta[name] for delta in deltas]).nan_to_num(0.0, 0.0, 0.0)
             value += torch.tensordot(weights.to(stack), stack, dims=1)
@@ -143,6 +143,25 @@ class FakeFederation:
         distances = [(self.targets[name] - value).square().flatten(1).mean(1) for name, value in at.items()]
         return float(torch.stack(distances).mean())
 
+    def gradients(self, clients: Sequence[int]) -> Params:
+        """Return the gradients of half the squared distances to the targets; NaN without examples."""
+        self._note(Need.GRADIENTS)
+        absent = [client for client in clients if not self.available(self.round)[client]]
+        assert not absent, f"gradients may only be asked of available clients, got {absent}"
+        rows = torch.tensor(clients, dtype=torch.int64)
+        empty = (self.sizes[rows] == 0).view(-1, 1)
+        return {
+            name: self._spoil((value - self.targets[name][rows]).flatten(1), rows)
+            .masked_fill(empty, math.nan)
+            .view(-1, *value.shape)
+            for name, value in self.params.items()
+        }
+
+    def noise_outputs(self, models: Params) -> Tensor:
+        """Return the outputs of the models' last layer on a vector of ones, float64 ``[n, C]``."""
+        self._note(Need.NOISE_OUTPUTS)
+        return (models["head.weight"].sum(2) + models["head.bias"]).double()
+
     def available_at(self, hop: int) -> Tensor:
         """Tell who is available ``hop`` rounds from now."""
         return self.available(self.round + hop)
@@ -158,14 +177,14 @@ class FakeFederation:
         ]
         return self._spoil(torch.stack(distances).mean(0), torch.tensor(rows, dtype=torch.int64))
 
-    def _deltas(self, path: Sequence[int]) -> Params:
-        """Visit the clients of a path in order; one without examples returns the model as it came."""
+    def _deltas(self, clients: Sequence[int]) -> Params:
+        """Visit clients in order; one without examples returns the model as it came."""
         end = {name: value.clone() for name, value in self.params.items()}
-        for client in path:
+        for client in clients:
             pace = 0.2 if self.sizes[client] > 0 else 0.0
             for name, value in end.items():
                 value += pace * (self.targets[name][client] - value)
-        last = torch.tensor([path[-1]])
+        last = torch.tensor([clients[-1]])
         return {name: self._spoil((end[name] - self.params[name])[None], last)[0] for name in end}
 
     def _spoil(self, values: Tensor, clients: Tensor) -> Tensor:

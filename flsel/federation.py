@@ -11,11 +11,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from flsel._checks import check_plan, check_weights
 from flsel.data.population import FederatedData
 from flsel.errors import DivergedError, UserError
+from flsel.ledger import count_models_down, count_models_up, count_trainings
 from flsel.objectives import Objective
 from flsel.rng import generator
-from flsel.selector import Need, Params, Plan, Selector, Updates, View
+from flsel.selector import IDLE, Need, Params, Plan, Selector, Updates, View
 
 
 class Trainer(Protocol):
@@ -26,13 +28,19 @@ class Trainer(Protocol):
 
 
 class Losses(Protocol):
-    """Answers what models lose (:class:`flsel.evaluation.Evaluator`)."""
+    """Answers what models lose and put out (:class:`flsel.evaluation.Evaluator`)."""
 
     def losses(self, params: Params, clients: Sequence[int]) -> Tensor:
         """Return mean losses on the clients' training data, float64 ``[n]``."""
 
     def server_loss(self, params: Params) -> float:
         """Return the mean loss on the server's holdout."""
+
+    def gradients(self, params: Params, clients: Sequence[int]) -> Params:
+        """Return the stack of the clients' gradients at a model."""
+
+    def noise_outputs(self, models: Params) -> Tensor:
+        """Return the mean outputs of a stack of models on Gaussian noise, float64 ``[n, C]``."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ class Federation:
         # 1. Who trains?
         view = self._view(round, params, selector.needs)
         plan = selector.select(view)
-        self._check_plan(plan, view, type(selector).__name__)
+        check_plan(plan, view, type(selector).__name__)
         own_loss = self._own_loss(plan, view) if Need.OWN_LOSS in selector.needs else None
         clock.lap("select")
         # 2. Local training, hop by hop.
@@ -116,7 +124,7 @@ class Federation:
             )
         updates = self._updates(plan, keep, deltas, own_loss, selector.needs)
         weights = selector.weigh(view, updates)
-        _check_weights(weights, len(keep), type(selector).__name__)
+        check_weights(weights, len(keep), type(selector).__name__)
         selector.observe(view, updates, weights)
         objective.observe(updates.clients, _rows(deltas, keep), updates.steps)
         # 4. Aggregate.
@@ -124,7 +132,7 @@ class Federation:
         delta = {name: _weighted_sum(stack, every, keep) for name, stack in deltas.items()}
         clock.lap("aggregate")
         lost = sorted(set(range(len(plan))) - set(keep.tolist()))
-        dropped = tuple(plan.paths[k][-1] for k in lost)
+        dropped = tuple(plan.visits[k][-1] for k in lost)
         return Outcome(delta, plan, every, dropped, int(view.available.sum()), view.ledger, clock.seconds)
 
     def _view(self, round: int, params: Params, needs: Need) -> View:
@@ -143,30 +151,8 @@ class Federation:
             answers=_Answers(self, round, params, ledger),
         )
 
-    def _check_plan(self, plan: Plan, view: View, name: str) -> None:
-        if len(plan) == 0:
-            raise UserError(f"{name} planned nobody in round {view.round}; a plan needs at least one path.")
-        if len(plan) > view.budget:
-            raise UserError(
-                f"{name} planned {len(plan)} paths in round {view.round}; the budget is {view.budget}."
-            )
-        if any(len(path) != plan.hops for path in plan.paths):
-            raise UserError(f"{name} planned paths of different lengths in round {view.round}.")
-        if view.round + plan.hops > view.rounds:
-            raise UserError(
-                f"{name} planned {plan.hops} hops in round {view.round}; the run has {view.rounds} rounds."
-            )
-        for hop in range(plan.hops):
-            free = self.available(view.round + hop)
-            for path in plan.paths:
-                if not (0 <= path[hop] < len(free) and free[path[hop]]):
-                    raise UserError(
-                        f"{name} planned client {path[hop]}, who is not available in round "
-                        f"{view.round + hop}."
-                    )
-
     def _own_loss(self, plan: Plan, view: View) -> Tensor:
-        clients = [path[0] for path in plan.paths]
+        clients = [visits[0] for visits in plan.visits]
         distinct = sorted(set(clients))
         view.ledger["passes"] += len(distinct)
         view.ledger["scalars_up"] += len(distinct)
@@ -178,25 +164,34 @@ class Federation:
         stack = {name: value.expand(len(plan), *value.shape) for name, value in view.params.items()}
         for hop in range(plan.hops):
             clients = [path[hop] for path in plan.paths]
-            if hop == 0:
-                # From one start a repeated client arrives at one end: it trains once.
-                distinct = sorted(set(clients))
-                starts = {name: value[: len(distinct)] for name, value in stack.items()}
-                ends = self.trainer.train(starts, distinct, view.round)
-                where = torch.tensor([distinct.index(c) for c in clients])
-                stack = ends if clients == distinct else {n: e[where.to(e.device)] for n, e in ends.items()}
-                trained = len(distinct)
-            else:
-                stack = self.trainer.train(stack, clients, view.round + hop)
-                trained = len(clients)
-            _count_training(view.ledger, trained, view.params)
+            train = self._fan_out if hop == 0 else self._move_on
+            stack, trained = train(stack, clients, view.round + hop)
+            count_trainings(view.ledger, trained, view.params)
         return {name: value.sub_(view.params[name]) for name, value in stack.items()}
+
+    def _fan_out(self, stack: Params, clients: list[int], round: int) -> tuple[Params, int]:
+        """Train the first hop; from one start a repeated client arrives at one end: it trains once."""
+        rows = [k for k, client in enumerate(clients) if client != IDLE]
+        distinct = sorted({clients[k] for k in rows})
+        starts = {name: value[: len(distinct)] for name, value in stack.items()}
+        ends = self.trainer.train(starts, distinct, round)
+        if clients == distinct:
+            return ends, len(distinct)
+        where = torch.tensor([distinct.index(clients[k]) for k in rows], dtype=torch.int64)
+        return _put(stack, rows, {n: e[where.to(e.device)] for n, e in ends.items()}), len(distinct)
+
+    def _move_on(self, stack: Params, clients: list[int], round: int) -> tuple[Params, int]:
+        """Train a later hop; copies that idle stay as they are."""
+        rows = [k for k, client in enumerate(clients) if client != IDLE]
+        starts = _rows(stack, torch.tensor(rows, dtype=torch.int64))
+        ends = self.trainer.train(starts, [clients[k] for k in rows], round)
+        return _put(stack, rows, ends), len(rows)
 
     def _updates(
         self, plan: Plan, keep: Tensor, deltas: Params, own_loss: Tensor | None, needs: Need
     ) -> Updates:
         kept = Plan(tuple(plan.paths[k] for k in keep.tolist()))
-        per_visit = [[int(self.sizes[c]) for c in path] for path in kept.paths]
+        per_visit = [[int(self.sizes[c]) for c in visits] for visits in kept.visits]
         answers: dict[str, Any] = {}
         if own_loss is not None:
             answers["own_loss"] = own_loss[keep]
@@ -236,7 +231,7 @@ class _Answers:
     def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
         free = self.federation.available(self.round)
         asked = [int(c) for c in clients if free[int(c)]]
-        _count_model_down(self.ledger, len(asked), self.params)
+        count_models_down(self.ledger, len(asked), self.params)
         self.ledger["passes"] += len(asked)
         self.ledger["scalars_up"] += len(asked)
         answered = torch.full((len(clients),), torch.nan, dtype=torch.float64)
@@ -245,15 +240,9 @@ class _Answers:
         return answered
 
     def shadow(self, clients: Sequence[int]) -> Params:
-        free = self.federation.available(self.round)
-        for client in clients:
-            if not free[int(client)]:
-                raise UserError(
-                    f"the selector asked client {client} to train, who is not available in round "
-                    f"{self.round}."
-                )
+        self._require_available(clients, "to train")
         stack = {name: value.expand(len(clients), *value.shape) for name, value in self.params.items()}
-        _count_training(self.ledger, len(clients), self.params)
+        count_trainings(self.ledger, len(clients), self.params)
         self.ledger["shadow_trainings"] += len(clients)
         return self.federation.trainer.train(stack, [int(c) for c in clients], self.round)
 
@@ -261,8 +250,27 @@ class _Answers:
         self.ledger["server_passes"] += 1
         return self.federation.evaluator.server_loss(at)
 
+    def gradients(self, clients: Sequence[int]) -> Params:
+        self._require_available(clients, "for its gradient")
+        count_models_down(self.ledger, len(clients), self.params)
+        count_models_up(self.ledger, len(clients), self.params)
+        self.ledger["passes"] += len(clients)
+        return self.federation.evaluator.gradients(self.params, [int(c) for c in clients])
+
+    def noise_outputs(self, models: Params) -> Tensor:
+        self.ledger["server_passes"] += len(next(iter(models.values())))
+        return self.federation.evaluator.noise_outputs(models)
+
     def available_at(self, hop: int) -> Tensor:
         return self.federation.available(self.round + hop)
+
+    def _require_available(self, clients: Sequence[int], what: str) -> None:
+        free = self.federation.available(self.round)
+        for client in clients:
+            if not free[int(client)]:
+                raise UserError(
+                    f"the selector asked client {client} {what}, who is not available in round {self.round}."
+                )
 
 
 class _Clock:
@@ -276,23 +284,6 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[phase] = now - self._last
         self._last = now
-
-
-def _count_model_down(ledger: Counter[str], models: int, params: Params) -> None:
-    ledger["models_down"] += models
-    ledger["bytes_down"] += models * model_bytes(params)
-
-
-def _count_training(ledger: Counter[str], clients: int, params: Params) -> None:
-    _count_model_down(ledger, clients, params)
-    ledger["models_up"] += clients
-    ledger["bytes_up"] += clients * model_bytes(params)
-    ledger["trainings"] += clients
-
-
-def model_bytes(params: Params) -> int:
-    """Return the size of a model on the wire, in bytes."""
-    return sum(value.numel() * value.element_size() for value in params.values())
 
 
 def _finite_rows(stack: Params, rows: int) -> Tensor:
@@ -310,16 +301,16 @@ def _rows(stack: Params, rows: Tensor) -> Params:
     return {name: value[rows.to(value.device)] for name, value in stack.items()}
 
 
+def _put(stack: Params, rows: list[int], ends: Params) -> Params:
+    """Return the stack with some rows replaced; a new one, as the old may be a view."""
+    if len(rows) == len(next(iter(stack.values()))):
+        return ends
+    where = torch.tensor(rows, dtype=torch.int64)
+    return {name: value.index_copy(0, where.to(value.device), ends[name]) for name, value in stack.items()}
+
+
 def _weighted_sum(stack: Tensor, weights: Tensor, keep: Tensor) -> Tensor:
     if len(keep) < len(weights):
         stack, weights = stack[keep.to(stack.device)], weights[keep]
     total: Tensor = torch.tensordot(weights.to(stack), stack, dims=1)
     return total
-
-
-def _check_weights(weights: Tensor, paths: int, name: str) -> None:
-    if weights.shape != (paths,) or not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
-        raise UserError(
-            f"{name}.weigh must return {paths} finite weights >= 0, got {weights.tolist()} "
-            f"of shape {tuple(weights.shape)}."
-        )

@@ -26,12 +26,15 @@ from flsel.state import restore_state, state_of
 
 Params = dict[str, Tensor]
 
+IDLE = -1
+"""In a path of a plan: the model copy rests for this hop, untrained and at no cost."""
+
 
 class Need(enum.Flag):
     """Information that a selector declares in ``needs``; everything else is refused.
 
-    ``LABELS``, ``OWN_LOSS``, ``HEAD`` and ``DELTAS`` are about participants or static tables; ``LOSSES``,
-    ``SHADOW`` and ``SERVER_LOSS`` are answered on demand, at a cost that the ledger counts.
+    ``LABELS``, ``OWN_LOSS``, ``HEAD`` and ``DELTAS`` are about participants or static tables; the others are
+    answered on demand, at a cost that the ledger counts.
     """
 
     NONE = 0
@@ -49,6 +52,10 @@ class Need(enum.Flag):
     """Local training of any available clients without aggregation."""
     SERVER_LOSS = enum.auto()
     """Loss of any model on the server's holdout."""
+    GRADIENTS = enum.auto()
+    """Gradients of any available clients' losses at the global model, before training."""
+    NOISE_OUTPUTS = enum.auto()
+    """Mean outputs of any models on Gaussian noise shaped like the server's holdout."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ class Plan:
 
     Attributes:
         paths: K paths of equal length; the model of path k visits its clients in order. A client may
-            repeat, as under sampling with replacement.
+            repeat, as under sampling with replacement. An entry ``IDLE`` is a hop at which the model stays
+            as it is; every path visits at least one client.
     """
 
     paths: tuple[tuple[int, ...], ...]
@@ -86,6 +94,11 @@ class Plan:
     def hops(self) -> int:
         """H, the number of communication rounds the plan takes (0 for an empty plan)."""
         return len(self.paths[0]) if self.paths else 0
+
+    @property
+    def visits(self) -> tuple[tuple[int, ...], ...]:
+        """The clients that each path visits, in order: the paths without their idle hops."""
+        return tuple(tuple(client for client in path if client != IDLE) for path in self.paths)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -105,6 +118,12 @@ class Answers(Protocol):
 
     def server_loss(self, at: Params) -> float:
         """Return the mean loss of a model on the server's holdout."""
+
+    def gradients(self, clients: Sequence[int]) -> Params:
+        """Return the stack of the clients' gradients at the global model."""
+
+    def noise_outputs(self, models: Params) -> Tensor:
+        """Return the mean outputs of a stack of models on Gaussian noise, float64 ``[n, C]``."""
 
     def available_at(self, hop: int) -> Tensor:
         """Return who will be available ``hop`` communication rounds from now, bool ``[N]``."""
@@ -184,6 +203,34 @@ class View:
         _require(self.needs, Need.SERVER_LOSS)
         return self.answers.server_loss(at)
 
+    def gradients(self, clients: Sequence[int]) -> Params:
+        """Ask clients for the gradient of their mean training loss at the global model (``Need.GRADIENTS``).
+
+        Args:
+            clients: Ids of n available clients.
+
+        Returns:
+            Stack over the trainable parameters, each tensor ``[n, ...]``; NaN for a client without examples.
+
+        Raises:
+            UserError: If one of them is not available.
+        """
+        _require(self.needs, Need.GRADIENTS)
+        return self.answers.gradients(clients)
+
+    def noise_outputs(self, models: Params) -> Tensor:
+        """Run models on one batch of Gaussian noise, the same in the whole run (``Need.NOISE_OUTPUTS``).
+
+        Args:
+            models: Stack of n models, each tensor ``[n, ...]``.
+
+        Returns:
+            Each model's output averaged over noise with the mean and covariance of the server's holdout,
+            float64 ``[n, C]``.
+        """
+        _require(self.needs, Need.NOISE_OUTPUTS)
+        return self.answers.noise_outputs(models)
+
     def available_at(self, hop: int) -> Tensor:
         """Tell who is available ``hop`` communication rounds from now, bool ``[N]``.
 
@@ -214,12 +261,12 @@ class Updates:
 
     @property
     def clients(self) -> Tensor:
-        """First client of every path, int64 ``[K]`` (the client, where paths have length one)."""
-        return torch.tensor([path[0] for path in self.plan.paths], dtype=torch.int64)
+        """First client that every path visits, int64 ``[K]`` (the client, where paths have length one)."""
+        return torch.tensor([visits[0] for visits in self.plan.visits], dtype=torch.int64)
 
     @property
     def own_loss(self) -> Tensor:
-        """Loss of the received model on the first client's data, float64 ``[K]`` (``Need.OWN_LOSS``)."""
+        """Loss of the received model on the data of ``clients``, float64 ``[K]`` (``Need.OWN_LOSS``)."""
         _require(self.needs, Need.OWN_LOSS)
         own_loss: Tensor = self.answers["own_loss"]
         return own_loss

@@ -127,7 +127,7 @@ class Server:
         outcome = self.federation.play(began, self.params, self.selector, self.objective)
         started = time.perf_counter()
         self._apply(outcome.delta)
-        clients = torch.tensor([c for path in outcome.plan.paths for c in path])
+        clients = torch.tensor([c for visits in outcome.plan.visits for c in visits])
         self.counts += torch.bincount(clients, minlength=len(self.counts))
         self.ledger += outcome.ledger
         self.ledger["dropped_updates"] += len(outcome.dropped)

@@ -15,11 +15,11 @@ from torch import Tensor, nn, optim
 from flsel.config import LocalConfig, RunConfig
 from flsel.data.config import DataConfig
 from flsel.errors import DivergedError, UserError
-from flsel.federation import model_bytes
+from flsel.ledger import model_bytes
 from flsel.local.batches import BatchSpec, schedule
 from flsel.objectives import FedAvg
 from flsel.partition import IID, BySize
-from flsel.selector import Need, Plan, Selector, Updates, View
+from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
 from flsel.selectors.complete import Complete
 from flsel.selectors.uniform import Uniform
 
@@ -105,7 +105,9 @@ def test_one_client_and_one_round_is_centralised_sgd(tmp_path: Path) -> None:
 class Scripted(Selector):
     """Plays given paths and keeps what it saw."""
 
-    needs = Need.OWN_LOSS | Need.DELTAS | Need.LOSSES | Need.SHADOW | Need.SERVER_LOSS | Need.HEAD | Need.LABELS
+    needs = (
+        Need.OWN_LOSS | Need.DELTAS | Need.LOSSES | Need.SHADOW | Need.SERVER_LOSS | Need.HEAD | Need.LABELS
+    )
 
     def __init__(self, paths: Any, ask: bool = False) -> None:
         self.paths = paths
@@ -251,7 +253,9 @@ def test_a_round_in_which_everybody_diverges_says_so(tmp_path: Path) -> None:
         ([(0,), (1,), (2,), (3,)], "the budget is 3"),
         ([(0, 1), (2,)], "different lengths"),
         ([(99,)], "not available"),
-        ([(-1,)], "not available"),
+        ([(-2,)], "not available"),
+        ([(IDLE,)], "visits no client"),
+        ([(0, 1), (IDLE, IDLE)], "visits no client"),
         ([(0,) * 7], "7 hops"),
     ],
 )

@@ -1,0 +1,31 @@
+"""Count what a round costs: models and bytes sent, local trainings."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from flsel.selector import Params
+
+
+def count_models_down(ledger: Counter[str], models: int, params: Params) -> None:
+    """Count ``models`` models like ``params`` sent to clients."""
+    ledger["models_down"] += models
+    ledger["bytes_down"] += models * model_bytes(params)
+
+
+def count_models_up(ledger: Counter[str], models: int, params: Params) -> None:
+    """Count ``models`` models or gradients like ``params`` sent to the server."""
+    ledger["models_up"] += models
+    ledger["bytes_up"] += models * model_bytes(params)
+
+
+def count_trainings(ledger: Counter[str], clients: int, params: Params) -> None:
+    """Count local training of ``clients`` clients: a model down and up each."""
+    count_models_down(ledger, clients, params)
+    count_models_up(ledger, clients, params)
+    ledger["trainings"] += clients
+
+
+def model_bytes(params: Params) -> int:
+    """Return the size of a model on the wire, in bytes."""
+    return sum(value.numel() * value.element_size() for value in params.values())

@@ -1,0 +1,96 @@
+"""Paths with idle hops: the copy stays as it is, at no cost, in rounds and in the books."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import built, left_behind, settings
+from torch import Tensor
+
+from flsel.config import LocalConfig
+from flsel.ledger import model_bytes
+from flsel.objectives import FedAvg
+from flsel.run import run
+from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
+
+PATHS = ((IDLE, 2, 0), (2, IDLE, IDLE), (3, 1, IDLE), (2, IDLE, 5))
+
+
+class Idling(Selector):
+    """Plays given paths and keeps what came of them."""
+
+    needs = Need.OWN_LOSS | Need.DELTAS
+
+    def __init__(self, paths: Any = PATHS) -> None:
+        self.paths = paths
+
+    def select(self, view: View) -> Plan:
+        return Plan(tuple(tuple(path) for path in self.paths))
+
+    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
+        self.seen = (view, updates, weights)
+
+
+def test_visits_leave_idle_hops_out() -> None:
+    assert Plan(PATHS).visits == ((2, 0), (2,), (3, 1), (2, 5))
+    assert Plan.star([3, 1]).visits == ((3,), (1,))
+
+
+@pytest.mark.parametrize("backend", ["sequential", "vmap"])
+def test_an_idle_copy_stays_as_it_is(tmp_path: Path, backend: Any) -> None:
+    config = settings(
+        tmp_path,
+        budget=4,
+        selector=Idling(),
+        precision="64-true",
+        local=LocalConfig(batch_size=5, steps=3, backend=backend),
+    )
+    federation = (made := built(config)).server.federation
+    params = made.server.params
+    before = {name: value.clone() for name, value in params.items()}
+    outcome = federation.play(0, params, made.server.selector, FedAvg())
+    view, updates, weights = made.server.selector.seen
+
+    sizes = federation.sizes
+    assert updates.sizes.tolist() == [int(sizes[list(visits)].sum()) for visits in Plan(PATHS).visits]
+    assert updates.steps.tolist() == [6, 3, 6, 6]
+    assert updates.clients.tolist() == [2, 2, 3, 2]
+    torch.testing.assert_close(updates.own_loss, federation.evaluator.losses(params, [2, 2, 3, 2]))
+    torch.testing.assert_close(weights, updates.sizes.double() / updates.sizes.sum())
+    for row, path in enumerate(PATHS):
+        stack = {name: value[None] for name, value in params.items()}
+        for hop, client in enumerate(path):
+            if client != IDLE:
+                stack = federation.trainer.train(stack, [client], hop)
+        for name, deltas in updates.deltas.items():
+            torch.testing.assert_close(deltas[row], stack[name][0] - params[name], atol=1e-12, rtol=0)
+    # Hop 0: clients 2 (once, though two copies wait for it) and 3; hop 1: 2 and 1; hop 2: 0 and 5.
+    assert outcome.ledger["trainings"] == outcome.ledger["models_up"] == outcome.ledger["models_down"] == 6
+    assert outcome.ledger["bytes_up"] == 6 * model_bytes(params)
+    assert outcome.dropped == ()
+    assert all(torch.equal(before[name], value) for name, value in params.items())
+
+
+def test_a_hop_at_which_all_idle_only_passes(tmp_path: Path) -> None:
+    made = built(settings(tmp_path, selector=Idling(((0, IDLE, 1), (2, IDLE, IDLE)))))
+    record = made.server.step()
+    assert record.completed == 3
+    assert record.outcome.ledger["trainings"] == 3
+    assert made.server.counts.tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+
+
+def test_a_diverged_path_names_the_last_client_that_it_visited(tmp_path: Path) -> None:
+    made = built(settings(tmp_path, selector=Idling(((0, 4, IDLE), (1, IDLE, 2)))))
+    made.data.population.x[made.data.population.shards[4]] = torch.nan
+    assert made.server.step().outcome.dropped == (4,)
+
+
+def test_a_run_with_idle_hops_writes_its_files(tmp_path: Path) -> None:
+    metrics = run(settings(tmp_path, budget=4, rounds=6, selector=Idling()))
+    plans = left_behind(tmp_path / "run")["plans"]
+    assert [row["round"] for row in plans] == [0, 3]
+    assert plans[0]["plan"] == [list(path) for path in PATHS]
+    assert metrics["ledger/trainings"] == 12
