@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import DIMENSION, Quadratic, built, points, settings
+from runs import DIMENSION, Quadratic, built, settings
 from torch import Tensor, nn, optim
 
 from flsel.config import LocalConfig, RunConfig

@@ -1,4 +1,4 @@
-"""Paths with idle hops: the copy stays as it is, at no cost, in rounds and in the books."""
+"""Paths of several hops, with idle ones: what is trained, what it costs, what is averaged."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import torch
 from runs import built, left_behind, settings
 from torch import Tensor
 
+from flsel.availability import LN
 from flsel.config import LocalConfig
 from flsel.ledger import model_bytes
 from flsel.objectives import FedAvg
 from flsel.run import run
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
+from flsel.selectors.fedcat import FedCat
 
 PATHS = ((IDLE, 2, 0), (2, IDLE, IDLE), (3, 1, IDLE), (2, IDLE, 5))
 
@@ -52,7 +54,7 @@ def test_an_idle_copy_stays_as_it_is(tmp_path: Path, backend: Any) -> None:
     params = made.server.params
     before = {name: value.clone() for name, value in params.items()}
     outcome = federation.play(0, params, made.server.selector, FedAvg())
-    view, updates, weights = made.server.selector.seen
+    _, updates, weights = made.server.selector.seen
 
     sizes = federation.sizes
     assert updates.sizes.tolist() == [int(sizes[list(visits)].sum()) for visits in Plan(PATHS).visits]
@@ -94,3 +96,37 @@ def test_a_run_with_idle_hops_writes_its_files(tmp_path: Path) -> None:
     assert [row["round"] for row in plans] == [0, 3]
     assert plans[0]["plan"] == [list(path) for path in PATHS]
     assert metrics["ledger/trainings"] == 12
+
+
+@pytest.mark.parametrize("backend", ["sequential", "vmap"])
+def test_fedcat_is_copies_trained_by_hand(tmp_path: Path, backend: Any) -> None:
+    """Two cycles and a cut one under changing availability, against copies trained by hand."""
+    config = settings(
+        tmp_path,
+        rounds=8,
+        selector=FedCat(lam=1, epsilon=0.5),
+        availability=LN(0.6),
+        precision="64-true",
+        local=LocalConfig(batch_size=5, steps=3, backend=backend),
+    )
+    server = built(config).server
+    trainer, sizes = server.federation.trainer, server.federation.sizes
+    glb = {name: value.clone() for name, value in server.params.items()}
+    rounds = []
+    while not server.finished:
+        record = server.step()
+        rounds.append(record.completed)
+        total, weight = {name: torch.zeros_like(value) for name, value in glb.items()}, 0
+        for path in record.outcome.plan.paths:
+            copy, seen = {name: value[None] for name, value in glb.items()}, 0
+            for hop, device in enumerate(path):
+                if device != IDLE:
+                    copy = trainer.train(copy, [device], record.round + hop)
+                    seen += int(sizes[device])
+            weight += seen
+            for name, value in total.items():
+                value += seen * copy[name][0].detach()
+        glb = {name: value / weight for name, value in total.items()}
+        for name, value in server.params.items():
+            torch.testing.assert_close(value.data, glb[name], atol=1e-10, rtol=0)
+    assert rounds == [3, 6, 8]

@@ -1,0 +1,172 @@
+"""FedCat: copies of the model travel from device to device before they are averaged.
+
+M. Hu, T. Liu, Z. Ling, Z. Yue, M. Chen: "FedCat: Towards Accurate Federated Learning via Device
+Concatenation", arXiv:2202.12751, Algorithms 1-3, Eqs. (3)-(5).
+
+K devices train in every communication round and K rounds make a cycle, which is one plan here: K paths of K
+hops. The K copies of the global model start together, copy i visits the device chosen from group
+(o + i) mod K in the cycle's round o, and the copies are averaged by the examples that they have seen.
+
+**Deviations**:
+
+- The paper gives no values of lambda and epsilon. The defaults below are ours: write both into a config that
+  is to be cited.
+- A count of zero makes Eq. (4) infinite. The limit is taken: a device never chosen at this position of the
+  cycle comes before all others, at random among several. Ties of the greedy choice are broken at random, as
+  the paper's table has the same counts in every column at the start and the first device would win them all.
+- A group chooses among its devices that are available in that very round; the copy whose turn it is idles
+  where there is none. A copy that idles throughout is left out.
+- The last cycle is cut short, and averaged, where fewer than K rounds are left.
+- A copy that any of its devices returns with non-finite numbers is dropped with all it has learned.
+- Algorithm 1 counts each round twice (lines 4 and 17); it is counted once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.selector import IDLE, Plan, Selector, Tunable, View
+
+
+@final
+class FedCat(Selector):
+    """Choose one device per group, the least used first, and chain them.
+
+    Args:
+        lam: Cycles between two groupings (λ), >= 1: groups are drawn anew every λK rounds. Ours: the paper
+            does not say.
+        epsilon: Chance (ε), in [0, 1], to take the device of a group least used at this position of the
+            cycle; else the draw has probabilities proportional to 1 / sqrt(count). Ours: the paper does not
+            say.
+        grouping: Choose by groups and counts; False draws K of the available devices uniformly (the paper's
+            "FedCat w/ DC").
+        concatenation: Chain the devices; False averages after every round (the paper's "FedCat w/ GC"). With
+            neither this is FedAvg.
+    """
+
+    count_: Tensor
+    groups_: Tensor
+
+    def __init__(
+        self,
+        lam: Annotated[int, Tunable(1, 10)] = 1,
+        epsilon: Annotated[float, Tunable(0.0, 1.0)] = 0.5,
+        grouping: bool = True,
+        concatenation: bool = True,
+    ) -> None:
+        if lam < 1:
+            raise UserError(f"lam must be >= 1, got {lam}.")
+        if not 0 <= epsilon <= 1:
+            raise UserError(f"epsilon must be in [0, 1], got {epsilon}.")
+        self.lam = lam
+        self.epsilon = epsilon
+        self.grouping = grouping
+        self.concatenation = concatenation
+
+    def reset(self, sizes: Tensor, num_classes: int) -> None:
+        """Forget counts and groups; their shapes wait for K, the first round's budget."""
+        self.count_ = torch.zeros((len(sizes), 0), dtype=torch.int64)  # [N, K]
+        self.groups_ = torch.zeros(len(sizes), dtype=torch.int64)  # [N], in 0..K-1
+
+    def select(self, view: View) -> Plan:
+        """Plan a cycle of K rounds, or of what is left of the run; one round without concatenation."""
+        hops = min(view.budget, view.rounds - view.round) if self.concatenation else 1
+        if self.grouping:
+            self._regroup(view)
+            self.count_ = self.count_.clone()
+            groups = [np.flatnonzero(self.groups_ == group) for group in range(view.budget)]
+            chosen = [self._choose(view, hop, groups) for hop in range(hops)]
+        else:
+            chosen = [_uniform(view, hop) for hop in range(hops)]
+        paths = dispatch(chosen)
+        return Plan(tuple(path for path in paths if any(client != IDLE for client in path)))
+
+    def _regroup(self, view: View) -> None:
+        """Deal the devices to K groups whose sizes differ by one at most, every lambda K rounds."""
+        clients, positions = self.count_.shape
+        fresh = positions != view.budget
+        if fresh:
+            self.count_ = torch.zeros((clients, view.budget), dtype=torch.int64)
+        if fresh or view.round % (self.lam * view.budget) == 0:
+            self.groups_ = torch.from_numpy(view.rng.permutation(np.arange(clients) % view.budget))
+
+    def _choose(self, view: View, hop: int, groups: list[np.ndarray]) -> list[int]:
+        """Choose one available device per group for a round of the cycle and count it (Algorithm 3).
+
+        Args:
+            view: The first round of the cycle.
+            hop: Rounds from there.
+            groups: Device ids of the K groups.
+
+        Returns:
+            K device ids, IDLE for a group without an available device.
+        """
+        position = (view.round + hop) % view.budget
+        available = _available(view, hop)
+        counts = self.count_[:, position].numpy()
+        chosen = []
+        for group in groups:
+            members = group[available[group]]
+            pick = IDLE
+            if len(members):
+                greedy = view.rng.random() < self.epsilon
+                pick = int(view.rng.choice(members, p=chances(counts[members], greedy=greedy)))
+            chosen.append(pick)
+        self.count_[[device for device in chosen if device != IDLE], position] += 1
+        return chosen
+
+
+def chances(counts: np.ndarray, *, greedy: bool) -> np.ndarray:
+    """Return the chance of each device of a group to be chosen.
+
+    Args:
+        counts: How often each was chosen at this position of the cycle, int ``[n]``, n >= 1.
+        greedy: Take the largest weight 1 / sqrt(count) (Eq. 4); else draw in proportion to it (Eq. 5).
+
+    Returns:
+        Float64 ``[n]``, sum one. Devices with the largest weight share the chance of the greedy choice, and
+        those with count zero, whose weight is infinite, that of the draw.
+    """
+    least = counts.min()
+    ties = greedy or least == 0
+    weights: np.ndarray = (counts == least).astype(np.float64) if ties else 1.0 / np.sqrt(counts)
+    weights /= weights.sum()
+    return weights
+
+
+def dispatch(chosen: list[list[int]]) -> list[tuple[int, ...]]:
+    """Turn the devices of each round into the paths of the copies (Algorithm 2, line 3).
+
+    Args:
+        chosen: For each of H rounds a list of K entries, one per group.
+
+    Returns:
+        K paths of H entries: copy i meets entry (o + i) mod K in round o.
+    """
+    budget = len(chosen[0])
+    return [
+        tuple(entries[(offset + copy) % budget] for offset, entries in enumerate(chosen))
+        for copy in range(budget)
+    ]
+
+
+def _available(view: View, hop: int) -> np.ndarray:
+    available = view.available if hop == 0 else view.available_at(hop)
+    mask: np.ndarray = available.numpy()
+    return mask
+
+
+def _uniform(view: View, hop: int) -> list[int]:
+    """Draw K distinct available devices; IDLE takes the places, drawn too, of those that are missing."""
+    pool = np.flatnonzero(_available(view, hop))
+    drawn = np.full(view.budget, IDLE)
+    count = min(view.budget, len(pool))
+    places = view.rng.permutation(view.budget)[:count]
+    drawn[places] = view.rng.choice(pool, count, replace=False)
+    chosen: list[int] = drawn.tolist()
+    return chosen

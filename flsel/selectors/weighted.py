@@ -1,0 +1,35 @@
+"""Sampling by data share without replacement, the "random" baseline of HiCS-FL's code.
+
+H. Chen, H. Vikalo: "Heterogeneity-Guided Client Sampling: Towards Fast and Efficient Non-IID Federated
+Learning", NeurIPS 2024, reference code.
+
+**Deviations**: the shares p_k are those among the clients available now. Clients without examples are drawn
+only where nobody has any. The scheme is biased towards clients with little data: the chance to be in the
+cohort grows more slowly than p_k, and every update weighs the same; :class:`flsel.selectors.md.MD` is the
+unbiased relative.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from torch import Tensor
+
+from flsel.selector import Plan, Selector, Updates, View
+from flsel.selectors._sampling import equal_weights, log_shares, successive
+
+
+@final
+class Weighted(Selector):
+    """Draw distinct clients one after another, each with probability proportional to its data.
+
+    Also called successive sampling or the Plackett-Luce draw; every update weighs 1/K.
+    """
+
+    def select(self, view: View) -> Plan:
+        """Draw distinct clients of the pool by data share."""
+        return Plan.star(view.pool[successive(log_shares(view), view.budget, view.rng)])
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        """Weigh every update 1/K."""
+        return equal_weights(updates)
