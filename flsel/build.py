@@ -123,7 +123,7 @@ def build(config: RunConfig, fabric: Fabric) -> Built:
         rounds=config.rounds,
         budget=config.budget,
     )
-    if Need.SERVER_LOSS in config.selector.needs and data.server is None:
+    if (Need.SERVER_LOSS | Need.NOISE_OUTPUTS) & config.selector.needs and data.server is None:
         raise UserError(
             f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
         )

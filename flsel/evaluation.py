@@ -1,4 +1,4 @@
-"""Losses and accuracies of a model: on held-out sets, and on the clients' own data."""
+"""Losses, accuracies, gradients and outputs of models: on held-out sets, the clients' data, and noise."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from torchmetrics import MeanMetric
 from flsel.data.population import Examples
 from flsel.errors import UserError
 from flsel.local.program import Program
+from flsel.rng import generator
 from flsel.selector import Params
 from flsel.tasks import Classifier, loss_of
+
+_NOISE = 128  # Examples in the batch of noise, as in FedGS's reference code.
 
 
 @final
@@ -90,6 +93,64 @@ class Evaluator:
             ],
             dtype=torch.float64,
         )
+
+    def gradients(self, params: Params, clients: Sequence[int]) -> Params:
+        """Return the gradients of the clients' mean training losses, in eval mode.
+
+        Returns:
+            Stack over the trainable parameters, each ``[n, ...]``; NaN for a client without examples.
+        """
+        program = self._program
+        program.load(params)
+        program.task.eval()
+        live = program.trainable()
+        stack = {n: torch.full((len(clients), *p.shape), torch.nan).to(p) for n, p in live.items()}
+        for row, client in enumerate(clients):
+            shard = program.population.shards[client]
+            if len(shard) == 0:
+                continue
+            sums = [rows[row].zero_() for rows in stack.values()]
+            for where in (shard[i : i + self._batch_size] for i in range(0, len(shard), self._batch_size)):
+                with self._fabric.autocast():
+                    loss = loss_of(program.task.training_step(program.batch(where), 0))
+                grads = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
+                for total, grad in zip(sums, grads, strict=True):
+                    if grad is not None:
+                        total.add_(grad, alpha=len(where) / len(shard))
+        return stack
+
+    def noise_outputs(self, models: Params) -> Tensor:
+        """Return the mean logits of a stack of models on one batch of Gaussian noise, float64 ``[n, C]``.
+
+        The noise has the mean and covariance of the server's holdout as the models see it, and is the same
+        at every call.
+
+        Raises:
+            UserError: If the run has no server holdout, or its inputs are not numbers to add noise to.
+        """
+        noise = self._noise()
+        task = self._program.task
+        task.eval()
+        rows = []
+        for row in range(len(next(iter(models.values())))):
+            self._program.load({name: stack[row] for name, stack in models.items()})
+            with torch.inference_mode(), self._fabric.autocast():
+                rows.append(task(noise).double().mean(dim=0).cpu())
+        return torch.stack(rows)
+
+    def _noise(self) -> Tensor:
+        if self._server is None:
+            raise UserError("the selector asks for outputs on noise: set data.server to a share above 0.")
+        task = self._program.task
+        x = self._program.population.normalize(self._server.x.to(task.device))
+        if not x.is_floating_point():
+            raise UserError(f"the selector asks for outputs on noise: inputs must be real, got {x.dtype}.")
+        centre = x.mean(dim=0, keepdim=True)
+        draws = generator(self._program.seed, "noise").standard_normal((_NOISE, len(x)))
+        # Random combinations of centred examples have their covariance, which is never formed.
+        mix = torch.from_numpy(draws / max(len(x) - 1, 1) ** 0.5).to(x)
+        noise: Tensor = centre + torch.tensordot(mix, x - centre, dims=1)
+        return noise
 
     def _pooled_losses(self, task: Classifier, clients: Sequence[int]) -> Tensor:
         """Evaluate several clients per forward pass and take the means client by client."""

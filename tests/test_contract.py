@@ -56,9 +56,7 @@ def test_contract(selector, check):
 class Good(Selector):
     """Reads, learns and draws as it should; the broken selectors below change one thing each."""
 
-    needs = (
-        Need.LABELS | Need.OWN_LOSS | Need.HEAD | Need.DELTAS | Need.LOSSES | Need.SHADOW | Need.SERVER_LOSS
-    )
+    needs = ~Need.NONE
 
     def __init__(self, alpha: float = 0.5) -> None:
         self.alpha = alpha
@@ -70,7 +68,8 @@ class Good(Selector):
     def select(self, view):
         pool = view.pool
         losses = view.losses(pool.tolist()).nan_to_num(0.0)
-        view.shadow(pool[:1].tolist())
+        view.noise_outputs(view.shadow(pool[:1].tolist()))
+        view.gradients(pool[:1].tolist())
         view.server_loss(view.params)
         rank = view.labels[pool].sum(1) + losses + self.count_[pool] * self.alpha
         noise = torch.from_numpy(view.rng.gumbel(size=len(pool)))
@@ -278,6 +277,8 @@ class DeclaresTooMuch(Good):
     def select(self, view):
         view.losses(view.pool.tolist())
         view.server_loss(view.params)
+        view.noise_outputs({name: value[None] for name, value in view.params.items()})
+        view.gradients(view.pool.tolist())
         return Plan.star(view.pool[: int(view.labels.shape[0] > 0)])
 
 
