@@ -1,0 +1,165 @@
+"""FedPNS: aggregate the updates that agree, and choose their clients more often.
+
+H. Wu, P. Wang: "Node Selection Toward Faster Convergence for Federated Learning on Non-IID Data", IEEE
+Transactions on Network Science and Engineering 2022 (arXiv:2105.07066), Algorithms 1 and 2, equations 7-8.
+
+**Deviations**: the paper compares the expectation (mean) of inner products, which always rises without some
+client unless all gradients are equal, so every round labels somebody (``expectation="mean"``); the default
+compares the sum, as the reference code does, without its rounding to two decimals. As printed, line 11 of
+Algorithm 1 keeps a client whose removal lowers the loss; text and code remove it if the loss does not rise,
+and so does this. At least ceil(v K) of K updates survive; the paper's loop stops one later, the code has
+fixed numbers. The code's loss check also lets the removed update into both candidates, by accident; here it
+does not.
+
+The loss is measured on the whole server holdout. The paper takes a batch of the *test* set: there is no
+option for that, because a view never shows a selector the test set, and accuracy on a test set that has
+steered the training is no test accuracy.
+
+Beyond the paper: an update is divided by its own number of local steps before gradients are compared (the
+paper's clients all take equally many); the draw is among the clients available now, and clients of
+probability zero fill up a cohort where the others are too few; an update that is not finite weighs nothing
+and is not labelled; ``p_min`` keeps every client's probability above a floor. The first cohort is uniform;
+the code's has five clients known to be i.i.d.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, final, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.selector import Need, Params, Plan, Selector, Tunable, Updates, View
+from flsel.selectors._norms import squared_norms
+from flsel.selectors._optimal import Expectation, optimal_aggregation
+from flsel.selectors._sampling import successive
+
+_EXACT = 1e-9  # 0.7 * 30 is 21.000000000000004 in floating point; the paper means 21.
+
+
+@final
+class FedPNS(Selector):
+    """Draw clients by probabilities that fall whenever Optimal Aggregation labels a client as adverse.
+
+    Args:
+        alpha: Exponent of the decrement (alpha), > 0.
+        beta: Offset of the decrement (beta), in [0, 1].
+        v: Share of the updates that survive at least (v), in (0, 1]; with 1 none is ever labelled.
+        expectation: ``sum`` or ``mean`` of the inner products.
+        p_min: Floor of every client's probability, in 0..1/N; 0 is the paper, where a client labelled the
+            first time that it takes part is not chosen again until others are labelled.
+    """
+
+    needs: ClassVar[Need] = Need.DELTAS | Need.SERVER_LOSS
+    probability_: Tensor
+    chosen_: Tensor
+    labelled_: Tensor
+    adverse_: Tensor
+
+    def __init__(
+        self,
+        alpha: Annotated[float, Tunable(1.0, 3.0)] = 2.0,
+        beta: Annotated[float, Tunable(0.3, 0.9)] = 0.7,
+        v: Annotated[float, Tunable(0.5, 0.9)] = 0.7,
+        *,
+        expectation: Expectation = "sum",
+        p_min: float = 0.0,
+    ) -> None:
+        if not 0 < alpha < math.inf:
+            raise UserError(f"alpha must be finite and above 0, got {alpha}.")
+        if not 0 <= beta <= 1:
+            raise UserError(f"beta must be in [0, 1], got {beta}.")
+        if not 0 < v <= 1:
+            raise UserError(f"v must be in (0, 1], got {v}.")
+        if expectation not in get_args(Expectation):
+            raise UserError(f"expectation must be one of sum, mean, got {expectation}.")
+        if not 0 <= p_min <= 1:
+            raise UserError(f"p_min must be in 0..1/N for N clients, got {p_min}.")
+        self.alpha = alpha
+        self.beta = beta
+        self.v = v
+        self.expectation = expectation
+        self.p_min = p_min
+
+    def reset(self, sizes: Tensor, num_classes: int) -> None:
+        """Give every client the probability 1/N.
+
+        Raises:
+            UserError: If ``p_min`` is above 1/N.
+        """
+        clients = len(sizes)
+        if self.p_min * clients > 1:
+            raise UserError(f"p_min must be at most 1/{clients} for {clients} clients, got {self.p_min}.")
+        self.probability_ = torch.full((clients,), 1.0 / clients, dtype=torch.float64)
+        self.chosen_ = torch.zeros(clients, dtype=torch.int64)
+        self.labelled_ = torch.zeros(clients, dtype=torch.int64)
+        # Labelled in the present round: found by weigh, counted by observe.
+        self.adverse_ = torch.empty(0, dtype=torch.int64)
+
+    def select(self, view: View) -> Plan:
+        """Draw without replacement from the pool, by the probabilities."""
+        pool, probability = view.pool, self.probability_.numpy()
+        with np.errstate(divide="ignore"):
+            drawn = pool[successive(np.log(probability[pool]), view.budget, view.rng)]
+        others = view.rng.permutation(np.setdiff1d(pool, drawn))
+        return Plan.star(np.append(drawn, others)[: view.budget])
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        """Weigh the survivors of Optimal Aggregation equally and the others zero."""
+        deltas, finite = updates.deltas, np.flatnonzero(np.isfinite(squared_norms(updates.deltas)))
+        weights = torch.zeros(len(updates.plan), dtype=torch.float64)
+        if len(finite) < len(weights):
+            deltas = {name: value[torch.from_numpy(finite)] for name, value in deltas.items()}
+        self.adverse_ = torch.empty(0, dtype=torch.int64)
+        if len(finite) == 0:
+            return weights
+        verdict = optimal_aggregation(
+            deltas,
+            1.0 / updates.steps.numpy()[finite].clip(min=1),
+            least=math.ceil(self.v * len(finite) - _EXACT),
+            expectation=self.expectation,
+            loss=lambda rows: view.server_loss(_candidate(view.params, deltas, rows)),
+        )
+        self.adverse_ = updates.clients[finite[verdict.labelled]]
+        weights[finite[verdict.survivors]] = 1.0 / len(verdict.survivors)
+        return weights
+
+    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
+        """Count who took part and who was labelled, then move probability from these to all others."""
+        self.chosen_ = self.chosen_.index_add(0, updates.clients, torch.ones_like(updates.clients))
+        self.labelled_ = self.labelled_.index_add(0, self.adverse_, torch.ones_like(self.adverse_))
+        ratio = self.labelled_[self.adverse_].double() / self.chosen_[self.adverse_]
+        decrement = ((ratio + self.beta) ** self.alpha).clamp(max=1.0)
+        self.probability_ = shifted(self.probability_, self.adverse_, decrement, p_min=self.p_min)
+
+
+def shifted(probability: Tensor, adverse: Tensor, decrement: Tensor, *, p_min: float) -> Tensor:
+    """Take a share of the labelled clients' probability and spread it over all others (equations 7-8).
+
+    Args:
+        probability: p, float64 ``[N]``, sum one.
+        adverse: Labelled clients, int64 ``[n]``, distinct.
+        decrement: Share of its probability that each loses, float64 ``[n]``, in [0, 1].
+        p_min: What no client is taken below.
+
+    Returns:
+        The new probabilities, float64 ``[N]``, sum one; unchanged if everybody is labelled.
+    """
+    others = len(probability) - len(adverse)
+    if len(adverse) == 0 or others == 0:
+        return probability
+    before = probability[adverse]
+    lost = torch.minimum(before * decrement, (before - p_min).clamp(min=0.0))
+    after = (probability + lost.sum() / others).index_put((adverse,), before - lost)
+    return after / after.sum()
+
+
+def _candidate(params: Params, deltas: Params, rows: np.ndarray) -> Params:
+    """Return the global model plus the mean of some rows of the updates."""
+    weights = np.zeros(len(next(iter(deltas.values()))))
+    weights[rows] = 1.0 / len(rows)
+    share = torch.from_numpy(weights)
+    return {name: params[name] + torch.tensordot(share.to(d), d, dims=1) for name, d in deltas.items()}

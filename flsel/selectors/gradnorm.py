@@ -1,0 +1,71 @@
+"""GradientNorm (BN2): train a macro set of clients and aggregate the largest updates.
+
+M. M. Amiri, D. Guenduez, S. R. Kulkarni, H. V. Poor: "Convergence of Update Aware Device Scheduling for
+Federated Learning at the Wireless Edge", IEEE Transactions on Wireless Communications 2021
+(arXiv:2001.10402), policy BN2; a baseline of FedPNS (arXiv:2105.07066, section V-D).
+
+**Deviations**: the run's budget is the macro set, drawn uniformly among the clients available now; ``keep``
+of it are aggregated. So a budget of 20 with ``keep=10`` is FedPNS's baseline against methods with a budget of
+10, and a budget of N is Amiri's, where every device trains. Everyone in the macro set trains and is counted
+as a training; in the protocol only a norm comes back from those not kept, but the ledger counts a whole model
+up from each (``budget - keep`` too many), because the simulated server looks at the updates themselves.
+
+Updates are divided by their number of local steps before they are compared, so that clients with more data
+do not win by taking more steps (FedPNS's code divides by one number for all, Amiri's clients are alike);
+``per_step=False`` compares whole updates. FedPNS's code computes the norms and then averages the first ten
+clients of twenty whatever their norms; this does what the paper says.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.selector import Need, Plan, Selector, Updates, View
+from flsel.selectors._norms import squared_norms
+
+
+@final
+class GradientNorm(Selector):
+    """Draw the budget's worth of clients uniformly and keep the updates with the largest norms.
+
+    Args:
+        keep: Updates to aggregate (K), 1 <= keep <= budget (the macro set's size M0); None means half the
+            budget, rounded up.
+        per_step: Whether to compare updates per local step.
+    """
+
+    needs: ClassVar[Need] = Need.DELTAS
+
+    def __init__(self, keep: int | None = None, per_step: bool = True) -> None:
+        if keep is not None and keep < 1:
+            raise UserError(f"keep must be in 1..budget, or null for half the budget, got {keep}.")
+        self.keep = keep
+        self.per_step = per_step
+
+    def select(self, view: View) -> Plan:
+        """Draw the macro set.
+
+        Raises:
+            UserError: If ``keep`` is above the budget.
+        """
+        if self.keep is not None and self.keep > view.budget:
+            raise UserError(f"keep must be at most the budget ({view.budget}), got {self.keep}.")
+        return Plan.star(view.rng.permutation(view.pool)[: view.budget])
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        """Weigh the largest updates equally and the others zero; one that is not finite is never kept."""
+        size = np.sqrt(squared_norms(updates.deltas))
+        if self.per_step:
+            size /= updates.steps.numpy().clip(min=1)
+        # Among equals the lowest id wins.
+        order = np.lexsort((updates.clients.numpy(), -size))
+        keep = (view.budget + 1) // 2 if self.keep is None else self.keep
+        kept = order[np.isfinite(size[order])][:keep]
+        weights = torch.zeros(len(size), dtype=torch.float64)
+        weights[torch.from_numpy(kept)] = 1.0 / max(len(kept), 1)
+        return weights
