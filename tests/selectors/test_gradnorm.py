@@ -1,0 +1,95 @@
+"""GradientNorm: the macro set, the largest norms, ties and odd updates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from plain_views import assert_frequencies, chosen, view
+
+from flsel.errors import UserError
+from flsel.rng import generator
+from flsel.selector import Need, Plan, Updates
+from flsel.selectors.gradnorm import GradientNorm
+from flsel.testing import check_selector
+
+
+def returned(rows, clients=None, steps=None):
+    rows = torch.as_tensor(np.asarray(rows, dtype=np.float64))
+    return Updates(
+        plan=Plan.star(range(len(rows)) if clients is None else clients),
+        sizes=torch.full((len(rows),), 5),
+        steps=torch.tensor(steps or [1] * len(rows)),
+        needs=Need.DELTAS,
+        answers={"deltas": {"a": rows[:, :1, None], "b": rows[:, 1:]}},
+    )
+
+
+def weigh(selector, back, budget=None):
+    return selector.weigh(view([5] * 50, budget or len(back.plan)), back).tolist()
+
+
+def test_the_macro_set_is_uniform():
+    chance = [0.6] * 5
+    assert_frequencies(
+        lambda seed: chosen(GradientNorm().select(view([1, 9, 0, 4, 2], 3, seed=seed))), chance
+    )
+    assert sorted(chosen(GradientNorm(2).select(view([1] * 5, 4, absent=[0, 2])))) == [1, 3, 4]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 10), st.integers(1, 10))
+def test_the_largest_norms_weigh_equally(seed, count, keep):
+    rows = generator(seed, "test").normal(size=(count, 4))
+    weights = weigh(GradientNorm(keep), returned(rows), budget=10)
+    largest = np.argsort(-np.linalg.norm(rows, axis=1))[:keep]
+    expected = np.zeros(count)
+    expected[largest] = 1 / min(keep, count)
+    assert weights == pytest.approx(expected.tolist())
+
+
+@pytest.mark.parametrize(("budget", "kept"), [(1, 1), (2, 1), (5, 3), (20, 10)])
+def test_half_the_budget_is_kept(budget, kept):
+    weights = weigh(GradientNorm(), returned(np.arange(2 * budget).reshape(budget, 2)))
+    assert np.count_nonzero(weights) == kept
+    assert sum(weights) == pytest.approx(1.0)
+
+
+def test_fewer_updates_than_to_keep():
+    assert weigh(GradientNorm(4), returned([[1.0, 0], [2.0, 0]]), budget=8) == [0.5, 0.5]
+
+
+def test_ties_go_to_the_lowest_id():
+    assert weigh(GradientNorm(2), returned([[1.0, 0]] * 4, clients=[30, 2, 17, 4])) == [0, 0.5, 0, 0.5]
+
+
+def test_updates_are_compared_per_step_or_whole():
+    back = returned([[3.0, 0], [4.0, 0], [2.0, 0]], steps=[1, 4, 0])
+    assert weigh(GradientNorm(1), back) == [1, 0, 0]
+    assert weigh(GradientNorm(1, per_step=False), back) == [0, 1, 0]
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_norms_that_are_not_finite_are_never_kept(poison):
+    assert weigh(GradientNorm(2), returned([[poison, 0], [1.0, 0], [2.0, 0], [0, poison]])) == [
+        0,
+        0.5,
+        0.5,
+        0,
+    ]
+    assert weigh(GradientNorm(3), returned([[poison, 0], [1.0, 0], [2.0, 0]])) == [0, 0.5, 0.5]
+    assert weigh(GradientNorm(1), returned([[poison, 0]] * 2)) == [0, 0]
+
+
+def test_keep_out_of_range():
+    with pytest.raises(UserError, match=r"keep must be in 1\.\.budget, or null for half the budget, got 0"):
+        GradientNorm(0)
+    with pytest.raises(UserError, match=r"keep must be at most the budget \(3\), got 4"):
+        GradientNorm(4).select(view([1] * 5, 3))
+
+
+def test_the_contract_with_other_arguments():
+    check_selector(lambda: GradientNorm(1, per_step=False))
