@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,27 +24,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments without the program's name; the process's own if not given.
 
     Returns:
-        Exit code: 0, 2 for something the user can mend, 130 after Ctrl-C.
+        Exit code: 0, 2 for something the user can mend, 130 after Ctrl-C, 141 if nobody reads the output.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments and arguments[0] in COMMANDS:
-            command = import_module(f"flsel.commands.{arguments[0]}")
-            return int(command.main(arguments[1:]))
-        _top_level().parse_args(arguments or ["--help"])
+        return _run(arguments)
     except UserError as error:
-        print(f"flsel: error: {error}", file=sys.stderr)
-        return 2
+        return _stop(f"error: {error}", 2)
     except Interrupted as stop:
-        print(f"flsel: {stop}", file=sys.stderr)
-        return 130
+        return _stop(str(stop), 130)
     except KeyboardInterrupt:
-        print(
-            "flsel: stopped; a run that had a checkpoint goes on with: flsel train --resume RUN",
-            file=sys.stderr,
-        )
-        return 130
+        return _stop("stopped; a run that had a checkpoint goes on with: flsel train --resume RUN", 130)
+    except BrokenPipeError:
+        # Nobody reads (flsel data | head); without this Python complains when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _stop(f"error: {where}{(error.strerror or str(error)).lower()}.", 2)
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments and arguments[0] in COMMANDS:
+        # A console script does not see the current folder, where users keep their models. Last, so that a
+        # file there cannot take the place of an installed package.
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        command = import_module(f"flsel.commands.{arguments[0]}")
+        return int(command.main(arguments[1:]))
+    _top_level().parse_args(arguments or ["--help"])
     return 0
+
+
+def _stop(message: str, code: int) -> int:
+    print("flsel:", " ".join(line.strip() for line in message.splitlines()), file=sys.stderr)
+    return code
 
 
 def _top_level() -> argparse.ArgumentParser:

@@ -33,7 +33,16 @@ def describe(config: RunConfig) -> dict[str, Any]:
 def fingerprint(described: dict[str, Any]) -> str:
     """Hash what determines a run's results; where it is written and tracked does not enter."""
     relevant = {key: value for key, value in described.items() if key not in PRESENTATION}
-    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_canonical(relevant), sort_keys=True).encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    """Write 1 and 1.0 alike: which of them a YAML file holds depends on who wrote it."""
+    if isinstance(value, dict):
+        return {name: _canonical(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _plain(value: Any, key: str) -> Any:
@@ -47,15 +56,23 @@ def _plain(value: Any, key: str) -> Any:
         names = inspect.signature(type(value)).parameters
         return _spec(type(value), {name: getattr(value, name) for name in names}, key)
     if isinstance(value, partial):
-        # jsonargparse puts the class behind a function of its own, as an argument of the partial.
-        classes = [item for item in (value.func, *value.args) if inspect.isclass(item)]
-        if classes:
-            return _spec(classes[0], value.keywords, key)
-    if inspect.isclass(value) or inspect.isfunction(value):
+        # The parser puts the class behind a function of its own, as an argument of the partial.
+        made = next((item for item in (*value.args, value.func) if inspect.isclass(item)), None)
+        if made is not None:
+            return _spec(made, _defaults(made) | value.keywords, key)
+    if inspect.isclass(value):
+        return _spec(value, _defaults(value), key)
+    if inspect.isfunction(value):
         return _spec(value, {}, key)
     if hasattr(value, "__dataclass_fields__"):
         return {f.name: _plain(getattr(value, f.name), f"{key}.{f.name}") for f in fields(value)}
     raise UserError(f"{key} must be a class or a function that can be imported, got {value!r}.")
+
+
+def _defaults(made: type) -> dict[str, Any]:
+    """Return the arguments that a class has defaults for, as the parser writes them out."""
+    parameters = inspect.signature(made).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 def _spec(made: Any, arguments: dict[str, Any], key: str) -> dict[str, Any]:

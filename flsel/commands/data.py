@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentError
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,11 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from flsel.build import load_data
-from flsel.commands.train import set_up_logging, with_comments
+from flsel.console import set_up_logging
 from flsel.data.population import FederatedData
-from flsel.errors import UserError
 from flsel.heterogeneity import label_entropy, summarise
-from flsel.parser import explain, run_parser, to_config
+from flsel.parser import parse, run_parser, words
 from flsel.report.curves import save_figure
 from flsel.report.partition import partition_figure
 
@@ -26,16 +24,12 @@ MOST_ROWS = 100
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     set_up_logging()
-    parser = run_parser("data")
-    parser.add_argument("--picture", type=str, default="partition.png", help="PNG file to write")
-    try:
-        parsed = parser.parse_args(with_comments(arguments))
-    except ArgumentError as error:
-        raise UserError(explain(str(error), parser)) from error
-    data = load_data(to_config(parser, parsed))
+    given = words(arguments)
+    picture = Path(dict(given).get("picture") or "partition.png")
+    settings = [(key, value) for key, value in given if key != "picture"]
+    data = load_data(parse(run_parser("data"), settings))
     counts = data.population.label_counts().numpy()
     _print(data, counts)
-    picture = Path(parsed.picture)
     picture.parent.mkdir(parents=True, exist_ok=True)
     save_figure(partition_figure(counts, f"{data.name}: {len(counts)} clients"), picture)
     print(f"wrote {picture}")

@@ -1,0 +1,27 @@
+"""What flsel says on standard error while a command runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+
+class _Console(logging.Handler):
+    # The stream is looked up for every message: a progress bar replaces it to print above itself.
+    def emit(self, record: logging.LogRecord) -> None:
+        kind = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        print(f"flsel: {kind}{record.getMessage()}", file=sys.stderr)
+
+
+def set_up_logging(*, quiet: bool = False) -> None:
+    """Show flsel's messages on standard error, one line each, and Lightning's only if they warn.
+
+    Args:
+        quiet: Show warnings only.
+    """
+    logger = logging.getLogger("flsel")
+    if not any(isinstance(handler, _Console) for handler in logger.handlers):
+        logger.addHandler(_Console())
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    for name in ("lightning", "lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.WARNING)
