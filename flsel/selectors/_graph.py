@@ -1,0 +1,125 @@
+"""The Data-Distribution-Dependency Graph (3DG): clients' similarities, edges and shortest paths.
+
+Z. Wang et al.: "FedGS: Federated Graph-based Sampling with Arbitrary Client Availability", AAAI 2023,
+"Construction of 3DG in FL" and appendices B and C; and its reference code. Symbols: features u, similarity V,
+adjacency R, shortest paths H, edge threshold epsilon, edge scale sigma^2.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.sparse.csgraph import floyd_warshall
+
+Variant = Literal["normalised", "paper", "reference"]
+
+
+def cosines(products: np.ndarray) -> np.ndarray:
+    """Turn inner products into cosines.
+
+    Args:
+        products: Inner products of n vectors, float64 ``[n, n]``; NaN where a vector is unknown.
+
+    Returns:
+        ``[n, n]``; 0 for a vector of length zero, NaN where ``products`` is.
+    """
+    lengths = np.sqrt(np.diag(products))
+    scale = np.outer(lengths, lengths)
+    unknown: np.ndarray = np.where(np.isnan(products), np.nan, 0.0)
+    cosine: np.ndarray = np.divide(products, scale, out=unknown, where=scale > 0)
+    return cosine
+
+
+def stretched(values: np.ndarray) -> np.ndarray:
+    """Map the numbers in ``values`` linearly to [0, 1], equal ones to 0; NaN stays (appendix C)."""
+    known = values[~np.isnan(values)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    mapped: np.ndarray = (values - low) / (high - low) if high > low else values * 0.0
+    return mapped
+
+
+def similarity(products: np.ndarray, *, clip: bool, variant: Variant) -> np.ndarray:
+    """Return the similarities V in [0, 1] (Eqs. 10-12).
+
+    Args:
+        products: Inner products of the clients' features, float64 ``[N, N]``; NaN where unknown.
+        clip: Take the positive part of the cosine, as for models, instead of stretching inner products to
+            [0, 1], as for the oracle features.
+        variant: ``reference`` stretches cosines, with the diagonal counted as 0, for all features.
+
+    Returns:
+        ``[N, N]``, NaN where unknown.
+    """
+    if variant == "reference":
+        values = cosines(products)
+        np.fill_diagonal(values, 0.0)
+        return stretched(values)
+    return np.maximum(cosines(products), 0.0) if clip else stretched(products)
+
+
+def adjacency(similarity: np.ndarray, *, epsilon: float, sigma2: float, variant: Variant) -> np.ndarray:
+    """Return edge lengths R: exp(-V / sigma^2) where V >= epsilon, else infinite; 0 on the diagonal.
+
+    The variant ``reference`` has exp(-V^2 / sigma^2) where V > epsilon. An unknown similarity is no edge.
+    """
+    reference = variant == "reference"
+    edge = similarity > epsilon if reference else similarity >= epsilon
+    lengths = np.full(similarity.shape, np.inf)
+    values = similarity[edge]
+    lengths[edge] = np.exp(-(values**2 if reference else values) / sigma2)
+    np.fill_diagonal(lengths, 0.0)
+    return lengths
+
+
+def shortest_paths(lengths: np.ndarray) -> np.ndarray:
+    """Return the lengths of all shortest paths, ``[N, N]``, infinite where there is none; O(N^3)."""
+    # A plain array would lose every edge below 1e-8, which scipy takes for no edge, and sigma^2 = 0.01 makes
+    # hardly any other; the mask says which entries are edges. An edge of length zero would still be lost.
+    edges = np.maximum(lengths, np.finfo(np.float64).tiny)
+    np.fill_diagonal(edges, 0.0)
+    paths: np.ndarray = floyd_warshall(np.ma.array(edges, mask=np.isinf(edges)), overwrite=True)
+    return paths
+
+
+def distances(paths: np.ndarray, *, gap: float, variant: Variant) -> np.ndarray:
+    """Return finite distances H between clients, float64 ``[N, N]``, 0 on the diagonal.
+
+    Args:
+        paths: Lengths of shortest paths, infinite where there is none.
+        gap: Distance where there is no path, in units of the longest path; without any path all distances
+            are one.
+        variant: ``paper`` leaves the paths as long as they are, the others divide by the longest.
+    """
+    reached = np.isfinite(paths)
+    longest = float(paths[reached].max())
+    unit = longest if longest > 0 and variant != "paper" else 1.0
+    apart = gap * longest / unit if longest > 0 else 1.0
+    return np.where(reached, paths / unit, apart)
+
+
+class EdgeScores(NamedTuple):
+    """How well one graph's edges predict another's, each in [0, 1]."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def edge_scores(oracle: np.ndarray, built: np.ndarray, *, self_loops: bool = False) -> EdgeScores:
+    """Compare the edges of a built graph with those of the oracle graph (Table 3).
+
+    Args:
+        oracle: Edge lengths ``[N, N]``, infinite where there is no edge.
+        built: The same of the graph to judge.
+        self_loops: Count the diagonal as N edges of both, as the paper's numbers do.
+
+    Returns:
+        Zeros where nothing was found or nothing was there to find.
+    """
+    pairs = np.triu_indices(len(oracle), k=0 if self_loops else 1)
+    true, found = np.isfinite(oracle[pairs]), np.isfinite(built[pairs])
+    hits = float(np.count_nonzero(true & found))
+    precision = hits / max(int(found.sum()), 1)
+    recall = hits / max(int(true.sum()), 1)
+    return EdgeScores(precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0)

@@ -1,0 +1,195 @@
+"""A quadratic 0/1 problem with a fixed number of ones: FedGS's choice of a cohort.
+
+Z. Wang et al.: "FedGS", AAAI 2023, Eqs. 14 and 16: maximise, over the sets S of M' clients, the distance
+between the chosen ones and the evenness of the sampling counts v.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_SUBSETS = 10**6  # Most subsets to try one by one.
+_ITEMS = 1500  # Most items for that: their distances are copied.
+_WORK = 10**8  # Swaps to look at before no further restart begins; about half a second.
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Choose ``count`` of n items to maximise sum_i gain_i + weight * sum_{i<j} distance_ij.
+
+    Attributes:
+        gain: float64 ``[n]``.
+        distance: Symmetric with zero diagonal, float64 ``[N, N]``; not read if ``weight`` is 0.
+        items: Row in ``distance`` of each item, int64 ``[n]``.
+        weight: >= 0.
+        count: In 1..n.
+    """
+
+    gain: np.ndarray
+    distance: np.ndarray
+    items: np.ndarray
+    weight: float
+    count: int
+
+    def row(self, position: np.integer[Any]) -> np.ndarray:
+        """Return what item ``position`` adds to a set for each item in it, ``[n]``."""
+        row: np.ndarray = self.weight * self.distance[self.items[position]][self.items]
+        return row
+
+    def value(self, chosen: np.ndarray) -> float:
+        """Return the objective of a set of positions, int64 ``[count]``."""
+        total = float(self.gain[chosen].sum())
+        if self.weight > 0:
+            where = self.items[chosen]
+            total += self.weight * float(self.distance[np.ix_(where, where)].sum()) / 2
+        return total
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A set of positions and its objective.
+
+    Attributes:
+        chosen: Positions, int64 ``[count]``.
+        value: Objective.
+        timed_out: Whether the time limit cut the search short.
+    """
+
+    chosen: np.ndarray
+    value: float
+    timed_out: bool = False
+
+
+def cohort_problem(
+    counts: np.ndarray, distance: np.ndarray, items: np.ndarray, *, count: int, alpha: float, paper: bool
+) -> Problem:
+    """Pose the choice of a cohort.
+
+    Args:
+        counts: How often each client was sampled, v, ``[N]``.
+        distance: H, float64 ``[N, N]``.
+        items: The n clients to choose from, int64 ``[n]``.
+        count: M', in 1..n.
+        alpha: Weight of the distances.
+        paper: Weigh pairs as Eq. 14 does, alpha / (N (N - 1)) each way, where the reference code takes alpha
+            times the mean distance of the chosen pairs: N (N - 1) / (M' (M' - 1)) times as much.
+    """
+    clients, choices = len(counts), len(items)
+    share = count / clients if paper else count / choices
+    z = 2 * (counts[items] - counts.mean() - share) + 1
+    pairs = clients * (clients - 1) if paper else count * (count - 1)
+    # A cohort of one has no pairs.
+    weight = 2 * alpha / pairs if count > 1 else 0.0
+    return Problem(-z / max(clients - 1, 1), distance, items, weight, count)
+
+
+def solve(problem: Problem, *, restarts: int, seconds: float | None, rng: np.random.Generator) -> Solution:
+    """Solve exactly where there are at most a million sets, else search for a good set.
+
+    The search takes the best set of several descents: each completes a set greedily (the first an empty one,
+    the others a random half) and exchanges one member at a time for the best non-member until none helps.
+    No restart begins after 10^8 exchanges were looked at, a limit that does not depend on the machine.
+
+    Args:
+        problem: At least one item; among equal sets lower positions are preferred.
+        restarts: Descents after the first.
+        seconds: Time limit of the search, or None.
+        rng: Source of the random halves.
+    """
+    items = len(problem.gain)
+    if problem.weight == 0 or problem.count == items:
+        best = np.argsort(-problem.gain, kind="stable")[: problem.count]
+        return Solution(best, problem.value(best))
+    if items <= _ITEMS and math.comb(items, problem.count) <= _SUBSETS:
+        best = _best_of_all(problem)
+        return Solution(best, problem.value(best))
+    return _search(problem, restarts=restarts, seconds=seconds, rng=rng)
+
+
+def _best_of_all(problem: Problem) -> np.ndarray:
+    """Try all sets, or all sets of items to leave out where these are smaller."""
+    pair = problem.weight * problem.distance[np.ix_(problem.items, problem.items)]
+    items = len(pair)
+    if 2 * problem.count <= items:
+        return _best_subset(problem.gain, pair, problem.count)
+    out = _best_subset(-problem.gain - pair.sum(axis=1), pair, items - problem.count)
+    return np.setdiff1d(np.arange(items), out)
+
+
+def _best_subset(gain: np.ndarray, pair: np.ndarray, count: int) -> np.ndarray:
+    """Return the first best set in lexicographic order, growing all sets member by member."""
+    items = len(gain)
+    sets = np.arange(items - count + 1)[:, None]
+    value = gain[: len(sets)]
+    for size in range(1, count):
+        room = items - count + size - sets[:, -1]
+        parent = np.repeat(np.arange(len(sets)), room)
+        new = sets[parent, -1] + 1 + np.arange(len(parent)) - np.repeat(np.cumsum(room) - room, room)
+        value = value[parent] + gain[new]
+        for member in sets.T:
+            value += pair[member[parent], new]
+        sets = np.column_stack([sets[parent], new])
+    best: np.ndarray = sets[value.argmax()]
+    return best
+
+
+def _search(problem: Problem, *, restarts: int, seconds: float | None, rng: np.random.Generator) -> Solution:
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
+    work, best, timed_out = 0, Solution(np.empty(0, dtype=np.int64), -math.inf), False
+    for start in _starts(problem, restarts, rng):
+        if best.chosen.size and (work > _WORK or timed_out):
+            break
+        descent = _Descent(problem, start)
+        while not timed_out and descent.improve():
+            timed_out = time.monotonic() > deadline
+        work += descent.work
+        value = problem.value(descent.members)
+        if value > best.value:
+            best = Solution(descent.members, value)
+    return Solution(np.sort(best.chosen), best.value, timed_out)
+
+
+def _starts(problem: Problem, restarts: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    yield np.empty(0, dtype=np.int64)
+    for _ in range(restarts):
+        yield rng.choice(len(problem.gain), problem.count // 2, replace=False)
+
+
+class _Descent:
+    """A set on its way to a local optimum; ``rows[k]`` is what member k adds to every item, ``[n]``."""
+
+    def __init__(self, problem: Problem, start: np.ndarray) -> None:
+        self.problem = problem
+        self.members = np.empty(problem.count, dtype=np.int64)
+        self.rows = np.empty((problem.count, len(problem.gain)))
+        self.reach = problem.gain.copy()  # What an item would add to the objective.
+        self.work = 0
+        for place in range(problem.count):
+            new = start[place] if place < len(start) else self._outside(place).argmax()
+            self.members[place] = new
+            self.rows[place] = problem.row(new)
+            self.reach += self.rows[place]
+
+    def improve(self) -> bool:
+        """Make the best exchange; False if none helps beyond rounding."""
+        leave = self.reach[self.members]
+        change = self._outside(self.problem.count) - self.rows - leave[:, None]
+        self.work += change.size
+        out, new = np.unravel_index(change.argmax(), change.shape)
+        if change[out, new] <= 1e-12 * (1.0 + np.abs(leave).max()):
+            return False
+        row = self.problem.row(new)
+        self.reach += row - self.rows[out]
+        self.members[out], self.rows[out] = new, row
+        return True
+
+    def _outside(self, members: int) -> np.ndarray:
+        outside = self.reach.copy()
+        outside[self.members[:members]] = -np.inf
+        return outside

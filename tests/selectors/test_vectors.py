@@ -1,0 +1,50 @@
+"""Rows of stacked models: order, what is left out, and precision of products and distances."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+
+from flsel.selectors._vectors import distances, flatten, inner_products
+
+
+def test_models_become_rows() -> None:
+    stack = {"w": torch.arange(12.0).view(2, 2, 3), "b": torch.tensor([[7.0], [8.0]])}
+    assert flatten(stack).tolist() == [[0, 1, 2, 3, 4, 5, 7], [6, 7, 8, 9, 10, 11, 8]]
+    origin = {"w": torch.ones(2, 3), "b": torch.tensor([2.0])}
+    assert flatten(stack, origin)[1].tolist() == [5, 6, 7, 8, 9, 10, 6]
+
+
+def test_running_statistics_are_no_parameters() -> None:
+    stack = {"norm.weight": torch.ones(2, 3), "norm.running_mean": torch.ones(2, 3), "s": torch.ones(2)}
+    stack["norm.running_var"] = torch.ones(2, 3)
+    assert flatten(stack).shape == (2, 4)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(0, 5),
+    m=st.integers(1, 5),
+    d=st.sampled_from([1, 7, 2000, 2049]),
+)
+def test_products_and_distances_match_their_definition(seed: int, n: int, m: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    one, other = (rng.normal(size=(rows, d)).astype(np.float32) for rows in (n, m))
+    wide, against = one.astype(float), other.astype(float)
+    np.testing.assert_allclose(inner_products(one, other), wide @ against.T, atol=1e-9)
+    if n:
+        np.testing.assert_allclose(distances(one, other), cdist(wide, against), atol=1e-9)
+        itself = inner_products(one, one)
+        np.testing.assert_array_equal(itself, itself.T)
+
+
+def test_equal_vectors_have_distance_zero() -> None:
+    rows = np.random.default_rng(0).normal(size=(1, 5000)).astype(np.float32) + 100
+    same = np.repeat(rows, 4, axis=0)
+    np.testing.assert_array_equal(distances(same, same), 0.0)
+    near = same.copy()
+    near[1, 0] += 1.0
+    assert abs(distances(near, near)[0, 1] - 1.0) < 1e-4
