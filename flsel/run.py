@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from flsel.build import Built, build, make_fabric
 from flsel.checkpoint import load_checkpoint, save_checkpoint
 from flsel.config import RunConfig
 from flsel.describe import describe, fingerprint
-from flsel.errors import Interrupted
+from flsel.errors import Interrupted, UserError
 from flsel.files import new_run_dir, write_atomic
 from flsel.interrupt import Interrupt
 from flsel.progress import Progress, final_table
@@ -44,9 +46,15 @@ def run(config: RunConfig) -> dict[str, float]:
     name = config.output.name or default_name(config)
     built = build(config, make_fabric(config))
     folder = new_run_dir(config.output.dir, name)
-    write_atomic(folder / "config.yaml", yaml.safe_dump(described, sort_keys=False))
-    (folder / "checkpoints").mkdir()
-    return _Session(config, described, built, folder).play()
+    try:
+        write_atomic(folder / "config.yaml", yaml.safe_dump(described, sort_keys=False))
+        (folder / "checkpoints").mkdir()
+        return _Session(config, described, built, folder).play()
+    except UserError:
+        # A run that never got through a round leaves nothing to look at or to go on with.
+        if built.server.round == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def resume(config: RunConfig, folder: Path) -> dict[str, float]:
@@ -92,6 +100,8 @@ class _Session:
     def play(self) -> dict[str, float]:
         """Play the rounds that are left."""
         self._restore()
+        if self.server.finished and (self.folder / "summary.json").exists():
+            return self._show_finished()
         tracker = self._open_tracker()
         status = "failed"
         try:
@@ -229,7 +239,7 @@ class _Session:
         tracker.summary({f"best/{name}": value for name, value in self.best.items()})
         if not self.config.quiet:
             self._say(summary)
-        return {name: value for name, value in last.items() if name != "round"}
+        return _metrics(last)
 
     def _summary(self, last: dict[str, float]) -> dict[str, Any]:
         device = str(self.built.program.task.device)
@@ -248,9 +258,16 @@ class _Session:
             "git_commit": git_commit(),
         }
 
+    def _show_finished(self) -> dict[str, float]:
+        """Show what a run that had ended before has written; nothing changes."""
+        _LOG.info("%s is finished; nothing is left to resume", self.folder)
+        if not self.config.quiet:
+            self._say(json.loads((self.folder / "summary.json").read_text(encoding="utf-8")))
+        return _metrics(self.metrics_file.rows()[-1])
+
     def _say(self, summary: dict[str, Any]) -> None:
         rows = [("rounds", str(summary["rounds"]))]
-        for name, value in self.best.items():
+        for name, value in summary["best"].items():
             rows.append((name, f"{summary['final'][name]:.4f} (best {value:.4f})"))
         if summary["target"] is not None:
             reached = summary["rounds_to_target"]
@@ -262,3 +279,7 @@ class _Session:
         rows.append(("wall time", f"{summary['wall_seconds']:.1f} s on {summary['device']}"))
         names = ("config.yaml", "metrics.csv", "rounds.jsonl", "summary.json", "curves.png", "partition.png")
         final_table(rows, [self.folder / name for name in (*names, "checkpoints/last.ckpt")])
+
+
+def _metrics(row: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in row.items() if name != "round"}

@@ -56,7 +56,8 @@ def _synthetic(config: DataConfig, clients: int | None, seed: int) -> Source:
     from flsel.data.synthetic import make_fedgs, make_fedpns
 
     if clients is None or clients < 1:
-        raise UserError(f"clients must be at least 1 for synthetic data, got {clients}.")
+        given = "null" if clients is None else clients
+        raise UserError(f"clients must be at least 1 for synthetic data, got {given}.")
     if config.synthetic.generator == "fedgs":
         return make_fedgs(config.synthetic, clients=clients, seed=seed)
     return make_fedpns(config.synthetic, clients=clients, test=config.test, seed=seed)
