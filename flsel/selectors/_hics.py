@@ -1,0 +1,182 @@
+"""Mathematics of HiCS-FL: signals of the output layer, estimated entropies, clusters and their weights.
+
+Symbols of the paper: v_k signal of client k (bias update in the paper), T temperature, H_k entropy, lambda
+weight of the angle, G_m cluster, pi_m its probability, p_k data share. Dimensions: n clients, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.cluster.vq import vq
+from scipy.special import entr, log_softmax, softmax
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.selector import Params, View
+from flsel.selectors._ward import Linkage, angles, cut_into, unit, ward
+
+Signal = Literal["bias", "weight_mean", "layer"]
+
+EXACT = 2000
+"""Most clients whose distance matrix is built; more are clustered by a sample, in O(n)."""
+_SAMPLE = 500
+_TAU = 0.25
+
+
+def signal_of(head: Params, signal: Signal) -> Tensor:
+    """Return the C numbers of each update that tell of the client's labels, float64 ``[K, C]``.
+
+    Args:
+        head: Update of the output layer: ``weight [K, C, L]`` and ``bias [K, C]`` if it has one.
+        signal: ``"bias"`` is the bias update, all else the mean over L of the weight update.
+
+    Raises:
+        UserError: If the bias is asked for and the layer has none.
+    """
+    if signal != "bias":
+        return head["weight"].detach().cpu().double().mean(dim=2)
+    if "bias" not in head:
+        raise UserError(
+            'signal must be "weight_mean" or "layer" for a model whose output layer has no bias, got "bias".'
+        )
+    return head["bias"].detach().cpu().double()
+
+
+def layer_of(head: Params) -> Tensor:
+    """Return the output layer's update as one vector, weight before bias, float64 ``[K, C L + C]``."""
+    parts = [head[name].detach().cpu().double().flatten(1) for name in ("weight", "bias") if name in head]
+    return torch.cat(parts, dim=1)
+
+
+def entropy(signal: np.ndarray, temperature: float) -> np.ndarray:
+    """Estimate label entropies: H_k = H(softmax(v_k / T)), Eq. 7.
+
+    Args:
+        signal: v, finite, float64 ``[n, C]``.
+        temperature: T > 0, in the units of v.
+
+    Returns:
+        Nats, float64 ``[n]`` in [0, ln C]; ln C for a constant row.
+    """
+    # Differences first: v / T itself may overflow.
+    with np.errstate(over="ignore"):
+        gaps = (signal - signal.max(axis=1, keepdims=True)) / temperature
+    return np.asarray(entr(softmax(gaps, axis=1)).sum(axis=1))
+
+
+def label_entropy(counts: np.ndarray) -> np.ndarray:
+    """Return the entropy of each row of label counts ``[n, C]``, nats, float64 ``[n]``."""
+    return np.asarray(entr(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)).sum(axis=1))
+
+
+def auto_temperature(signal: np.ndarray) -> float:
+    """Return T = tau median_k(max_c v_kc - mean_c v_kc) over the rows that are not constant, tau = 0.25.
+
+    Where the median client has a single label of ten, its largest logit then leads by 4.4. One, where all
+    rows are constant.
+    """
+    peaks = signal.max(axis=1) - signal.mean(axis=1)
+    peaks = peaks[np.ptp(signal, axis=1) > 0]
+    return _TAU * float(np.median(peaks)) if len(peaks) else 1.0
+
+
+def group(
+    direction: np.ndarray,
+    entropies: np.ndarray,
+    *,
+    lam: float,
+    count: int,
+    linkage: Linkage,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Cluster clients by direction of update and entropy.
+
+    Up to :data:`EXACT` clients by Ward's method on the distances of Eq. 9. Beyond, that clusters a random
+    sample, and every other client joins the cluster with the nearest mean of the points (lambda u,
+    (1 - lambda) H), u the unit direction: their Euclidean distance stands in for Eq. 9's sum.
+
+    Args:
+        direction: Updates with finite squares, float64 ``[n, d]``.
+        entropies: H, float64 ``[n]``.
+        lam: lambda in [0, 1].
+        count: Clusters M >= 1.
+        linkage: What Ward's method is given.
+        rng: Draws the sample.
+
+    Returns:
+        Cluster of each client, int64 ``[n]``, numbered from 0, none empty: min(count, n) clusters, at most
+        :data:`EXACT` of them.
+    """
+    if len(entropies) <= EXACT:
+        return cut_into(ward(distances(direction, entropies, lam), linkage), count)
+    points = np.column_stack([lam * unit(direction), (1 - lam) * entropies])
+    sample = np.sort(rng.choice(len(points), min(max(_SAMPLE, 5 * count), EXACT), replace=False))
+    drawn = cut_into(ward(distances(direction[sample], entropies[sample], lam), linkage), count)
+    centres = np.stack([points[sample[drawn == m]].mean(axis=0) for m in range(drawn.max() + 1)])
+    labels = np.asarray(vq(points, centres)[0], dtype=np.int64)
+    labels[sample] = drawn
+    return labels
+
+
+def distances(direction: np.ndarray, entropies: np.ndarray, lam: float) -> np.ndarray:
+    """Return lambda angle + (1 - lambda) |H_u - H_k| for all pairs (Eq. 9), float64 ``[n, n]``."""
+    apart = np.abs(entropies[:, None] - entropies)
+    return np.asarray(lam * angles(direction, direction) + (1 - lam) * apart)
+
+
+def mean_entropies(entropies: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the mean entropy of each cluster, float64 ``[M]``."""
+    return np.asarray(np.bincount(labels, entropies) / np.bincount(labels))
+
+
+def log_weights(means: np.ndarray, labels: np.ndarray, sizes: np.ndarray, gamma: float) -> np.ndarray:
+    """Return log w_k, w_k = pi_m p_k / sum_{j in G_m} p_j with pi = softmax(gamma H) over clusters (Eq. 10).
+
+    Drawing clusters by pi and clients inside them by p until K differ is successive sampling by w.
+
+    Args:
+        means: Mean entropy of each cluster, float64 ``[M]``.
+        labels: Cluster of each client that can be drawn, int64 ``[n]`` in 0..M-1.
+        sizes: Examples of each of them, > 0, ``[n]``.
+        gamma: gamma^t >= 0.
+
+    Returns:
+        Float64 ``[n]``, finite.
+    """
+    mass = np.bincount(labels, sizes, minlength=len(means))
+    log_pi: np.ndarray = log_softmax(gamma * means)
+    weights: np.ndarray = log_pi[labels] + np.log(sizes) - np.log(mass[labels])
+    return weights
+
+
+def annealed(gamma0: float, round: int, rounds: int) -> float:
+    """Return gamma^t = gamma^0 (1 - t / T) for the round with index ``round`` = t - 1 of ``rounds`` = T."""
+    return gamma0 * max(0.0, 1.0 - (round + 1) / rounds)
+
+
+def fill_up(chosen: np.ndarray, view: View) -> np.ndarray:
+    """Append others of the pool, uniformly drawn, until the budget or the pool is used up."""
+    if len(chosen) == view.budget:
+        return chosen
+    others = view.rng.permutation(np.setdiff1d(view.pool, chosen))
+    return np.concatenate([chosen, others[: view.budget - len(chosen)]])
+
+
+def check_grouping(lam: float, gamma0: float, num_clusters: int | None, linkage: str) -> None:
+    """Check the arguments that say how clients are clustered and drawn.
+
+    Raises:
+        UserError: If one of them is out of range.
+    """
+    if not 0 <= lam <= 1:
+        raise UserError(f"lam must be in [0, 1], got {lam}.")
+    if not 0 <= gamma0 < math.inf:
+        raise UserError(f"gamma0 must be finite and at least 0, got {gamma0}.")
+    if num_clusters is not None and num_clusters < 1:
+        raise UserError(f"num_clusters must be at least 1, or null for the budget, got {num_clusters}.")
+    if linkage not in ("rows", "condensed"):
+        raise UserError(f"linkage must be one of rows, condensed, got {linkage}.")

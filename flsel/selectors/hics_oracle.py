@@ -1,0 +1,111 @@
+"""HiCS-FL with the true label entropies: the bound on what a better estimate could gain.
+
+H. Chen, H. Vikalo: "Accelerating Non-IID Federated Learning via Heterogeneity-Guided Client Sampling",
+arXiv:2310.00198; the variant is that of the authors' published code, not of the paper. No server has this
+information: it is for studies.
+
+**Deviations**
+
+- Entropies are those of the clients' label counts, so there is no warm-up and no temperature. Angles are
+  between updates, zero for clients that never took part: 0 between two of these, pi/2 from one of them to
+  another (0 in the code).
+- The code fixes M = 5; here M is the budget by default, as in the paper's HiCS-FL.
+- All else as in :mod:`flsel.selectors.hics`: Ward on rows, draws by data share inside a cluster among the
+  available clients, a sample in place of the matrix beyond 2,000 clients.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
+from flsel.selectors._hics import (
+    annealed,
+    check_grouping,
+    fill_up,
+    group,
+    label_entropy,
+    log_weights,
+    mean_entropies,
+    signal_of,
+)
+from flsel.selectors._sampling import equal_weights, successive
+from flsel.selectors._ward import Linkage
+
+
+@final
+class HiCSOracle(Selector):
+    """Prefer clusters of clients whose labels are balanced in truth.
+
+    Args:
+        lam: lambda, weight of the angle against the difference of entropies, in [0, 1].
+        gamma0: gamma^0 >= 0, preference for balanced clusters at the start; 0 makes all clusters equal.
+        num_clusters: M >= 1; None means K, the budget.
+        signal: Whose angles are compared: the output layer's ``"bias"`` update or the row means of its weight
+            update, ``"weight_mean"``.
+        linkage: Ward's method on the ``"rows"`` of the distance matrix or on the ``"condensed"`` matrix.
+    """
+
+    needs: ClassVar[Need] = Need.LABELS | Need.HEAD
+    signal_: Tensor
+
+    def __init__(
+        self,
+        lam: Annotated[float, Tunable(0.0, 1.0)] = 0.1,
+        gamma0: Annotated[float, Tunable(0.0, 8.0)] = 4.0,
+        num_clusters: int | None = None,
+        signal: Literal["bias", "weight_mean"] = "bias",
+        linkage: Linkage = "rows",
+    ) -> None:
+        check_grouping(lam, gamma0, num_clusters, linkage)
+        if signal not in ("bias", "weight_mean"):
+            raise UserError(f"signal must be one of bias, weight_mean, got {signal}.")
+        self.lam = lam
+        self.gamma0 = gamma0
+        self.num_clusters = num_clusters
+        self.signal = signal
+        self.linkage = linkage
+
+    def reset(self, sizes: Tensor, num_classes: int) -> None:
+        """Forget all updates."""
+        self.signal_ = torch.zeros((len(sizes), num_classes), dtype=torch.float64)
+
+    def select(self, view: View) -> Plan:
+        """Cluster the clients that have examples and draw by Eq. 10 of the paper."""
+        sizes = view.sizes.numpy()
+        able = np.flatnonzero(sizes)
+        labels, means = self._clusters(able, view)
+        free = view.available.numpy()[able]
+        gamma = annealed(self.gamma0, view.round, view.rounds)
+        weights = log_weights(means, labels[free], sizes[able[free]], gamma)
+        return Plan.star(fill_up(able[free][successive(weights, view.budget, view.rng)], view))
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        """Weigh every update 1/K."""
+        return equal_weights(updates)
+
+    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
+        """Store the participants' updates of the output layer; non-finite ones leave the old."""
+        signal = signal_of(updates.head, self.signal)
+        told = signal.square().sum(dim=1).isfinite()
+        self.signal_ = self.signal_.index_put((updates.clients[told],), signal[told])
+
+    def _clusters(self, able: np.ndarray, view: View) -> tuple[np.ndarray, np.ndarray]:
+        """Return the clusters of the clients with examples and the mean entropy of each."""
+        if len(able) == 0:
+            return able, np.zeros(1)
+        entropies = label_entropy(view.labels.numpy()[able])
+        labels = group(
+            self.signal_.numpy()[able],
+            entropies,
+            lam=self.lam,
+            count=self.num_clusters or view.budget,
+            linkage=self.linkage,
+            rng=view.rng,
+        )
+        return labels, mean_entropies(entropies, labels)
