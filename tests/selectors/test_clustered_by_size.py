@@ -1,0 +1,57 @@
+"""Clustered Sampling by size: unbiased draws of less variance than multinomial ones."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from plain_views import chosen, updates, view
+
+from flsel.selectors.clustered_by_size import ClusteredSamplingBySize
+
+SIZES = [900, 500, 60, 50, 40, 30, 20, 10]
+
+
+def weight_moments(sizes, budget, *, absent=(), times=1500):
+    selector, total, square = ClusteredSamplingBySize(), np.zeros(len(sizes)), np.zeros(len(sizes))
+    for seed in range(times):
+        now = view(sizes, budget, seed=seed, absent=absent)
+        plan, weight = chosen(selector.select(now)), np.zeros(len(sizes))
+        np.add.at(weight, plan, selector.weigh(now, updates(plan, sizes)).numpy())
+        total, square = total + weight, square + weight**2
+    return total / times, square / times - (total / times) ** 2
+
+
+def test_weights_are_unbiased_and_their_variance_is_below_multinomials():
+    p = np.array(SIZES) / sum(SIZES)
+    mean, variance = weight_moments(SIZES, 4)
+    multinomial = p * (1 - p) / 4
+    np.testing.assert_allclose(mean, p, atol=5 * np.sqrt(multinomial.max() / 1500))
+    assert variance[0] < 0.3 * multinomial[0]
+    assert variance.sum() < multinomial.sum()
+
+
+def test_the_biggest_client_fills_its_rows_alone():
+    for seed in range(50):
+        plan = chosen(ClusteredSamplingBySize().select(view(SIZES, 4, seed=seed)))
+        assert len(plan) == 4
+        assert plan[:2] == [0, 0]
+
+
+def test_shares_are_the_pools():
+    sizes = [6, 3, 1, 30]
+    mean, _ = weight_moments(sizes, 2, absent=[3], times=800)
+    np.testing.assert_allclose(mean, [0.6, 0.3, 0.1, 0.0], atol=0.06)
+
+
+def test_pools_smaller_than_the_budget_and_clients_without_examples():
+    assert sorted(chosen(ClusteredSamplingBySize().select(view([2, 2, 2], 9)))) == [0, 1, 2]
+    assert chosen(ClusteredSamplingBySize().select(view([0, 5, 0], 3))) == [1]
+    assert sorted(chosen(ClusteredSamplingBySize().select(view([0, 0], 2)))) == [0, 1]
+
+
+def test_a_hundred_thousand_clients():
+    now = view(np.arange(1, 100_001).tolist(), 1000)
+    start = time.perf_counter()
+    ClusteredSamplingBySize().select(now)
+    assert time.perf_counter() - start < 0.2
