@@ -29,7 +29,7 @@ lint: $(INSTALLED) ## Check style, formatting and types.
 	$(BIN)/mypy
 
 bench: $(INSTALLED) ## Measure speed and memory and print the tables.
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python benchmarks/run.py
 
 # Keeps the versions it finds in constraints.txt where they still fit; LOCK_FLAGS=--upgrade takes the newest.
 lock: $(BIN)/uv ## Regenerate constraints.txt after a change of dependencies in pyproject.toml.

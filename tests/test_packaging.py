@@ -1,0 +1,104 @@
+"""What is said about the package in several places agrees."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import flsel
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PINS = [
+    line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")
+]
+# Where a module is not called like the package that brings it.
+PACKAGE_OF = {"PIL": "pillow", "yaml": "pyyaml"}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {normal(re.split(r"[\[><=!~ ;]", requirement)[0]) for requirement in requirements}
+
+
+def test_version_is_the_same_everywhere():
+    versions = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert flsel.__version__ == PROJECT["project"]["version"] == versions[0]
+
+
+def test_public_names_are_what_they_are_called():
+    """In a fresh interpreter, since a submodule that was imported hides a function of its name."""
+    names = sorted(set(flsel.__all__) - {"__version__"})
+    code = f"""
+from flsel import {", ".join(names)}
+for name, value in {{name: globals()[name] for name in {names!r}}}.items():
+    assert not isinstance(value, type(__builtins__)) and value.__name__ == name, (name, value)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_dependencies_have_lower_bounds_only():
+    extras = PROJECT["project"]["optional-dependencies"]
+    for requirement in [
+        *PROJECT["project"]["dependencies"],
+        *(r for group in extras.values() for r in group),
+    ]:
+        assert re.fullmatch(r"[\w-]+(\[[\w,]+\])?>=[\d.]+", requirement), requirement
+
+
+def test_what_is_imported_is_declared():
+    imported = {
+        name.partition(".")[0]
+        for path in [*(ROOT / "flsel").rglob("*.py"), *(ROOT / "tune").rglob("*.py")]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+    }
+    needed = {normal(PACKAGE_OF.get(name, name)) for name in imported - sys.stdlib_module_names}
+    declared = names_of(PROJECT["project"]["dependencies"])
+    optional = names_of(PROJECT["project"]["optional-dependencies"]["tensorboard"])
+    assert needed <= declared | optional | {"flsel", "tune"}
+
+
+def test_constraints_pin_every_dependency_exactly():
+    for pin in PINS:
+        assert re.match(r"[\w.-]+==[\w.]+( ; .+)?$", pin), pin
+    declared = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]]
+    assert names_of(declared) <= names_of(PINS)
+
+
+def test_torch_and_torchvision_are_pinned_as_a_pair():
+    pair = PROJECT["tool"]["uv"]["constraint-dependencies"]
+    assert sorted(pin for pin in PINS if pin.startswith(("torch=", "torchvision="))) == sorted(pair)
+
+
+def test_ci_runs_lint_and_test():
+    script = ROOT / ".ci/run"
+    assert os.access(script, os.X_OK)
+    assert "\nmake lint test\n" in script.read_text()
+
+
+def test_makefile_has_the_promised_targets():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in ("demo", "test", "lint", "bench", "lock", "clean"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_licence_is_the_declared_one():
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
