@@ -1,0 +1,143 @@
+"""What the documentation shows works: its Python is run, its commands are run for two rounds."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+from inspect import isclass
+from pathlib import Path
+
+import pytest
+
+from flsel import availability, partition
+from flsel.availability import Availability
+from flsel.cli import main
+from flsel.partition import Partition
+from flsel.selector import Need, Selector
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+DOCS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> list[str]:
+    """The lines of the shell blocks that call flsel, without comments."""
+    lines = [line.partition(" #")[0].strip() for block in blocks(text, "bash") for line in block.splitlines()]
+    return [line for line in lines if re.match(r"(python -m )?flsel ", line)]
+
+
+def modules(text: str) -> dict[str, str]:
+    """The Python blocks that begin with the name of their file, by that name."""
+    named = {re.match(r"# (\w+\.py)\n", block): block for block in blocks(text, "python")}
+    return {match[1]: block for match, block in named.items() if match}
+
+
+def call(arguments: list[str]) -> int:
+    """The exit code of flsel; --print_config ends the process instead of returning it."""
+    try:
+        return main(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A folder with the README's modules and the repository's configs."""
+    for name, code in modules(README).items():
+        (tmp_path / name).write_text(code)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in modules(README):
+        sys.modules.pop(name.removesuffix(".py"), None)
+
+
+@pytest.mark.parametrize("command", commands(README))
+def test_command_of_the_readme(command, workplace, monkeypatch, capsys):
+    line, _, target = command.partition(" > ")
+    arguments = shlex.split(line.removeprefix("python -m "))[1:]
+    if "fashion_mnist" in command:
+        if not (ROOT / "../shared/data/FashionMNIST").is_dir():
+            pytest.skip("no fashion_mnist in ../shared/data")
+        # "download: true" fetches nothing where the data is in place.
+        monkeypatch.setenv("FLSEL_DATA", str(ROOT / "../shared/data"))
+    if arguments[0] == "train" and not target:
+        arguments += ["--rounds", "2", "--quiet", "true"]
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert call(arguments) == 0
+    if target:
+        written = capsys.readouterr().out
+        (workplace / target).write_text(written)
+        assert main(["train", "--config", target, "--rounds", "1", "--quiet", "true"]) == 0
+    if arguments[0] == "train":
+        assert list(workplace.glob("runs/*/summary.json"))
+
+
+def test_python_of_the_readme(workplace):
+    snippets = [block for block in blocks(README, "python") if not block.startswith("# ")]
+    assert len(snippets) == 2
+    code = "\n".join(snippets).replace("rounds=50", "rounds=2")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert 0 < float(done.stdout.splitlines()[-1]) < 1
+
+
+def test_resuming_as_the_readme_says(workplace, capsys):
+    assert main(["train", "--rounds", "2", "--quiet", "true", "--output.name", "mine"]) == 0
+    assert "flsel train --resume runs/<name>" in README
+    assert main(["train", "--resume", "runs/mine"]) == 0
+
+
+def rows(text: str) -> dict[str, str]:
+    """The table rows of a page, by every name in code style of their first cell."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return {name: line for line in lines for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+
+
+def shipped_selectors() -> list[type[Selector]]:
+    modules = [path.stem for path in (ROOT / "flsel/selectors").glob("*.py") if not path.stem.startswith("_")]
+    members = [vars(import_module(f"flsel.selectors.{name}")).values() for name in sorted(modules)]
+    return [c for values in members for c in values if isclass(c) and c.__base__ is Selector]
+
+
+@pytest.mark.parametrize("selector", shipped_selectors(), ids=lambda selector: selector.__name__)
+def test_selector_is_in_the_readme_with_its_needs(selector):
+    row = rows(README)[selector.__name__]
+    needs = [need.name for need in Need if need & selector().needs]
+    assert all(f"`{name}`" in row for name in needs)
+    assert needs or "nothing" in row
+
+
+def test_partitions_and_availability_modes_are_in_the_readme():
+    modes = {c.__name__ for c in vars(availability).values() if isclass(c) and c.__base__ is Availability}
+    assert modes | set(partition.__all__) - {Partition.__name__} <= set(rows(README))
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    links = re.findall(r"\]\(([^)#]+)", path.read_text())
+    missing = [link for link in links if not link.startswith("http") and not (path.parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_python_in_the_docs_compiles(path):
+    for block in blocks(path.read_text(), "python"):
+        compile(block, path.name, "exec")
+
+
+def test_picture_is_small():
+    assert (ROOT / "docs/images/fashion_mnist.png").stat().st_size < 300_000
