@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from flsel.errors import UserError
+from flsel.objectives.objective import Objective, overrides
 from flsel.selector import IDLE, Plan, View
 
 
-def check_plan(plan: Plan, view: View, name: str) -> None:
+def check_plan(plan: object, view: View, name: str) -> None:
     """Refuse a plan outside the budget, the run or the pool.
 
     Args:
@@ -20,6 +21,8 @@ def check_plan(plan: Plan, view: View, name: str) -> None:
     Raises:
         UserError: Naming the selector, the round and the rule.
     """
+    if not isinstance(plan, Plan):
+        raise UserError(f"{name}.select must return a Plan, such as Plan.star(clients), got {plan!r}.")
     if len(plan) == 0:
         raise UserError(f"{name} planned nobody in round {view.round}; a plan needs at least one path.")
     if len(plan) > view.budget:
@@ -43,12 +46,29 @@ def check_plan(plan: Plan, view: View, name: str) -> None:
                 )
 
 
-def check_weights(weights: Tensor, paths: int, name: str) -> None:
+def check_hops(plan: Plan, objective: Objective, name: str) -> None:
+    """Refuse paths of several clients where the objective keeps something about each of them.
+
+    What such an objective remembers is defined by one visit that starts at the global model.
+
+    Raises:
+        UserError: Naming the selector and the objective.
+    """
+    if plan.hops > 1 and overrides(objective, "observe"):
+        raise UserError(
+            f"objective {type(objective).__name__} keeps state of clients that start from the global model; "
+            f"{name} chains {plan.hops} of them: use FedAvg or FedProx."
+        )
+
+
+def check_weights(weights: object, paths: int, name: str) -> None:
     """Refuse weights that are not one finite number >= 0 per path.
 
     Raises:
         UserError: Naming the selector.
     """
+    if not isinstance(weights, Tensor):
+        raise UserError(f"{name}.weigh must return a tensor of {paths} weights, got {weights!r}.")
     if weights.shape != (paths,) or not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise UserError(
             f"{name}.weigh must return {paths} finite weights >= 0, got {weights.tolist()} "

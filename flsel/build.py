@@ -24,10 +24,13 @@ from flsel.data.sources import load_source
 from flsel.errors import UserError
 from flsel.evaluation import Evaluator
 from flsel.federation import Federation
-from flsel.head import find_head
+from flsel.head import find_head, find_layer
+from flsel.local.features import Features
 from flsel.local.program import LocalTrainer, Program, lr_factors
+from flsel.local.reach import Reach
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import VmapTrainer, why_not_vmap
+from flsel.objectives.objective import overrides
 from flsel.partition import Natural
 from flsel.rng import torch_seed
 from flsel.selector import Need
@@ -110,7 +113,11 @@ def build(config: RunConfig, fabric: Fabric) -> Built:
         seed=config.seed,
     )
     _check_logits(program, data.test)
+    program = replace(program, features=_features(config, program, data))
     optimizer = make_optimizer(task, config.local.optimizer)
+    reach = Reach(optimizer, program.trainable(), program.lr_factors)
+    if objective.needs_sgd:
+        reach.check()
     evaluator = Evaluator(program, fabric, batch_size=config.evaluation.batch_size, server=data.server)
     federation = Federation(
         data=data,
@@ -118,6 +125,7 @@ def build(config: RunConfig, fabric: Fabric) -> Built:
         evaluator=evaluator,
         available=_availability(config, data),
         steps=program.spec.num_steps,
+        reach=reach,
         head=_find_head(config, model, data),
         seed=config.seed,
         rounds=config.rounds,
@@ -146,6 +154,7 @@ def make_fabric(config: RunConfig) -> Fabric:
     Raises:
         UserError: If there is no such device.
     """
+    callbacks = [make() for make in config.callbacks]
     try:
         devices: Any = 1 if config.accelerator == "cpu" else [config.device]
         if config.accelerator == "auto" and not (
@@ -157,10 +166,10 @@ def make_fabric(config: RunConfig) -> Fabric:
             devices=devices,
             precision=config.precision,
             loggers=[],
-            callbacks=[make() for make in config.callbacks],
+            callbacks=callbacks,
         )
     except (RuntimeError, ValueError) as error:  # Lightning's MisconfigurationException is a ValueError
-        reason = str(error).split("\n")[0].rstrip(".")
+        reason = str(error).split("\n")[0].rstrip(".!")
         raise UserError(
             f"accelerator {config.accelerator} with device {config.device} is not usable: {reason}."
         ) from error
@@ -243,6 +252,13 @@ def _check_logits(program: Program, test: Examples) -> None:
             f"model {type(program.model).__name__} must return logits of shape ({len(x)}, {classes}) for "
             f"{len(x)} examples, got {shape}."
         )
+
+
+def _features(config: RunConfig, program: Program, data: FederatedData) -> Features | None:
+    if not overrides(program.objective, "contrast"):
+        return None
+    layer = find_layer(program.model, _sample(data, 2)[0], data.population.num_classes, config.output_layer)
+    return Features(program.task, program.model, layer)
 
 
 def _make_trainer(

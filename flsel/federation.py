@@ -6,16 +6,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from flsel._checks import check_plan, check_weights
+from flsel._answers import Answers
+from flsel._checks import check_hops, check_plan, check_weights
 from flsel.data.population import FederatedData
-from flsel.errors import DivergedError, UserError
-from flsel.ledger import count_models_down, count_models_up, count_trainings
-from flsel.objectives import Objective
+from flsel.errors import DivergedError
+from flsel.ledger import count_trainings
+from flsel.objectives import Objective, Visits
 from flsel.rng import generator
 from flsel.selector import IDLE, Need, Params, Plan, Selector, Updates, View
 
@@ -76,6 +78,8 @@ class Federation:
         evaluator: Losses of models.
         available: Tells who is available in a communication round, bool ``[N]``.
         steps: Local optimizer steps of one visit to a client with so many examples.
+        reach: How far a constant gradient of one moves the parameters in a round, for numbers of steps
+            (:class:`flsel.local.reach.Reach`).
         head: Names of the output layer's weight and bias (None without one).
         seed: The run's seed.
         rounds: Communication rounds of the run.
@@ -87,6 +91,7 @@ class Federation:
     evaluator: Losses
     available: Callable[[int], Tensor]
     steps: Callable[[int], int]
+    reach: Callable[[int, Tensor], Params]
     head: tuple[str, str | None] | None
     seed: int
     rounds: int
@@ -107,13 +112,14 @@ class Federation:
         """
         clock = _Clock()
         # 1. Who trains?
-        view = self._view(round, params, selector.needs)
+        view = self._view(round, params, selector.needs, objective.messages)
         plan = selector.select(view)
         check_plan(plan, view, type(selector).__name__)
+        check_hops(plan, objective, type(selector).__name__)
         own_loss = self._own_loss(plan, view) if Need.OWN_LOSS in selector.needs else None
         clock.lap("select")
         # 2. Local training, hop by hop.
-        deltas = self._train(plan, view)
+        deltas = self._train(plan, view, objective.messages)
         clock.lap("train")
         # 3. Drop what is not finite, weigh the rest, learn.
         keep = _finite_rows(deltas, len(plan))
@@ -126,16 +132,18 @@ class Federation:
         weights = selector.weigh(view, updates)
         check_weights(weights, len(keep), type(selector).__name__)
         selector.observe(view, updates, weights)
-        objective.observe(updates.clients, _rows(deltas, keep), updates.steps)
+        if plan.hops == 1:
+            objective.observe(self._visits(view, updates, keep, deltas))
         # 4. Aggregate.
         every = torch.zeros(len(plan), dtype=torch.float64).index_put_((keep,), weights)
-        delta = {name: _weighted_sum(stack, every, keep) for name, stack in deltas.items()}
+        mean = {name: _weighted_sum(stack, every, keep) for name, stack in deltas.items()}
+        delta = objective.aggregate(mean)
         clock.lap("aggregate")
         lost = sorted(set(range(len(plan))) - set(keep.tolist()))
         dropped = tuple(plan.visits[k][-1] for k in lost)
         return Outcome(delta, plan, every, dropped, int(view.available.sum()), view.ledger, clock.seconds)
 
-    def _view(self, round: int, params: Params, needs: Need) -> View:
+    def _view(self, round: int, params: Params, needs: Need, messages: int) -> View:
         ledger: Counter[str] = Counter()
         return View(
             round=round,
@@ -148,7 +156,7 @@ class Federation:
             rng=generator(self.seed, "select", round),
             ledger=ledger,
             needs=needs,
-            answers=_Answers(self, round, params, ledger),
+            answers=Answers(self, round, params, ledger, messages),
         )
 
     def _own_loss(self, plan: Plan, view: View) -> Tensor:
@@ -159,14 +167,14 @@ class Federation:
         losses = self.evaluator.losses(view.params, distinct)
         return losses[torch.tensor([distinct.index(c) for c in clients])]
 
-    def _train(self, plan: Plan, view: View) -> Params:
+    def _train(self, plan: Plan, view: View, messages: int) -> Params:
         """Carry the stack along the paths and return end minus global model, each ``[K, ...]``."""
         stack = {name: value.expand(len(plan), *value.shape) for name, value in view.params.items()}
         for hop in range(plan.hops):
             clients = [path[hop] for path in plan.paths]
             train = self._fan_out if hop == 0 else self._move_on
             stack, trained = train(stack, clients, view.round + hop)
-            count_trainings(view.ledger, trained, view.params)
+            count_trainings(view.ledger, trained, view.params, down=messages, up=messages)
         return {name: value.sub_(view.params[name]) for name, value in stack.items()}
 
     def _fan_out(self, stack: Params, clients: list[int], round: int) -> tuple[Params, int]:
@@ -215,62 +223,18 @@ class Federation:
             answers=answers,
         )
 
-
-@dataclass(frozen=True)
-class _Answers:
-    """Answer a selector's questions in one round (:class:`flsel.selector.Answers`), at a counted cost."""
-
-    federation: Federation
-    round: int
-    params: Params
-    ledger: Counter[str]
-
-    def labels(self) -> Tensor:
-        return self.federation.labels
-
-    def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
-        free = self.federation.available(self.round)
-        asked = [int(c) for c in clients if free[int(c)]]
-        count_models_down(self.ledger, len(asked), self.params)
-        self.ledger["passes"] += len(asked)
-        self.ledger["scalars_up"] += len(asked)
-        answered = torch.full((len(clients),), torch.nan, dtype=torch.float64)
-        rows = torch.tensor([i for i, c in enumerate(clients) if free[int(c)]], dtype=torch.int64)
-        answered[rows] = self.federation.evaluator.losses(self.params if at is None else at, asked)
-        return answered
-
-    def shadow(self, clients: Sequence[int]) -> Params:
-        self._require_available(clients, "to train")
-        stack = {name: value.expand(len(clients), *value.shape) for name, value in self.params.items()}
-        count_trainings(self.ledger, len(clients), self.params)
-        self.ledger["shadow_trainings"] += len(clients)
-        return self.federation.trainer.train(stack, [int(c) for c in clients], self.round)
-
-    def server_loss(self, at: Params) -> float:
-        self.ledger["server_passes"] += 1
-        return self.federation.evaluator.server_loss(at)
-
-    def gradients(self, clients: Sequence[int]) -> Params:
-        self._require_available(clients, "for its gradient")
-        count_models_down(self.ledger, len(clients), self.params)
-        count_models_up(self.ledger, len(clients), self.params)
-        self.ledger["passes"] += len(clients)
-        return self.federation.evaluator.gradients(self.params, [int(c) for c in clients])
-
-    def noise_outputs(self, models: Params) -> Tensor:
-        self.ledger["server_passes"] += len(next(iter(models.values())))
-        return self.federation.evaluator.noise_outputs(models)
-
-    def available_at(self, hop: int) -> Tensor:
-        return self.federation.available(self.round + hop)
-
-    def _require_available(self, clients: Sequence[int], what: str) -> None:
-        free = self.federation.available(self.round)
-        for client in clients:
-            if not free[int(client)]:
-                raise UserError(
-                    f"the selector asked client {client} {what}, who is not available in round {self.round}."
-                )
+    def _visits(self, view: View, updates: Updates, keep: Tensor, deltas: Params) -> Visits:
+        """Describe what the clients of a one-hop plan did, each client once."""
+        clients = updates.clients.tolist()
+        first = torch.tensor([clients.index(client) for client in dict.fromkeys(clients)])
+        steps = updates.steps[first]
+        return Visits(
+            clients=updates.clients[first],
+            starts=view.params,
+            deltas=_rows(deltas, keep[first]),
+            steps=steps,
+            reach=partial(self.reach, view.round, steps),
+        )
 
 
 class _Clock:

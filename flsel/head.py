@@ -32,6 +32,17 @@ class Head(NamedTuple):
 def find_head(
     module: nn.Module, example: Tensor | None, num_classes: int, output_layer: str | None = None
 ) -> Head:
+    """Find the names of the output layer's weight and bias; see :func:`find_layer`.
+
+    Raises:
+        UserError: If there is no such layer; the message lists the candidates.
+    """
+    return _names(module, find_layer(module, example, num_classes, output_layer), num_classes)
+
+
+def find_layer(
+    module: nn.Module, example: Tensor | None, num_classes: int, output_layer: str | None = None
+) -> nn.Module:
     """Find the output layer.
 
     In this order: the layer at ``output_layer``; the last layer to run whose output is the logits (equal
@@ -54,14 +65,15 @@ def find_head(
                 f"output_layer must name a layer with a weight of {num_classes} rows, got {output_layer!r}; "
                 f"{_listed(layers)}."
             )
-        return _names(module, layers[output_layer], num_classes)
+        named: nn.Module = layers[output_layer]
+        return named
     layer = _running_last(module, layers, example) or _registered_last(layers)
     if layer is None:
         raise UserError(
             f"the output layer of {type(module).__name__} was not found; set output_layer to its path: "
             f"{_listed(layers)}."
         )
-    return _names(module, layer, num_classes)
+    return layer
 
 
 def _has_rows(layer: nn.Module, rows: int) -> bool:

@@ -19,10 +19,10 @@ def count_models_up(ledger: Counter[str], models: int, params: Params) -> None:
     ledger["bytes_up"] += models * model_bytes(params)
 
 
-def count_trainings(ledger: Counter[str], clients: int, params: Params) -> None:
-    """Count local training of ``clients`` clients: a model down and up each."""
-    count_models_down(ledger, clients, params)
-    count_models_up(ledger, clients, params)
+def count_trainings(ledger: Counter[str], clients: int, params: Params, *, down: int, up: int) -> None:
+    """Count local training of ``clients`` clients: ``down`` model-sized messages to each and ``up`` back."""
+    count_models_down(ledger, clients * down, params)
+    count_models_up(ledger, clients * up, params)
     ledger["trainings"] += clients
 
 

@@ -113,7 +113,7 @@ class Server:
         self.optimizer = optimizer([self.params[name] for name in self._trainable])  # type: ignore[misc]
         self._seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         selector.reset(federation.sizes, federation.data.population.num_classes)
-        objective.reset(self.params, len(self.counts))
+        objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
 
     @property
     def finished(self) -> bool:

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from flsel.data.population import Population
 from flsel.local.batches import BatchSpec, schedule
+from flsel.local.features import Features
 from flsel.objectives import Objective
 from flsel.selector import Params
 
@@ -46,6 +47,7 @@ class Program:
         objective: What is minimised besides the loss.
         lr_factors: Factor on the local learning rate for every communication round.
         seed: The run's seed.
+        features: Looks at what enters the output layer, for an objective with a contrast; else None.
     """
 
     task: LightningModule
@@ -55,6 +57,7 @@ class Program:
     objective: Objective
     lr_factors: Sequence[float]
     seed: int
+    features: Features | None = None
 
     def state(self) -> Params:
         """Return the live tensors that are sent between server and clients, by name.
@@ -74,6 +77,20 @@ class Program:
         live = self.state()
         with torch.no_grad():
             torch._foreach_copy_([live[name] for name in params], list(params.values()))
+
+    def loss(self, step: Callable[[], Tensor], x: Tensor, models: tuple[Params, ...]) -> Tensor:
+        """Return the loss of one client's batch with the objective's contrast, a scalar.
+
+        Args:
+            step: Runs the task's ``training_step`` on the batch and returns its loss.
+            x: The batch's inputs, ``[B, ...]``.
+            models: Frozen models to compare with; without any there is no contrast.
+        """
+        if not models:
+            return step()
+        assert self.features is not None, "an objective with a contrast needs features"
+        loss, own = self.features.during(step)
+        return loss + self.objective.contrast(own, [self.features.of(model, x) for model in models])
 
     def batches(self, client: int, round: int) -> Tensor:
         """Return a visit's batches as positions in the population, int64 ``[steps, size]``, -1 padded."""

@@ -60,19 +60,21 @@ class SequentialTrainer:
         # not depend on who else is in the cohort.
         torch.manual_seed(torch_seed(program.seed, "layers", round, client))
         params = program.trainable()
+        models = program.objective.models(start, client)
         for step, positions in enumerate(program.batches(client, round)):
-            self._step(client, params, start, (step, positions[positions >= 0]))
+            self._backward(positions[positions >= 0], step, models)
+            grads = {name: p.grad for name, p in params.items() if p.grad is not None}
+            with torch.no_grad():
+                program.objective.correct(grads, params, start, client)
+            self._wrapped.step()
+            self._optimizer.zero_grad()
 
-    def _step(self, client: int, params: Params, start: Params, at: tuple[int, Tensor]) -> None:
-        step, positions = at
+    def _backward(self, positions: Tensor, step: int, models: tuple[Params, ...]) -> None:
+        """Compute the gradients of one batch's loss."""
+        task, batch = self._program.task, self._program.batch(positions)
         with self._fabric.autocast():
-            loss = loss_of(self._program.task.training_step(self._program.batch(positions), step))
+            loss = self._program.loss(lambda: loss_of(task.training_step(batch, step)), batch[0], models)
         self._fabric.backward(loss)
-        grads = {name: p.grad for name, p in params.items() if p.grad is not None}
-        with torch.no_grad():
-            self._program.objective.correct(grads, params, start, client)
-        self._wrapped.step()
-        self._optimizer.zero_grad()
 
     def _reset_optimizer(self, factor: float) -> None:
         self._optimizer.state.clear()

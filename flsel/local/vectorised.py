@@ -88,6 +88,7 @@ class _Stack:
         self.clients = torch.tensor(clients, device=self.program.task.device)
         self.starts = {name: start[self.rows] for name, start in starts.items()}
         self.params = {name: start.clone().requires_grad_() for name, start in self.starts.items()}
+        self.models = self.program.objective.models(self.starts, self.clients)
         self.batches = [self.program.batches(client, round) for client in clients]
         groups = [
             dict(settings, params=[self.params[name] for name in names])
@@ -119,6 +120,7 @@ class _Stack:
             param.data = param.data[:active].clone()
             param.grad = None
             self.starts[name] = self.starts[name][:active]
+        self.models = tuple({n: v[:active] for n, v in model.items()} for model in self.models)
         self.rows, self.clients = self.rows[:active], self.clients[:active]
 
     def _step(self, step: int) -> None:
@@ -145,14 +147,18 @@ class _Stack:
             self.trainer._prefix + name: p if whole else p[rows.to(p.device)]
             for name, p in self.params.items()
         }
+        models = self.models
+        if models and not whole:
+            models = tuple({n: v[rows.to(v.device)] for n, v in model.items()} for model in models)
         x, y = self.program.batch(positions)
         call = self.trainer._call
 
-        def loss(params: Params, x: Tensor, y: Tensor) -> Tensor:
-            value: Tensor = torch.func.functional_call(call, params, (x, y, step))
-            return value
+        def loss(params: Params, models: tuple[Params, ...], x: Tensor, y: Tensor) -> Tensor:
+            return self.program.loss(
+                lambda: torch.func.functional_call(call, params, (x, y, step)), x, models
+            )
 
-        losses: Tensor = torch.func.vmap(loss)(params, x, y)
+        losses: Tensor = torch.func.vmap(loss)(params, models, x, y)
         return losses
 
 

@@ -1,6 +1,9 @@
 """Local objectives: what a client minimises besides its own loss."""
 
+from flsel.objectives.feddyn import FedDyn
 from flsel.objectives.fedprox import FedProx
-from flsel.objectives.objective import FedAvg, Objective
+from flsel.objectives.moon import MOON
+from flsel.objectives.objective import FedAvg, Objective, Visits
+from flsel.objectives.scaffold import SCAFFOLD
 
-__all__ = ["FedAvg", "FedProx", "Objective"]
+__all__ = ["MOON", "SCAFFOLD", "FedAvg", "FedDyn", "FedProx", "Objective", "Visits"]

@@ -3,26 +3,60 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping
-from typing import Any, final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
 
-from torch import Tensor
+from torch import Tensor, device
 
 from flsel.selector import Params
 from flsel.state import restore_state, state_of
 
 
+@dataclass(frozen=True)
+class Visits:
+    """What the clients of a round did, each client once; non-finite updates were dropped.
+
+    Attributes:
+        clients: Ids of K distinct clients, int64 ``[K]``.
+        starts: The global model that all of them started from.
+        deltas: End minus start, each tensor ``[K, ...]``.
+        steps: Local optimizer steps taken, int64 ``[K]``.
+        reach: Returns, by name of trainable parameter, how far a constant gradient of one would have moved it
+            in these steps, float64 ``[K]``: learning rate times steps for plain SGD. Raises a ``UserError``
+            if the local optimizer is not ``torch.optim.SGD``.
+    """
+
+    clients: Tensor
+    starts: Params
+    deltas: Params
+    steps: Tensor
+    reach: Callable[[], Params]
+
+
 class Objective(ABC):  # noqa: B024 (every hook is optional)
     """What a client minimises besides its own loss, and what is remembered about every client.
 
-    :meth:`correct` is written element-wise, so the same code serves one client (``clients`` is an int, no
-    leading dimension) and a stack of K (``clients`` is int64 ``[K]``, every tensor ``[K, ...]``): index
-    per-client state as ``state[name][clients]``. State lives in attributes whose names end in ``_``, like
-    a selector's, and is kept by checkpoints.
+    :meth:`correct`, :meth:`models` and :meth:`contrast` serve one client (``clients`` is an int, no leading
+    dimension) and a stack of K (``clients`` is int64 ``[K]``, every tensor ``[K, ...]``) with the same code.
+    State lives in attributes whose names end in ``_``, like a selector's, and is kept by checkpoints. A hook
+    that is not overridden costs nothing; one that overrides :meth:`observe` is refused plans of several hops,
+    where clients do not start from the global model.
     """
 
+    needs_sgd: ClassVar[bool] = False
+    """Whether the local optimizer must be ``torch.optim.SGD``."""
+
+    messages: ClassVar[int] = 1
+    """Model-sized messages that go each way at a visit: the model, and what else the method sends."""
+
     def reset(self, params: Params, clients: int) -> None:  # noqa: B027
-        """Allocate per-client state for ``clients`` clients of a model like ``params``."""
+        """Allocate state for ``clients`` clients.
+
+        Args:
+            params: The trainable parameters, on the device that trains; not to be kept.
+            clients: N.
+        """
 
     def correct(  # noqa: B027
         self, grads: Params, params: Params, starts: Params, clients: int | Tensor
@@ -36,14 +70,37 @@ class Objective(ABC):  # noqa: B024 (every hook is optional)
             clients: Client id(s) the rows belong to.
         """
 
-    def observe(self, clients: Tensor, deltas: Params, steps: Tensor) -> None:  # noqa: B027
-        """Learn from the participants' updates.
+    def models(self, starts: Params, clients: int | Tensor) -> tuple[Params, ...]:
+        """Return the frozen models that :meth:`contrast` compares with; asked once a visit.
 
         Args:
-            clients: Ids, int64 ``[K]``.
-            deltas: End minus start, each tensor ``[K, ...]``.
-            steps: Local optimizer steps taken, int64 ``[K]``.
+            starts: Models that the clients start from.
+            clients: Client id(s) the rows belong to.
+
+        Returns:
+            Each like ``starts``; none means that there is no contrast at this visit.
         """
+        return ()
+
+    def contrast(self, own: Tensor, others: Sequence[Tensor]) -> Tensor:
+        """Return what is added to the mean loss of a batch of one client, a scalar.
+
+        Args:
+            own: What enters the output layer of the model in training, ``[B, L]``.
+            others: The same for each of :meth:`models`, in eval mode and without gradients, ``[B, L]`` each.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.models names models but contrast is not defined")
+
+    def observe(self, visits: Visits) -> None:  # noqa: B027
+        """Learn from the participants' updates, before aggregation."""
+
+    def aggregate(self, delta: Params) -> Params:
+        """Return the server's update, after :meth:`observe`.
+
+        Args:
+            delta: The weighted sum of the clients' updates; not to be written to.
+        """
+        return delta
 
     @final
     def state_dict(self) -> dict[str, Any]:
@@ -52,8 +109,13 @@ class Objective(ABC):  # noqa: B024 (every hook is optional)
 
     @final
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned, after :meth:`reset`."""
-        restore_state(self, state)
+        """Restore what :meth:`state_dict` returned, after :meth:`reset`, on the device that reset chose.
+
+        Raises:
+            ValueError: If the keys differ from this objective's state.
+        """
+        homes = [value.device for value in state_of(self).values() if isinstance(value, Tensor)]
+        restore_state(self, _placed(state, homes[0]) if homes else state)
 
 
 class FedAvg(Objective):
@@ -62,3 +124,15 @@ class FedAvg(Objective):
     Source: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of Deep
     Networks from Decentralized Data", AISTATS 2017.
     """
+
+
+def overrides(objective: Objective, hook: str) -> bool:
+    """Tell whether an objective defines a hook of its own."""
+    return getattr(type(objective), hook) is not getattr(Objective, hook)
+
+
+def _placed(value: Any, home: device) -> Any:
+    """Move every tensor in nested dictionaries to a device."""
+    if isinstance(value, Mapping):
+        return {key: _placed(item, home) for key, item in value.items()}
+    return value.to(home) if isinstance(value, Tensor) else value

@@ -1,0 +1,65 @@
+"""What a model makes of a batch just before its output layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from flsel.errors import UserError
+from flsel.selector import Params
+
+
+@final
+class Features:
+    """Look at the input of a model's output layer; works inside ``torch.func.vmap`` too.
+
+    Args:
+        task: The client's program.
+        model: The module whose parameter names the run uses: ``task`` itself or the network inside it.
+        layer: The output layer inside ``model``.
+    """
+
+    def __init__(self, task: LightningModule, model: nn.Module, layer: nn.Module) -> None:
+        self._task = task
+        self._model = model
+        self._layer = layer
+
+    def during(self, call: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Make a call that runs the model on a batch.
+
+        Returns:
+            What the call returned, and what entered the output layer, ``[B, L]``; the last time, if it ran
+            more than once.
+
+        Raises:
+            UserError: If the layer did not run.
+        """
+        # Kept no longer than the call: a graph that outlives its step keeps the parameters' old shapes.
+        seen: list[Tensor] = []
+
+        def look(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+            seen[:] = [inputs[0]]
+
+        handle = self._layer.register_forward_pre_hook(look)
+        try:
+            value = call()
+        finally:
+            handle.remove()
+        if not seen:
+            raise UserError(
+                f"the training_step of {type(self._task).__name__} did not run the output layer; set "
+                "output_layer to the one that it runs."
+            )
+        return value, seen[0].flatten(1)
+
+    def of(self, params: Params, x: Tensor) -> Tensor:
+        """Return the representations ``[B, L]`` of inputs ``[B, ...]`` by another model, in eval mode."""
+        self._task.eval()
+        with torch.no_grad():
+            _, features = self.during(lambda: torch.func.functional_call(self._model, params, (x,)))
+        self._task.train()
+        return features

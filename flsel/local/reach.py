@@ -1,0 +1,81 @@
+"""How far local SGD carries a model: what turns an update back into a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from flsel.errors import UserError
+from flsel.selector import Params
+
+
+@final
+class Reach:
+    """Tell how far a constant gradient of one moves each trainable parameter in a visit.
+
+    For plain SGD that is the learning rate times the number of steps; with momentum it is what the optimizer
+    does, so that an update divided by its reach is a weighted mean of the gradients on the way.
+
+    Args:
+        optimizer: The local optimizer; its settings are copied.
+        params: The parameters that it updates, by name.
+        lr_factors: Factor on the local learning rate for every communication round.
+    """
+
+    def __init__(self, optimizer: Optimizer, params: Params, lr_factors: Sequence[float]) -> None:
+        names = {id(param): name for name, param in params.items()}
+        self._kind = type(optimizer).__name__
+        self._linear = isinstance(optimizer, SGD)
+        self._groups = [
+            ({k: v for k, v in g.items() if k != "params"}, [names[id(p)] for p in g["params"]])
+            for g in optimizer.param_groups
+        ]
+        self._lr_factors = lr_factors
+        self._tables = [torch.zeros(1, dtype=torch.float64) for _ in self._groups]
+
+    def check(self) -> None:
+        """Refuse an optimizer whose moves are not in proportion to the gradient.
+
+        Raises:
+            UserError: If it is not SGD.
+        """
+        if not self._linear:
+            raise UserError(f"local.optimizer must be torch.optim.SGD for this objective, got {self._kind}.")
+
+    def __call__(self, round: int, steps: Tensor) -> Params:
+        """Return the reach by name of parameter.
+
+        Args:
+            round: Communication round.
+            steps: Local steps of K visits, int64 ``[K]``.
+
+        Returns:
+            Float64 ``[K]`` each, >= 0; zero without steps.
+
+        Raises:
+            UserError: If the optimizer is not SGD.
+        """
+        self.check()
+        reach: Params = {}
+        for index, (settings, names) in enumerate(self._groups):
+            if len(self._tables[index]) <= int(steps.max()):
+                self._tables[index] = _travel(settings, int(steps.max()))
+            reach |= dict.fromkeys(names, self._tables[index][steps] * self._lr_factors[round])
+        return reach
+
+
+def _travel(settings: dict[str, Any], steps: int) -> Tensor:
+    """Return how far a scalar has come after 0..steps steps with a gradient of one, float64."""
+    place = nn.Parameter(torch.zeros((), dtype=torch.float64))
+    place.grad = torch.ones_like(place)
+    plain = {"weight_decay": 0.0, "foreach": False, "fused": False}
+    optimizer = SGD([{**settings, **plain, "params": [place]}], lr=0.0)
+    come = [0.0]
+    for _ in range(steps):
+        optimizer.step()
+        come.append(-float(place.detach()))
+    return torch.tensor(come, dtype=torch.float64)
