@@ -89,6 +89,11 @@ def not_a_class(key: str, asked: Plugin, name: Any) -> str:
     return f"{key} must be {one_of(asked)}, got {_shown(name)}."
 
 
+def no_arguments(key: str, path: str) -> str:
+    """Say that a function takes no arguments from the settings."""
+    return f"{key} {path} is a function, whose arguments cannot be set here; make it a class."
+
+
 def resolve(key: str, asked: Plugin, path: str) -> Any:
     """Import the class or function that a dotted path names.
 
@@ -126,6 +131,8 @@ def _explain_class(error: ArgumentError, key: str, value: Any, asked: Plugin) ->
     if misplaced:
         return _explain_misplaced(key, misplaced[0], spec, asked)
     given = spec.get("init_args", {})
+    if inspect.isroutine(made) and given:
+        return no_arguments(key, str(path))
     if not isinstance(given, Mapping):
         return f"{key}.init_args must be a mapping of arguments of {made.__name__}, got {_shown(given)}."
     return _explain_arguments(error, key, asked, made, given)
@@ -156,7 +163,9 @@ def _explain_arguments(
             return mismatch(f"{key}.{name}", hints[name], given[name])
     missing = [n for n, p in accepted.items() if p.default is p.empty and n not in given]
     if missing:
-        return f"{key}.{missing[0]} must be set: {made.__name__} has no default for it."
+        filled = missing[0] in ("num_classes", "input_shape") and key == "model"
+        advice = ", and with the default None the run fills it in." if filled else "."
+        return f"{key}.{missing[0]} must be set: {made.__name__} has no default for it{advice}"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from argparse import ArgumentError
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader
 
 from flsel.errors import UserError
-from flsel.explain import explain, refuse_null, resolve, tidy, unknown_key
+from flsel.explain import explain, no_arguments, refuse_null, resolve, tidy, unknown_key
 from flsel.schema import Plugin, groups, keys, plugins
 
 Setting = tuple[str, Any]
@@ -141,7 +142,8 @@ def _full_path(key: str, value: Any) -> Any:
     if asked is None or path is None or path == "null":
         return value
     if "." in path:
-        resolve(key, asked, path)
+        if inspect.isroutine(resolve(key, asked, path)):
+            return _function(key, path, value)
     elif path in asked.classes():
         made = asked.classes()[path]
         path = f"{made.__module__}.{made.__qualname__}"
@@ -152,6 +154,13 @@ def _full_path(key: str, value: Any) -> Any:
         return path
     full = {**spec, "class_path": path}
     return json.dumps(full) if isinstance(value, str) else full
+
+
+def _function(key: str, path: str, value: Any) -> str:
+    spec = _loaded(value)
+    if isinstance(spec, Mapping) and spec.get("init_args"):
+        raise UserError(no_arguments(key, path))
+    return path
 
 
 def _without_replaced(base: Namespace, settings: Sequence[Setting]) -> Namespace:

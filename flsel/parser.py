@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from argparse import ArgumentError
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -174,16 +175,18 @@ class _Named:
         except UserError as error:
             named = str(error).split(" ", 1)[0] in arguments
             raise UserError(f"{self.key}.{error}" if named else str(error)) from error
-        except (RuntimeError, TypeError, ValueError) as error:
+        except Exception as error:  # the constructor may be the user's own
             name, reason = getattr(made, "__name__", made), " ".join(str(error).split()).rstrip(".")
+            if not isinstance(error, ValueError):
+                at = traceback.extract_tb(error.__traceback__)[-1]
+                reason = f"{type(error).__name__}: {reason} ({Path(at.filename).name}, line {at.lineno})"
             raise UserError(f"{self.key} {name} cannot be built: {reason}.") from error
 
 
 def _named(key: str, factory: Any) -> Any:
     """Name the setting behind a factory, for when it is called."""
-    if isinstance(factory, partial):  # jsonargparse's: the class is an argument
-        made = next(item for item in factory.args if inspect.isclass(item))
-        return partial(_Named(key), made, **factory.keywords)
+    if isinstance(factory, partial):  # jsonargparse's: what it builds is the last argument
+        return partial(_Named(key), factory.args[-1], **factory.keywords)
     return partial(_Named(key), factory) if inspect.isclass(factory) else factory
 
 
