@@ -1,0 +1,138 @@
+"""Facility location: few clients such that every client has a chosen one near.
+
+Minimise G(S) = sum_i min_{s in S} d_is over sets of K clients (equivalently, maximise the monotone submodular
+L_0 - G), greedily: R. Balakrishnan et al.: "Diverse Client Selection for Federated Learning via Submodular
+Maximization", ICLR 2022; the lazy evaluation is M. Minoux's (1978), the stochastic one B. Mirzasoleiman et
+al.'s (AAAI 2015). Costs that agree to 1e-12 are equal, and of equals the lowest id is taken: distances are
+symmetric, so two mutual nearest neighbours far from S always tie.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+_TIE = 1e-12
+_BLOCK = 64  # Rows of the distance matrix looked at together.
+
+
+class Draws(Protocol):
+    """What stochastic greedy asks of a random generator."""
+
+    def choice(self, items: np.ndarray, size: int, /, *, replace: bool) -> np.ndarray:
+        """Draw ``size`` of the items."""
+
+
+def represented(distance: np.ndarray, chosen: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Count the clients that each chosen one is nearest to (gamma), the first of equally near ones.
+
+    Args:
+        distance: ``[N, N]``.
+        chosen: Clients, int64 ``[K]``, K >= 1.
+        known: Who counts, bool ``[N]``.
+
+    Returns:
+        Int64 ``[K]``.
+    """
+    return np.bincount(distance[chosen][:, known].argmin(axis=0), minlength=len(chosen))
+
+
+def greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, count: int) -> list[int]:
+    """Add the client with the least cost, looking at all candidates each time; O(K N^2).
+
+    Args:
+        distance: Symmetric, zero diagonal, float64 ``[N, N]``; zero to and from clients not ``known``.
+        candidates: Ids of known clients to choose from, ascending, int64 ``[n]``.
+        known: Who is to be near a chosen client, bool ``[N]``.
+        count: K <= n.
+
+    Returns:
+        Ids in order of choice.
+    """
+    nearest, chosen, rest = _nobody(known), list[int](), candidates
+    for _ in range(count):
+        best = _least(_costs(distance, rest, nearest), rest)
+        chosen.append(best)
+        nearest, rest = np.minimum(nearest, distance[best]), rest[rest != best]
+    return chosen
+
+
+def stochastic_greedy(
+    distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, count: int, rho: float, rng: Draws
+) -> list[int]:
+    """Look only at a random subset of the remaining candidates each time.
+
+    Args:
+        distance: As for :func:`greedy`.
+        candidates: As for :func:`greedy`.
+        known: As for :func:`greedy`.
+        count: K <= n.
+        rho: Size of the subsets as a share of the n candidates, but at least K.
+        rng: Draws them.
+
+    Returns:
+        Ids in order of choice.
+    """
+    nearest, chosen, rest = _nobody(known), list[int](), candidates
+    size = max(count, int(rho * len(candidates)))
+    for _ in range(count):
+        some = rest if size >= len(rest) else np.sort(rng.choice(rest, size, replace=False))
+        best = _least(_costs(distance, some, nearest), some)
+        chosen.append(best)
+        nearest, rest = np.minimum(nearest, distance[best]), rest[rest != best]
+    return chosen
+
+
+def lazy_greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, count: int) -> list[int]:
+    """Choose what :func:`greedy` does, looking again only at candidates that may be best.
+
+    What a client saves never grows as the set does, so its last saving bounds its next one.
+    """
+    nearest, chosen, rest = _nobody(known), list[int](), candidates
+    saving = np.full(len(rest), np.inf)
+    total = slack = 0.0
+    for step in range(count):
+        if step == 0:
+            costs = distance.sum(axis=1)[rest]
+            slack = _TIE * float(costs.max())
+        else:
+            costs = _costs_of_promising(distance, rest, nearest, bounds=total - saving - slack)
+            saving = np.where(np.isfinite(costs), total - costs, saving)
+        best = _least(costs, rest)
+        chosen.append(best)
+        nearest = np.minimum(nearest, distance[best])
+        keep = rest != best
+        rest, saving, total = rest[keep], saving[keep], float(nearest.sum())
+    return chosen
+
+
+def _costs_of_promising(
+    distance: np.ndarray, rest: np.ndarray, nearest: np.ndarray, *, bounds: np.ndarray
+) -> np.ndarray:
+    """Return the costs of those candidates whose lower bound is not above the least cost, else infinity."""
+    costs = np.full(len(rest), np.inf)
+    order, seen = np.argsort(bounds, kind="stable"), 0
+    while seen < len(rest) and bounds[order[seen]] <= costs.min() * (1 + _TIE):
+        some = order[seen : seen + _BLOCK]
+        costs[some] = _costs(distance, rest[some], nearest)
+        seen += len(some)
+    return costs
+
+
+def _nobody(known: np.ndarray) -> np.ndarray:
+    """Return the distance to the nearest of no chosen clients; those not known cost nothing."""
+    return np.where(known, np.inf, 0.0)
+
+
+def _costs(distance: np.ndarray, clients: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+    """Return the cost after adding each client, ``[n]``; ``nearest`` is the cost of every one before."""
+    costs = np.empty(len(clients))
+    for first in range(0, len(clients), _BLOCK):
+        rows = distance[clients[first : first + _BLOCK]]
+        costs[first : first + _BLOCK] = np.minimum(rows, nearest, out=rows).sum(axis=1)
+    return costs
+
+
+def _least(costs: np.ndarray, clients: np.ndarray) -> int:
+    return int(clients[(costs <= costs.min() * (1 + _TIE)).argmax()])

@@ -1,0 +1,233 @@
+"""FedGS: far-apart clients on a graph of data similarity, sampled equally often under any availability.
+
+Z. Wang, X. Fan, J. Qi, H. Jin, P. Yang, S. Shen, C. Wang: "FedGS: Federated Graph-based Sampling with
+Arbitrary Client Availability", AAAI 2023 (arXiv:2211.13975), Algorithm 1, Eqs. 10-16, appendices C and D.
+
+**Deviations**. With the paper's sigma^2 = 0.01 every edge of the graph is shorter than 5e-5, and no alpha of
+its tables would outweigh a difference of one in the counts. So the default variant ``normalised`` takes
+similarities and edges from the paper, but, like the reference code, divides the shortest paths by the longest
+and weighs their mean over the chosen pairs (the alphas of the paper's tables belong to this scale).
+``paper`` is Eq. 14 to the letter. ``reference`` is the authors' code in all three: cosines stretched to
+[0, 1] for every graph, edges exp(-V^2 / sigma2) where V > epsilon; what it really ran with was
+epsilon = 0.01 and sigma2 = 0.1. Where there is no path the reference puts the longest one (gap = 1): then in
+a graph of cliques of identical clients all distances are equal and it says nothing; gap = 2 mends that.
+
+The paper assumes that everybody is there when the graph is built. Here clients are asked to train the first
+time that they can be reached, so the updates behind a graph may start from different global models; an
+unknown, zero or non-finite update has no edge. Asking takes no round, where the reference spends its first.
+The noise of the functional graph has the covariance of the server's holdout, not of the test set. The secure
+product has a commodity party of its own, for the paper's server could unmask every client (``_sspp.py``);
+pairs of a client with itself are unknown to it and left out when products are stretched. A local search
+takes the place of Gurobi (``_qubo.py``). Clients are counted when they are sampled; ties are broken at
+random; clients without examples come only where nobody else is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import Annotated, final, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.selector import Need, Plan, Selector, Tunable, View
+from flsel.selectors._graph import Variant, adjacency, distances, shortest_paths, similarity
+from flsel.selectors._qubo import cohort_problem, solve
+from flsel.selectors._sspp import secure_products, traffic
+from flsel.selectors._vectors import flatten, inner_products
+
+_LOG = logging.getLogger("flsel")
+_NEEDS = {
+    "labels": Need.LABELS,
+    "secure": Need.LABELS,
+    "cosine": Need.SHADOW,
+    "functional": Need.SHADOW | Need.NOISE_OUTPUTS,
+    "optimal": Need.SHADOW,
+}
+_AT_ONCE = 32  # Clients that train at a time while the graph is built: bounds the stack of their models.
+
+
+@final
+class FedGS(Selector):
+    """Choose the cohort that is far apart on a graph and evens out how often clients were sampled.
+
+    Args:
+        alpha: Weight of the distances against the counts, >= 0; 0 takes the smallest counts and no graph.
+        graph: What clients are compared by: ``labels`` (shares of the labels), ``secure`` (the same by a
+            protocol that shows the server nothing but the inner products), ``cosine`` (updates),
+            ``functional`` (outputs on Gaussian noise), ``optimal`` (models after one local training) or the
+            path of a ``.npy`` file with features ``[N, d]``, such as known optimal models.
+        epsilon: Least similarity that makes an edge, in [0, 1).
+        sigma2: sigma^2, the similarity that makes an edge e times shorter, > 0.
+        variant: ``normalised``, ``paper`` or ``reference``, see above.
+        gap: Distance where there is no path, in units of the longest path, >= 1.
+        restarts: Random restarts of the search for a cohort, >= 0.
+        seconds: Time limit of the search in a round, > 0; a cut is logged. None makes the outcome
+            independent of the machine.
+    """
+
+    count_: Tensor
+    graph_: Tensor
+    feature_: Tensor
+    asked_: Tensor
+
+    def __init__(
+        self,
+        alpha: Annotated[float, Tunable(0.0, 5.0)] = 1.0,
+        graph: str = "labels",
+        *,
+        epsilon: Annotated[float, Tunable(0.0, 0.5)] = 0.1,
+        sigma2: Annotated[float, Tunable(1e-3, 1.0, log=True)] = 0.01,
+        variant: Variant = "normalised",
+        gap: float = 1.0,
+        restarts: int = 8,
+        seconds: float | None = None,
+    ) -> None:
+        _require(0 <= alpha < math.inf, "alpha must be finite and at least 0", alpha)
+        known = f"graph must be {', '.join(_NEEDS)} or the path of a .npy file with features [N, d]"
+        _require(graph in _NEEDS or Path(graph).is_file(), known, graph)
+        _require(0 <= epsilon < 1, "epsilon must be in [0, 1)", epsilon)
+        _require(0 < sigma2 < math.inf, "sigma2 must be finite and above 0", sigma2)
+        _require(
+            variant in get_args(Variant), f"variant must be one of {', '.join(get_args(Variant))}", variant
+        )
+        _require(1 <= gap < math.inf, "gap must be finite and at least 1", gap)
+        _require(restarts >= 0, "restarts must be at least 0", restarts)
+        _require(seconds is None or seconds > 0, "seconds must be above 0, or null for no limit", seconds)
+        self.alpha = alpha
+        self.graph = graph
+        self.epsilon = epsilon
+        self.sigma2 = sigma2
+        self.variant = variant
+        self.gap = gap
+        self.restarts = restarts
+        self.seconds = seconds
+
+    # What is asked for depends on the graph, so this is no class attribute.
+    @property
+    def needs(self) -> Need:  # type: ignore[override]
+        """Information that this graph is built from; none if alpha is 0."""
+        return _NEEDS.get(self.graph, Need.NONE) if self.alpha > 0 else Need.NONE
+
+    def reset(self, sizes: Tensor, num_classes: int) -> None:
+        """Forget the counts and the graph.
+
+        Raises:
+            UserError: If ``graph`` is a file without a row of numbers for every client.
+        """
+        self.count_ = torch.zeros(len(sizes), dtype=torch.int64)
+        self.graph_ = torch.empty(0, 0, dtype=torch.float64)
+        # NaN: not known. Clients without examples have nothing to compare and are never asked.
+        self.feature_ = torch.full((len(sizes), 0), math.nan)
+        self.asked_ = sizes == 0
+        if self.alpha > 0 and self.graph not in _NEEDS:
+            self.feature_ = torch.from_numpy(_read(self.graph, len(sizes)))
+
+    def select(self, view: View) -> Plan:
+        """Extend the graph by what can be learnt now, then solve Eq. 16 over the available clients."""
+        if self.alpha > 0:
+            self._learn(view)
+        pool = view.pool
+        able = pool[view.sizes.numpy()[pool] > 0]
+        # In random order, as the solver prefers the first of equals.
+        items = view.rng.permutation(able if len(able) else pool)
+        problem = cohort_problem(
+            self.count_.numpy(),
+            self.graph_.numpy(),
+            items,
+            count=min(view.budget, len(items)),
+            alpha=self.alpha,
+            paper=self.variant == "paper",
+        )
+        solution = solve(problem, restarts=self.restarts, seconds=self.seconds, rng=view.rng)
+        if solution.timed_out:
+            _LOG.warning("FedGS: the search of round %d was cut after %g s", view.round, self.seconds)
+        chosen = torch.from_numpy(np.sort(items[solution.chosen]))
+        self.count_ = self.count_.index_add(0, chosen, torch.ones_like(chosen))
+        return Plan.star(chosen)
+
+    def _learn(self, view: View) -> None:
+        """Ask the clients that were never asked and, if that told anything, build the graph anew."""
+        new = np.flatnonzero((view.available & ~self.asked_).numpy())
+        if len(self.graph_) and len(new) == 0:
+            return
+        if Need.SHADOW in self.needs:
+            self._train(view, new)
+            self.asked_ = self.asked_.index_fill(0, torch.from_numpy(new), True)
+        else:
+            if Need.LABELS in self.needs:
+                self.feature_ = _shares(view.labels)
+            self.asked_ = torch.ones_like(self.asked_)
+        v = similarity(
+            self._products(view), clip=self.graph in ("cosine", "functional"), variant=self.variant
+        )
+        r = adjacency(v, epsilon=self.epsilon, sigma2=self.sigma2, variant=self.variant)
+        h = distances(shortest_paths(r), gap=self.gap, variant=self.variant)
+        self.graph_ = torch.from_numpy(h)
+        if bool(self.asked_.all()):
+            self.feature_ = self.feature_[:, :0].clone()
+
+    def _train(self, view: View, clients: np.ndarray) -> None:
+        """Let clients (int64 ``[n]``, available) train, and keep what they are compared by."""
+        self.feature_ = self.feature_.clone()
+        for first in range(0, len(clients), _AT_ONCE):
+            part = clients[first : first + _AT_ONCE]
+            stack = view.shadow(part.tolist())
+            if self.graph == "functional":
+                rows = view.noise_outputs(stack)
+            else:
+                rows = flatten(stack, view.params if self.graph == "cosine" else None)
+            if self.feature_.shape[1] == 0:
+                self.feature_ = rows.new_full((len(self.feature_), rows.shape[1]), math.nan)
+            self.feature_[torch.from_numpy(part)] = rows
+
+    def _products(self, view: View) -> np.ndarray:
+        """Return the inner products of the features, float64 ``[N, N]``, NaN where one is not known."""
+        known = self.asked_ & (view.sizes > 0) & self.feature_.isfinite().all(dim=1)
+        where = np.flatnonzero(known.numpy())
+        features = self.feature_.numpy()[where]
+        products = np.full((len(known), len(known)), np.nan)
+        if self.graph == "secure":
+            view.ledger.update(traffic(*features.shape))
+            found = _hidden_products(features, view.rng, unit=self.variant == "reference")
+        else:
+            found = inner_products(features, features)
+        products[np.ix_(where, where)] = found
+        return products
+
+
+def _shares(labels: Tensor) -> Tensor:
+    """Return each client's share of every label, float64 ``[N, C]``, from its counts."""
+    return labels / labels.sum(dim=1, keepdim=True).clamp(min=1).double()
+
+
+def _hidden_products(features: np.ndarray, rng: np.random.Generator, *, unit: bool) -> np.ndarray:
+    """Return inner products by the secure protocol; with ``unit`` each client scales to length one first."""
+    if not unit:
+        return secure_products(features, rng)
+    products = secure_products(features / np.linalg.norm(features, axis=1, keepdims=True), rng)
+    np.fill_diagonal(products, 1.0)
+    return products
+
+
+def _read(path: str, clients: int) -> np.ndarray:
+    try:
+        features = np.load(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"graph {path} must be a .npy file with features [N, d]: {error}.") from error
+    if features.ndim != 2 or len(features) != clients or features.dtype.kind not in "fiu":
+        raise UserError(
+            f"graph {path} must hold numbers of shape [{clients}, d], a row for every client, got "
+            f"{features.dtype} of shape {list(features.shape)}."
+        )
+    rows: np.ndarray = features.astype(np.float64)
+    return rows
+
+
+def _require(holds: bool, rule: str, value: object) -> None:
+    if not holds:
+        raise UserError(f"{rule}, got {value}.")

@@ -1,0 +1,302 @@
+"""FedGS: what each graph asks for, when, and what it makes of it; balance of the counts; edge cases."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import plain_views
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flsel.errors import UserError
+from flsel.selector import Need, View
+from flsel.selectors import _sspp
+from flsel.selectors._graph import adjacency, distances, shortest_paths, similarity
+from flsel.selectors.fedgs import FedGS
+from flsel.testing import CHECKS
+
+KINDS = [
+    {"graph": "secure", "variant": "reference"},
+    {"graph": "cosine", "gap": 2.0},
+    {"graph": "functional", "variant": "paper"},
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_contract(check, kind):
+    check(lambda: FedGS(**kind))
+
+
+class Federation:
+    """Answers label counts and models from tables; notes who trained."""
+
+    def __init__(self, labels: Sequence[Sequence[int]] = (), models: Sequence[Sequence[float]] = ()) -> None:
+        self.counts = torch.tensor(labels)
+        self.models = torch.tensor(models, dtype=torch.float32)
+        self.trained: list[list[int]] = []
+
+    def labels(self):
+        return self.counts
+
+    def shadow(self, clients):
+        self.trained.append(list(clients))
+        return {"w": self.models[list(clients)]}
+
+    def noise_outputs(self, models):
+        return models["w"].double() ** 2
+
+
+def see(federation: Federation, selector: FedGS, budget: int, clients: int = 6, **changes) -> View:
+    sizes = changes.pop("sizes", [10] * clients)
+    now = plain_views.view(sizes, budget, needs=selector.needs, answers=federation, **changes)
+    return replace(now, params={"w": torch.ones(2)})
+
+
+def fresh(selector: FedGS, sizes: Sequence[int] = (10,) * 6) -> FedGS:
+    selector.reset(torch.tensor(sizes), 3)
+    return selector
+
+
+def graph_of(features, *, clip: bool = False, variant="normalised", diagonal: bool = True) -> np.ndarray:
+    u = np.asarray(features, dtype=float)
+    given = u @ u.T
+    if not diagonal:
+        np.fill_diagonal(given, np.nan)
+    v = similarity(given, clip=clip, variant=variant)
+    r = adjacency(v, epsilon=0.1, sigma2=0.01, variant=variant)
+    return distances(shortest_paths(r), gap=1.0, variant=variant)
+
+
+LABELS = [[9, 1, 0], [8, 2, 0], [1, 9, 0], [0, 5, 5], [2, 0, 18], [3, 3, 4]]
+SHARES = [[count / sum(row) for count in row] for row in LABELS]
+MODELS = [[1.0, 2.0], [1.1, 2.2], [3.0, 1.2], [2.0, -1.0], [1.0, 1.0], [0.5, 1.5]]
+CLOSE = {"atol": 1e-9, "rtol": 1e-9}
+
+
+@pytest.mark.parametrize("variant", ["normalised", "paper", "reference"])
+def test_the_graph_of_labels(variant):
+    selector, federation = fresh(FedGS(variant=variant)), Federation(LABELS)
+    selector.select(see(federation, selector, 2, absent=[3]))
+    np.testing.assert_allclose(selector.graph_, graph_of(SHARES, variant=variant), **CLOSE)
+
+
+@pytest.mark.parametrize("variant", ["normalised", "reference"])
+def test_the_secure_graph_is_that_of_labels_without_the_diagonal(variant):
+    selector, federation = fresh(FedGS(graph="secure", variant=variant)), Federation(LABELS)
+    now = see(federation, selector, 2)
+    selector.select(now)
+    # The reference's cosines are computed by clients that scale their vectors, and its diagonal is zero.
+    expected = graph_of(SHARES, variant=variant, diagonal=variant == "reference")
+    np.testing.assert_allclose(selector.graph_, expected, atol=1e-6)
+    assert dict(now.ledger) == _sspp.traffic(6, 3)
+
+
+def test_the_graph_of_updates():
+    selector, federation = fresh(FedGS(graph="cosine")), Federation(models=MODELS)
+    selector.select(see(federation, selector, 2))
+    updates = np.float32(MODELS) - 1
+    assert not updates[4].any()
+    np.testing.assert_allclose(selector.graph_, graph_of(updates, clip=True), **CLOSE)
+    np.testing.assert_allclose(np.delete(selector.graph_[4].numpy(), 4), 1.0)  # A zero update has no edge.
+
+
+def test_the_graph_of_outputs_on_noise():
+    selector, federation = fresh(FedGS(graph="functional")), Federation(models=MODELS)
+    selector.select(see(federation, selector, 2))
+    np.testing.assert_allclose(selector.graph_, graph_of(np.float32(MODELS) ** 2, clip=True), atol=1e-6)
+
+
+def test_the_graph_of_models_after_training():
+    selector, federation = fresh(FedGS(graph="optimal")), Federation(models=MODELS)
+    selector.select(see(federation, selector, 2))
+    np.testing.assert_allclose(selector.graph_, graph_of(np.float32(MODELS)), **CLOSE)
+
+
+def test_the_graph_of_given_features(tmp_path):
+    path = tmp_path / "optimal.npy"
+    np.save(path, np.array(MODELS))
+    selector = fresh(FedGS(graph=str(path)))
+    assert selector.needs == Need.NONE
+    selector.select(see(Federation(), selector, 2))
+    np.testing.assert_allclose(selector.graph_, graph_of(MODELS), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((5, 2)), r"must hold numbers of shape \[6, d\].*got float64 of shape \[5, 2\]"),
+        (np.zeros(6), r"got float64 of shape \[6\]"),
+        (np.full((6, 2), "a"), "got <U1 of shape"),
+        (None, r"must be a \.npy file"),
+    ],
+)
+def test_features_that_do_not_fit(tmp_path, array, message):
+    path = tmp_path / "features.npy"
+    if array is None:
+        path.write_text("w,b")
+    else:
+        np.save(path, array)
+    with pytest.raises(UserError, match=message):
+        fresh(FedGS(graph=str(path)))
+
+
+def test_clients_train_once_when_they_are_first_reached():
+    selector, federation = fresh(FedGS(graph="cosine")), Federation(models=MODELS)
+    selector.select(see(federation, selector, 2, absent=[0, 3]))
+    first = selector.graph_.clone()
+    assert federation.trained == [[1, 2, 4, 5]]
+    np.testing.assert_array_equal(first[0], [0, 1, 1, 1, 1, 1])
+    known = [1, 2, 4, 5]
+    among = graph_of(np.float32(MODELS)[known] - 1, clip=True)
+    np.testing.assert_allclose(first[known][:, known], among, **CLOSE)
+    selector.select(see(federation, selector, 2, absent=[0, 3]))
+    assert len(federation.trained) == 1
+    assert torch.equal(selector.graph_, first)
+    selector.select(see(federation, selector, 2, absent=[1, 3]))
+    assert federation.trained[1:] == [[0]]
+    selector.select(see(federation, selector, 2))
+    assert federation.trained[2:] == [[3]]
+    np.testing.assert_allclose(selector.graph_, graph_of(np.float32(MODELS) - 1, clip=True), **CLOSE)
+    assert selector.feature_.shape == (6, 0)
+
+
+def test_many_clients_train_in_parts():
+    models = np.random.default_rng(0).normal(size=(70, 2))
+    selector, federation = fresh(FedGS(graph="cosine"), (10,) * 70), Federation(models=models.tolist())
+    selector.select(see(federation, selector, 2, clients=70))
+    assert [len(part) for part in federation.trained] == [32, 32, 6]
+    np.testing.assert_allclose(selector.graph_, graph_of(np.float32(models) - 1, clip=True), atol=1e-6)
+
+
+def test_updates_that_are_not_finite_have_no_edge_and_are_not_asked_again():
+    models = [list(row) for row in MODELS]
+    models[1], models[2] = [math.nan, 0.0], [math.inf, 1.0]
+    selector, federation = fresh(FedGS(graph="cosine", gap=2.0)), Federation(models=models)
+    for _ in range(3):
+        assert len(selector.select(see(federation, selector, 2))) == 2
+    assert len(federation.trained) == 1
+    assert selector.graph_.isfinite().all()
+    np.testing.assert_array_equal(np.delete(selector.graph_[1].numpy(), 1), 2.0)
+
+
+def test_clients_without_examples_come_only_where_nobody_else_is_there():
+    sizes = [10, 0, 10, 0, 10, 10]
+    counts = [row if size else [0, 0, 0] for row, size in zip(LABELS, sizes, strict=True)]
+    selector, federation = fresh(FedGS(), sizes), Federation(counts)
+    for _ in range(4):
+        plan = selector.select(see(federation, selector, 3, sizes=sizes))
+        assert not {1, 3} & set(plain_views.chosen(plan))
+    assert len(selector.select(see(federation, selector, 6, sizes=sizes))) == 4
+    plan = selector.select(see(federation, selector, 2, sizes=sizes, absent=[0, 2, 4, 5]))
+    assert sorted(plain_views.chosen(plan)) == [1, 3]
+    known = [0, 2, 4, 5]
+    among = graph_of(np.array(SHARES)[known])
+    np.testing.assert_allclose(selector.graph_[known][:, known], among, **CLOSE)
+
+
+@settings(max_examples=25)
+@given(
+    clients=st.integers(1, 12),
+    budget=st.integers(1, 12),
+    seed=st.integers(0, 2**32),
+    share=st.floats(0.2, 1.0),
+)
+def test_alpha_zero_takes_the_smallest_counts(clients, budget, seed, share):
+    selector, rng = fresh(FedGS(alpha=0.0), (10,) * clients), np.random.default_rng(seed)
+    budget = min(budget, clients)
+    assert selector.needs == Need.NONE
+    for round in range(6):
+        absent = np.flatnonzero(rng.random(clients) > share)[: clients - 1].tolist()
+        before = selector.count_.clone()
+        plan = selector.select(see(Federation(), selector, budget, clients, seed=round, absent=absent))
+        chosen = plain_views.chosen(plan)
+        pool = [k for k in range(clients) if k not in absent]
+        assert len(set(chosen)) == min(budget, len(pool))
+        assert set(chosen) <= set(pool)
+        left = [int(before[k]) for k in pool if k not in chosen]
+        assert max(int(before[k]) for k in chosen) <= min(left, default=10**9)
+        before[chosen] += 1
+        assert torch.equal(selector.count_, before)
+
+
+def test_ties_are_broken_at_random():
+    seen = set()
+    for seed in range(30):
+        selector = fresh(FedGS(alpha=0.0))
+        seen |= {tuple(plain_views.chosen(selector.select(see(Federation(), selector, 2, seed=seed))))}
+    assert {k for pair in seen for k in pair} == set(range(6))
+
+
+def test_distant_clients_are_chosen_together_and_counts_stay_even():
+    labels = [[10, 0, 0]] * 2 + [[0, 10, 0]] * 2 + [[0, 0, 10]] * 2
+    selector, federation = fresh(FedGS(alpha=1.0, gap=2.0)), Federation(labels)
+    for round in range(8):
+        chosen = plain_views.chosen(selector.select(see(federation, selector, 3, seed=round)))
+        assert sorted(k // 2 for k in chosen) == [0, 1, 2]
+        assert int(selector.count_.max() - selector.count_.min()) <= 1
+
+
+def test_counts_grow_at_selection_even_if_the_update_is_lost():
+    selector = fresh(FedGS(alpha=0.0))
+    for round in range(6):
+        selector.select(see(Federation(), selector, 2, seed=round))
+    assert selector.count_.tolist() == [2] * 6
+
+
+def test_a_time_limit_is_logged(caplog):
+    labels = np.random.default_rng(0).integers(0, 9, (300, 3)).tolist()
+    selector = fresh(FedGS(seconds=1e-9, restarts=1000), (10,) * 300)
+    with caplog.at_level(logging.WARNING, logger="flsel"):
+        plan = selector.select(see(Federation(labels), selector, 20, clients=300))
+    assert len(plan) == 20
+    assert "the search of round 0 was cut after 1e-09 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("graph", "needs"),
+    [
+        ("labels", Need.LABELS),
+        ("secure", Need.LABELS),
+        ("cosine", Need.SHADOW),
+        ("optimal", Need.SHADOW),
+        ("functional", Need.SHADOW | Need.NOISE_OUTPUTS),
+    ],
+)
+def test_needs_follow_the_graph(graph, needs):
+    assert FedGS(graph=graph).needs == needs
+    assert FedGS(0.0, graph).needs == Need.NONE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"alpha": -1.0}, "alpha must be finite and at least 0, got -1"),
+        ({"alpha": math.inf}, "alpha must be finite"),
+        ({"graph": "label"}, r"graph must be labels, .* or the path of a \.npy file .*, got label"),
+        ({"epsilon": 1.0}, r"epsilon must be in \[0, 1\), got 1"),
+        ({"sigma2": 0.0}, "sigma2 must be finite and above 0, got 0"),
+        ({"variant": "code"}, "variant must be one of normalised, paper, reference, got code"),
+        ({"gap": 0.5}, "gap must be finite and at least 1, got 0.5"),
+        ({"restarts": -1}, "restarts must be at least 0, got -1"),
+        ({"seconds": 0.0}, "seconds must be above 0, or null for no limit, got 0"),
+    ],
+)
+def test_arguments_out_of_range(arguments, message):
+    with pytest.raises(UserError, match=message):
+        FedGS(**arguments)
+
+
+def test_a_hundred_thousand_clients_without_a_graph():
+    selector = fresh(FedGS(alpha=0.0), (10,) * 100_000)
+    now = see(Federation(), selector, 100, clients=100_000)
+    start = time.process_time()
+    selector.select(now)
+    assert time.process_time() - start < 0.2
