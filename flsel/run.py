@@ -118,8 +118,14 @@ class _Session:
         """Go back to the last checkpoint: state, and files without what will be played again."""
         if self.checkpoint.exists():
             state = load_checkpoint(self.built.fabric, self.checkpoint, self.fingerprint)
-            self.server.load_state_dict(state["server"])
-            self.best, self.wall = dict(state["best"]), state["wall"]
+            try:
+                self.server.load_state_dict(state["server"])
+                self.best, self.wall = dict(state["best"]), state["wall"]
+            except (KeyError, RuntimeError, TypeError, ValueError) as error:
+                raise UserError(
+                    f"checkpoint {self.checkpoint} does not fit this run ({error}): the code of the model, the "
+                    "selector or flsel is another; restore it, or start a new run with --config."
+                ) from error
         # A row of metrics.csv carries the number of rounds completed, one of rounds.jsonl the round's index.
         evaluated = self.server.round + 1 if self.checkpoint.exists() else 0
         self.metrics_file.truncate(evaluated)
@@ -261,9 +267,10 @@ class _Session:
     def _show_finished(self) -> dict[str, float]:
         """Show what a run that had ended before has written; nothing changes."""
         _LOG.info("%s is finished; nothing is left to resume", self.folder)
+        summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
         if not self.config.quiet:
-            self._say(json.loads((self.folder / "summary.json").read_text(encoding="utf-8")))
-        return _metrics(self.metrics_file.rows()[-1])
+            self._say(summary)
+        return _metrics(summary["final"])
 
     def _say(self, summary: dict[str, Any]) -> None:
         rows = [("rounds", str(summary["rounds"]))]
