@@ -123,8 +123,8 @@ class _Session:
                 self.best, self.wall = dict(state["best"]), state["wall"]
             except (KeyError, RuntimeError, TypeError, ValueError) as error:
                 raise UserError(
-                    f"checkpoint {self.checkpoint} does not fit this run ({error}): the code of the model, the "
-                    "selector or flsel is another; restore it, or start a new run with --config."
+                    f"checkpoint {self.checkpoint} does not fit this run ({error}): restore the model, selector "
+                    "or flsel that wrote it, or start a new run with --config."
                 ) from error
         # A row of metrics.csv carries the number of rounds completed, one of rounds.jsonl the round's index.
         evaluated = self.server.round + 1 if self.checkpoint.exists() else 0
