@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from flsel.errors import UserError
 
@@ -30,25 +29,29 @@ class Samples:
         weights: Weight of each sample's log-likelihood, float64 ``[m]``.
     """
 
-    changes: Tensor
-    patterns: Tensor
-    member: Tensor
-    weights: Tensor
+    changes: np.ndarray
+    patterns: np.ndarray
+    member: np.ndarray
+    weights: np.ndarray
 
     @classmethod
-    def of(cls, changes: Tensor, weights: Tensor) -> Samples:
+    def of(cls, changes: np.ndarray, weights: np.ndarray) -> Samples:
         """Make samples of loss changes, float64 ``[m, N]``, that are NaN where a client was not observed."""
-        patterns, member = torch.unique(~changes.isnan(), dim=0, return_inverse=True)
-        return cls(changes.nan_to_num(), patterns.to(changes.dtype), member, weights)
+        seen = ~np.isnan(changes)
+        patterns, member = np.unique(seen, axis=0, return_inverse=True)
+        changes = np.where(seen, changes, 0.0)
+        return cls(changes, patterns.astype(np.float64), member.reshape(-1), weights)
 
 
-def discounted_mean(changes: Tensor, weights: Tensor) -> Tensor:
+def discounted_mean(changes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return each client's weighted mean over the rows that observed it, float64 ``[N]``; 0 if none did."""
-    share = weights[:, None] * ~changes.isnan()
-    return (share * changes.nan_to_num()).sum(0) / share.sum(0).clamp(min=torch.finfo(share.dtype).tiny)
+    share = weights[:, None] * ~np.isnan(changes)
+    total = (share * np.nan_to_num(changes)).sum(0)
+    mean: np.ndarray = total / np.maximum(share.sum(0), np.finfo(np.float64).tiny)
+    return mean
 
 
-def likelihood(embedding: Tensor, samples: Samples, noise: float) -> tuple[float, Tensor]:
+def likelihood(embedding: np.ndarray, samples: Samples, noise: float) -> tuple[float, np.ndarray]:
     """Return the weighted log-likelihood Phi(X) (FedCor, equation 17) and its gradient.
 
     Each sample is a Gaussian vector with covariance K and mean zero, restricted to who was observed.
@@ -62,22 +65,23 @@ def likelihood(embedding: Tensor, samples: Samples, noise: float) -> tuple[float
         Phi and dPhi/dX, float64 ``[d, N]``.
     """
     y, w, member = samples.changes, samples.weights, samples.member
+    d = len(embedding)
     seen = samples.patterns[:, None, :] * embedding  # [u, d, N]
-    eigenvalues, basis = torch.linalg.eigh(seen @ embedding.T)
-    spectrum = eigenvalues.clamp(min=0.0) + noise**2  # of B [u, d]
-    inverse = (basis / spectrum[:, None, :]) @ basis.mT  # [u, d, d]
-    latent = torch.einsum("mde,me->md", inverse[member], y @ embedding.T)  # X K^-1 y
-    residual = (y - latent @ embedding) * samples.patterns[member]  # noise^2 K^-1 y
+    eigenvalues, basis = np.linalg.eigh(seen @ embedding.T)
+    spectrum = np.maximum(eigenvalues, 0.0) + noise**2  # of B [u, d]
+    inverse = (basis / spectrum[:, None, :]) @ basis.transpose(0, 2, 1)  # [u, d, d]
+    latent = (inverse[member] @ (y @ embedding.T)[:, :, None])[:, :, 0]  # X K^-1 y [m, d]
+    residual = (y - latent @ embedding) * samples.patterns[member]  # noise^2 K^-1 y [m, N]
     quadratic = (residual**2).sum(1) / noise**2 + (latent**2).sum(1)
     count = samples.patterns.sum(1)
-    log_det = spectrum.log().sum(1) + (count - len(embedding)) * math.log(noise**2)
+    log_det = np.log(spectrum).sum(1) + (count - d) * math.log(noise**2)
     value = -0.5 * w @ (quadratic + (log_det + count * math.log(2 * math.pi))[member])
-    share = torch.zeros(len(inverse), dtype=w.dtype).index_add_(0, member, w)
-    curvature = (share[:, None, None] * inverse).transpose(0, 1).flatten(1) @ seen.flatten(0, 1)
+    share = np.bincount(member, w)
+    curvature = (share[:, None, None] * inverse).swapaxes(0, 1).reshape(d, -1) @ seen.reshape(-1, y.shape[1])
     return float(value), (w[:, None] * latent).T @ residual / noise**2 - curvature
 
 
-def fit(embedding: Tensor, samples: Samples, *, noise: float, lr: float, steps: int) -> Tensor:
+def fit(embedding: np.ndarray, samples: Samples, *, noise: float, lr: float, steps: int) -> np.ndarray:
     """Improve an embedding by some Adam steps on Phi, with fresh moments.
 
     Args:
@@ -94,14 +98,16 @@ def fit(embedding: Tensor, samples: Samples, *, noise: float, lr: float, steps: 
     Raises:
         UserError: If the likelihood is not finite.
     """
-    embedding = embedding.clone()
-    adam = torch.optim.Adam([embedding], lr=lr, maximize=True)
+    embedding = embedding.copy()
+    shared = torch.from_numpy(embedding)
+    adam = torch.optim.Adam([shared], lr=lr, maximize=True)
     for _ in range(steps):
-        value, embedding.grad = likelihood(embedding, samples, noise)
+        with np.errstate(over="ignore", invalid="ignore"):
+            value, gradient = likelihood(embedding, samples, noise)
         if not math.isfinite(value):
             raise UserError(f"noise must be larger for loss changes of this size, got {noise}.")
+        shared.grad = torch.from_numpy(gradient)
         adam.step()
-    embedding.grad = None
     return embedding
 
 

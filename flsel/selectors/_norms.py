@@ -1,6 +1,8 @@
-"""Inner products of the rows of a stack of updates, in float64 and one row at a time."""
+"""Inner products of the rows of a stack of updates, in float64 and O(K |theta|) each."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -8,22 +10,35 @@ from torch import Tensor
 
 from flsel.selector import Params
 
+_COLUMNS = 2**15  # Converted to float64 at a time: a whole stack in float64 would take twice its memory.
 
-def flat_row(stack: Params, row: int) -> Tensor:
-    """Return one row of a stack as a vector, float64 ``[P]``, on the stack's device."""
-    return torch.cat([value[row].flatten().double() for value in stack.values()])
+
+def total(stack: Params, scale: np.ndarray) -> Tensor:
+    """Return the sum of the rows, each times its scale, as one vector, float64 ``[P]``."""
+    return torch.cat([torch.from_numpy(scale).to(block.device) @ block for block in _blocks(stack)])
 
 
 def products(stack: Params, vector: Tensor) -> np.ndarray:
-    """Return the inner product of each row with a vector of its length, float64 ``[K]``."""
-    return torch.stack([flat_row(stack, row) @ vector for row in range(_rows(stack))]).cpu().numpy()
+    """Return the inner product of each row with a vector ``[P]``, float64 ``[K]``."""
+    dots, start = [], 0
+    for block in _blocks(stack):
+        dots.append(block @ vector[start : start + block.shape[1]])
+        start += block.shape[1]
+    return torch.stack(dots).sum(0).cpu().numpy()
 
 
 def squared_norms(stack: Params) -> np.ndarray:
     """Return the squared Euclidean norm of each row, float64 ``[K]``; not finite where the row is not."""
-    rows = (flat_row(stack, row) for row in range(_rows(stack)))
-    return torch.stack([row @ row for row in rows]).cpu().numpy()
+    return torch.stack([block.square().sum(1) for block in _blocks(stack)]).sum(0).cpu().numpy()
 
 
-def _rows(stack: Params) -> int:
-    return len(next(iter(stack.values())))
+def flat_row(stack: Params, row: int) -> Tensor:
+    """Return one row as a vector, float64 ``[P]``."""
+    return torch.cat([value[row].flatten().double() for value in stack.values()])
+
+
+def _blocks(stack: Params) -> Iterator[Tensor]:
+    """Yield all columns of a stack in order, float64 ``[K, at most _COLUMNS]``."""
+    for value in stack.values():
+        for block in torch.split(value.reshape(len(value), -1), _COLUMNS, dim=1):
+            yield block.double()

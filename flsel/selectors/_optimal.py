@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from flsel.selector import Params
-from flsel.selectors._norms import flat_row, products, squared_norms
+from flsel.selectors._norms import flat_row, products, squared_norms, total
 
 Expectation = Literal["sum", "mean"]
 
@@ -55,16 +55,16 @@ def optimal_aggregation(
         Who stays and who was labelled; the first row among equals is labelled first.
     """
     squares = squared_norms(deltas) * scale**2
-    total = sum(flat_row(deltas, row) * scale[row] for row in range(len(scale)))
-    dots = products(deltas, total) * scale
+    dots = products(deltas, total(deltas, scale)) * scale
     stays = np.ones(len(scale), dtype=bool)
     labelled: list[int] = []
     before: float | None = None
     while stays.sum() > least:
         gains = _gains(dots[stays], squares[stays], expectation)
-        if gains.max() <= _ROUNDING * squares.max():
+        rounding = _ROUNDING * squares.max()
+        if gains.max() <= rounding:
             break
-        worst = int(np.flatnonzero(stays)[gains.argmax()])
+        worst = int(np.flatnonzero(stays)[gains >= gains.max() - rounding][0])
         labelled.append(worst)
         rest = stays & (np.arange(len(stays)) != worst)
         before = loss(np.flatnonzero(stays)) if before is None else before

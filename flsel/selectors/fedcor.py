@@ -172,12 +172,14 @@ class FedCor(Selector):
     def _learn(self, steps: int) -> None:
         """Train the embedding on the history (equations 16 and 17)."""
         assert self.embedding_ is not None
-        weights = self.theta ** (self.rounds_.max() - self.rounds_).to(torch.float64)
-        changes = self.changes_
+        age = (self.rounds_.max() - self.rounds_).numpy()
+        weights, changes = self.theta**age, self.changes_.numpy()
         if self.variant == "reference":
             changes = changes - _gp.discounted_mean(changes, weights)
         samples = _gp.Samples.of(changes, weights)
-        self.embedding_ = _gp.fit(self.embedding_, samples, noise=self.noise, lr=self.lr, steps=steps)
+        embedding = self.embedding_.numpy()
+        fitted = _gp.fit(embedding, samples, noise=self.noise, lr=self.lr, steps=steps)
+        self.embedding_ = torch.from_numpy(fitted)
 
     def _rehearse(self, view: View) -> None:
         """Try uniform cohorts, learn from everybody's loss change and undo the annealing."""
