@@ -123,8 +123,8 @@ class _Session:
                 self.best, self.wall = dict(state["best"]), state["wall"]
             except (KeyError, RuntimeError, TypeError, ValueError) as error:
                 raise UserError(
-                    f"checkpoint {self.checkpoint} does not fit this run ({error}): restore the model, selector "
-                    "or flsel that wrote it, or start a new run with --config."
+                    f"checkpoint {self.checkpoint} does not fit this run ({error}): restore the model, the "
+                    "selector or the flsel that wrote it, or start a new run with --config."
                 ) from error
         # A row of metrics.csv carries the number of rounds completed, one of rounds.jsonl the round's index.
         evaluated = self.server.round + 1 if self.checkpoint.exists() else 0
@@ -233,13 +233,14 @@ class _Session:
     def _finish(self, tracker: Tracker) -> dict[str, float]:
         rows = self.metrics_file.rows()
         last = rows[-1]
-        summary = self._summary(last)
-        write_summary(self.folder / "summary.json", summary)
         title = f"{self.built.data.name}, {type(self.config.selector).__name__}, seed {self.config.seed}"
         figure = curves_figure(
             rows, title=title, target=self.config.evaluation.target, counts=self.server.counts.tolist()
         )
         save_figure(figure, self.folder / "curves.png")
+        # The last file: a run that has it is finished.
+        summary = self._summary(last)
+        write_summary(self.folder / "summary.json", summary)
         counts = self.server.counts.tolist()
         tracker.table("selection/counts", ("client", "count"), list(enumerate(counts)))
         tracker.summary({f"best/{name}": value for name, value in self.best.items()})
