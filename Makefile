@@ -44,10 +44,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 10) <= sys.version_info < (3, 14) else "flsel needs Python 3.10 to 3.13, $(PYTHON) is " + sys.version.split()[0] + "; set PYTHON=python3.12, say")'
 	@echo "installing into .venv (a few minutes, about 8 GB with the CUDA libraries)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 # Not by way of INSTALLED: that needs the constraints which are about to be made.
 $(BIN)/uv:
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv
