@@ -196,7 +196,8 @@ def _make_model(config: RunConfig, data: FederatedData) -> nn.Module:
         "input_shape": tuple(_sample(data, 1)[0].shape[1:]),
     }
     given = factory.keywords if isinstance(factory, functools.partial) else {}
-    made_by = next((c for c in (*getattr(factory, "args", ()), factory) if inspect.isclass(c)), factory)
+    parts = (*factory.args, factory.func) if isinstance(factory, functools.partial) else (factory,)
+    made_by = next((part for part in parts if inspect.isclass(part) or inspect.isroutine(part)), factory)
     accepted = inspect.signature(made_by).parameters
     missing = {k: v for k, v in known.items() if k in accepted and given.get(k) is None}
     with torch.random.fork_rng(devices=[]):

@@ -223,7 +223,14 @@ class _Session:
         """Call a hook of the callbacks; Lightning's own get the server in the trainer's place."""
         program = self.built.program
         program.load(self.server.params)
-        self.built.fabric.call(hook, trainer=self.server, pl_module=program.task, **arguments)
+        try:
+            self.built.fabric.call(hook, trainer=self.server, pl_module=program.task, **arguments)
+        except AttributeError as error:
+            if error.obj is not self.server:
+                raise
+            raise UserError(
+                f"callbacks must do without a Lightning Trainer, and one asks for its {error.name} in {hook}."
+            ) from error
 
     def _wall(self) -> float:
         return self.wall + time.perf_counter() - self.started

@@ -51,13 +51,22 @@ def as_task(model: nn.Module, optimizer: OptimizerFactory | None) -> LightningMo
         optimizer: Local optimizer; None means the LightningModule's own, or SGD with learning rate 0.1.
 
     Raises:
-        UserError: If a LightningModule brings no loss.
+        UserError: If there is nothing to train, or a LightningModule brings no loss.
     """
+    if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
+        given = type(model).__name__
+        raise UserError(f"model must be a torch module with trainable parameters, got {given}.")
     if isinstance(model, LightningModule):
         if type(model).training_step is LightningModule.training_step:
             raise UserError(f"model {type(model).__name__} is a LightningModule without a training_step.")
+        # What clients log in their own steps is not the run's, and cannot be read under vmap.
+        model.log = model.log_dict = _ignore  # type: ignore[method-assign]
         return model
     return Classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)))
+
+
+def _ignore(*values: Any, **options: Any) -> None:
+    pass
 
 
 def make_optimizer(task: LightningModule, override: OptimizerFactory | None) -> Optimizer:
