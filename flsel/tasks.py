@@ -53,12 +53,12 @@ def as_task(model: nn.Module, optimizer: OptimizerFactory | None) -> LightningMo
     Raises:
         UserError: If there is nothing to train, or a LightningModule brings no loss.
     """
+    if isinstance(model, LightningModule) and type(model).training_step is LightningModule.training_step:
+        raise UserError(f"model {type(model).__name__} is a LightningModule without a training_step.")
     if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
         given = type(model).__name__
         raise UserError(f"model must be a torch module with trainable parameters, got {given}.")
     if isinstance(model, LightningModule):
-        if type(model).training_step is LightningModule.training_step:
-            raise UserError(f"model {type(model).__name__} is a LightningModule without a training_step.")
         # What clients log in their own steps is not the run's, and cannot be read under vmap.
         model.log = model.log_dict = _ignore  # type: ignore[method-assign]
         return model
