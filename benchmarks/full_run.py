@@ -66,7 +66,9 @@ def main() -> None:
     else:
         rounds = 20 if chosen.quick else 500
         run, name = train(chosen, rounds), f"`{CONFIG.name}`, {rounds} rounds"
-        rows.append([name, "wall time", f"{run.seconds:.1f} s", "<= 180 s", verdict(run.seconds, 180)])
+        # A short run says nothing about the limits of the long one.
+        time_limit = ["", ""] if chosen.quick else ["<= 180 s", verdict(run.seconds, 180)]
+        rows.append([name, "wall time", f"{run.seconds:.1f} s", *time_limit])
         rows.append([name, "peak memory", f"{run.memory:.2f} GB", "<= 1.5 GB", verdict(run.memory, 1.5)])
     print(table(("command", "quantity", "measured", "target", ""), rows))
 
