@@ -21,7 +21,7 @@ demo: $(INSTALLED) ## Train two selectors on generated data and draw their curve
 	@echo "The curves of both runs are in $(DEMO)/curves.png"
 
 test: $(INSTALLED) ## Run the tests.
-	$(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
 lint: $(INSTALLED) ## Check style, formatting and types.
 	$(BIN)/ruff check .

@@ -278,7 +278,7 @@ class _Session:
         summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
         if not self.config.quiet:
             self._say(summary)
-        return _metrics(summary["final"])
+        return _metrics(self.metrics_file.rows()[-1])
 
     def _say(self, summary: dict[str, Any]) -> None:
         rows = [("rounds", str(summary["rounds"]))]

@@ -171,7 +171,11 @@ def test_a_killed_run_resumes_to_the_uninterrupted_result(tmp_path: Path) -> Non
     while kills < 3:
         # Wait for the first sign of progress of this process, then kill it at any moment after.
         seen = len(lines(folder / "rounds.jsonl"))
-        wait_for(lambda seen=seen: len(lines(folder / "rounds.jsonl")) != seen or process.poll() is not None)
+        wait_for(
+            lambda seen=seen, process=process: (
+                len(lines(folder / "rounds.jsonl")) != seen or process.poll() is not None
+            )
+        )
         time.sleep(pause.uniform(0.0, 0.3))
         if process.poll() is not None:
             break

@@ -208,6 +208,8 @@ def init_modes(monkeypatch):
     """Record the modes that ``wandb.init`` is called with; online always fails."""
     import wandb
 
+    # The settings that wandb read first, an earlier test's key among them, live as long as its service.
+    wandb.teardown()
     real, modes = wandb.init, []
 
     def init(**arguments):

@@ -124,19 +124,20 @@ def _best_of_all(problem: Problem) -> np.ndarray:
 
 def _best_subset(gain: np.ndarray, pair: np.ndarray, count: int) -> np.ndarray:
     """Return the first best set in lexicographic order, growing all sets member by member."""
-    items = len(gain)
-    sets = np.arange(items - count + 1)[:, None]
-    value = gain[: len(sets)]
+    last = len(gain) - count  # Room for the members to come.
+    sets = np.arange(last + 1)[:, None]
+    value, adds = gain[: last + 1], gain + pair[: last + 1]  # adds[s, i]: what item i would add to set s.
     for size in range(1, count):
-        room = items - count + size - sets[:, -1]
+        room = last + size - sets[:, -1]
         parent = np.repeat(np.arange(len(sets)), room)
-        new = sets[parent, -1] + 1 + np.arange(len(parent)) - np.repeat(np.cumsum(room) - room, room)
-        value = value[parent] + gain[new]
-        for member in sets.T:
-            value += pair[member[parent], new]
-        sets = np.column_stack([sets[parent], new])
-    best: np.ndarray = sets[value.argmax()]
-    return best
+        new = np.arange(len(parent)) + np.repeat(sets[:, -1] + 1 + room - np.cumsum(room), room)
+        value = value[parent] + adds[parent, new]
+        if size == count - 1:
+            best = value.argmax()
+            return np.append(sets[parent[best]], new[best])
+        sets, adds = np.column_stack([sets[parent], new]), adds[parent] + pair[new]
+    chosen: np.ndarray = sets[value.argmax()]
+    return chosen
 
 
 def _search(problem: Problem, *, restarts: int, seconds: float | None, rng: np.random.Generator) -> Solution:
