@@ -248,6 +248,6 @@ def test_many_clients(clients, budget, limit):
     selector = started(FedCor(warmup=0, delta_t=100), [3] * clients)
     now = Clients([3] * clients).view(1, budget)
     selector.select(now)
-    start = time.process_time()
+    start = time.thread_time()
     selector.select(now)
-    assert time.process_time() - start < limit
+    assert time.thread_time() - start < limit

@@ -219,7 +219,7 @@ def test_many_clients():
     selector = started(FedPNS(expectation="mean"), 100_000)
     deltas = torch.from_numpy(generator(0, "test").normal(size=(100, 7850)).astype(np.float32))
     current = now(100_000, 100, w=torch.zeros(7850))
-    start = time.process_time()
+    start = time.thread_time()
     back = returned(deltas, chosen(selector.select(current)))
     selector.observe(current, back, selector.weigh(current, back))
-    assert time.process_time() - start < 1.0
+    assert time.thread_time() - start < 1.0
