@@ -19,14 +19,14 @@ Memory: the gradients, N |theta| numbers, and their distances, 8 N^2 bytes; both
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import Annotated, Literal, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, Updates, View
+from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
 from flsel.selectors._facility import greedy, lazy_greedy, represented, stochastic_greedy
 from flsel.selectors._sampling import equal_weights
 from flsel.selectors._vectors import distances, flatten
@@ -61,7 +61,7 @@ class DivFL(Selector):
         signal: Literal["gradient", "update"] = "gradient",
         *,
         optimizer: Literal["lazy", "greedy", "stochastic"] = "lazy",
-        rho: float = 0.1,
+        rho: Annotated[float, Tunable(0.05, 1.0)] = 0.1,
         weights: Literal["samples", "equal", "represented"] = "samples",
     ) -> None:
         _require_one_of("mode", mode, ("ideal", "no_overhead"))
