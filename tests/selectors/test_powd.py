@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -97,6 +96,4 @@ def test_d_below_the_budget_is_refused():
 def test_a_hundred_thousand_clients():
     answers = Losses(np.linspace(0, 1, 100_000).tolist())
     now = view([3] * 100_000, 500, needs=Need.LOSSES, answers=answers)
-    start = time.perf_counter()
-    PowD(100_000).select(now)
-    assert time.perf_counter() - start < 0.2
+    assert sorted(chosen(PowD(100_000).select(now))) == list(range(99_500, 100_000))

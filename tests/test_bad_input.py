@@ -1,0 +1,281 @@
+"""Bad input through the program: one sentence on standard error, exit code 2, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mymodels import CLASSES, INPUTS
+from runs import left_behind, same
+from test_cli import TINY, call
+
+ARRAYS = ["--data.name", "npz", "--data.path", "data.npz", "--partition", "IID"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fails(capfd: Any, *arguments: str) -> str:
+    """The sentence with which a run is refused; it must be alone and leave no run behind."""
+    runs = Path("runs")
+    before = sorted(runs.iterdir()) if runs.is_dir() else []
+    capfd.readouterr()
+    assert call("train", *arguments) == 2
+    error = capfd.readouterr().err
+    assert "Traceback" not in error
+    said = [line for line in error.splitlines() if not line.startswith("flsel: local.backend auto")]
+    assert len(said) == 1, error
+    assert (sorted(runs.iterdir()) if runs.is_dir() else []) == before
+    return said[0].removeprefix("flsel: error: ")
+
+
+# --- settings ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--roundz", "3"], "there is no setting roundz; did you mean rounds?"),
+        (["--rounds", "many"], "rounds must be a whole number, got 'many'."),
+        (["--selector", "Powd"], "selector has no class Powd; did you mean PowD? (--selector.help lists them)"),
+        (["--local.batch_size", "0"], "local.batch_size must be >= 1, got 0."),
+        (["--budget", "5"], "budget must be at most the number of clients, got budget 5 of 4."),
+        (["--accelerator", "gpu"], "accelerator gpu with device 0 is not usable: "),
+        (["--accelerator", "abacus"], "accelerator abacus with device 0 is not usable: "),
+        (["--data.name", "nothere.data"], "data.name nothere.data cannot be imported: No module named 'nothere'."),
+        (["--data.name", "mymodels.nothing"], "data.name mymodels.nothing cannot be imported: module 'mymodels'"),
+        (["--data.name", "mnist", "--data.root", "."], "mnist not found: searched MNIST/raw; set data.root"),
+        (["--clients", "null"], "clients must be at least 1 for synthetic data, got null."),
+        (["--local.optimizer", "SGD", "--local.optimizer.lr", "-1"], "local.optimizer SGD cannot be built: Invalid"),
+        (["--server_optimizer", "SGD", "--server_optimizer.lr", "-1"], "server_optimizer SGD cannot be built: Inv"),
+        (["--local.lr_schedule", "StepLR", "--local.lr_schedule.step_size", "0"], "local.lr_schedule StepLR cannot"),
+        (["--callbacks", "[{class_path: EarlyStopping, init_args: {monitor: x, mode: y}}]"], "callbacks[0] EarlySt"),
+        (["--callbacks", "[ModelSummary]"], "callbacks must do without a Lightning Trainer, and one asks for its "),
+    ],
+)  # fmt: skip
+def test_settings(arguments: list[str], sentence: str, capfd: Any) -> None:
+    if "gpu" in arguments and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert fails(capfd, *TINY, *arguments).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("NoStep", "model NoStep is a LightningModule without a training_step."),
+        ("NoLoss", "training_step must return a scalar loss, or a mapping with one under 'loss'."),
+        ("NoParameters", "model must be a torch module with trainable parameters, got NoParameters."),
+        ("WrongOutput", "model WrongOutput must return logits of shape (2, 4) for 2 examples, got (2, 3)."),
+        ("WrongInput", "model WrongInput does not accept inputs of shape (8,): mat1 and mat2 shapes cannot"),
+        ("Fails", "model Fails cannot be built: KeyError: 'no\\nsuch thing' (mymodels.py, line "),
+    ],
+)
+def test_models(model: str, sentence: str, capfd: Any) -> None:
+    assert fails(capfd, *TINY, "--model", f"mymodels.{model}").startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("selector", "sentence"),
+    [
+        ("TakesAll", "TakesAll planned 4 paths in round 0; the budget is 2."),
+        ("TakesStrangers", "TakesStrangers planned client 4, who is not available in round 0."),
+        ("NoPlan", "NoPlan.select must return a Plan, such as Plan.star(clients), got [0]."),
+        ("NoWeights", "NoWeights.weigh must return a tensor of 2 weights, got 1.0."),
+        ("Peeks", "the selector asked for LABELS without declaring it; add Need.LABELS to its `needs`."),
+    ],
+)
+def test_selectors_that_break_the_contract(selector: str, sentence: str, capfd: Any) -> None:
+    assert fails(capfd, *TINY, "--selector", f"mymodels.{selector}") == sentence
+
+
+# --- data -------------------------------------------------------------------------------------------------
+
+
+def write_npz(**changes: np.ndarray) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"x_train": rng.normal(size=(40, INPUTS)).astype(np.float32), "y_train": np.arange(40) % CLASSES}
+    arrays |= {"x_test": arrays["x_train"][:9], "y_test": arrays["y_train"][:9]}
+    np.savez("data.npz", **(arrays | changes))
+
+
+def test_the_data_that_is_broken_below_is_good(capfd: Any) -> None:
+    write_npz()
+    assert call("train", *TINY, *ARRAYS) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"y_test": np.full(9, 7)}, "data.npz: x_test, y_test has the label 7, but labels must be in 0..3."),
+        ({"y_train": np.arange(40) - 1}, "data.npz: y_train has the label -1, but labels must be whole numbers"),
+        ({"x_train": np.full((40, INPUTS), np.nan)}, "data.npz: x_train, y_train has NaN or infinite inputs, fi"),
+        ({"x_test": np.full((9, INPUTS), np.inf)}, "data.npz: x_test, y_test has NaN or infinite inputs, first"),
+        ({"y_train": np.arange(39)}, "data.npz: x_train, y_train has 40 inputs but 39 labels; there must be one"),
+    ],
+)
+def test_values_that_no_run_can_use(changes: dict[str, np.ndarray], sentence: str, capfd: Any) -> None:
+    write_npz(**changes)
+    assert fails(capfd, *TINY, *ARRAYS).startswith(sentence)
+
+
+def test_an_empty_client(capfd: Any) -> None:
+    write_npz()
+    said = fails(capfd, *TINY, *ARRAYS, "--partition", "mymodels.LeavesSomeOut")
+    assert said.startswith("client 1 has no examples after the partition (3 of 4 clients are empty); lower cl")
+
+
+@pytest.mark.parametrize("keep", [0, 3, 16, 300])
+def test_a_truncated_dataset(keep: int, capfd: Any) -> None:
+    raw = Path("MNIST/raw")
+    raw.mkdir(parents=True)
+    for part, size in (("train", 12), ("t10k", 5)):
+        images = struct.pack(">iiii", 0x0803, size, 28, 28) + bytes(size * 784)
+        labels = struct.pack(">ii", 0x0801, size) + bytes(i % 10 for i in range(size))
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(images)
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+    file = raw / "train-images-idx3-ubyte"
+    file.write_bytes(file.read_bytes()[:keep])
+    said = fails(capfd, *TINY, "--data.name", "mnist", "--data.root", ".", "--partition", "IID")
+    assert "MNIST/raw" in said
+
+
+@pytest.mark.parametrize("keep", [0, 100, 1500])
+def test_a_truncated_npz(keep: int, capfd: Any) -> None:
+    write_npz()
+    path = Path("data.npz")
+    path.write_bytes(path.read_bytes()[:keep])
+    assert fails(capfd, *TINY, *ARRAYS).startswith("data.npz")
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint() -> Path:
+    assert call("train", *TINY, "--quiet") == 0
+    return Path("runs/run/checkpoints/last.ckpt")
+
+
+@pytest.mark.parametrize("keep", [0, 7, 1000])
+def test_a_truncated_checkpoint(keep: int, checkpoint: Path, capfd: Any) -> None:
+    checkpoint.write_bytes(checkpoint.read_bytes()[:keep])
+    said = fails(capfd, "--resume", "runs/run")
+    assert said == (
+        "checkpoint runs/run/checkpoints/last.ckpt is damaged or not a checkpoint of flsel; remove it to "
+        "start the run again."
+    )
+
+
+@pytest.mark.parametrize("content", [[1], {"a": 1}])
+def test_a_file_that_is_no_checkpoint(content: Any, checkpoint: Path, capfd: Any) -> None:
+    torch.save(content, checkpoint)
+    assert "is damaged or not a checkpoint of flsel" in fails(capfd, "--resume", "runs/run")
+
+
+def test_a_checkpoint_of_another_config(checkpoint: Path, capfd: Any) -> None:
+    assert call("train", *TINY, "--seed", "1", "--output.name", "other", "--quiet") == 0
+    shutil.copy("runs/other/checkpoints/last.ckpt", checkpoint)
+    said = fails(capfd, "--resume", "runs/run")
+    assert "belongs to another config than runs/run/config.yaml; restore that file, or start a new run" in said
+
+
+def test_a_checkpoint_of_other_code(checkpoint: Path, capfd: Any) -> None:
+    state = torch.load(checkpoint, weights_only=True)
+    state["server"]["model"] = {"gone": torch.zeros(3)}
+    torch.save(state, checkpoint)
+    said = fails(capfd, "--resume", "runs/run")
+    assert "does not fit this run (the model's parameters have other names or shapes): restore the mod" in said
+
+
+# --- disks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", ["file/runs", "/proc/runs"])
+def test_a_folder_that_cannot_be_made(folder: str, capfd: Any) -> None:
+    Path("file").write_text("")
+    said = fails(capfd, *TINY, "--output.dir", folder)
+    assert said.startswith(f"cannot create the run folder {folder}/run: ")
+    assert said.endswith("set `output.dir` to a writable folder.")
+
+
+def test_an_unwritable_picture(capfd: Any) -> None:
+    assert call("data", *TINY, "--picture", "/proc/nothere/here.png") == 2
+    assert capfd.readouterr().err.startswith("flsel: error: /proc/nothere: ")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Any]:
+    """A function that gives ``disk/`` so many KiB; a file system of its own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def resize(kibibytes: int) -> None:
+        mounted = ["-o", f"remount,size={kibibytes}k", str(disk)]
+        subprocess.run(["mount", *mounted], check=True, capture_output=True)
+
+    try:
+        new = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+        subprocess.run(new, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting a small file system needs root")
+    yield resize
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_loses_nothing(small_disk: Any, capfd: Any) -> None:
+    tiny = [*TINY, "--rounds", "30", "--quiet", "--output.dir", "disk"]
+    small_disk(4)
+    assert "the disk is full" in fails(capfd, *tiny)
+    assert not Path("disk/run").exists()
+    # Room for the first rounds, then not.
+    small_disk(64)
+    assert call("train", *tiny) == 2
+    error = capfd.readouterr().err
+    assert error.startswith("flsel: error: cannot write disk/run/")
+    assert "the disk is full; free some space (a run goes on with --resume)" in error
+    assert error.count("\n") == 1
+    small_disk(1024)
+    assert call("train", "--resume", "disk/run") == 0
+    assert call("train", *TINY, "--rounds", "30", "--quiet", "--output.name", "whole") == 0
+    assert same(left_behind(Path("disk/run")), left_behind(Path("runs/whole")))
+
+
+# --- divergence -------------------------------------------------------------------------------------------
+
+OUTLIER = [
+    "--data.name", "mymodels.one_outlier", "--data.test", "0.1", "--data.server", "0", "--data.validation", "0",
+    "--model", "MLP", "--model.hidden", "[5]", "--budget", "4", "--local.optimizer", "SGD",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["sequential", "vmap"])
+def test_one_client_that_diverges_is_dropped_and_the_run_goes_on(backend: str, capfd: Any) -> None:
+    arguments = [*TINY, *OUTLIER, "--local.optimizer.lr", "0.1", "--local.backend", backend]
+    assert call("train", *arguments) == 0
+    shown = capfd.readouterr()
+    for round in (0, 1):
+        assert f"flsel: warning: round {round}: dropped the non-finite updates of clients 0\n" in shown.err
+    assert json.loads(Path("runs/run/summary.json").read_text())["dropped_updates"] == 2
+    assert "dropped updates" in shown.out
+    rows = [json.loads(line) for line in Path("runs/run/rounds.jsonl").read_text().splitlines()]
+    assert [row["dropped"] for row in rows] == [[0], [0]]
+    model = torch.load("runs/run/checkpoints/last.ckpt", weights_only=True)["server"]["model"]
+    assert all(value.isfinite().all() for value in model.values())
+
+
+def test_a_run_whose_every_client_diverges_stops(capfd: Any) -> None:
+    said = fails(capfd, *TINY, *OUTLIER, "--local.optimizer.lr", "1e38")
+    assert said == (
+        "every client of round 0 returned a non-finite model; lower the learning rate of local.optimizer or "
+        "check the data."
+    )

@@ -1,0 +1,154 @@
+"""Settings described by plain values are the settings again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mymodels import Activated, make_net
+from torch import nn, optim
+from torch.optim.lr_scheduler import MultiStepLR
+
+from flsel.availability import LDF, MDF
+from flsel.config import LocalConfig, OutputConfig, RunConfig
+from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.describe import describe, fingerprint
+from flsel.errors import UserError
+from flsel.models import MLP, LogisticRegression
+from flsel.objectives import FedProx
+from flsel.parser import parse_settings
+from flsel.partition import Dirichlet, FedGSLogNormal, Natural, Shards
+from flsel.selectors.md import MD
+from flsel.selectors.powd import PowD
+from flsel.selectors.uniform import Uniform
+from flsel.server import EvaluationConfig
+from flsel.tracking import TrackConfig
+
+# Whole numbers among them: Python's 1 comes back from YAML as 1.0 where a number is asked for.
+POSITIVE = st.one_of(st.integers(1, 9), st.floats(1e-6, 1e6))
+SHARE = st.floats(0.0, 0.3)
+
+CONFIGS = st.builds(
+    RunConfig,
+    seed=st.integers(0, 2**31),
+    rounds=st.integers(1, 10**6),
+    clients=st.one_of(st.none(), st.integers(10, 10**5)),
+    budget=st.integers(1, 10),
+    data=st.builds(
+        DataConfig,
+        name=st.sampled_from(["synthetic", "mnist", "mymodels.one_outlier"]),
+        shape=st.one_of(st.none(), st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)),
+        init_args=st.dictionaries(
+            st.sampled_from(["a", "b"]), st.one_of(st.integers(), st.text("xyz", min_size=1, max_size=5))
+        ),
+        validation=SHARE,
+        server=SHARE,
+        synthetic=st.builds(SyntheticConfig, alpha=POSITIVE, size_max=st.one_of(st.none(), st.just(99))),
+    ),
+    partition=st.one_of(
+        st.builds(Natural),
+        st.builds(Dirichlet, alpha=POSITIVE, sizes=st.lists(POSITIVE, min_size=1, max_size=3).map(tuple)),
+        st.builds(Shards, per_client=st.integers(1, 5)),
+        st.builds(FedGSLogNormal),
+    ),
+    availability=st.one_of(st.builds(MDF), st.builds(LDF)),
+    model=st.sampled_from(
+        [LogisticRegression, partial(MLP, hidden=(3,)), make_net, Activated, partial(Activated, act=nn.Tanh)]
+    ),
+    local=st.builds(
+        LocalConfig,
+        batch_size=st.integers(1, 99),
+        epochs=st.one_of(st.none(), st.integers(1, 9)),
+        optimizer=st.one_of(
+            st.none(),
+            POSITIVE.map(lambda lr: partial(optim.Adam, lr=lr)),
+            st.just(partial(optim.SGD, lr=1, nesterov=True, momentum=0.9)),
+        ),
+        lr_schedule=st.sampled_from([None, partial(MultiStepLR, milestones=[2, 5], gamma=0.5)]),
+        backend=st.sampled_from(["auto", "vmap"]),
+    ),
+    objective=st.builds(FedProx, mu=POSITIVE),
+    selector=st.one_of(
+        st.builds(Uniform, weights=st.sampled_from(["size", "scaled"])),
+        st.builds(MD),
+        st.builds(PowD, d=st.one_of(st.none(), st.integers(1, 50))),
+    ),
+    evaluation=st.builds(EvaluationConfig, target=st.one_of(st.none(), st.floats(0.01, 1.0))),
+    track=st.builds(TrackConfig, tags=st.lists(st.text(max_size=5), max_size=2).map(tuple)),
+    output=st.builds(OutputConfig, name=st.one_of(st.none(), st.sampled_from(["1", "null", "a b", "yes"]))),
+    quiet=st.booleans(),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(config=CONFIGS)
+def test_settings_survive_the_yaml_file(config: RunConfig) -> None:
+    described = describe(config)
+    read = yaml.safe_load(yaml.safe_dump(described, sort_keys=False))
+    again = describe(parse_settings(read))
+    assert again == described
+    assert describe(parse_settings(again)) == again
+    assert fingerprint(again) == fingerprint(described)
+
+
+def test_what_was_parsed_builds_what_was_meant() -> None:
+    config = RunConfig(
+        model=partial(MLP, hidden=(3,)), local=LocalConfig(optimizer=partial(optim.SGD, lr=0.5))
+    )
+    again = parse_settings(describe(config))
+    net = again.model(num_classes=2, input_shape=(4,))  # type: ignore[call-arg]
+    assert [p.shape[0] for p in net.parameters()] == [3, 3, 2, 2]
+    assert again.local.optimizer is not None
+    assert again.local.optimizer(net.parameters()).param_groups[0]["lr"] == 0.5
+
+
+CHANGES: dict[str, Any] = {
+    "seed": 1, "rounds": 99, "clients": 29, "budget": 5, "data": DataConfig(validation=0.2),
+    "partition": Shards(), "availability": MDF(), "model": MLP, "local": LocalConfig(steps=3),
+    "objective": FedProx(), "server_optimizer": partial(optim.SGD, lr=0.5), "selector": PowD(),
+    "evaluation": EvaluationConfig(every=2), "accelerator": "cpu", "device": 1, "precision": "64-true",
+    "output_layer": "classifier", "track": TrackConfig(project="p"), "callbacks": (make_net,),
+    "output": OutputConfig(name="x"), "quiet": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", list(describe(RunConfig())))
+def test_the_fingerprint_ignores_only_how_a_run_is_shown(key: str) -> None:
+    changed = replace(RunConfig(), **{key: CHANGES[key]})
+    same = fingerprint(describe(changed)) == fingerprint(describe(RunConfig()))
+    assert same == (key in {"track", "callbacks", "output", "quiet"})
+
+
+def test_the_fingerprint_does_not_tell_1_from_1_point_0() -> None:
+    one, other = RunConfig(partition=Dirichlet(alpha=1)), RunConfig(partition=Dirichlet(alpha=1.0))
+    assert fingerprint(describe(one)) == fingerprint(describe(other))
+    assert fingerprint(describe(one)) != fingerprint(describe(RunConfig(partition=Dirichlet(alpha=1.5))))
+
+
+def test_defaults_that_yaml_cannot_hold_are_left_to_the_class() -> None:
+    spec = describe(RunConfig(model=Activated))["model"]
+    assert spec == {
+        "class_path": "mymodels.Activated",
+        "init_args": {"act": "torch.nn.modules.activation.ReLU"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (RunConfig(model=lambda: nn.Linear(2, 2)), "model must be importable by name, got .*lambda"),
+        (RunConfig(model=partial(Activated, scale=lambda x: x)), "model.scale must be importable by name"),
+        (
+            RunConfig(model=nn.Linear(2, 2)),
+            "model must be a class or a function that can be imported, got Lin",
+        ),
+    ],
+)
+def test_what_has_no_import_path_is_refused(config: RunConfig, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        describe(config)

@@ -1,0 +1,283 @@
+"""Layers of settings, and the one sentence for each thing that can be wrong with one."""
+
+# ruff: noqa: E501 (sentences are quoted whole)
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mymodels import First, make_net
+
+from flsel.config import RunConfig
+from flsel.describe import describe
+from flsel.errors import UserError
+from flsel.models import MLP
+from flsel.parser import parse, parse_file, parse_settings, run_parser, words
+from flsel.partition import Dirichlet, DirichletPerClass, FedCorDirichlet, Natural
+from flsel.schema import keys, plugins, rule
+from flsel.selectors.powd import PowD
+from flsel.selectors.uniform import Uniform
+
+PARSER = run_parser("train")
+
+
+def parsed(*arguments: str) -> RunConfig:
+    return parse(PARSER, words(arguments))
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(UserError) as error:
+        parsed(*arguments)
+    return str(error.value)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Any:
+    def write(text: str, name: str = "c.yaml") -> str:
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    return write
+
+
+# --- layers -----------------------------------------------------------------------------------------------
+
+
+def test_what_comes_later_wins(file: Any) -> None:
+    one, two = file("rounds: 5\nbudget: 2\n", "1.yaml"), file("rounds: 6\n", "2.yaml")
+    assert parsed("--config", one, "--config", two).rounds == 6
+    assert parsed("--config", two, "--config", one).rounds == 5
+    assert parsed("--config", one, "--config", two).budget == 2
+    assert parsed("--config", one, "--rounds", "7").rounds == 7
+    assert parsed("--rounds", "7", "--config", one).rounds == 5
+
+
+def test_true_may_be_left_out() -> None:
+    config = parsed("--quiet", "--data.download", "--rounds=3")
+    assert config.quiet
+    assert config.data.download
+    assert config.rounds == 3
+    assert not parsed("--quiet", "false").quiet
+
+
+def test_a_class_and_its_arguments_in_any_order() -> None:
+    assert parsed("--selector", "PowD", "--selector.d", "9").selector.d == 9
+    assert parsed("--selector.d", "9", "--selector", "PowD").selector.d == 9
+    assert parsed("--selector.init_args.d=9", "--selector.class_path=PowD").selector.d == 9
+    assert parsed("--selector", "{class_path: PowD, init_args: {d: 9}}").selector.d == 9
+
+
+def test_arguments_of_a_class_add_up_over_the_layers(file: Any) -> None:
+    one = file("partition: {class_path: Dirichlet, init_args: {alpha: 0.7}}", "1.yaml")
+    two = file("partition: {init_args: {sizes: [1, 2]}}", "2.yaml")
+    assert parsed("--config", one, "--config", two).partition == Dirichlet(0.7, (1.0, 2.0))
+    assert parsed("--config", one, "--partition.alpha", "0.9").partition == Dirichlet(0.9)
+    assert parsed("--config", one, "--partition", "Dirichlet").partition == Dirichlet(0.7)
+    assert parsed("--config", one, "--partition", "flsel.partition.Dirichlet").partition == Dirichlet(0.7)
+
+
+def test_another_class_starts_from_its_own_defaults(file: Any) -> None:
+    one = file("partition: {class_path: Dirichlet, init_args: {alpha: 0.7}}", "1.yaml")
+    two = file("partition: DirichletPerClass", "2.yaml")
+    assert parsed("--config", one, "--partition", "FedCorDirichlet").partition == FedCorDirichlet()
+    assert parsed("--config", one, "--config", two).partition == DirichletPerClass()
+    # The default server optimizer is SGD(lr=1); Adam has a learning rate of its own.
+    assert parsed("--server_optimizer", "Adam").server_optimizer.keywords["lr"] == 0.001  # type: ignore[attr-defined]
+
+
+def test_flsels_own_class_wins_where_another_package_has_the_name() -> None:
+    import torchvision.ops
+
+    assert torchvision.ops.MLP.__name__ == "MLP"
+    for given in ("MLP", "{class_path: MLP}", "flsel.models.MLP"):
+        assert describe(parsed("--model", given))["model"]["class_path"] == "flsel.models.MLP"
+    assert parse_settings({"model": {"class_path": "MLP", "init_args": {"hidden": [3]}}}).model.args == (MLP,)  # type: ignore[attr-defined]
+
+
+def test_a_selector_in_a_new_file_needs_no_module_path() -> None:
+    import flsel.selectors
+
+    assert isinstance(flsel.selectors.__path__, list)
+    known = plugins()["selector"].classes()
+    assert {"Uniform", "MD", "PowD", "AFL", "Complete"} <= known.keys()
+    for name, made in known.items():
+        assert made.__module__.startswith("flsel.selectors."), name
+
+
+def test_classes_of_a_user_and_functions(file: Any) -> None:
+    config = parsed("--selector", "mymodels.First", "--selector.power", "2", "--model", "mymodels.make_net")
+    assert isinstance(config.selector, First)
+    assert config.model is make_net
+    assert parse_settings({"model": {"class_path": "mymodels.make_net"}}).model is make_net
+
+
+def test_the_defaults_are_those_of_the_schema() -> None:
+    config = parse_settings({})
+    assert isinstance(config.partition, Natural)
+    assert isinstance(config.selector, Uniform)
+    assert describe(config) == describe(RunConfig())
+
+
+def test_settings_may_be_nested_or_dotted() -> None:
+    assert parse_settings({"local": {"steps": 3}}).local.steps == 3
+    assert parse_settings({"local.steps": 3}).local.steps == 3
+    assert parse_settings({"selector": PowD.__name__}).selector.d is None
+
+
+def test_every_type_has_a_rule_in_words() -> None:
+    for key, hint in keys().items():
+        assert not rule(hint).startswith("of type"), key
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------
+
+WRONG = [
+    (["--roundz", "3"], "there is no setting roundz; did you mean rounds?"),
+    (["--batch_size", "3"], "there is no setting batch_size; did you mean local.batch_size?"),
+    (["--round", "3"], "there is no setting round; did you mean rounds?"),
+    (["--xyzzy", "3"], "there is no setting xyzzy; --help lists them."),
+    (["--track.xyzzy", "3"], "there is no setting track.xyzzy; track has tracker, project, entity, group, tags, mode."),
+    (["--data.synthetic.clases", "3"], "there is no setting data.synthetic.clases; did you mean data.synthetic.classes?"),
+    (["--local", "3"], "local is a group of settings: set local.batch_size, local.epochs and so on."),
+    (["--rounds"], "rounds needs a value: --rounds VALUE."),
+    (["--selector.class_path"], "selector.class_path needs a value: --selector.class_path VALUE."),
+    (["--config"], "--config needs a file: --config FILE."),
+    (["3"], "'3' is not expected here: a setting is given as --key value."),
+    (["c.yaml"], "'c.yaml' is not expected here: a setting is given as --key value; a file of settings as --config c.yaml."),
+    (["--rounds", "x"], "rounds must be a whole number, got 'x'."),
+    (["--rounds", "1e2"], "rounds must be a whole number, got '1e2'; write 100."),
+    (["--rounds", "2.5"], "rounds must be a whole number, got '2.5'."),
+    (["--clients", "x"], "clients must be a whole number or null, got 'x'."),
+    (["--quiet", "maybe"], "quiet must be true or false, got 'maybe'."),
+    (["--precision", "8"], "precision must be one of 32-true, 64-true, bf16-mixed, got '8'."),
+    (["--track.tracker", "wandbb"], "track.tracker must be one of none, wandb, tensorboard, got 'wandbb'; did you mean wandb?"),
+    (["--data.shape", "[a]"], "data.shape must be a list of whole numbers or null, got ['a']."),
+    (["--data.init_args", "3"], "data.init_args must be a mapping, got '3'."),
+    (["--rounds", "-3"], "rounds must be >= 1, got -3."),
+    (["--budget", "31"], "budget must be at most the number of clients, got budget 31 of 30."),
+    (["--evaluation.target", "2"], "evaluation.target must be in (0, 1], got 2.0."),
+    (["--output.name", "a/b"], "output.name must be a plain folder name, got 'a/b'."),
+    (["--data.name", "mnistt"], "data.name must be one of synthetic, fashion_mnist, mnist, cifar10, cifar100, folder, npz, leaf or an import path, got 'mnistt'."),
+    # classes
+    (["--selector", "powd2"], "selector has no class powd2; did you mean PowD? (--selector.help lists them)"),
+    (["--selector", "uniform"], "selector has no class uniform; did you mean Uniform? (--selector.help lists them)"),
+    (["--objective", "Sgd123"], "objective must be one of "),
+    (["--partition", "null"], ", or the import path of another Partition, got null."),
+    (["--local.optimizer", "SGDD"], "local.optimizer has no class SGDD; did you mean SGD? (--local.optimizer.help lists them)"),
+    (["--local.optimizer", "Xyzzy"], "local.optimizer must be a class of torch.optim, or the import path of another Optimizer, got 'Xyzzy'."),
+    (["--model", "flsel.models.MLPP"], "model cannot be flsel.models.MLPP: flsel.models has no MLPP; did you mean flsel.models.MLP?"),
+    (["--model", "nothere.Net"], "model cannot be nothere.Net: there is no module nothere in the current folder or among the installed packages."),
+    (["--model", "flsel.nothere.Net"], "there is no module flsel.nothere in the current folder"),
+    (["--model", "collections.OrderedDict"], "model must be derived from Module, and collections.OrderedDict is not."),
+    (["--selector", "mymodels.make_net"], "selector must be derived from Selector, and mymodels.make_net is not."),
+    (["--selector", "mymodels.NoSelect"], "selector cannot be mymodels.NoSelect, which does not define select."),
+    # arguments of classes
+    (["--selector.q", "3"], "selector.q is not an argument of Uniform, which takes weights."),
+    (["--partition", "Dirichlet", "--partition.alph", "2"], "partition.alph is not an argument of Dirichlet, which takes alpha, sizes; did you mean alpha?"),
+    (["--partition.alpha", "2"], "partition.alpha is not an argument of Natural, which takes no arguments."),
+    (["--partition", "Dirichlet", "--partition.alpha", "x"], "partition.alpha must be a number, got 'x'."),
+    (["--partition", "Dirichlet", "--partition.alpha", "-2"], "partition.alpha must be > 0, got -2.0."),
+    (["--local.optimizer", "SGD", "--local.optimizer.lrr", "3"], "local.optimizer.lrr is not an argument of SGD, which takes lr, momentum,"),
+    (["--local.optimizer", "SGD", "--local.optimizer.lr", "fast"], "local.optimizer.lr must be a number, got 'fast'."),
+    (["--local.lr_schedule", "MultiStepLR"], "local.lr_schedule.milestones must be set: MultiStepLR has no default for it."),
+    (["--local.lr_schedule.step_size", "x", "--local.lr_schedule", "StepLR"], "local.lr_schedule.step_size must be a whole number, got 'x'."),
+    (["--model", "mymodels.Net"], "model.width must be set: Net has no default for it."),
+    (["--model", "mymodels.Net", "--model.width", "x"], "model.width must be a whole number, got 'x'."),
+    (["--model", "{class_path: mymodels.make_net, init_args: {num_classes: 3}}"], "model mymodels.make_net is a function, whose arguments cannot be set here; make it a class."),
+    (["--selector", "mymodels.Divides", "--selector.by", "0"], "selector Divides cannot be built: ZeroDivisionError: float division by zero (mymodels.py, line "),
+    (["--selector", "{class_path: PowD, d: 3}"], "selector.d must be under init_args: selector: {class_path: PowD, init_args: {d: 3}}."),
+    (["--callbacks", "[Xyzzy]"], "callbacks[0] must be a class of lightning.pytorch.callbacks, or the import path of another Callback, got 'Xyzzy'."),
+    (["--callbacks", "Timer"], "callbacks must be a list, each item a class of lightning.pytorch.callbacks,"),
+    (["--callbacks", "[EarlyStopping]"], "callbacks[0].monitor must be set: EarlyStopping has no default for it."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), WRONG, ids=[" ".join(given) for given, _ in WRONG])
+def test_what_is_wrong_on_the_command_line(arguments: list[str], sentence: str) -> None:
+    said = refused(*arguments)
+    assert said == sentence if sentence.endswith((".", "?", ")")) and sentence[0] != "," else sentence in said
+    assert "\n" not in said
+
+
+WRONG_FILES = [
+    ("roundz: 3", "there is no setting roundz; did you mean rounds?"),
+    ("1: 2", "there is no setting 1; --help lists them."),
+    ("local: {batchsize: 3}", "there is no setting local.batchsize; did you mean local.batch_size?"),
+    ("local: 3", "local is a group of settings: set local.batch_size, local.epochs and so on."),
+    ("local:", "local is a group of settings: set local.batch_size, local.epochs and so on."),
+    ("rounds: [3]", "rounds must be a whole number, got [3]."),
+    ("rounds: 1e2", "rounds must be a whole number, got 100.0; write 100."),
+    ("rounds:", "rounds must be a whole number, got null."),
+    ("rounds: x\nseed: 1", "rounds must be a whole number, got 'x'."),
+    ("seed: yes", "seed must be a whole number, got true."),
+    ("quiet: 1", "quiet must be true or false, got 1."),
+    ("output: {name: 3}", "output.name must be text or null, got 3; write '3' in quotes."),
+    ("rounds: -3", "rounds must be >= 1, got -3."),
+    ("evaluation: {every: 0}", "evaluation.every must be >= 1, got 0."),
+    ("partition: {class_path: Dirichlet, init_args: {alpha: -1}}", "partition.alpha must be > 0, got -1.0."),
+    ("partition: {class_path: Dirichlet, init_args: {alpha: null}}", "partition.alpha must be a number, got null."),
+    ("selector: {class_path: PowD, d: 3}", "selector.d must be under init_args: selector: {class_path: PowD, init_args: {d: 3}}."),
+    ("selector: {PowD: {d: 3}}", "selector.PowD must be written selector: {class_path: PowD, init_args: {...}}."),
+    ("selector: {class_path: PowD, init_args: 3}", "selector.init_args must be a mapping of arguments of PowD, got 3."),
+    ("selector: {class_path: PowD, init_args: {d: many}}", "selector.d must be a whole number or null, got 'many'."),
+    ("selector: nothere.Foo", "selector cannot be nothere.Foo: there is no module nothere in the current folder or among the installed packages."),
+    ("selector: {class_path: Powd}", "selector has no class Powd; did you mean PowD? (--selector.help lists them)"),
+    ("local: {optimizer: {class_path: SGD, init_args: {lr: fast}}}", "local.optimizer.lr must be a number, got 'fast'."),
+    ("", "the file must be a mapping of settings, such as `rounds: 100`, got nothing."),
+    ("# nothing\n", "the file must be a mapping of settings, such as `rounds: 100`, got nothing."),
+    ("- 1\n- 2", "the file must be a mapping of settings, such as `rounds: 100`, got a list."),
+    ("rounds", "the file must be a mapping of settings, such as `rounds: 100`, got one value."),
+    ("rounds: 3\n  foo: [", "the file is not valid YAML: line 2, column 6: mapping values are not allowed in this context."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "sentence"), WRONG_FILES, ids=[text for text, _ in WRONG_FILES])
+def test_what_is_wrong_in_a_file(text: str, sentence: str, file: Any) -> None:
+    path = file(text)
+    assert refused("--config", path) == f"{path}: {sentence}"
+
+
+def test_the_file_that_is_wrong_is_named(file: Any, tmp_path: Path) -> None:
+    good, bad = file("rounds: 3\n", "good.yaml"), file("rounds: -3\n", "bad.yaml")
+    assert refused("--config", bad, "--config", good, "--rounds", "-4") == "rounds must be >= 1, got -4."
+    assert refused("--config", good, "--config", bad) == f"{bad}: rounds must be >= 1, got -3."
+    assert parsed("--config", bad, "--config", good).rounds == 3
+    with pytest.raises(UserError, match=r"nothere.yaml: there is no such file"):
+        parse_file(tmp_path / "nothere.yaml")
+    assert refused("--config", str(tmp_path)) == f"{tmp_path}: the file cannot be read: is a directory."
+    (tmp_path / "c.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "it is not text" in refused("--config", str(tmp_path / "c.yaml"))
+
+
+def test_settings_as_values_are_refused_like_those_of_a_file() -> None:
+    with pytest.raises(UserError, match=r"^rounds must be a whole number, got 'x'.$"):
+        parse_settings({"rounds": "x"})
+
+
+def test_a_module_that_does_not_import_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "brokenpackage"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "lacks.py").write_text("import surely_not_installed\n")
+    (tmp_path / "syntax_is_broken.py").write_text("def f(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = refused("--model", "brokenpackage.lacks.Net")
+    assert said.endswith(
+        "importing it failed with ModuleNotFoundError: No module named 'surely_not_installed'."
+    )
+    said = refused("--model", "syntax_is_broken.Net")
+    assert "importing it failed with SyntaxError: invalid syntax (syntax_is_broken.py, line 1)." in said
+
+
+@pytest.mark.parametrize("key", ["local.optimizer", "server_optimizer"])
+def test_what_a_class_refuses_later_names_the_setting(key: str) -> None:
+    config = parsed(f"--{key}", "SGD", f"--{key}.lr", "-3")
+    factory = config.server_optimizer if key == "server_optimizer" else config.local.optimizer
+    assert isinstance(factory, partial)
+    with pytest.raises(UserError, match=rf"^{key} SGD cannot be built: Invalid learning rate: -3.0.$"):
+        factory([])
+    with pytest.raises(UserError, match=r"^model.hidden must be widths of at least 1, got \[-1\].$"):
+        parsed("--model", "MLP", "--model.hidden", "[-1]").model(num_classes=2, input_shape=(3,))  # type: ignore[call-arg]
