@@ -7,10 +7,12 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 # This module is imported before torch, whose import is part of what a user waits for.
 STARTED = time.perf_counter()
+# Upper by lower quartile of the times of equal calls; above this a median says little.
+BUSY = 1.25
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -58,6 +60,14 @@ def alternate(sides: Mapping[str, Callable[[], None]], repeats: int) -> dict[str
 def ratios(side: Sequence[float], base: Sequence[float]) -> list[float]:
     """Divide the times of two sides, call by call: neighbours in time share the machine's mood."""
     return [a / b for a, b in zip(side, base, strict=True)]
+
+
+def mood(seconds: Sequence[float]) -> str:
+    """Return a warning if equal calls took times so different that the machine must have had other work."""
+    low, _, high = quantiles(seconds, n=4)
+    if high <= BUSY * low:
+        return ""
+    return f"The machine was busy: equal calls took {low:.3g} s to {high:.3g} s (quartiles). Measure again."
 
 
 def spread(values: Sequence[float], unit: str = "", scale: float = 1.0, digits: int = 2) -> str:

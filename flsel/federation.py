@@ -18,6 +18,7 @@ from flsel.data.population import FederatedData
 from flsel.errors import DivergedError
 from flsel.ledger import count_trainings
 from flsel.objectives import Objective, Visits
+from flsel.objectives.objective import overrides
 from flsel.rng import generator
 from flsel.selector import IDLE, Need, Params, Plan, Selector, Updates, View
 
@@ -132,7 +133,7 @@ class Federation:
         weights = selector.weigh(view, updates)
         check_weights(weights, len(keep), type(selector).__name__)
         selector.observe(view, updates, weights)
-        if plan.hops == 1:
+        if overrides(objective, "observe"):
             objective.observe(self._visits(view, updates, keep, deltas))
         # 4. Aggregate.
         every = torch.zeros(len(plan), dtype=torch.float64).index_put_((keep,), weights)
@@ -225,8 +226,10 @@ class Federation:
 
     def _visits(self, view: View, updates: Updates, keep: Tensor, deltas: Params) -> Visits:
         """Describe what the clients of a one-hop plan did, each client once."""
-        clients = updates.clients.tolist()
-        first = torch.tensor([clients.index(client) for client in dict.fromkeys(clients)])
+        rows: dict[int, int] = {}
+        for row, client in enumerate(updates.clients.tolist()):
+            rows.setdefault(client, row)
+        first = torch.tensor(list(rows.values()))
         steps = updates.steps[first]
         return Visits(
             clients=updates.clients[first],

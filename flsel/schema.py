@@ -107,7 +107,8 @@ def plugin(hint: Any) -> Plugin | None:
     return None
 
 
-def plugins() -> dict[str, Plugin]:
+@functools.cache
+def plugins() -> Mapping[str, Plugin]:
     """Return the settings whose value is one class, by dotted key."""
     found = {key: plugin(hint) for key, hint in keys().items()}
     return {key: asked for key, asked in found.items() if asked is not None}
