@@ -161,4 +161,4 @@ def test_three_thousand_clients(count: int) -> None:
     place = draws().random(3000)
     distance = np.abs(place[:, None] - place)
     problem = Problem(place, distance, np.arange(3000), 2 / (count * (count - 1)), count)
-    assert len(set(solve(problem, restarts=8, seconds=None, rng=draws()).tolist())) == count
+    assert len(set(solve(problem, restarts=8, seconds=None, rng=draws()).chosen.tolist())) == count
