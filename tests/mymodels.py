@@ -139,5 +139,5 @@ def one_outlier() -> TensorDataset:
     x = torch.randn(60, INPUTS, generator=generator)
     dataset = TensorDataset(x, torch.arange(60) % CLASSES)
     dataset.owner = torch.arange(60) // 15  # type: ignore[attr-defined]
-    x[dataset.owner == 0] *= 1e38  # type: ignore[attr-defined]
+    x[dataset.owner == 0] *= 1e30  # type: ignore[attr-defined]
     return dataset

@@ -1,5 +1,7 @@
 """Bad input through the program: one sentence on standard error, exit code 2, nothing left behind."""
 
+# ruff: noqa: E501 (sentences are quoted whole)
+
 from __future__ import annotations
 
 import json
@@ -58,8 +60,9 @@ def fails(capfd: Any, *arguments: str) -> str:
         (["--clients", "null"], "clients must be at least 1 for synthetic data, got null."),
         (["--local.optimizer", "SGD", "--local.optimizer.lr", "-1"], "local.optimizer SGD cannot be built: Invalid"),
         (["--server_optimizer", "SGD", "--server_optimizer.lr", "-1"], "server_optimizer SGD cannot be built: Inv"),
-        (["--local.lr_schedule", "StepLR", "--local.lr_schedule.step_size", "0"], "local.lr_schedule StepLR cannot"),
+        (["--local.lr_schedule", "StepLR", "--local.lr_schedule.step_size", "0"], "local.lr_schedule StepLR must step through 2 rounds by itself, and failed in round 0: integer modulo"),
         (["--callbacks", "[{class_path: EarlyStopping, init_args: {monitor: x, mode: y}}]"], "callbacks[0] EarlySt"),
+        (["--local.lr_schedule", "ReduceLROnPlateau"], "local.lr_schedule ReduceLROnPlateau must step through 2 rounds by itself, and failed in round 0: "),
         (["--callbacks", "[ModelSummary]"], "callbacks must do without a Lightning Trainer, and one asks for its "),
     ],
 )  # fmt: skip
@@ -117,10 +120,22 @@ def test_the_data_that_is_broken_below_is_good(capfd: Any) -> None:
     ("changes", "sentence"),
     [
         ({"y_test": np.full(9, 7)}, "data.npz: x_test, y_test has the label 7, but labels must be in 0..3."),
-        ({"y_train": np.arange(40) - 1}, "data.npz: y_train has the label -1, but labels must be whole numbers"),
-        ({"x_train": np.full((40, INPUTS), np.nan)}, "data.npz: x_train, y_train has NaN or infinite inputs, fi"),
-        ({"x_test": np.full((9, INPUTS), np.inf)}, "data.npz: x_test, y_test has NaN or infinite inputs, first"),
-        ({"y_train": np.arange(39)}, "data.npz: x_train, y_train has 40 inputs but 39 labels; there must be one"),
+        (
+            {"y_train": np.arange(40) - 1},
+            "data.npz: y_train has the label -1, but labels must be whole numbers",
+        ),
+        (
+            {"x_train": np.full((40, INPUTS), np.nan)},
+            "data.npz: x_train, y_train has NaN or infinite inputs, fi",
+        ),
+        (
+            {"x_test": np.full((9, INPUTS), np.inf)},
+            "data.npz: x_test, y_test has NaN or infinite inputs, first",
+        ),
+        (
+            {"y_train": np.arange(39)},
+            "data.npz: x_train, y_train has 40 inputs but 39 labels; there must be one",
+        ),
     ],
 )
 def test_values_that_no_run_can_use(changes: dict[str, np.ndarray], sentence: str, capfd: Any) -> None:
@@ -131,7 +146,9 @@ def test_values_that_no_run_can_use(changes: dict[str, np.ndarray], sentence: st
 def test_an_empty_client(capfd: Any) -> None:
     write_npz()
     said = fails(capfd, *TINY, *ARRAYS, "--partition", "mymodels.LeavesSomeOut")
-    assert said.startswith("client 1 has no examples after the partition (3 of 4 clients are empty); lower cl")
+    assert said.startswith(
+        "client 1 has no examples after the partition (3 of 4 clients are empty); lower cl"
+    )
 
 
 @pytest.mark.parametrize("keep", [0, 3, 16, 300])
@@ -186,7 +203,9 @@ def test_a_checkpoint_of_another_config(checkpoint: Path, capfd: Any) -> None:
     assert call("train", *TINY, "--seed", "1", "--output.name", "other", "--quiet") == 0
     shutil.copy("runs/other/checkpoints/last.ckpt", checkpoint)
     said = fails(capfd, "--resume", "runs/run")
-    assert "belongs to another config than runs/run/config.yaml; restore that file, or start a new run" in said
+    assert (
+        "belongs to another config than runs/run/config.yaml; restore that file, or start a new run" in said
+    )
 
 
 def test_a_checkpoint_of_other_code(checkpoint: Path, capfd: Any) -> None:
@@ -194,7 +213,9 @@ def test_a_checkpoint_of_other_code(checkpoint: Path, capfd: Any) -> None:
     state["server"]["model"] = {"gone": torch.zeros(3)}
     torch.save(state, checkpoint)
     said = fails(capfd, "--resume", "runs/run")
-    assert "does not fit this run (the model's parameters have other names or shapes): restore the mod" in said
+    assert (
+        "does not fit this run (the model's parameters have other names or shapes): restore the mod" in said
+    )
 
 
 # --- disks ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from flsel.data.population import Population
+from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, schedule
 from flsel.local.features import Features
 from flsel.objectives import Objective
@@ -116,16 +117,26 @@ def lr_factors(schedule: Callable[[Optimizer], LRScheduler] | None, rounds: int)
 
     Returns:
         The factor on the initial learning rate in rounds ``0..rounds-1``.
+
+    Raises:
+        UserError: If the scheduler fails before the last round or asks for more than the round.
     """
     if schedule is None:
         return [1.0] * rounds
     optimizer = SGD([nn.Parameter(torch.zeros(()))], lr=1.0)
     scheduler = schedule(optimizer)
     factors = []
-    for _ in range(rounds):
-        factors.append(float(optimizer.param_groups[0]["lr"]))
-        optimizer.step()
-        scheduler.step()
+    try:
+        for _ in range(rounds):
+            factors.append(float(optimizer.param_groups[0]["lr"]))
+            optimizer.step()
+            scheduler.step()
+    except (ArithmeticError, TypeError, ValueError) as error:
+        name = type(scheduler).__name__
+        raise UserError(
+            f"local.lr_schedule {name} must step through {rounds} rounds by itself, and failed in round "
+            f"{len(factors) - 1}: {error}."
+        ) from error
     return factors
 
 
