@@ -128,8 +128,8 @@ def fedcat() -> Experiment:
     """FedCat on MNIST with a small network: accuracy of the last ten evaluations."""
     rows = {
         "FedAvg": ("--selector", "Uniform"),
-        "grouping only": ("--selector.concatenate", "false"),
-        "concatenation only": ("--selector.group", "false"),
+        "grouping only": ("--selector.concatenation", "false"),
+        "concatenation only": ("--selector.grouping", "false"),
         "FedCat": (),
     }
     cells = [Cell(row, "Dir(0.1)", "fedcat/mnist_small.yaml", settings) for row, settings in rows.items()]
