@@ -126,7 +126,7 @@ class RunConfig:
         track: Where the run is tracked besides its own files.
         callbacks: Lightning callbacks.
         output: Where the run is written.
-        quiet: Print nothing but errors.
+        quiet: Print nothing but warnings and errors.
 
     Raises:
         UserError: If a value is out of range.
