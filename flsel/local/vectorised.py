@@ -11,6 +11,7 @@ from lightning.fabric.plugins import MixedPrecision
 from torch import Tensor, nn, optim
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
 from flsel.errors import UserError
@@ -53,6 +54,9 @@ class VmapTrainer:
         self._optimizer = optimizer
         self._chunk = chunk
         self._call = _Step(program.task)
+        every = program.task.named_parameters(remove_duplicate=False)
+        # functional_call looks for tied weights in every call unless it is told that there are none.
+        self._tied = len(list(every)) > len(list(program.task.parameters()))
         names = {id(p): name for name, p in program.trainable().items()}
         self._groups = [
             ({k: v for k, v in g.items() if k != "params"}, [names[id(p)] for p in g["params"]])
@@ -87,9 +91,11 @@ class _Stack:
         self.rows = torch.tensor(rows, device=self.program.task.device)
         self.clients = torch.tensor(clients, device=self.program.task.device)
         self.starts = {name: start[self.rows] for name, start in starts.items()}
-        self.params = {name: start.clone().requires_grad_() for name, start in self.starts.items()}
+        self.params = {name: _laid_out(start).requires_grad_() for name, start in self.starts.items()}
         self.models = self.program.objective.models(self.starts, self.clients)
-        self.batches = [self.program.batches(client, round) for client in clients]
+        batches = [self.program.batches(client, round) for client in clients]
+        self.positions = pad_sequence(batches, batch_first=True, padding_value=-1)  # [n, steps, size]
+        self.lengths = (self.positions >= 0).sum(dim=2)
         groups = [
             dict(settings, params=[self.params[name] for name in names])
             for settings, names in trainer._groups
@@ -125,8 +131,8 @@ class _Stack:
 
     def _step(self, step: int) -> None:
         """Take one local step of every client still training."""
-        positions = torch.stack([self.batches[row][step] for row in range(len(self.clients))])
-        lengths = (positions >= 0).sum(dim=1)
+        active = len(self.clients)
+        positions, lengths = self.positions[:active, step], self.lengths[:active, step]
         total = torch.zeros((), device=self.program.task.device)
         # A short batch is a batch of another size: clients are vectorised within equal sizes, so that
         # the training_step's mean needs no mask.
@@ -151,15 +157,25 @@ class _Stack:
         if models and not whole:
             models = tuple({n: v[rows.to(v.device)] for n, v in model.items()} for model in models)
         x, y = self.program.batch(positions)
-        call = self.trainer._call
+        call, tied = self.trainer._call, self.trainer._tied
 
         def loss(params: Params, models: tuple[Params, ...], x: Tensor, y: Tensor) -> Tensor:
             return self.program.loss(
-                lambda: torch.func.functional_call(call, params, (x, y, step)), x, models
+                lambda: torch.func.functional_call(call, params, (x, y, step), tie_weights=tied), x, models
             )
 
         losses: Tensor = torch.func.vmap(loss)(params, models, x, y)
         return losses
+
+
+def _laid_out(stack: Tensor) -> Tensor:
+    """Copy a stack; matrices ``[n, out, in]`` are stored as ``[n, in, out]``.
+
+    A linear layer's batched gradient comes in that order, and need then not be transposed in each step.
+    """
+    if stack.ndim == 3:
+        return stack.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+    return stack.clone()
 
 
 class _Step(nn.Module):
