@@ -57,13 +57,18 @@ class Built:
     data: FederatedData
 
 
-def load_data(config: RunConfig) -> FederatedData:
+def load_data(config: RunConfig, source: Source | None = None) -> FederatedData:
     """Load a run's dataset, hold examples out and deal the rest to the clients.
+
+    Args:
+        config: The settings.
+        source: The dataset, if it is at hand already; it is what the settings name.
 
     Raises:
         UserError: If the dataset, the partition or the number of clients is not right.
     """
-    source = load_source(config.data, clients=config.clients, seed=config.seed)
+    if source is None:
+        source = load_source(config.data, clients=config.clients, seed=config.seed)
     natural = isinstance(config.partition, Natural)
     if natural and source.owner is None:
         raise UserError(
@@ -79,12 +84,13 @@ def load_data(config: RunConfig) -> FederatedData:
     return federate(source, config.data, deal=deal, seed=config.seed)
 
 
-def build(config: RunConfig, fabric: Fabric) -> Built:
+def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Built:
     """Build a run.
 
     Args:
-        config: The settings.
+        config: The settings; their number of threads becomes the process's.
         fabric: Device, precision, loggers and callbacks.
+        source: The dataset, if it is at hand already.
 
     Returns:
         The server at round 0 and what belongs to it.
@@ -92,7 +98,9 @@ def build(config: RunConfig, fabric: Fabric) -> Built:
     Raises:
         UserError: If something in the settings does not fit.
     """
-    data = load_data(config)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    data = load_data(config, source)
     clients = len(data.population)
     if config.budget > clients:
         raise UserError(

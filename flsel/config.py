@@ -121,6 +121,8 @@ class RunConfig:
         evaluation: When and what to measure.
         accelerator: Lightning's flag: ``auto``, ``cpu``, ``gpu``, ``mps``.
         device: Index of the device, >= 0.
+        threads: Threads of torch on the CPU, >= 1; null leaves torch's choice. Sums of other numbers of threads
+            may round differently.
         precision: Lightning's flag.
         output_layer: Dotted path of the output layer, for selectors that look at it; null finds it.
         track: Where the run is tracked besides its own files.
@@ -149,6 +151,7 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     accelerator: str = "auto"
     device: int = 0
+    threads: int | None = None
     precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
     output_layer: str | None = None
     track: TrackConfig = field(default_factory=TrackConfig)
@@ -157,7 +160,14 @@ class RunConfig:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("seed", 0), ("rounds", 1), ("clients", 1), ("budget", 1), ("device", 0)):
+        for name, least in (
+            ("seed", 0),
+            ("rounds", 1),
+            ("clients", 1),
+            ("budget", 1),
+            ("device", 0),
+            ("threads", 1),
+        ):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name} must be >= {least}, got {value}.")
