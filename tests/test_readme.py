@@ -7,10 +7,11 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
-from inspect import isclass
+from inspect import isclass, signature
 from pathlib import Path
 
 import pytest
+import yaml
 
 from flsel import availability, partition
 from flsel.availability import Availability
@@ -20,6 +21,7 @@ from flsel.selector import Need, Selector
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
+SELECTORS = (ROOT / "docs/selectors.md").read_text()
 DOCS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -119,6 +121,52 @@ def test_selector_is_in_the_readme_with_its_needs(selector):
     needs = [need.name for need in Need if need & selector().needs]
     assert all(f"`{name}`" in row for name in needs)
     assert needs or "nothing" in row
+
+
+def sections(text: str) -> dict[str, str]:
+    """What is under each heading of the second level, by heading."""
+    return dict(part.split("\n", 1) for part in text.split("\n## ")[1:])
+
+
+def table(text: str, first: str) -> list[list[str]]:
+    """The cells of the table whose first column has the given heading; without it, none."""
+    found = re.search(rf"^\| {first} \|.*\n\|[-|]+\|\n((?:\|.*\n)*)", text, re.MULTILINE)
+    lines = found[1].splitlines() if found else []
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def written(cell: str) -> object:
+    """The value that a cell of a table says, in YAML."""
+    return yaml.safe_load(cell.strip("`"))
+
+
+@pytest.mark.parametrize("selector", shipped_selectors(), ids=lambda selector: selector.__name__)
+def test_selector_has_a_section_with_its_arguments_and_defaults(selector):
+    section = sections(SELECTORS)[selector.__name__]
+    defaults = {name: a.default for name, a in signature(selector).parameters.items()}
+    if defaults:
+        told = {name.strip("`"): written(default) for name, _, default, _ in table(section, "argument")}
+        assert told == defaults
+        assert [type(value) for value in told.values()] == [type(value) for value in defaults.values()]
+    else:
+        assert "\nNo arguments.\n" in section
+        assert not table(section, "argument")
+
+
+@pytest.mark.parametrize("selector", shipped_selectors(), ids=lambda selector: selector.__name__)
+def test_selector_is_in_the_summary_with_its_needs(selector):
+    name = selector.__name__
+    row = next(row for row in table(SELECTORS, "selector") if row[0].startswith(f"[`{name}`]"))
+    assert row[0].endswith(f"(#{name.lower()})")
+    told = set(re.findall(r"`([A-Z_]+)`", row[1]))
+    declared = {need.name for need in Need if need & selector().needs}
+    assert told >= declared
+    assert told <= set(Need.__members__)
+    assert declared or row[1] == "nothing"
+
+
+def test_every_section_is_of_a_selector():
+    assert set(sections(SELECTORS)) == {selector.__name__ for selector in shipped_selectors()}
 
 
 def test_partitions_and_availability_modes_are_in_the_readme():
