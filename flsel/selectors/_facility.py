@@ -9,6 +9,7 @@ symmetric, so two mutual nearest neighbours far from S always tie.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -61,7 +62,7 @@ def greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, c
 def stochastic_greedy(
     distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, count: int, rho: float, rng: Draws
 ) -> list[int]:
-    """Look only at a random subset of the remaining candidates each time.
+    """Look only at a random subset of the remaining candidates each time, lazily.
 
     Args:
         distance: As for :func:`greedy`.
@@ -74,36 +75,47 @@ def stochastic_greedy(
     Returns:
         Ids in order of choice.
     """
-    nearest, chosen, rest = _nobody(known), list[int](), candidates
     size = max(count, int(rho * len(candidates)))
-    for _ in range(count):
-        some = rest if size >= len(rest) else np.sort(rng.choice(rest, size, replace=False))
-        best = _least(_costs(distance, some, nearest), some)
-        chosen.append(best)
-        nearest, rest = np.minimum(nearest, distance[best]), rest[rest != best]
-    return chosen
+
+    def some(rest: np.ndarray) -> np.ndarray:
+        return rest if size >= len(rest) else np.sort(rng.choice(rest, size, replace=False))
+
+    return _lazily(distance, candidates, known, count=count, look=some)
 
 
 def lazy_greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, count: int) -> list[int]:
-    """Choose what :func:`greedy` does, looking again only at candidates that may be best.
+    """Choose what :func:`greedy` does, looking again only at candidates that may be best."""
+    return _lazily(distance, candidates, known, count=count, look=lambda rest: rest)
+
+
+def _lazily(
+    distance: np.ndarray,
+    candidates: np.ndarray,
+    known: np.ndarray,
+    *,
+    count: int,
+    look: Callable[[np.ndarray], np.ndarray],
+) -> list[int]:
+    """Add the best of the candidates that ``look`` takes out of the remaining ones, ascending, each time.
 
     What a client saves never grows as the set does, so its last saving bounds its next one.
     """
     nearest, chosen, rest = _nobody(known), list[int](), candidates
-    saving = np.full(len(rest), np.inf)
+    saving = np.full(len(distance), np.inf)
     total = slack = 0.0
     for step in range(count):
+        some = look(rest)
         if step == 0:
-            costs = distance.sum(axis=1)[rest]
+            costs = distance.sum(axis=1)[some]
             slack = _TIE * float(costs.max())
         else:
-            costs = _costs_of_promising(distance, rest, nearest, bounds=total - saving - slack)
-            saving = np.where(np.isfinite(costs), total - costs, saving)
-        best = _least(costs, rest)
+            bounds = total - saving[some] - slack
+            costs = _costs_of_promising(distance, some, nearest, bounds=bounds)
+            saving[some] = np.where(np.isfinite(costs), total - costs, saving[some])
+        best = _least(costs, some)
         chosen.append(best)
         nearest = np.minimum(nearest, distance[best])
-        keep = rest != best
-        rest, saving, total = rest[keep], saving[keep], float(nearest.sum())
+        rest, total = rest[rest != best], float(nearest.sum())
     return chosen
 
 

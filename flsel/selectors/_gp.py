@@ -24,12 +24,14 @@ class Samples:
 
     Attributes:
         changes: Loss changes minus the mean, float64 ``[m, N]``; zero where a client was not observed.
-        patterns: Who was observed together, float64 ``[u, N]`` of zeros and ones.
+        seen: Who was observed, float64 ``[m, N]`` of zeros and ones.
+        patterns: Its different rows, float64 ``[u, N]``.
         member: Pattern of each sample, int64 ``[m]``.
         weights: Weight of each sample's log-likelihood, float64 ``[m]``.
     """
 
     changes: np.ndarray
+    seen: np.ndarray
     patterns: np.ndarray
     member: np.ndarray
     weights: np.ndarray
@@ -40,7 +42,7 @@ class Samples:
         seen = ~np.isnan(changes)
         patterns, member = np.unique(seen, axis=0, return_inverse=True)
         changes = np.where(seen, changes, 0.0)
-        return cls(changes, patterns.astype(np.float64), member.reshape(-1), weights)
+        return cls(changes, seen.astype(np.float64), patterns.astype(np.float64), member.reshape(-1), weights)
 
 
 def discounted_mean(changes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -71,7 +73,7 @@ def likelihood(embedding: np.ndarray, samples: Samples, noise: float) -> tuple[f
     spectrum = np.maximum(eigenvalues, 0.0) + noise**2  # of B [u, d]
     inverse = (basis / spectrum[:, None, :]) @ basis.transpose(0, 2, 1)  # [u, d, d]
     latent = (inverse[member] @ (y @ embedding.T)[:, :, None])[:, :, 0]  # X K^-1 y [m, d]
-    residual = (y - latent @ embedding) * samples.patterns[member]  # noise^2 K^-1 y [m, N]
+    residual = (y - latent @ embedding) * samples.seen  # noise^2 K^-1 y [m, N]
     quadratic = (residual**2).sum(1) / noise**2 + (latent**2).sum(1)
     count = samples.patterns.sum(1)
     log_det = np.log(spectrum).sum(1) + (count - d) * math.log(noise**2)
@@ -100,7 +102,7 @@ def fit(embedding: np.ndarray, samples: Samples, *, noise: float, lr: float, ste
     """
     embedding = embedding.copy()
     shared = torch.from_numpy(embedding)
-    adam = torch.optim.Adam([shared], lr=lr, maximize=True)
+    adam = torch.optim.Adam([shared], lr=lr, maximize=True, fused=True)
     for _ in range(steps):
         with np.errstate(over="ignore", invalid="ignore"):
             value, gradient = likelihood(embedding, samples, noise)

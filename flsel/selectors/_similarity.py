@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import torch
 from scipy.cluster.hierarchy import leaves_list
 from scipy.cluster.vq import vq
 from scipy.spatial.distance import cdist
-from torch import Tensor
 
-from flsel.selectors._ward import angles, squared_distances, unit, ward
+from flsel.selectors._ward import Squares, angles, squared_distances, unit, ward
 
 Similarity = Literal["cosine", "L1", "L2"]
 
@@ -22,7 +20,9 @@ SKETCH = 256
 _SAMPLE = 200
 
 
-def dissimilarities(left: np.ndarray, right: np.ndarray, similarity: Similarity) -> np.ndarray:
+def dissimilarities(
+    left: np.ndarray, right: np.ndarray, similarity: Similarity, squares: Squares | None = None
+) -> np.ndarray:
     """Compare updates in float64.
 
     Args:
@@ -30,18 +30,19 @@ def dissimilarities(left: np.ndarray, right: np.ndarray, similarity: Similarity)
         right: Updates with finite squares, ``[m, d]``.
         similarity: ``"cosine"``: angle in radians, 0 to and from a zero update; ``"L1"``: sum of absolute
             differences; ``"L2"``: sum of squared differences.
+        squares: Squared lengths of the updates on both sides, where they are known.
 
     Returns:
         Float64 ``[n, m]``.
     """
     if similarity == "cosine":
-        return angles(left, right, to_zero=0.0)
-    return (
-        squared_distances(left, right) if similarity == "L2" else np.asarray(cdist(left, right, "cityblock"))
-    )
+        return angles(left, right, to_zero=0.0, squares=squares)
+    if similarity == "L2":
+        return squared_distances(left, right, squares)
+    return np.asarray(cdist(left, right, "cityblock"))
 
 
-def sketched(updates: Tensor, length: int) -> Tensor:
+def sketched(updates: np.ndarray, length: int) -> np.ndarray:
     """Return the count sketch of updates ``[n, d]``: ``[n, length]``, of the same type.
 
     Every coordinate is added to one of ``length`` sums with a sign of its own, always the same ones, so
@@ -50,8 +51,8 @@ def sketched(updates: Tensor, length: int) -> Tensor:
     width = updates.shape[1]
     fixed = np.random.Generator(np.random.PCG64(length))
     sums, signs = fixed.integers(length, size=width), fixed.choice([-1.0, 1.0], width)
-    sketch = [np.bincount(sums, signs * row, minlength=length) for row in updates.double().numpy()]
-    return torch.from_numpy(np.reshape(sketch, (-1, length))).to(updates.dtype)
+    sketch = [np.bincount(sums, signs * row, minlength=length) for row in updates]
+    return np.reshape(sketch, (-1, length)).astype(updates.dtype)
 
 
 def leaf_order(updates: np.ndarray, similarity: Similarity, rng: np.random.Generator) -> np.ndarray:

@@ -10,7 +10,10 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage as build_tree
 from scipy.spatial.distance import squareform
 
+from flsel.selectors._vectors import inner_products, squared_lengths
+
 Linkage = Literal["rows", "condensed"]
+Squares = tuple[np.ndarray, np.ndarray]
 
 # Where a difference is a smaller share than this, products have lost too many of its digits.
 _NEAR = 1e-6
@@ -23,7 +26,9 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0))
 
 
-def angles(left: np.ndarray, right: np.ndarray, to_zero: float = math.pi / 2) -> np.ndarray:
+def angles(
+    left: np.ndarray, right: np.ndarray, to_zero: float = math.pi / 2, squares: Squares | None = None
+) -> np.ndarray:
     """Return the angles between the rows of two arrays.
 
     Where arccos of the cosine loses digits, near 0 and pi, an angle is 2 atan2(|a - b|, |a + b|) of the unit
@@ -33,37 +38,43 @@ def angles(left: np.ndarray, right: np.ndarray, to_zero: float = math.pi / 2) ->
         left: Vectors with finite squares, ``[n, d]``.
         right: Vectors with finite squares, ``[m, d]``.
         to_zero: Angle between a zero vector and another.
+        squares: Squared lengths of the rows of both, where they are known.
 
     Returns:
         Radians in [0, pi], float64 ``[n, m]``; 0 between two zero vectors.
     """
-    products, one, other = _products(left, right)
+    products = inner_products(left, right)
+    one, other = squares or (squared_lengths(left), squared_lengths(right))
     scale = np.sqrt(np.outer(one, other))
     cosine = np.divide(products, scale, out=np.zeros_like(scale), where=scale > 0)
     result: np.ndarray = np.arccos(np.clip(cosine, -1.0, 1.0))
     result[scale == 0] = to_zero
     result[np.ix_(one == 0, other == 0)] = 0.0
     for row, column in _pairs(np.abs(cosine) > 1.0 - _NEAR, left.shape[1]):
+        # An update is compared with itself every round: that needs no lengths.
+        result[row, column] = 0.0
+        unlike = (left[row] != right[column]).any(axis=1)
+        row, column = row[unlike], column[unlike]
         a, b = unit(left[row].astype(np.float64)), unit(right[column].astype(np.float64))
         result[row, column] = 2.0 * np.arctan2(np.linalg.norm(a - b, axis=1), np.linalg.norm(a + b, axis=1))
     return result
 
 
-def squared_distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def squared_distances(left: np.ndarray, right: np.ndarray, squares: Squares | None = None) -> np.ndarray:
     """Return the squared Euclidean distances between the rows of two arrays.
 
     Args:
         left: Vectors with finite squares, ``[n, d]``.
         right: Vectors with finite squares, ``[m, d]``.
+        squares: Squared lengths of the rows of both, where they are known.
 
     Returns:
         Float64 ``[n, m]``, >= 0, accurate to nine digits; exactly 0 between equal rows.
     """
-    products, one, other = _products(left, right)
-    both = np.add.outer(one, other)
-    result: np.ndarray = both - 2.0 * products
+    both = np.add.outer(*(squares or (squared_lengths(left), squared_lengths(right))))
+    result: np.ndarray = both - 2.0 * inner_products(left, right)
     for row, column in _pairs(result < _NEAR * both, left.shape[1]):
-        result[row, column] = _squares(left[row].astype(np.float64) - right[column])
+        result[row, column] = squared_lengths(left[row].astype(np.float64) - right[column])
     return result
 
 
@@ -120,29 +131,6 @@ def cut_by_mass(tree: np.ndarray, masses: np.ndarray, capacity: int) -> np.ndarr
     for one, other in tree[:, :2].astype(np.int64).tolist():
         total.append(total[one] + total[other])
     return cut(tree, np.array(total[len(masses) :], dtype=np.int64) <= capacity)
-
-
-def _products(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return inner products of rows, ``[n, m]``, and their squared lengths, ``[n]`` and ``[m]``, in float64.
-
-    Some columns at a time: their float64 copies stay in the cache, and the whole need not fit into memory.
-    """
-    products = np.zeros((len(left), len(right)))
-    one, other = np.zeros(len(left)), np.zeros(len(right))
-    step = max(64, _BLOCK // (len(left) + len(right)))
-    for start in range(0, left.shape[1], step):
-        columns = np.s_[:, start : start + step]
-        a = left[columns].astype(np.float64, copy=False)
-        b = right[columns].astype(np.float64, copy=False)
-        products += a @ b.T
-        one += _squares(a)
-        other += _squares(b)
-    return products, one, other
-
-
-def _squares(vectors: np.ndarray) -> np.ndarray:
-    """Return the squared length of each row, ``[n]``."""
-    return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
 
 
 def _pairs(mask: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

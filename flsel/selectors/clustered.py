@@ -33,6 +33,7 @@ from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._sampling import equal_weights, shares
 from flsel.selectors._similarity import EXACT, SKETCH, Similarity, dissimilarities, leaf_order, sketched
 from flsel.selectors._strata import Rows, Shares, by_size, by_tree, draw, pour, shares_of
+from flsel.selectors._vectors import squared_lengths
 from flsel.selectors._ward import ward
 
 
@@ -53,6 +54,7 @@ class ClusteredSampling(Selector):
 
     needs: ClassVar[Need] = Need.DELTAS
     rows_: Tensor
+    square_: Tensor
     distance_: Tensor
 
     def __init__(
@@ -85,6 +87,7 @@ class ClusteredSampling(Selector):
             )
         compared = len(sizes) if len(sizes) <= EXACT else 0
         self.rows_ = torch.zeros((len(sizes), 0))
+        self.square_ = torch.zeros(len(sizes), dtype=torch.float64)
         self.distance_ = torch.zeros((compared, compared), dtype=torch.float64)
 
     def select(self, view: View) -> Plan:
@@ -100,17 +103,25 @@ class ClusteredSampling(Selector):
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Replace the participants' updates and their distances to all; skip non-finite updates."""
-        stack = torch.cat([delta.detach().cpu().flatten(1) for delta in updates.deltas.values()], dim=1)
-        told = stack.double().square().sum(dim=1).isfinite().numpy()
+        stack = torch.cat([d.detach().cpu().flatten(1) for d in updates.deltas.values()], dim=1).numpy()
+        told = np.isfinite(squared_lengths(stack))
         clients, first = np.unique(updates.clients.numpy()[told], return_index=True)
+        if len(clients):
+            self._store(clients, stack[told][first])
+
+    def _store(self, clients: np.ndarray, stack: np.ndarray) -> None:
+        """Replace the updates of distinct clients by ``stack``, ``[n, |theta|]``, and their distances."""
         length = self.sketch or (SKETCH if len(self.rows_) > EXACT else None)
-        fresh = stack[told][first] if length is None else sketched(stack[told][first], length)
-        where = torch.from_numpy(clients)
-        known = self.rows_ if self.rows_.shape[1] else fresh.new_zeros((len(self.rows_), fresh.shape[1]))
-        self.rows_ = known.index_put((where,), fresh)
-        if len(self.distance_):
-            new = torch.from_numpy(dissimilarities(fresh.numpy(), self.rows_.numpy(), self.similarity))
-            self.distance_ = self.distance_.index_copy(0, where, new).index_copy(1, where, new.T)
+        fresh = stack if length is None else sketched(stack, length)
+        if self.rows_.shape[1] == 0:
+            self.rows_ = torch.from_numpy(np.zeros((len(self.rows_), fresh.shape[1]), fresh.dtype))
+        # In place, like the distances: these two are large.
+        rows, square, distance = self.rows_.numpy(), self.square_.numpy(), self.distance_.numpy()
+        rows[clients], square[clients] = fresh, squared_lengths(fresh)
+        if len(distance):
+            new = dissimilarities(fresh, rows, self.similarity, (square[clients], square))
+            distance[clients] = new
+            distance[:, clients] = new.T
 
     def _rows(self, pool: Shares, rng: np.random.Generator) -> Rows:
         """Build R for the pool."""
