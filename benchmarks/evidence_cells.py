@@ -1,0 +1,266 @@
+"""The papers' experiments as tables of cells: which config, with which settings, measured how."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+EQUAL = ("--selector", "Uniform", "--selector.weights", "equal")
+WHOLE_RUN = ("--evaluation.stop_at_target", "false")
+LAST_EVALUATIONS = 10
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: a config with settings, measured over seeds."""
+
+    row: str
+    column: str
+    config: str
+    settings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table: cells, how a run's folder becomes a number, and what the paper has.
+
+    Attributes:
+        title: Heading.
+        cells: All cells, each with a row and a column.
+        measure: Number of a finished run; None if it did not get there.
+        digits: Decimals shown.
+        metric: Column of ``metrics.csv`` whose curve is drawn.
+        paper: The paper's number by (row, column), as printed there.
+        window: Evaluations in the running mean of a drawn curve.
+        target: Line across the curves, by column.
+        limits: Limits of the drawn values; None shows all.
+        drawn: Rows whose curves are drawn; None draws all.
+    """
+
+    title: str
+    cells: tuple[Cell, ...]
+    measure: Callable[[Path], float | None]
+    digits: int
+    metric: str
+    paper: dict[tuple[str, str], str]
+    window: int = 1
+    target: dict[str, float] | None = None
+    limits: tuple[float, float] | None = None
+    drawn: tuple[str, ...] | None = None
+
+    def draws(self, cell: Cell) -> bool:
+        """Tell whether a cell's curve is drawn."""
+        return self.drawn is None or cell.row in self.drawn
+
+
+def evaluations(run: Path) -> list[dict[str, float]]:
+    """Return the rows of a run's ``metrics.csv``."""
+    with open(run / "metrics.csv", newline="") as stream:
+        return [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(stream)]
+
+
+def rounds_to_target(run: Path) -> float | None:
+    """Communication rounds to the first evaluation at the target accuracy, None if it was not reached."""
+    reached: float | None = json.loads((run / "summary.json").read_text())["rounds_to_target"]
+    return reached
+
+
+def best_loss(run: Path) -> float:
+    """Smallest test loss over all evaluations."""
+    return float(json.loads((run / "summary.json").read_text())["best"]["test/loss"])
+
+
+def last_accuracy(run: Path) -> float:
+    """Mean test accuracy of the last ten evaluations, in per cent."""
+    rows = [row["test/accuracy"] for row in evaluations(run)]
+    return 100 * statistics.fmean(rows[-LAST_EVALUATIONS:])
+
+
+def fedcor() -> Experiment:
+    """FedCor, Table 1: rounds to 69 / 62 / 64 % on Fashion-MNIST."""
+    cells = []
+    for column, budget in (("2spc", 5), ("1spc", 10), ("dir", 5)):
+        rows = {
+            "Uniform": EQUAL,
+            "AFL": ("--selector", "AFL"),
+            "PowD": ("--selector", "PowD", "--selector.d", str(2 * budget)),
+            "FedCor": (),
+        }
+        file = f"fedcor/fashion_mnist_{column}.yaml"
+        cells += [Cell(row, column, file, (*settings, *WHOLE_RUN)) for row, settings in rows.items()]
+    return Experiment(
+        "FedCor, Table 1: rounds to 69 / 62 / 64 % on Fashion-MNIST",
+        tuple(cells),
+        rounds_to_target,
+        0,
+        "test/accuracy",
+        paper=_grid(
+            ("2spc", "1spc", "dir"),
+            {
+                "Uniform": ("295.8 ± 92.0", "not always", "141.0 ± 73.0"),
+                "AFL": ("218.6 ± 117.3", "not always", "169.0 ± 166.1"),
+                "PowD": ("126.6 ± 78.2", "167.2 ± 72.3", "123.0 ± 101.0"),
+                "FedCor": ("94.8 ± 18.4", "84.0 ± 53.1", "68.8 ± 27.5"),
+            },
+        ),
+        window=15,
+        limits=(0.3, 0.8),
+        target={"2spc": 0.69, "1spc": 0.62, "dir": 0.64},
+    )
+
+
+def fedcor_dropout() -> Experiment:
+    """FedCor's 2SPC experiment with the dropout of its published code."""
+    rows = {
+        "Uniform": EQUAL,
+        "PowD": ("--selector", "PowD", "--selector.d", "10"),
+        "FedCor": (),
+    }
+    file = "fedcor/fashion_mnist_2spc_dropout.yaml"
+    cells = [Cell(row, "2spc", file, (*settings, *WHOLE_RUN)) for row, settings in rows.items()]
+    return Experiment(
+        "FedCor, 2SPC, with the dropout of the published code: rounds to 69 %",
+        tuple(cells),
+        rounds_to_target,
+        0,
+        "test/accuracy",
+        paper=_grid(
+            ("2spc",), {"Uniform": ("295.8 ± 92.0",), "PowD": ("126.6 ± 78.2",), "FedCor": ("94.8 ± 18.4",)}
+        ),
+        window=15,
+        limits=(0.3, 0.8),
+        target={"2spc": 0.69},
+    )
+
+
+def fedgs() -> Experiment:
+    """FedGS, Table 2, Synthetic(0.5, 0.5): best test loss under five availability modes."""
+    rows = {
+        "Uniform": ("--selector", "Uniform"),
+        "MD": ("--selector", "MD"),
+        "PowD": ("--selector", "PowD", "--selector.d", "30"),
+    }
+    for alpha in ("0", "0.5", "1", "2", "5"):
+        rows[f"FedGS {alpha}"] = ("--selector.alpha", alpha)
+    modes = ("IDL", "LN", "SLN", "LDF", "MDF")
+    cells = [
+        Cell(row, mode, "fedgs/synthetic.yaml", (*settings, "--availability", mode))
+        for mode in modes
+        for row, settings in rows.items()
+    ]
+    return Experiment(
+        "FedGS, Table 2, Synthetic(0.5, 0.5): best test loss",
+        tuple(cells),
+        best_loss,
+        3,
+        "test/loss",
+        paper=_grid(
+            modes,
+            {
+                "Uniform": (".302", ".320", ".324", ".330", ".362"),
+                "MD": (".302", ".322", ".328", ".328", ".326"),
+                "PowD": (".691", ".362", ".352", ".557", ".301"),
+            },
+        ),
+        window=20,
+        limits=(0.2, 1.5),
+        drawn=("Uniform", "MD", "PowD", "FedGS 0", "FedGS 1", "FedGS 5"),
+    )
+
+
+def fedpns() -> Experiment:
+    """FedPNS on MNIST with logistic regression: accuracy of the last ten rounds."""
+    columns = {f"σ {share} ρ {labels}": (share, labels) for labels in "12" for share in ("0.2", "0.3", "0.5")}
+    cells = [
+        Cell(
+            row,
+            column,
+            "fedpns/mnist_mlr.yaml",
+            (*settings, "--partition.iid_share", share, "--partition.labels_per_client", labels),
+        )
+        for column, (share, labels) in columns.items()
+        for row, settings in (("FedAvg", EQUAL), ("FedPNS", ()))
+    ]
+    return Experiment(
+        "FedPNS, MNIST, logistic regression: test accuracy in %",
+        tuple(cells),
+        last_accuracy,
+        1,
+        "test/accuracy",
+        paper=_grid(
+            tuple(columns),
+            {
+                "FedAvg": ("87.8", "88.8", "89.7", "88.8", "89.3", "89.4"),
+                "FedPNS": ("88.6", "89.5", "89.9", "89.1", "89.8", "89.8"),
+            },
+        ),
+    )
+
+
+def hics() -> Experiment:
+    """HiCS-FL, Fashion-MNIST, setting (2), the paper's kind of network: rounds to 75 %."""
+    return _hics("HiCS-FL, Fashion-MNIST: rounds to 75 %", "hics/fashion_mnist.yaml")
+
+
+def hics_small() -> Experiment:
+    """HiCS-FL, Fashion-MNIST, setting (2), with a small network: rounds to 75 %."""
+    return _hics("HiCS-FL, Fashion-MNIST, small network: rounds to 75 %", "hics/fashion_mnist_small.yaml")
+
+
+def _hics(title: str, file: str) -> Experiment:
+    rows = {
+        "Uniform": EQUAL,
+        "PowD": ("--selector", "PowD", "--selector.d", "50"),
+        "ClusteredSampling": ("--selector", "ClusteredSampling"),
+        "DivFL": ("--selector", "DivFL"),
+        "HiCS": (),
+        "HiCS auto": ("--selector.temperature", "auto"),
+        "HiCS weights": ("--selector.temperature", "auto", "--selector.signal", "weight_mean"),
+        "HiCS oracle": ("--selector", "HiCSOracle"),
+    }
+    column = "setting (2)"
+    cells = [Cell(row, column, file, settings) for row, settings in rows.items()]
+    paper = {"Uniform": "149", "PowD": "79", "ClusteredSampling": "114", "DivFL": "478", "HiCS": "60"}
+    return Experiment(
+        title,
+        tuple(cells),
+        rounds_to_target,
+        0,
+        "test/accuracy",
+        paper={(row, column): number for row, number in paper.items()},
+        window=13,
+        limits=(0.2, 0.85),
+        target={column: 0.75},
+    )
+
+
+def fedcat() -> Experiment:
+    """FedCat on MNIST with a small network: accuracy of the last ten evaluations."""
+    rows = {
+        "FedAvg": ("--selector", "Uniform"),
+        "grouping only": ("--selector.concatenation", "false"),
+        "concatenation only": ("--selector.grouping", "false"),
+        "FedCat": (),
+    }
+    cells = [Cell(row, "Dir(0.1)", "fedcat/mnist_small.yaml", settings) for row, settings in rows.items()]
+    return Experiment(
+        "FedCat, MNIST, small network: test accuracy in %",
+        tuple(cells),
+        last_accuracy,
+        2,
+        "test/accuracy",
+        paper={("FedAvg", "Dir(0.1)"): "99.04 (CNN)", ("FedCat", "Dir(0.1)"): "99.21 (CNN)"},
+    )
+
+
+def _grid(columns: tuple[str, ...], rows: dict[str, tuple[str, ...]]) -> dict[tuple[str, str], str]:
+    return {(row, c): cell for row, cells in rows.items() for c, cell in zip(columns, cells, strict=True)}
+
+
+EXPERIMENTS = {
+    made.__name__: made for made in (fedcor, fedcor_dropout, fedgs, fedpns, hics, hics_small, fedcat)
+}

@@ -1,0 +1,190 @@
+"""How well do HiCS-FL's estimated entropies follow the true ones? Correlations over the clients.
+
+    python benchmarks/evidence_entropy.py --seeds 1 2 3 --data-root DIR --out runs/evidence/entropy
+
+Every client trains once: in the first ceil(N/K) rounds, as in the paper, or all at the initial model, which
+tells what the model's progress between two clients' turns costs. Updates of the output layer are kept in
+``--out``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from evidence_figures import band, legend, new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PAPERS = Path(__file__).resolve().parents[1] / "configs" / "papers"
+CONFIGS = {
+    "SGD 0.001, momentum 0.9": "hics/fashion_mnist.yaml",
+    "Adam 0.001": "hics/fashion_mnist_adam.yaml",
+}
+TEMPERATURES: tuple[float | None, ...] = (0.0005, 0.001, 0.0015, 0.0025, 0.005, 0.01, 0.05, None)
+SIGNALS = ("bias", "weight_mean")
+DRAWN_TEMPERATURES = np.logspace(-4, 0, 41)
+STYLES = {
+    ("bias", False): ("#0072B2", "-"),
+    ("weight_mean", False): ("#D55E00", "--"),
+    ("bias", True): ("#56B4E9", "-."),
+    ("weight_mean", True): ("#E69F00", ":"),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run tells of the clients: label counts and the output layer's signals, ``[N, C]`` each."""
+
+    labels: np.ndarray
+    signals: dict[str, np.ndarray]
+
+    def correlations(self, signal: str, temperature: float | None) -> tuple[float, float]:
+        """Return Spearman's and Pearson's correlation; NaN where all estimates are equal; None is auto."""
+        from scipy.stats import pearsonr, spearmanr
+
+        from flsel.selectors._hics import auto_temperature, entropy, label_entropy
+
+        values = self.signals[signal]
+        estimated = entropy(values, auto_temperature(values) if temperature is None else temperature)
+        if np.ptp(estimated) == 0:
+            return math.nan, math.nan
+        true = label_entropy(self.labels)
+        return float(spearmanr(estimated, true).statistic), float(pearsonr(estimated, true).statistic)
+
+
+def measure(config_file: Path, *, seed: int, together: bool, data_root: str | None, path: Path) -> Measured:
+    """Let every client train once and keep what the output layer's updates tell.
+
+    Args:
+        config_file: The run's settings.
+        seed: Its seed.
+        together: All clients start from the initial model; else in rounds of K, as the selector warms up.
+        data_root: Folder of the datasets; None is the config's.
+        path: Where the result is kept; read from there if it exists.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **_train(config_file, seed, together, data_root))
+    kept = np.load(path)
+    return Measured(kept["labels"], {signal: kept[signal] for signal in SIGNALS})
+
+
+def _train(config_file: Path, seed: int, together: bool, data_root: str | None) -> dict[str, np.ndarray]:
+    from flsel.build import build, make_fabric
+    from flsel.parser import parse_file
+    from flsel.selectors.hics import HiCS
+
+    config = parse_file(config_file)
+    data = config.data if data_root is None else replace(config.data, root=data_root)
+    budget = (config.clients or 1) if together else config.budget
+    rounds = math.ceil((config.clients or 1) / budget)
+    # One round more than is played: the last one ends with an evaluation.
+    config = replace(
+        config,
+        seed=seed, rounds=rounds + 1, budget=budget, data=data, selector=HiCS(signal="layer"),
+        evaluation=replace(config.evaluation, every=rounds + 1), accelerator="cpu", quiet=True,
+    )  # fmt: skip
+    server = build(config, make_fabric(config)).server
+    for _ in range(rounds):
+        server.step()
+    state = server.selector.state_dict()
+    labels = server.federation.labels.numpy()
+    bias = state["layer_"][:, -labels.shape[1] :]
+    return {"labels": labels, "weight_mean": state["signal_"].numpy(), "bias": bias.numpy()}
+
+
+def entropy_table(found: dict[tuple[str, bool], list[Measured]]) -> str:
+    """Lay Spearman's / Pearson's correlation out, mean over seeds (± standard deviation of Spearman's)."""
+    names = ["auto" if t is None else f"{t:g}" for t in TEMPERATURES]
+    lines = [
+        "| optimizer | clients start from | signal | " + " | ".join(names) + " |",
+        "|---" * (3 + len(names)) + "|",
+    ]
+    for (name, together), runs in found.items():
+        start = "the initial model" if together else "ten rounds' models"
+        for signal in SIGNALS:
+            cells = [_correlation_cell(runs, signal, t) for t in TEMPERATURES]
+            lines.append(f"| {name} | {start} | {signal} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _correlation_cell(runs: list[Measured], signal: str, temperature: float | None) -> str:
+    both = np.array([run.correlations(signal, temperature) for run in runs])
+    if np.isnan(both).any():
+        return "all equal"
+    spread = f" ± {both[:, 0].std(ddof=1):.2f}" if len(both) > 1 else ""
+    return f"{both[:, 0].mean():.2f}{spread} / {both[:, 1].mean():.2f}"
+
+
+def draw_entropies(found: dict[tuple[str, bool], list[Measured]], path: Path) -> None:
+    """Draw Spearman's correlation over the temperature, a panel an optimizer, and save it as a PNG."""
+    from flsel.report.curves import save_figure
+
+    names = list(dict.fromkeys(name for name, _ in found))
+    figure, panels = new_figure(len(names))
+    for axes, name in zip(panels, names, strict=True):
+        for together in (False, True):
+            _draw_lines(axes, found.get((name, together), []), together)
+        axes.set(
+            title=name, xlabel="temperature", ylabel="Spearman's correlation", xscale="log", ylim=(-1, 1)
+        )
+        axes.axhline(0, color="#555555", linewidth=0.8)
+        tidy(axes)
+    legend(figure, panels)
+    save_figure(figure, path)
+
+
+def _draw_lines(axes: Axes, runs: list[Measured], together: bool) -> None:
+    start = ", all at the initial model" if together else ""
+    for signal in SIGNALS:
+        if not runs:
+            continue
+        values = np.array([[run.correlations(signal, t)[0] for t in DRAWN_TEMPERATURES] for run in runs])
+        band(axes, DRAWN_TEMPERATURES, values, label=f"{signal}{start}", style=STYLES[signal, together])
+
+
+def main() -> None:
+    """Measure, print the table and draw the figure."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
+    parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
+    parser.add_argument("--out", type=Path, default=Path("runs/evidence/entropy"))
+    parser.add_argument("--images", type=Path, help="folder for the figure; none is drawn if not given")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    plan = [
+        (name, together, seed) for seed in options.seeds for together in (False, True) for name in CONFIGS
+    ]
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        measured = list(pool.map(partial(_job, options.data_root, options.out), plan))
+    found: dict[tuple[str, bool], list[Measured]] = {}
+    for (name, together, _), result in zip(plan, measured, strict=True):
+        found.setdefault((name, together), []).append(result)
+    print(entropy_table(found))
+    if options.images is not None:
+        options.images.mkdir(parents=True, exist_ok=True)
+        draw_entropies(found, options.images / "entropy.png")
+
+
+def _job(data_root: str | None, out: Path, job: tuple[str, bool, int]) -> Measured:
+    name, together, seed = job
+    kind = "together" if together else "rounds"
+    path = out / f"{Path(CONFIGS[name]).stem}-{kind}-s{seed}.npz"
+    return measure(PAPERS / CONFIGS[name], seed=seed, together=together, data_root=data_root, path=path)
+
+
+if __name__ == "__main__":
+    main()

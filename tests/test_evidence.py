@@ -1,0 +1,159 @@
+"""The evidence: every cell has a config that takes its settings; tables and curves of tiny runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import SMALL, settings
+
+from flsel.parser import parse, run_parser, words
+from flsel.run import run
+from flsel.server import EvaluationConfig
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+from evidence import PAPERS, folder_of, report  # noqa: E402
+from evidence_cells import EXPERIMENTS, Cell, Experiment, best_loss, last_accuracy, rounds_to_target  # noqa: E402
+from evidence_entropy import CONFIGS, Measured, draw_entropies, entropy_table, measure  # noqa: E402
+from evidence_figures import curves, draw  # noqa: E402
+from evidence_tables import show, table  # noqa: E402
+
+PNG = b"\x89PNG"
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory):
+    """Folders of three seeds of a tiny run."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (1, 2, 3):
+        config = settings(folder, seed=seed, evaluation=EvaluationConfig(target=0.5, stop_at_target=False))
+        run(config)
+    return sorted(folder.iterdir())
+
+
+def experiment(measure=best_loss, **changes):
+    cells = (Cell("FedAvg", "IDL", "a.yaml", ()), Cell("Other", "IDL", "a.yaml", ()))
+    made = {"digits": 3, "metric": "test/loss", "paper": {("Other", "IDL"): ".302"}} | changes
+    return Experiment("Losses", cells, measure, **made)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_cell_parses_with_its_settings(name):
+    """Every row and every column once: a cell's settings are its row's and its column's."""
+    first, *_ = cells = EXPERIMENTS[name]().cells
+    for cell in (cell for cell in cells if cell.row == first.row or cell.column == first.column):
+        given = ["--config", str(PAPERS / cell.config), *cell.settings]
+        assert parse(run_parser("train"), words(given)).seed == 1
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_cells_differ_and_the_papers_numbers_have_a_cell(name):
+    made = EXPERIMENTS[name]()
+    places = [(cell.row, cell.column) for cell in made.cells]
+    assert len(set(places)) == len(places)
+    assert len({(cell.config, cell.settings) for cell in made.cells}) == len(places)
+    assert set(made.paper) <= set(places)
+    assert set(made.drawn or ()) <= {row for row, _ in places}
+    assert set(made.target or ()) <= {column for _, column in places}
+
+
+def test_entropy_configs_are_there():
+    assert all((PAPERS / file).is_file() for file in CONFIGS.values())
+
+
+def test_measures(seeds):
+    losses = np.loadtxt(seeds[0] / "metrics.csv", delimiter=",", skiprows=1, usecols=(1, 2))
+    assert best_loss(seeds[0]) == losses[:, 0].min()
+    assert last_accuracy(seeds[0]) == pytest.approx(100 * losses[-10:, 1].mean())
+    assert rounds_to_target(seeds[0]) == next((i for i, high in enumerate(losses[:, 1]) if high >= 0.5), None)
+
+
+def test_table_shows_mean_spread_and_paper(seeds):
+    made = experiment()
+    values = [best_loss(folder) for folder in seeds]
+    ours = f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    lines = table(made, {made.cells[0]: seeds, made.cells[1]: seeds[:1]}).splitlines()
+    assert lines[2:] == [
+        "| | IDL |",
+        "|---|---|",
+        f"| FedAvg | {ours} |",
+        f"| Other | {values[0]:.3f} (.302) |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [([1.0, 3.0], "2.0 ± 1.4"), ([4.0, None, 2.0], "2 of 3 seeds, best 2"), ([None], "0 of 1 seeds")],
+)
+def test_show(values, text):
+    assert show(values, 1) == text
+
+
+def test_curves_are_running_means_as_far_as_all_seeds_went(seeds, tmp_path):
+    short = tmp_path / "short"
+    short.mkdir()
+    (short / "metrics.csv").write_text("round,test/loss\n0,4.0\n1,2.0\n2,1.0\n")
+    rounds, values = curves([short, seeds[0]], "test/loss", 2)
+    assert rounds.tolist() == [0, 1, 2]
+    assert values.shape == (2, 3)
+    assert values[0].tolist() == [4.0, 3.0, 1.5]
+
+
+def test_curves_are_drawn(seeds, tmp_path):
+    made = experiment(drawn=("FedAvg",), target={"IDL": 0.5}, limits=(0.1, 2.0))
+    draw(made, {made.cells[0]: seeds, made.cells[1]: seeds}, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(PNG)
+
+
+def test_report_leaves_out_what_is_not_finished(seeds, tmp_path, capsys):
+    made = experiment()
+    report("tiny", made, [(made.cells[0], 1, seeds[0]), (made.cells[1], 1, tmp_path / "none")], tmp_path)
+    assert "FedAvg" in (shown := capsys.readouterr().out)
+    assert "Other" not in shown
+    assert (tmp_path / "tiny.png").read_bytes().startswith(PNG)
+    report("none", made, [(made.cells[1], 1, folder_of(tmp_path, made.cells[1], 1))], None)
+    assert capsys.readouterr().out == "none: no run is finished\n"
+
+
+def measured(rng, noise=0.0):
+    labels = rng.integers(1, 50, (30, 5))
+    labels[:, 0] += 50
+    logits = np.log(labels / labels.sum(axis=1, keepdims=True))
+    return Measured(
+        labels, {"bias": logits, "weight_mean": logits + noise * rng.standard_normal(logits.shape)}
+    )
+
+
+def test_correlations_of_exact_and_of_equal_estimates():
+    exact = measured(np.random.default_rng(0))
+    assert exact.correlations("bias", 1.0) == pytest.approx((1.0, 1.0))
+    assert np.isnan(exact.correlations("bias", 1e-9)).all()
+
+
+def test_entropy_table_and_figure(tmp_path):
+    runs = [measured(np.random.default_rng(seed), noise=0.5) for seed in (1, 2)]
+    found = {("SGD", False): runs, ("SGD", True): runs, ("Adam", False): runs}
+    lines = entropy_table(found).splitlines()
+    assert len(lines) == 2 + 6
+    assert lines[2].startswith("| SGD | ten rounds' models | bias | ")
+    draw_entropies(found, tmp_path / "entropy.png")
+    assert (tmp_path / "entropy.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_every_client_is_measured(tmp_path, together):
+    config = tmp_path / "tiny.yaml"
+    config.write_text(
+        "clients: 8\nbudget: 3\nselector: {class_path: HiCS}\nlocal: {batch_size: 5, steps: 3}\n"
+        "model: {class_path: MLP, init_args: {hidden: [6]}}\n"
+        f"data: {{synthetic: {{size_mean: {SMALL.size_mean}, size_std: {SMALL.size_std}, size_min: 10, "
+        "dimension: 8, classes: 4}}\n"
+    )
+    path = tmp_path / "kept" / "tiny.npz"
+    result = measure(config, seed=1, together=together, data_root=None, path=path)
+    assert result.labels.shape == (8, 4)
+    assert all((result.signals[signal] != 0).any(axis=1).all() for signal in ("bias", "weight_mean"))
+    assert np.array_equal(np.load(path)["bias"], result.signals["bias"])
