@@ -31,6 +31,7 @@ from flsel.selectors._facility import greedy, lazy_greedy, represented, stochast
 from flsel.selectors._sampling import equal_weights
 from flsel.selectors._vectors import distances, flatten, squared_lengths
 
+_MOST = 20_000
 _AT_ONCE = 32  # Clients asked at a time: bounds the stack of their gradients.
 _MEASURED = 256  # Clients whose distances are computed at a time: bounds the copies of these.
 
@@ -86,8 +87,17 @@ class DivFL(Selector):
         return Need.SHADOW if self.mode == "ideal" else Need.SHADOW | Need.DELTAS
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
-        """Forget all gradients."""
+        """Forget all gradients.
+
+        Raises:
+            UserError: If there are more clients than the matrix of their distances is kept for.
+        """
         clients = len(sizes)
+        if clients > _MOST:
+            raise UserError(
+                f"DivFL needs at most {_MOST:,} clients, whose distances take {8e-9 * _MOST**2:.1f} GB, got "
+                f"{clients:,}."
+            )
         self.row_ = torch.empty(clients, 0)
         self.square_ = torch.zeros(clients, dtype=torch.float64)
         self.known_ = torch.zeros(clients, dtype=torch.bool)
@@ -160,12 +170,18 @@ class DivFL(Selector):
         square, clients = self.square_.numpy(), np.sort(clients)
         for first in range(0, len(clients), _MEASURED):
             part = clients[first : first + _MEASURED]
+            # Where everybody reports, the clients before these have been measured against them.
+            start = first if len(clients) == len(rows) else 0
+            others = rows[start:] if start else rows
             # The matrix itself where it is all of it: products of a matrix with itself take half the time.
             some = rows if len(part) == len(rows) else rows[part]
-            block = distances(some, rows, (square[part], square)) * (known[part, None] & known)
-            block[:, part] = np.maximum(block[:, part], block[:, part].T)  # Equal but for rounding.
-            distance[part] = block
-            distance[:, part] = block.T
+            block = distances(some, others, (square[part], square[start:])) * (
+                known[part, None] & known[start:]
+            )
+            own = block[:, part - start]
+            block[:, part - start] = np.maximum(own, own.T)  # Equal but for rounding.
+            distance[part, start:] = block
+            distance[start:, part] = block.T
 
     def _choose(self, candidates: np.ndarray, count: int, rng: np.random.Generator) -> list[int]:
         distance, known = self.distance_.numpy(), self.known_.numpy()

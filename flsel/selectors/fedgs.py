@@ -48,6 +48,7 @@ _NEEDS = {
     "functional": Need.SHADOW | Need.NOISE_OUTPUTS,
     "optimal": Need.SHADOW,
 }
+_MOST = 20_000
 _AT_ONCE = 32  # Clients that train at a time while the graph is built: bounds the stack of their models.
 
 
@@ -117,8 +118,14 @@ class FedGS(Selector):
         """Forget the counts and the graph.
 
         Raises:
-            UserError: If ``graph`` is a file without a row of numbers for every client.
+            UserError: If ``graph`` is a file without a row of numbers for every client, or if there are more
+                clients than a graph is built for.
         """
+        if self.alpha > 0 and len(sizes) > _MOST:
+            raise UserError(
+                f"alpha must be 0, which needs no graph, for more than {_MOST:,} clients: a graph of so many "
+                f"takes {5 * 8e-9 * _MOST**2:.0f} GB and hours to build, got {self.alpha} and {len(sizes):,}."
+            )
         self.count_ = torch.zeros(len(sizes), dtype=torch.int64)
         self.graph_ = torch.empty(0, 0, dtype=torch.float64)
         # NaN: not known. Clients without examples have nothing to compare and are never asked.

@@ -250,6 +250,25 @@ def test_arguments_out_of_range(arguments, message):
         DivFL(**arguments)
 
 
+@pytest.mark.parametrize("absent", [[], [3, 500]], ids=["all", "some"])
+def test_everybodys_distances_are_those_of_their_gradients(absent):
+    table = np.random.default_rng(0).normal(size=(600, 20))
+    selector = fresh(DivFL(), 600)
+    for scale in (1.0, 2.0):
+        selector.select(see(Federation((scale * table).tolist()), selector, 5, absent=absent))
+    rows = np.float32(2 * table)
+    rows[absent] = 0.0
+    expected = cdist(rows, rows)
+    expected[absent] = expected[:, absent] = 0.0
+    np.testing.assert_allclose(selector.distance_.numpy(), expected, atol=1e-9)
+    np.testing.assert_array_equal(selector.distance_.numpy(), selector.distance_.numpy().T)
+
+
+def test_more_clients_than_the_distances_are_kept_for():
+    with pytest.raises(UserError, match=r"DivFL needs at most 20,000 clients.*got 20,001"):
+        DivFL().reset(torch.ones(20_001, dtype=torch.int64), 10)
+
+
 @pytest.mark.parametrize("budget", [10, 100])
 def test_three_thousand_clients(budget):
     table = np.random.default_rng(0).normal(size=(3000, 20)) + 8 * np.arange(3000)[:, None] % 7

@@ -115,6 +115,25 @@ def test_stochastic_greedy_is_a_cohort_of_candidates(seed: int, clients: int, rh
         assert chosen == greedy(distance, candidates, known, count=count)
 
 
+@given(
+    seed=st.integers(0, 2**32), clients=st.integers(1, 40), rho=st.sampled_from([0.1, 0.5]), data=st.data()
+)
+def test_lazy_subsets_find_what_plain_ones_do(seed: int, clients: int, rho: float, data: Any) -> None:
+    distance, candidates, known = world(seed, clients, whole=False)
+    count = data.draw(st.integers(0, len(candidates)))
+    chosen = stochastic_greedy(
+        distance, candidates, known, count=count, rho=rho, rng=np.random.default_rng(seed)
+    )
+    rng, size, expected = np.random.default_rng(seed), max(count, int(rho * len(candidates))), list[int]()
+    rest = candidates
+    for _ in range(count):
+        some = rest if size >= len(rest) else np.sort(rng.choice(rest, size, replace=False))
+        costs = np.array([cost(distance, [*expected, client], known) for client in some])
+        expected.append(int(some[(costs <= costs.min() * (1 + 1e-12)).argmax()]))
+        rest = rest[rest != expected[-1]]
+    assert chosen == expected
+
+
 def test_far_mutual_neighbours_tie_and_the_lower_id_wins() -> None:
     points = np.array([[0.0], [0.1], [0.2], [100.0], [100.3]])
     distance = cdist(points, points)

@@ -297,3 +297,12 @@ def test_a_hundred_thousand_clients_without_a_graph():
     selector = fresh(FedGS(alpha=0.0), (10,) * 100_000)
     now = see(Federation(), selector, 100, clients=100_000)
     assert len(set(selector.select(now).paths)) == 100
+
+
+def test_more_clients_than_a_graph_is_built_for():
+    sizes = torch.ones(20_001, dtype=torch.int64)
+    with pytest.raises(
+        UserError, match=r"alpha must be 0, which needs no graph, for more than 20,000 clients"
+    ):
+        FedGS().reset(sizes, 10)
+    FedGS(alpha=0.0).reset(sizes, 10)
