@@ -1,4 +1,4 @@
-"""The command line: ``flsel train | data``. Light: a command loads what it needs when it is called."""
+"""The command line: ``flsel train | tune | data``. Light: a command loads what it needs when it is called."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from flsel.errors import Interrupted, UserError
 
 COMMANDS = {
     "train": "play one federated run: flsel train [--config FILE] [--key value ...]",
+    "tune": "search for settings: flsel tune --config FILE [--space FILE] [--key value ...]",
     "data": "show how examples are dealt to clients: flsel data [--config FILE] [--key value ...]",
 }
+MODULES = {"train": "flsel.commands.train", "tune": "tune.command", "data": "flsel.commands.data"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,7 +52,7 @@ def _run(arguments: list[str]) -> int:
         # file there cannot take the place of an installed package.
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
-        command = import_module(f"flsel.commands.{arguments[0]}")
+        command = import_module(MODULES[arguments[0]])
         return int(command.main(arguments[1:]))
     _top_level().parse_args(arguments or ["--help"])
     return 0

@@ -121,8 +121,8 @@ class RunConfig:
         evaluation: When and what to measure.
         accelerator: Lightning's flag: ``auto``, ``cpu``, ``gpu``, ``mps``.
         device: Index of the device, >= 0.
-        threads: Threads of torch on the CPU, >= 1; null leaves torch's choice. Sums of other numbers of threads
-            may round differently.
+        threads: Threads of torch on the CPU, >= 1; null leaves torch's choice. Other numbers of threads may
+            round sums differently.
         precision: Lightning's flag.
         output_layer: Dotted path of the output layer, for selectors that look at it; null finds it.
         track: Where the run is tracked besides its own files.

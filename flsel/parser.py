@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 import traceback
 from argparse import ArgumentError
@@ -70,13 +71,18 @@ def parse_file(path: Path) -> RunConfig:
     return _parse_layers(run_parser("train"), [_file(str(path))])
 
 
-def parse_settings(settings: Mapping[str, Any]) -> RunConfig:
+def parse_settings(settings: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
     """Parse settings given as nested plain values, as in the YAML file.
+
+    Args:
+        settings: The settings.
+        changes: Plain values by dotted key that replace some, as words of the command line would.
 
     Raises:
         UserError: As :func:`parse`.
     """
-    return _parse_layers(run_parser("train"), [from_mapping(settings)])
+    typed = [(key, _text(value)) for key, value in (changes or {}).items()]
+    return _parse_layers(run_parser("train"), [from_mapping(settings), from_words(typed)])
 
 
 def words(arguments: Sequence[str]) -> list[Word]:
@@ -104,6 +110,10 @@ def words(arguments: Sequence[str]) -> list[Word]:
         else:
             found.append((key, "true" if keys().get(key) is bool else None))
     return found
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def _layers(given: Sequence[Word]) -> list[Layer]:

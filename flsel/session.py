@@ -79,6 +79,11 @@ class Session:
         self._call("on_fit_start")
         self._call("on_train_start")
 
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds of all processes that played this run."""
+        return self._earlier + time.perf_counter() - self._started
+
     def step(self) -> RoundRecord:
         """Play one round and write down what happened."""
         self._call("on_train_epoch_start")
@@ -95,7 +100,7 @@ class Session:
         """Write the checkpoint that :meth:`restore` goes back to."""
         self._rounds_file.sync()
         self.metrics_file.sync()
-        state = {"server": self.server.state_dict(), "best": self.best, "wall": self._wall()}
+        state = {"server": self.server.state_dict(), "best": self.best, "wall": self.seconds}
         self.checkpoint.parent.mkdir(exist_ok=True)
         save_checkpoint(self.built.fabric, self.checkpoint, state, self._fingerprint)
 
@@ -158,9 +163,6 @@ class Session:
                 f"callbacks must do without a Lightning Trainer, and one asks for its {error.name} in {hook}."
             ) from error
 
-    def _wall(self) -> float:
-        return self._earlier + time.perf_counter() - self._started
-
     def _summary(self, last: dict[str, float]) -> dict[str, Any]:
         device = str(self.built.program.task.device)
         return {
@@ -171,7 +173,7 @@ class Session:
             "target": self.config.evaluation.target,
             "rounds_to_target": self.server.rounds_to_target,
             "dropped_updates": self.server.ledger["dropped_updates"],
-            "wall_seconds": self._wall(),
+            "wall_seconds": self.seconds,
             "device": device,
             "device_name": device_name(device),
             "versions": versions(),

@@ -50,7 +50,13 @@ class TrackConfig:
 
 
 def make_loggers(
-    config: TrackConfig, *, run_dir: Path, name: str, resolved_config: Mapping[str, Any], tags: Sequence[str]
+    config: TrackConfig,
+    *,
+    run_dir: Path,
+    name: str,
+    resolved_config: Mapping[str, Any],
+    tags: Sequence[str],
+    job_type: str = "train",
 ) -> list[Logger]:
     """Open the trackers of a run.
 
@@ -60,6 +66,7 @@ def make_loggers(
         name: Name of the run.
         resolved_config: Every setting of the run, nested; stored with it.
         tags: Tags of the run (selector, dataset) before those of ``config``.
+        job_type: W&B's name for the kind of run: ``train``, ``trial``, ``sweep``.
 
     Returns:
         Lightning loggers for ``Fabric(loggers=...)`` and :class:`Tracker`; none for ``tracker: none``, or if
@@ -78,7 +85,7 @@ def make_loggers(
                 "project": config.project,
                 "entity": config.entity,
                 "group": config.group or _dataset_name(resolved_config),
-                "job_type": "train",
+                "job_type": job_type,
                 "tags": list(dict.fromkeys(tag[:_TAG_LENGTH] for tag in (*tags, *config.tags) if tag)),
                 "name": name,
                 "id": run_id(run_dir),

@@ -1,5 +1,1 @@
-"""Hyper-parameter search with Ray Tune and Optuna: planned, nothing is here yet.
-
-A search will drive :class:`flsel.server.Server` one round at a time; a run is already a function of its
-config, and selectors already state their search ranges (:class:`flsel.selector.Tunable`).
-"""
+"""``flsel tune``: hyper-parameter search with Ray Tune and Optuna; it sees a config in and metrics out."""

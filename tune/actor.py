@@ -1,0 +1,51 @@
+"""A trial as Ray Tune runs it: one step is the way to the next report."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ray import tune
+
+from flsel.data.population import Source
+from flsel.errors import UserError
+from tune.shared import Packed, unpack
+from tune.trial import Job, Trial, attempt, failure
+
+
+class TrialActor(tune.Trainable):
+    """Ray Tune's class trainable around :class:`tune.trial.Trial`.
+
+    A trial keeps its own checkpoints, so a process that replaces a dead one, or another sweep's driver, only
+    has to be given the same number and settings.
+    """
+
+    def setup(self, config: dict[str, Any], job: Job | None = None, packed: Packed | None = None) -> None:
+        """Remember the trial; it is built by its first step, where errors can be reported."""
+        assert job is not None
+        logging.getLogger("flsel").setLevel(logging.WARNING)
+        self._job = job
+        self._source: Source | None = None if packed is None else unpack(packed)
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take up another trial in the same process."""
+        self._number, self._settings = new_config["number"], new_config["settings"]
+        self._trial: Trial | None = None
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Advance to the next report."""
+        if self._trial is None:
+            try:
+                self._trial = Trial(self._job, self._number, self._settings, self._source)
+            except UserError as error:
+                return failure(self._job, error)
+        return attempt(self._trial)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:
+        """Keep nothing: the runs' folders hold their checkpoints."""
+        return {}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
+        """Restore nothing, as nothing is kept."""

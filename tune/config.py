@@ -1,0 +1,94 @@
+"""The settings of a sweep, beside those of its runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from flsel.errors import UserError
+
+Sampler = Literal["tpe", "cmaes", "gp", "random", "grid"]
+Scheduler = Literal["asha", "median", "none"]
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """One sweep.
+
+    Attributes:
+        space: YAML file of the search space, or ``auto``: the ranges that the selector declares.
+        trials: Settings to try, >= 1; a resumed sweep counts those tried before.
+        metric: What to optimise, over the validation set: ``validation/accuracy`` (its last value),
+            ``best(validation/loss)``, ``auc(validation/accuracy)`` (mean over the rounds),
+            ``rounds_to(validation/accuracy, 0.7)``, or anything else that ``metrics.csv`` has; several,
+            separated by commas, are optimised together.
+        mode: ``max``, ``min`` or ``auto``: accuracies up; losses, rounds, costs and seconds down.
+        sampler: How settings are suggested: ``tpe``, ``cmaes`` (numbers only), ``gp``, ``random``, ``grid``.
+        scheduler: What stops hopeless trials early: ``asha``, ``median`` or ``none``.
+        grace_rounds: Communication rounds before a trial may be stopped, >= 1; null is a fifth of the rounds.
+        reduction: ASHA keeps one of so many trials at each rung, >= 2.
+        seeds: Every trial runs under each of these seeds, and the mean counts; null is the run's seed.
+        max_concurrent: Most trials at a time, >= 1; null is what the cluster has room for.
+        cpus: CPUs of a trial, > 0; torch uses as many threads, at least one.
+        gpus: GPUs of a trial, >= 0; a fraction lets trials share one.
+        memory: Gigabytes reserved for a trial, > 0, or null; it keeps trials from starting, not from growing.
+        address: Ray cluster to use, ``auto`` or host:port; null starts Ray on this machine.
+        retries: How often a trial whose process died is resumed, >= 0.
+        report_every: Communication rounds between reports, >= 1; null reports about fifty times.
+        name: Name of the sweep's folder; null makes one of dataset and selector.
+        folder: Folder of all sweeps; on a cluster it must be shared.
+
+    Raises:
+        UserError: If a value is out of range.
+    """
+
+    space: str = "auto"
+    trials: int = 32
+    metric: str = "validation/accuracy"
+    mode: Literal["auto", "max", "min"] = "auto"
+    sampler: Sampler = "tpe"
+    scheduler: Scheduler = "asha"
+    grace_rounds: int | None = None
+    reduction: int = 3
+    seeds: tuple[int, ...] | None = None
+    max_concurrent: int | None = None
+    cpus: float = 1.0
+    gpus: float = 0.0
+    memory: float | None = None
+    address: str | None = None
+    retries: int = 2
+    report_every: int | None = None
+    name: str | None = None
+    folder: str = "sweeps"
+
+    def __post_init__(self) -> None:
+        least = {
+            "trials": 1,
+            "grace_rounds": 1,
+            "max_concurrent": 1,
+            "gpus": 0,
+            "retries": 0,
+            "report_every": 1,
+            "reduction": 2,
+        }
+        for name, low in least.items():
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise UserError(f"{name} must be >= {low}, got {value:g}.")
+        for name, low in {"cpus": 0, "memory": 0}.items():
+            value = getattr(self, name)
+            if value is not None and value <= low:
+                raise UserError(f"{name} must be above {low}, got {value:g}.")
+        if self.seeds is not None and (not self.seeds or min(self.seeds) < 0):
+            raise UserError(f"seeds must be a list of whole numbers >= 0, got {list(self.seeds)}.")
+        if self.seeds is not None and len(set(self.seeds)) < len(self.seeds):
+            raise UserError(f"seeds must differ from one another, got {list(self.seeds)}.")
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise UserError(f"gpus must be a whole number or below 1, got {self.gpus:g}.")
+        if self.name is not None and (self.name in ("", ".", "..") or "/" in self.name):
+            raise UserError(f"name must be a plain folder name, got {self.name!r}.")
+
+    @property
+    def threads(self) -> int:
+        """Threads of torch in a trial."""
+        return max(1, int(self.cpus))

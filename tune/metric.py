@@ -1,0 +1,167 @@
+"""What a sweep optimises: a number made of a run's rows of ``metrics.csv``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from flsel.errors import UserError
+
+Rows = Sequence[Mapping[str, float]]
+How = Literal["last", "best", "auc", "rounds_to"]
+Mode = Literal["max", "min"]
+
+_CALL = re.compile(r"(\w+)\(\s*([^,()\s]+)\s*(?:,\s*([^,()\s]+)\s*)?\)")
+_HOWS: Mapping[str, How] = {"last": "last", "best": "best", "auc": "auc", "rounds_to": "rounds_to"}
+_SMALLER = ("loss", "ledger/", "seconds/", "variance")
+_LARGER = ("accuracy",)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number made of a run's evaluations.
+
+    Attributes:
+        text: How the user wrote it.
+        source: Column of ``metrics.csv``.
+        how: ``last`` value, ``best`` so far, ``auc`` (mean over the rounds by the trapezoidal rule) or
+            ``rounds_to`` a target.
+        mode: Whether to maximise or minimise it.
+        target: Value to reach, for ``rounds_to``.
+    """
+
+    text: str
+    source: str
+    how: How
+    mode: Mode
+    target: float | None = None
+
+    def value(self, rows: Rows, rounds: int) -> float:
+        """Measure a run, finished or not.
+
+        Args:
+            rows: Its evaluations so far, ``round`` ascending, at least one.
+            rounds: Communication rounds of the whole run (T).
+
+        Returns:
+            The value; NaN if an evaluation is not finite. For ``rounds_to`` a run that has not reached its
+            target is censored: its value is T (1 + shortfall), where the shortfall in (0, 1] is the part that
+            is left of the way from the first value to the target. So it is worse than every run that reached
+            the target, and better the nearer it came.
+        """
+        values = [float(row[self.source]) for row in rows]
+        if not all(map(math.isfinite, values)):
+            return math.nan
+        if self.how == "best":
+            return max(values) if self.mode == "max" else min(values)
+        if self.how == "auc":
+            return _mean_over_rounds([float(row["round"]) for row in rows], values)
+        if self.how == "rounds_to":
+            return self._rounds_to([float(row["round"]) for row in rows], values, rounds)
+        return values[-1]
+
+    def _rounds_to(self, at: Sequence[float], values: Sequence[float], rounds: int) -> float:
+        assert self.target is not None
+        up = _better(self.source) == "max"
+        signed = [value if up else -value for value in values]
+        target = self.target if up else -self.target
+        reached = [round for round, value in zip(at, signed, strict=True) if value >= target]
+        if reached:
+            return reached[0]
+        return rounds * (1 + (target - max(signed)) / (target - signed[0]))
+
+
+def parse_metrics(text: str, mode: str) -> tuple[Metric, ...]:
+    """Read the setting ``metric``.
+
+    Args:
+        text: One metric, or several separated by commas.
+        mode: ``auto``, ``max`` or ``min``.
+
+    Raises:
+        UserError: If one cannot be read, is measured on the test set, or has no natural direction.
+    """
+    parts = [part.strip() for part in re.split(r",(?![^()]*\))", text)]
+    found = tuple(_parse(part, mode) for part in parts)
+    if len({metric.text for metric in found}) < len(found):
+        raise UserError(f"metric must not name one twice, got {text!r}.")
+    return found
+
+
+def check_logged(metrics: Iterable[Metric], logged: Iterable[str]) -> None:
+    """Check that runs measure what is to be optimised.
+
+    Args:
+        metrics: What is to be optimised.
+        logged: Columns of ``metrics.csv``.
+
+    Raises:
+        UserError: If something is not measured.
+    """
+    known = sorted(name for name in logged if not name.startswith("test/") and name != "round")
+    for metric in metrics:
+        if metric.source in known:
+            continue
+        if metric.source.startswith("validation/"):
+            raise UserError(
+                f"metric {metric.text} needs a validation set, and this run holds none out: "
+                "set data.validation above 0, such as 0.1."
+            )
+        raise UserError(f"metric {metric.source} is not measured by this run; there are {', '.join(known)}.")
+
+
+def _parse(text: str, mode: str) -> Metric:
+    call = _CALL.fullmatch(text)
+    name, source, target = call.groups() if call else ("last", text, None)
+    how = _HOWS.get(name)
+    if how is None or not re.fullmatch(r"[\w/]+", source):
+        raise UserError(
+            "metric must be a name such as validation/accuracy, best(NAME), auc(NAME) or "
+            f"rounds_to(NAME, TARGET), got {text!r}."
+        )
+    if source.startswith("test/"):
+        raise UserError(
+            f"metric must not be measured on the test set, which is for the report, got {source}: "
+            f"take validation/{source.removeprefix('test/')}."
+        )
+    if (how == "rounds_to") != (target is not None):
+        needs = "a target: rounds_to(NAME, TARGET)" if how == "rounds_to" else f"no target: {how}({source})"
+        raise UserError(f"metric {how} takes {needs}, got {text!r}.")
+    value = None if target is None else _number(target, text)
+    if how == "rounds_to":
+        if mode == "max" or _better(source) is None:
+            raise UserError(f"metric {text} must be minimised, and be of an accuracy or a loss.")
+        return Metric(text, source, "rounds_to", "min", value)
+    chosen = _better(source) if mode == "auto" else mode
+    if chosen is None:
+        raise UserError(f"mode must be max or min for the metric {source}, which says not which is better.")
+    return Metric(text, source, how, "max" if chosen == "max" else "min")
+
+
+def _better(source: str) -> Mode | None:
+    if any(part in source for part in _SMALLER):
+        return "min"
+    return "max" if any(part in source for part in _LARGER) else None
+
+
+def _number(text: str, metric: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"metric {metric} must have a number as its target, got {text!r}.")
+    return value
+
+
+def _mean_over_rounds(at: Sequence[float], values: Sequence[float]) -> float:
+    if len(values) == 1:
+        return values[0]
+    area = sum(
+        (later - earlier) * (first + second) / 2
+        for earlier, later, first, second in zip(at, at[1:], values, values[1:], strict=False)
+    )
+    return area / (at[-1] - at[0])

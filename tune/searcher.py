@@ -1,0 +1,121 @@
+"""Ray Tune's side of a study: who is tried next, who is stopped, and what is told at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from optuna.trial import TrialState
+from ray.tune.experiment import Trial as RayTrial
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search.optuna import OptunaSearch
+
+from tune.space import Space
+from tune.study import Study
+
+_NO_PROCESS = "its process died more often than `retries` allows"
+
+
+class StudySearch(OptunaSearch):
+    """Suggest settings from a study.
+
+    Ray's own class tells Optuna that a stopped trial is complete and leaves one whose metric is not finite
+    running for ever; this one tells what happened. It first hands out the trials that an earlier driver left
+    unfinished, under their old numbers.
+
+    Args:
+        study: The study.
+        space: What to search.
+        metrics: Names of the metrics' values in the reports.
+        modes: ``max`` or ``min`` for each.
+    """
+
+    def __init__(self, study: Study, space: Space, *, metrics: list[str], modes: list[str]) -> None:
+        self._study = study
+        self._waiting = study.unfinished()
+        self._numbers: dict[str, int] = {}
+        single = len(metrics) == 1
+        super().__init__(
+            space=space, metric=metrics[0] if single else metrics, mode=modes[0] if single else modes
+        )
+        self._names = metrics
+
+    def _setup_study(self, mode: str | list[str]) -> None:
+        self._ot_study: Any = self._study.study
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """Return the number and the settings of a trial, or that nothing is left to try."""
+        asked = self._waiting.pop(0) if self._waiting else self._study.ask(cast(Space, self._space))
+        if asked is None:
+            return cast("dict[str, Any]", self.FINISHED)
+        self._numbers[trial_id], settings = asked
+        return {"number": asked[0], "settings": settings}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Nothing: :class:`StudyScheduler` has noted the value before it decided."""
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Tell the study how a trial ended."""
+        found = outcome(result or {}, died=error)
+        state = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}.get(
+            found["status"], TrialState.FAIL
+        )
+        values = [(result or {}).get(name, math.nan) for name in self._names]
+        self._study.tell(self._numbers[trial_id], state, values, found)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Keep nothing but the file that Ray renames: a sweep is resumed from the study's journal."""
+        Path(checkpoint_path).touch()
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore nothing, as nothing is kept."""
+
+
+class StudyScheduler(FIFOScheduler):
+    """Stop trials that the study's pruner gives up, by communication round.
+
+    The pruner decides from the values in the study's journal, so a resumed sweep decides as an uninterrupted
+    one; Ray's schedulers lose their state with the driver.
+
+    Args:
+        study: The study.
+        metric: Name of the metric's value in the reports, or None with several metrics: nobody is stopped.
+    """
+
+    def __init__(self, study: Study, metric: str | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._study = study
+        self._metric = metric
+
+    def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
+        """Note a report and decide whether the trial goes on."""
+        if self._metric is None or result.get("status") not in ("running", "complete"):
+            return FIFOScheduler.CONTINUE
+        stop = self._study.report(trial.config["number"], result["round"], result[self._metric])
+        return FIFOScheduler.STOP if stop and not result["finished"] else FIFOScheduler.CONTINUE
+
+
+def outcome(result: Mapping[str, Any], *, died: bool = False) -> dict[str, Any]:
+    """Summarise a trial's last report.
+
+    Args:
+        result: The report; may be empty.
+        died: Whether its process ended with an error.
+
+    Returns:
+        ``status`` (complete, pruned, diverged, failed), ``error``, ``round``, ``spread``, ``seeds`` and
+        ``seconds``.
+    """
+    status = "failed" if died else result.get("status", "failed")
+    return {
+        "status": "pruned" if status == "running" else status,
+        "error": _NO_PROCESS if died else result.get("error", ""),
+        "round": result.get("round", 0),
+        "spread": result.get("spread"),
+        "seeds": list(result.get("seeds", [])),
+        "seconds": result.get("seconds", 0.0),
+    }
