@@ -23,6 +23,8 @@ TITLES = {
     "shell": "What a round costs besides local training and evaluation",
     "full_run": "Fashion-MNIST from the command line",
     "population": "A hundred thousand clients",
+    "selection": "Selection without training",
+    "overhead": "What selection adds to a round",
 }
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.md"

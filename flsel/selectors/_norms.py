@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flsel.selector import Params
 
-_COLUMNS = 2**15  # Converted to float64 at a time: a whole stack in float64 would take twice its memory.
+_BLOCK = 2**18  # Numbers converted to float64 at a time: their copies stay in the cache.
 
 
 def total(stack: Params, scale: np.ndarray) -> Tensor:
@@ -38,7 +38,8 @@ def flat_row(stack: Params, row: int) -> Tensor:
 
 
 def _blocks(stack: Params) -> Iterator[Tensor]:
-    """Yield all columns of a stack in order, float64 ``[K, at most _COLUMNS]``."""
+    """Yield all columns of a stack in order, some at a time, float64 ``[K, columns]``."""
     for value in stack.values():
-        for block in torch.split(value.reshape(len(value), -1), _COLUMNS, dim=1):
+        columns = max(1, _BLOCK // max(len(value), 1))
+        for block in torch.split(value.reshape(len(value), -1), columns, dim=1):
             yield block.double()

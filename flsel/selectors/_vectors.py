@@ -11,7 +11,7 @@ from torch import Tensor
 from flsel.selector import Params
 
 _BLOCK = 2**17  # Numbers converted to float64 at a time: their copies stay in the cache.
-_NARROWEST = 64  # Columns of a block, however many the rows.
+_NARROWEST = 128  # Columns of a block, however many the rows.
 _ROUNDING = 1e-13  # Of squared lengths.
 _RUNNING = ("running_mean", "running_var")
 

@@ -1,0 +1,126 @@
+"""What every selector adds to the rounds of the Fashion-MNIST run, beyond the client passes it asks for."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean, median
+
+from contenders import CONTENDERS
+from full_run import CONFIG
+from measure import options, table, verdict
+from settings import image_data, start, wait
+from timed import Timed
+
+from flsel.build import build, make_fabric
+from flsel.config import RunConfig
+from flsel.errors import UserError
+from flsel.parser import parse_file
+from flsel.selector import Need, Selector
+
+MOST = 10.0
+# By then everybody has been met: HiCS has asked all 100 clients, five a round, and FedCor's warm-up is over.
+START, AFTER = 21, 30
+HOLDOUT = 0.05
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Seconds of each round.
+
+    Attributes:
+        own: The selector's own.
+        asked: What clients and server took to answer it.
+        rest: All else: local training, average, evaluation.
+    """
+
+    own: list[float]
+    asked: list[float]
+    rest: list[float]
+
+
+def measure(make: Callable[[], Selector], config: RunConfig, rounds: int) -> Rounds:
+    """Play the first rounds of the run."""
+    selector = make()
+    server = HOLDOUT if Need.SERVER_LOSS in selector.needs else 0.0
+    config = replace(config, selector=Timed(selector), data=replace(config.data, server=server))
+    built = build(config, make_fabric(config))
+    timed, device = built.server.selector, built.program.task.device
+    assert isinstance(timed, Timed)
+    played = Rounds([], [], [])
+    while len(played.own) < rounds:
+        began = time.perf_counter()
+        built.server.step()
+        wait(device)
+        total = time.perf_counter() - began
+        own, asked = timed.lap()
+        played.own.append(own)
+        played.asked.append(asked)
+        played.rest.append(total - own - asked)
+    return played
+
+
+def row(name: str, played: Rounds, first: int, rounds: int) -> list[str]:
+    """Write a row of the table.
+
+    Args:
+        name: Of the selector.
+        played: What was measured.
+        first: Rounds of the start, fewer than were measured.
+        rounds: Rounds of the whole run: the start, and others like those measured after it.
+    """
+    rest = median(played.rest)
+    early, late = played.own[:first], played.own[first:]
+    whole = (first * mean(early) + (rounds - first) * mean(late)) / rounds
+    share = 100 * whole / rest
+    return [
+        name,
+        *_milliseconds([mean(early), median(late), mean(late), max(late), mean(played.asked), rest]),
+        f"{100 * median(late) / rest:.1f} %",
+        f"{share:.1f} %",
+        verdict(share, MOST),
+    ]
+
+
+def _milliseconds(seconds: Sequence[float]) -> list[str]:
+    return [f"{1000 * value:.2f}" for value in seconds]
+
+
+def main() -> None:
+    chosen = options(__doc__)
+    start(chosen)
+    first, after = (2, 2) if chosen.quick else (START, AFTER)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        config = parse_file(CONFIG)
+        data = image_data(chosen.data_root, Path(folder))
+        config = replace(config, data=data, accelerator=chosen.accelerator, quiet=True)
+        for name, make in CONTENDERS.items():
+            try:
+                rows.append(row(name, measure(make, config, first + after), first, config.rounds))
+            except UserError as error:
+                rows.append([name, str(error), *[""] * 8])
+            print(*rows[-1], file=sys.stderr, flush=True)
+    _show(rows, config, first, after)
+
+
+def _show(rows: list[list[str]], config: RunConfig, first: int, after: int) -> None:
+    print(
+        f"`{CONFIG.name}`, N = {config.clients}, K = {config.budget}, {config.data.name}, evaluated every "
+        "round. Milliseconds of select, weigh and observe, without what clients and server take to answer "
+        "(*asked*); *rest* is all else in a round (training, average, evaluation), its median. Measured "
+        f"in the first {first} rounds, in which everybody is met, and in {after} more; the last two columns "
+        f"are shares of *rest*: the median of the later rounds, and the mean of all {config.rounds} if they "
+        f"go on like these. The target is at most {MOST:g} % in the mean. FedCat's round is a plan of "
+        f"{config.budget}.\n"
+    )
+    columns = ("selector", f"first {first}, mean", "later, median", "mean", "worst", "asked, mean", "rest")
+    print(table((*columns, "median share", "share of the run", ""), rows))
+
+
+if __name__ == "__main__":
+    main()

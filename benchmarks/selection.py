@@ -1,0 +1,169 @@
+"""How long selection, weighing and learning take per round, and in how much memory, without training."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from math import prod
+from multiprocessing import get_context
+
+import torch
+from contenders import CONTENDERS, acquaint
+from measure import options, table, verdict
+from synthetic import CLASSES, LOGISTIC, MLP, Synthetic
+from timed import Timed
+
+from flsel.errors import UserError
+from flsel.selector import Selector
+from flsel.selectors.fedcor import FedCor
+
+CLIENTS = (100, 1_000, 10_000, 100_000)
+BUDGETS = (10, 100)
+ROUNDS = 12
+RUN = 500  # Rounds that selectors which anneal are told of.
+# A cell ends early when its rounds have taken this long; it has two rounds at least.
+PATIENCE = 6.0
+LARGE, SECONDS, GIGABYTES = 10_000, 1.0, 2.0
+LINEAR, LINEAR_SECONDS = 100_000, 0.2
+# More than O(N) a round by their nature (docs/selectors.md), so that only the first target is theirs.
+NOT_LINEAR = ("DivFL", "FedGS", "FedCor")
+_WARMUP = 3
+SIZES = {name: sum(map(prod, shapes.values())) for name, shapes in (("MLP", MLP), ("logistic", LOGISTIC))}
+ABOUT = f"""\
+One process a cell, {ROUNDS} rounds at most. A round is select, weigh and observe, without what clients and
+server take to answer; everybody is available and known. Updates have {SIZES["MLP"]:,} numbers (MLP
+784-64-30-10), for DivFL with {LARGE:,} clients and more {SIZES["logistic"]} (logistic regression). *First*
+has what is done once: FedGS builds its graph (above 2,000 clients it is given one, of random points), DivFL
+measures everybody. *Mean* and *worst* are of the rounds after it; for FedCor with {_WARMUP} rounds of
+warm-up, so that both of its kinds of update are among them, more often than in a run. Memory is the rise of
+the peak of the process, a round's updates included. Targets: at N = {LARGE:,} every round at most {SECONDS:g} s and
+{GIGABYTES:g} GB, except FedGS's graph; at N = {LINEAR:,} what is O(N) at most {LINEAR_SECONDS:g} s.
+"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One selector at one size; ``rounds`` and ``patience`` bound how long it is measured."""
+
+    name: str
+    clients: int
+    budget: int
+    rounds: int
+    patience: float
+    threads: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of the first round, the mean and the worst of the others, their number, and gigabytes."""
+
+    first: float
+    mean: float
+    worst: float
+    rounds: int
+    memory: float
+
+
+def play(cell: Cell) -> Measured | str:
+    """Measure one cell in a process of its own; the selector's own error message where it refuses."""
+    torch.set_num_threads(cell.threads)
+    federation = Synthetic(cell.clients, _shapes(cell), cell.budget, RUN)
+    before = _peak()
+    timed = Timed(_contender(cell.name))
+    try:
+        timed.reset(federation.sizes, CLASSES)
+        acquaint(timed.selector, federation)
+        return _rounds(timed, federation, cell, before)
+    except UserError as error:
+        return str(error)
+
+
+def _rounds(timed: Timed, federation: Synthetic, cell: Cell, before: float) -> Measured:
+    seconds: list[float] = []
+    played = 0
+    while len(seconds) < 2 or (len(seconds) < cell.rounds and sum(seconds) < cell.patience):
+        view = federation.view(timed.needs)
+        plan = timed.select(view)
+        updates = federation.updates(plan, timed.needs)
+        timed.observe(view, updates, timed.weigh(view, updates))
+        seconds.append(timed.lap()[0])
+        federation.round += plan.hops
+        played += plan.hops
+    later = seconds[1:]
+    # A plan of several rounds is chosen at once: its time is the worst round's, and shared in the mean.
+    mean = sum(later) / (played * len(later) / len(seconds))
+    return Measured(seconds[0], mean, max(later), len(later), _peak() - before)
+
+
+def _contender(name: str) -> Selector:
+    # The default's 15 rounds of warm-up are longer than what is measured here.
+    return FedCor(warmup=_WARMUP) if name == "FedCor" else CONTENDERS[name]()
+
+
+def _shapes(cell: Cell) -> dict[str, tuple[int, ...]]:
+    return LOGISTIC if cell.name.startswith("DivFL") and cell.clients >= LARGE else MLP
+
+
+def _peak() -> float:
+    """Return the most memory this process has had, in GB (10^9 bytes)."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e9
+
+
+def cells(chosen: argparse.Namespace) -> list[Cell]:
+    """List what is measured; complete participation has the budget N."""
+    rounds, patience = (2, 1.0) if chosen.quick else (ROUNDS, PATIENCE)
+    return [
+        Cell(name, clients, budget, rounds, patience, chosen.threads)
+        for name in CONTENDERS
+        for clients in CLIENTS
+        for budget in ([clients] if name == "Complete" else BUDGETS)
+    ]
+
+
+def alone(cell: Cell) -> Measured | str:
+    """Measure a cell in a process of its own, which starts with the libraries loaded and nothing else."""
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+        try:
+            return pool.submit(play, cell).result()
+        except BrokenProcessPool:
+            return "the process was ended from outside, most likely because memory ran out"
+
+
+def row(cell: Cell, found: Measured | str) -> list[str]:
+    """Write one row of the table."""
+    about = [cell.name, f"{cell.budget:,}"]
+    if isinstance(found, str):
+        return [*about, found, "", "", "", ""]
+    times = [f"{1000 * seconds:.1f}" for seconds in (found.first, found.mean, found.worst)]
+    return [*about, *times, f"{found.memory:.2f}", _judged(cell, found)]
+
+
+def _judged(cell: Cell, found: Measured) -> str:
+    """Say whether the targets of this size are met by the worst round, FedGS's graph left out."""
+    worst = found.worst if cell.name == "FedGS" else max(found.first, found.worst)
+    if cell.clients == LARGE:
+        return verdict(max(worst / SECONDS, found.memory / GIGABYTES), 1)
+    if cell.clients == LINEAR and not cell.name.startswith(NOT_LINEAR):
+        return verdict(worst, LINEAR_SECONDS)
+    return ""
+
+
+def main() -> None:
+    chosen = options(__doc__)
+    rows: dict[int, list[list[str]]] = {clients: [] for clients in CLIENTS}
+    for cell in cells(chosen):
+        rows[cell.clients].append(row(cell, alone(cell)))
+        print(cell.clients, *rows[cell.clients][-1], file=sys.stderr, flush=True)
+    print(ABOUT)
+    columns = ("selector", "K", "first, ms", "mean, ms", "worst, ms", "memory, GB", "target")
+    for clients in CLIENTS:
+        print(f"**N = {clients:,}**\n\n{table(columns, rows[clients])}\n")
+
+
+if __name__ == "__main__":
+    main()
