@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from math import prod
 from multiprocessing import get_context
+from statistics import mean
 
 import torch
 from contenders import CONTENDERS, acquaint
@@ -29,8 +30,6 @@ RUN = 500  # Rounds that selectors which anneal are told of.
 PATIENCE = 6.0
 LARGE, SECONDS, GIGABYTES = 10_000, 1.0, 2.0
 LINEAR, LINEAR_SECONDS = 100_000, 0.2
-# More than O(N) a round by their nature (docs/selectors.md), so that only the first target is theirs.
-NOT_LINEAR = ("DivFL", "FedGS", "FedCor")
 _WARMUP = 3
 SIZES = {name: sum(map(prod, shapes.values())) for name, shapes in (("MLP", MLP), ("logistic", LOGISTIC))}
 ABOUT = f"""\
@@ -39,9 +38,10 @@ server take to answer; everybody is available and known. Updates have {SIZES["ML
 784-64-30-10), for DivFL with {LARGE:,} clients and more {SIZES["logistic"]} (logistic regression). *First*
 has what is done once: FedGS builds its graph (above 2,000 clients it is given one, of random points), DivFL
 measures everybody. *Mean* and *worst* are of the rounds after it; for FedCor with {_WARMUP} rounds of
-warm-up, so that both of its kinds of update are among them, more often than in a run. Memory is the rise of
-the peak of the process, a round's updates included. Targets: at N = {LARGE:,} every round at most {SECONDS:g} s and
-{GIGABYTES:g} GB, except FedGS's graph; at N = {LINEAR:,} what is O(N) at most {LINEAR_SECONDS:g} s.
+warm-up, so that both of its kinds of update are among them, more often than in a run. FedCat's plan is
+shared out to its K rounds. Memory is the rise of the peak of the process, a round's updates included.
+Targets: at N = {LARGE:,} every round at most {SECONDS:g} s and {GIGABYTES:g} GB, except FedGS's graph; at
+N = {LINEAR:,} every round at most {LINEAR_SECONDS:g} s, for what is O(N).
 """
 
 
@@ -59,12 +59,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of the first round, the mean and the worst of the others, their number, and gigabytes."""
+    """Seconds of the first round, the mean and the worst of the others, and gigabytes."""
 
     first: float
     mean: float
     worst: float
-    rounds: int
     memory: float
 
 
@@ -84,19 +83,15 @@ def play(cell: Cell) -> Measured | str:
 
 def _rounds(timed: Timed, federation: Synthetic, cell: Cell, before: float) -> Measured:
     seconds: list[float] = []
-    played = 0
     while len(seconds) < 2 or (len(seconds) < cell.rounds and sum(seconds) < cell.patience):
         view = federation.view(timed.needs)
         plan = timed.select(view)
         updates = federation.updates(plan, timed.needs)
         timed.observe(view, updates, timed.weigh(view, updates))
-        seconds.append(timed.lap()[0])
+        seconds.append(timed.lap()[0] / plan.hops)
         federation.round += plan.hops
-        played += plan.hops
     later = seconds[1:]
-    # A plan of several rounds is chosen at once: its time is the worst round's, and shared in the mean.
-    mean = sum(later) / (played * len(later) / len(seconds))
-    return Measured(seconds[0], mean, max(later), len(later), _peak() - before)
+    return Measured(seconds[0], mean(later), max(later), _peak() - before)
 
 
 def _contender(name: str) -> Selector:
@@ -148,7 +143,7 @@ def _judged(cell: Cell, found: Measured) -> str:
     worst = found.worst if cell.name == "FedGS" else max(found.first, found.worst)
     if cell.clients == LARGE:
         return verdict(max(worst / SECONDS, found.memory / GIGABYTES), 1)
-    if cell.clients == LINEAR and not cell.name.startswith(NOT_LINEAR):
+    if cell.clients == LINEAR:
         return verdict(worst, LINEAR_SECONDS)
     return ""
 

@@ -62,15 +62,17 @@ def entropy(signal: np.ndarray, temperature: float) -> np.ndarray:
     Returns:
         Nats, float64 ``[n]`` in [0, ln C]; ln C for a constant row.
     """
-    # Differences first: v / T itself may overflow.
+    # Clients along the fast axis: rows of C numbers are short. Differences first: v / T itself may overflow.
+    logits = np.ascontiguousarray(signal.T)
     with np.errstate(over="ignore"):
-        gaps = (signal - signal.max(axis=1, keepdims=True)) / temperature
-    return np.asarray(entr(softmax(gaps, axis=1)).sum(axis=1))
+        gaps = (logits - logits.max(axis=0)) / temperature
+    return np.asarray(entr(softmax(gaps, axis=0)).sum(axis=0))
 
 
 def label_entropy(counts: np.ndarray) -> np.ndarray:
     """Return the entropy of each row of label counts ``[n, C]``, nats, float64 ``[n]``."""
-    return np.asarray(entr(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)).sum(axis=1))
+    columns = np.ascontiguousarray(counts.T)
+    return np.asarray(entr(columns / np.maximum(columns.sum(axis=0), 1)).sum(axis=0))
 
 
 def auto_temperature(signal: np.ndarray) -> float:
@@ -79,8 +81,9 @@ def auto_temperature(signal: np.ndarray) -> float:
     Where the median client has a single label of ten, its largest logit then leads by 4.4. One, where all
     rows are constant.
     """
-    peaks = signal.max(axis=1) - signal.mean(axis=1)
-    peaks = peaks[np.ptp(signal, axis=1) > 0]
+    columns = np.ascontiguousarray(signal.T)
+    top = columns.max(axis=0)
+    peaks = (top - columns.mean(axis=0))[top > columns.min(axis=0)]
     return _TAU * float(np.median(peaks)) if len(peaks) else 1.0
 
 

@@ -104,8 +104,10 @@ class FedPNS(Selector):
         pool, probability = view.pool, self.probability_.numpy()
         with np.errstate(divide="ignore"):
             drawn = pool[successive(np.log(probability[pool]), view.budget, view.rng)]
-        others = view.rng.permutation(np.setdiff1d(pool, drawn))
-        return Plan.star(np.append(drawn, others)[: view.budget])
+        if len(drawn) < min(view.budget, len(pool)):
+            others = view.rng.permutation(np.setdiff1d(pool, drawn))
+            drawn = np.append(drawn, others)[: view.budget]
+        return Plan.star(drawn)
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh the survivors of Optimal Aggregation equally and the others zero."""
