@@ -18,7 +18,7 @@ from pathlib import Path
 
 from evidence_cells import EXPERIMENTS, Cell, Experiment
 from evidence_figures import draw
-from evidence_tables import table
+from evidence_tables import tables
 
 PAPERS = Path(__file__).resolve().parents[1] / "configs" / "papers"
 
@@ -52,15 +52,15 @@ def folder_of(parent: Path, cell: Cell, seed: int) -> Path:
 def report(
     name: str, experiment: Experiment, plan: list[tuple[Cell, int, Path]], images: Path | None
 ) -> None:
-    """Print the table of the finished runs and, if a folder is given, draw their curves into it."""
-    finished: dict[Cell, list[Path]] = {}
-    for cell, _, folder in plan:
+    """Print the tables of the finished runs and, if a folder is given, draw their curves into it."""
+    finished: dict[Cell, dict[int, Path]] = {}
+    for cell, seed, folder in plan:
         if (folder / "summary.json").exists():
-            finished.setdefault(cell, []).append(folder)
+            finished.setdefault(cell, {})[seed] = folder
     if not finished:
         print(f"{name}: no run is finished")
         return
-    print(table(experiment, finished), flush=True)
+    print(tables(experiment, finished), flush=True)
     if images is not None:
         images.mkdir(parents=True, exist_ok=True)
         draw(experiment, finished, images / f"{name}.png")

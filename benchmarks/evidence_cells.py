@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from functools import partial
+
+from evidence_measures import (
+    Measure,
+    accuracy_until,
+    best_loss,
+    last_accuracy,
+    rounds_to_stay,
+    rounds_to_target,
+)
 
 EQUAL = ("--selector", "Uniform", "--selector.weights", "equal")
 WHOLE_RUN = ("--evaluation.stop_at_target", "false")
-LAST_EVALUATIONS = 10
 
 
 @dataclass(frozen=True)
@@ -26,15 +30,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table: cells, how a run's folder becomes a number, and what the paper has.
+    """Tables of one experiment of a paper, and what its figure shows.
 
     Attributes:
         title: Heading.
         cells: All cells, each with a row and a column.
-        measure: Number of a finished run; None if it did not get there.
-        digits: Decimals shown.
+        measures: One table each.
         metric: Column of ``metrics.csv`` whose curve is drawn.
-        paper: The paper's number by (row, column), as printed there.
         window: Evaluations in the running mean of a drawn curve.
         target: Line across the curves, by column.
         limits: Limits of the drawn values; None shows all.
@@ -43,41 +45,16 @@ class Experiment:
 
     title: str
     cells: tuple[Cell, ...]
-    measure: Callable[[Path], float | None]
-    digits: int
+    measures: tuple[Measure, ...]
     metric: str
-    paper: dict[tuple[str, str], str]
     window: int = 1
-    target: dict[str, float] | None = None
+    target: dict[str, float] = field(default_factory=dict)
     limits: tuple[float, float] | None = None
     drawn: tuple[str, ...] | None = None
 
     def draws(self, cell: Cell) -> bool:
         """Tell whether a cell's curve is drawn."""
         return self.drawn is None or cell.row in self.drawn
-
-
-def evaluations(run: Path) -> list[dict[str, float]]:
-    """Return the rows of a run's ``metrics.csv``."""
-    with open(run / "metrics.csv", newline="") as stream:
-        return [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(stream)]
-
-
-def rounds_to_target(run: Path) -> float | None:
-    """Communication rounds to the first evaluation at the target accuracy, None if it was not reached."""
-    reached: float | None = json.loads((run / "summary.json").read_text())["rounds_to_target"]
-    return reached
-
-
-def best_loss(run: Path) -> float:
-    """Smallest test loss over all evaluations."""
-    return float(json.loads((run / "summary.json").read_text())["best"]["test/loss"])
-
-
-def last_accuracy(run: Path) -> float:
-    """Mean test accuracy of the last ten evaluations, in per cent."""
-    rows = [row["test/accuracy"] for row in evaluations(run)]
-    return 100 * statistics.fmean(rows[-LAST_EVALUATIONS:])
 
 
 def fedcor() -> Experiment:
@@ -95,18 +72,18 @@ def fedcor() -> Experiment:
     return Experiment(
         "FedCor, Table 1: rounds to 69 / 62 / 64 % on Fashion-MNIST",
         tuple(cells),
-        rounds_to_target,
-        0,
-        "test/accuracy",
-        paper=_grid(
-            ("2spc", "1spc", "dir"),
-            {
-                "Uniform": ("295.8 ± 92.0", "not always", "141.0 ± 73.0"),
-                "AFL": ("218.6 ± 117.3", "not always", "169.0 ± 166.1"),
-                "PowD": ("126.6 ± 78.2", "167.2 ± 72.3", "123.0 ± 101.0"),
-                "FedCor": ("94.8 ± 18.4", "84.0 ± 53.1", "68.8 ± 27.5"),
-            },
+        _to_target(
+            _grid(
+                ("2spc", "1spc", "dir"),
+                {
+                    "Uniform": ("295.8 ± 92.0", "not always", "141.0 ± 73.0"),
+                    "AFL": ("218.6 ± 117.3", "not always", "169.0 ± 166.1"),
+                    "PowD": ("126.6 ± 78.2", "167.2 ± 72.3", "123.0 ± 101.0"),
+                    "FedCor": ("94.8 ± 18.4", "84.0 ± 53.1", "68.8 ± 27.5"),
+                },
+            )
         ),
+        "test/accuracy",
         window=15,
         limits=(0.3, 0.8),
         target={"2spc": 0.69, "1spc": 0.62, "dir": 0.64},
@@ -125,12 +102,13 @@ def fedcor_dropout() -> Experiment:
     return Experiment(
         "FedCor, 2SPC, with the dropout of the published code: rounds to 69 %",
         tuple(cells),
-        rounds_to_target,
-        0,
-        "test/accuracy",
-        paper=_grid(
-            ("2spc",), {"Uniform": ("295.8 ± 92.0",), "PowD": ("126.6 ± 78.2",), "FedCor": ("94.8 ± 18.4",)}
+        _to_target(
+            _grid(
+                ("2spc",),
+                {"Uniform": ("295.8 ± 92.0",), "PowD": ("126.6 ± 78.2",), "FedCor": ("94.8 ± 18.4",)},
+            )
         ),
+        "test/accuracy",
         window=15,
         limits=(0.3, 0.8),
         target={"2spc": 0.69},
@@ -152,20 +130,27 @@ def fedgs() -> Experiment:
         for mode in modes
         for row, settings in rows.items()
     ]
+    paper = _grid(
+        modes,
+        {
+            "Uniform": (".302", ".320", ".324", ".330", ".362"),
+            "MD": (".302", ".322", ".328", ".328", ".326"),
+            "PowD": (".691", ".362", ".352", ".557", ".301"),
+            "FedGS 0": (".307", ".305", ".320", ".309", ".310"),
+            "FedGS 0.5": (".311", ".306", ".319", ".308", ".311"),
+            "FedGS 1": (".328", ".306", ".318", ".308", ".311"),
+            "FedGS 2": (".306", ".307", ".320", ".308", ".311"),
+            "FedGS 5": (".317", ".307", ".321", ".309", ".311"),
+        },
+    )
     return Experiment(
         "FedGS, Table 2, Synthetic(0.5, 0.5): best test loss",
         tuple(cells),
-        best_loss,
-        3,
-        "test/loss",
-        paper=_grid(
-            modes,
-            {
-                "Uniform": (".302", ".320", ".324", ".330", ".362"),
-                "MD": (".302", ".322", ".328", ".328", ".326"),
-                "PowD": (".691", ".362", ".352", ".557", ".301"),
-            },
+        (
+            Measure("Best test loss over all rounds (the paper's in brackets).", best_loss, 3, paper),
+            Measure("The same, minus Uniform's with the same seed.", best_loss, 3, baseline="Uniform"),
         ),
+        "test/loss",
         window=20,
         limits=(0.2, 1.5),
         drawn=("Uniform", "MD", "PowD", "FedGS 0", "FedGS 1", "FedGS 5"),
@@ -185,19 +170,27 @@ def fedpns() -> Experiment:
         for column, (share, labels) in columns.items()
         for row, settings in (("FedAvg", EQUAL), ("FedPNS", ()))
     ]
+    paper = _grid(
+        tuple(columns),
+        {
+            "FedAvg": ("87.8", "88.8", "89.7", "88.8", "89.3", "89.4"),
+            "FedPNS": ("88.6", "89.5", "89.9", "89.1", "89.8", "89.8"),
+        },
+    )
     return Experiment(
         "FedPNS, MNIST, logistic regression: test accuracy in %",
         tuple(cells),
-        last_accuracy,
-        1,
-        "test/accuracy",
-        paper=_grid(
-            tuple(columns),
-            {
-                "FedAvg": ("87.8", "88.8", "89.7", "88.8", "89.3", "89.4"),
-                "FedPNS": ("88.6", "89.5", "89.9", "89.1", "89.8", "89.8"),
-            },
+        (
+            Measure("Mean of the last ten rounds (the paper's in brackets).", last_accuracy, 1, paper),
+            Measure("The same, minus FedAvg's with the same seed.", last_accuracy, 2, baseline="FedAvg"),
+            Measure(
+                "Mean of rounds 21 to 30, minus FedAvg's with the same seed.",
+                partial(accuracy_until, round=30),
+                2,
+                baseline="FedAvg",
+            ),
         ),
+        "test/accuracy",
     )
 
 
@@ -228,10 +221,14 @@ def _hics(title: str, file: str) -> Experiment:
     return Experiment(
         title,
         tuple(cells),
-        rounds_to_target,
-        0,
+        (
+            *_to_target({(row, column): number for row, number in paper.items()}),
+            *(
+                Measure(f"Test accuracy in %, mean of ten evaluations up to round {round}.", until, 1)
+                for round, until in ((r, partial(accuracy_until, round=r)) for r in (50, 100, 200))
+            ),
+        ),
         "test/accuracy",
-        paper={(row, column): number for row, number in paper.items()},
         window=13,
         limits=(0.2, 0.85),
         target={column: 0.75},
@@ -247,13 +244,35 @@ def fedcat() -> Experiment:
         "FedCat": (),
     }
     cells = [Cell(row, "Dir(0.1)", "fedcat/mnist_small.yaml", settings) for row, settings in rows.items()]
+    paper = {("FedAvg", "Dir(0.1)"): "99.04", ("FedCat", "Dir(0.1)"): "99.21"}
     return Experiment(
         "FedCat, MNIST, small network: test accuracy in %",
         tuple(cells),
-        last_accuracy,
-        2,
+        (
+            Measure("Mean of the last ten evaluations (the paper's, with its CNN).", last_accuracy, 2, paper),
+            Measure("The same, minus FedAvg's with the same seed.", last_accuracy, 2, baseline="FedAvg"),
+            Measure(
+                "Mean of the ten evaluations up to round 100, minus FedAvg's with the same seed.",
+                partial(accuracy_until, round=100),
+                2,
+                baseline="FedAvg",
+            ),
+        ),
         "test/accuracy",
-        paper={("FedAvg", "Dir(0.1)"): "99.04 (CNN)", ("FedCat", "Dir(0.1)"): "99.21 (CNN)"},
+        limits=(0.5, 1.0),
+    )
+
+
+def _to_target(paper: dict[tuple[str, str], str]) -> tuple[Measure, ...]:
+    smooth = "Rounds until the mean of the last 15 evaluations is at the target."
+    return (
+        Measure(
+            "Rounds to the first evaluation at the target (the paper's in brackets).",
+            rounds_to_target,
+            0,
+            paper,
+        ),
+        Measure(smooth, rounds_to_stay, 0),
     )
 
 

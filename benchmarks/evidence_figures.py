@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from evidence_cells import Cell, Experiment, evaluations
+from evidence_cells import Experiment
+from evidence_measures import evaluations
+from evidence_tables import Finished
 
 from flsel.report.curves import save_figure
 
@@ -25,7 +27,7 @@ _PANEL_INCHES = (4.4, 3.3)
 _NAMES = {"test/accuracy": "test accuracy", "test/loss": "test loss (nats)"}
 
 
-def draw(experiment: Experiment, finished: Mapping[Cell, Sequence[Path]], path: Path) -> None:
+def draw(experiment: Experiment, finished: Finished, path: Path) -> None:
     """Draw the curves of the finished runs of each cell, and save them as a PNG."""
     cells = [cell for cell in experiment.cells if cell in finished and experiment.draws(cell)]
     columns = list(dict.fromkeys(cell.column for cell in cells))
@@ -34,7 +36,7 @@ def draw(experiment: Experiment, finished: Mapping[Cell, Sequence[Path]], path: 
     figure, panels = new_figure(len(columns))
     for axes, column in zip(panels, columns, strict=True):
         for cell in (cell for cell in cells if cell.column == column):
-            rounds, values = curves(finished[cell], experiment.metric, experiment.window)
+            rounds, values = curves(list(finished[cell].values()), experiment.metric, experiment.window)
             band(axes, rounds, values, label=cell.row, style=styles[cell.row])
         _finish_panel(axes, experiment, column)
     legend(figure, panels)
@@ -95,7 +97,7 @@ def tidy(axes: Axes) -> None:
 
 
 def _finish_panel(axes: Axes, experiment: Experiment, column: str) -> None:
-    target = (experiment.target or {}).get(column)
+    target = experiment.target.get(column)
     if target is not None:
         axes.axhline(target, color="#555555", linewidth=0.9, linestyle=(0, (5, 3)), label="target")
     if experiment.limits is not None:

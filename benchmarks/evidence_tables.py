@@ -7,44 +7,55 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evidence_cells import Cell, Experiment
+from evidence_measures import Measure
+
+Finished = Mapping[Cell, Mapping[int, Path]]
+"""Folders of the finished runs of each cell, by seed."""
 
 
-def table(experiment: Experiment, finished: Mapping[Cell, Sequence[Path]]) -> str:
-    """Lay the cells out as a Markdown table.
+def tables(experiment: Experiment, finished: Finished) -> str:
+    """Lay the cells out as Markdown, one table a measure."""
+    made = [f"{measure.caption}\n\n{table(experiment, measure, finished)}" for measure in experiment.measures]
+    return "\n".join([f"### {experiment.title}\n", *made])
 
-    Args:
-        experiment: What is shown.
-        finished: Folders of the finished runs of each cell, one a seed.
-    """
+
+def table(experiment: Experiment, measure: Measure, finished: Finished) -> str:
+    """Lay the cells out as one Markdown table."""
     cells = [cell for cell in experiment.cells if cell in finished]
     columns = list(dict.fromkeys(cell.column for cell in cells))
-    lines = [
-        f"### {experiment.title}",
-        "",
-        "| | " + " | ".join(columns) + " |",
-        "|---" * (len(columns) + 1) + "|",
-    ]
+    found = {
+        (cell.row, cell.column): {seed: measure.of(run) for seed, run in finished[cell].items()}
+        for cell in cells
+    }
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for row in dict.fromkeys(cell.row for cell in cells):
-        runs = {cell.column: finished[cell] for cell in cells if cell.row == row}
-        shown = [_cell(experiment, row, column, runs.get(column, [])) for column in columns]
-        lines.append(f"| {row} | " + " | ".join(shown) + " |")
+        if row != measure.baseline:
+            shown = [_cell(measure, row, column, found) for column in columns]
+            lines.append(f"| {row} | " + " | ".join(shown) + " |")
     return "\n".join(lines) + "\n"
 
 
-def show(values: Sequence[float | None], digits: int) -> str:
+def show(values: Sequence[float | None], digits: int, *, signed: bool = False) -> str:
     """Write mean ± standard deviation of the seeds, or how many of them got there and the best of these."""
     got = [value for value in values if value is not None]
     if len(got) < len(values):
         best = f", best {min(got):g}" if got else ""
         return f"{len(got)} of {len(values)} seeds{best}"
-    if len(got) == 1:
-        return f"{got[0]:.{digits}f}"
-    return f"{statistics.fmean(got):.{digits}f} ± {statistics.stdev(got):.{digits}f}"
+    sign = "+" if signed else ""
+    spread = f" ± {statistics.stdev(got):.{digits}f}" if len(got) > 1 else ""
+    return f"{statistics.fmean(got):{sign}.{digits}f}{spread}"
 
 
-def _cell(experiment: Experiment, row: str, column: str, folders: Sequence[Path]) -> str:
-    if not folders:
+def _cell(
+    measure: Measure, row: str, column: str, found: Mapping[tuple[str, str], Mapping[int, float | None]]
+) -> str:
+    values = found.get((row, column), {})
+    if measure.baseline is not None:
+        base = found.get((measure.baseline, column), {})
+        pairs = [(value, base.get(seed)) for seed, value in values.items()]
+        gaps = [value - other for value, other in pairs if value is not None and other is not None]
+        return show(gaps, measure.digits, signed=True) if gaps else ""
+    if not values:
         return ""
-    ours = show([experiment.measure(folder) for folder in folders], experiment.digits)
-    paper = experiment.paper.get((row, column))
-    return ours if paper is None else f"{ours} ({paper})"
+    paper = measure.paper.get((row, column))
+    return show(list(values.values()), measure.digits) + (f" ({paper})" if paper else "")

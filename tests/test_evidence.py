@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,10 +17,18 @@ from flsel.server import EvaluationConfig
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 from evidence import PAPERS, folder_of, report  # noqa: E402
-from evidence_cells import EXPERIMENTS, Cell, Experiment, best_loss, last_accuracy, rounds_to_target  # noqa: E402
+from evidence_cells import EXPERIMENTS, Cell, Experiment  # noqa: E402
 from evidence_entropy import CONFIGS, Measured, draw_entropies, entropy_table, measure  # noqa: E402
 from evidence_figures import curves, draw  # noqa: E402
-from evidence_tables import show, table  # noqa: E402
+from evidence_measures import (  # noqa: E402
+    Measure,
+    accuracy_until,
+    best_loss,
+    last_accuracy,
+    rounds_to_stay,
+    rounds_to_target,
+)
+from evidence_tables import show, table, tables  # noqa: E402
 
 PNG = b"\x89PNG"
 
@@ -29,15 +38,22 @@ def seeds(tmp_path_factory):
     """Folders of three seeds of a tiny run."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (1, 2, 3):
-        config = settings(folder, seed=seed, evaluation=EvaluationConfig(target=0.5, stop_at_target=False))
-        run(config)
-    return sorted(folder.iterdir())
+        run(settings(folder, seed=seed, evaluation=EvaluationConfig(target=0.5, stop_at_target=False)))
+    return dict(enumerate(sorted(folder.iterdir()), 1))
 
 
-def experiment(measure=best_loss, **changes):
+def experiment(*measures, **changes):
     cells = (Cell("FedAvg", "IDL", "a.yaml", ()), Cell("Other", "IDL", "a.yaml", ()))
-    made = {"digits": 3, "metric": "test/loss", "paper": {("Other", "IDL"): ".302"}} | changes
-    return Experiment("Losses", cells, measure, **made)
+    return Experiment("Losses", cells, measures, "test/loss", **changes)
+
+
+def written(folder, accuracies, target=0.5):
+    """A run's folder with these accuracies, one a round."""
+    folder.mkdir()
+    rows = [f"{round},{accuracy}" for round, accuracy in enumerate(accuracies)]
+    (folder / "metrics.csv").write_text("\n".join(["round,test/accuracy", *rows]) + "\n")
+    (folder / "summary.json").write_text(json.dumps({"target": target}))
+    return folder
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -55,32 +71,51 @@ def test_cells_differ_and_the_papers_numbers_have_a_cell(name):
     places = [(cell.row, cell.column) for cell in made.cells]
     assert len(set(places)) == len(places)
     assert len({(cell.config, cell.settings) for cell in made.cells}) == len(places)
-    assert set(made.paper) <= set(places)
+    assert all(set(measure.paper) <= set(places) for measure in made.measures)
+    assert {measure.baseline for measure in made.measures} <= {None, *(row for row, _ in places)}
     assert set(made.drawn or ()) <= {row for row, _ in places}
-    assert set(made.target or ()) <= {column for _, column in places}
+    assert set(made.target) <= {column for _, column in places}
 
 
 def test_entropy_configs_are_there():
     assert all((PAPERS / file).is_file() for file in CONFIGS.values())
 
 
-def test_measures(seeds):
-    losses = np.loadtxt(seeds[0] / "metrics.csv", delimiter=",", skiprows=1, usecols=(1, 2))
-    assert best_loss(seeds[0]) == losses[:, 0].min()
-    assert last_accuracy(seeds[0]) == pytest.approx(100 * losses[-10:, 1].mean())
-    assert rounds_to_target(seeds[0]) == next((i for i, high in enumerate(losses[:, 1]) if high >= 0.5), None)
+def test_measures_of_a_run(seeds):
+    losses = np.loadtxt(seeds[1] / "metrics.csv", delimiter=",", skiprows=1, usecols=(1, 2))
+    assert best_loss(seeds[1]) == losses[:, 0].min()
+    assert last_accuracy(seeds[1]) == pytest.approx(100 * losses[-10:, 1].mean())
+    assert rounds_to_target(seeds[1]) == next((i for i, high in enumerate(losses[:, 1]) if high >= 0.5), None)
+
+
+def test_measures_of_known_accuracies(tmp_path):
+    jumpy = written(tmp_path / "jumpy", [0.0] * 10 + [1.0] + [0.0] * 9 + [1.0] * 20)
+    assert rounds_to_stay(jumpy) == 20 + 8 - 1  # Eight of the last fifteen.
+    assert accuracy_until(jumpy, 10) == pytest.approx(10.0)
+    assert last_accuracy(jumpy) == pytest.approx(100.0)
+    assert rounds_to_stay(written(tmp_path / "low", [0.4] * 30)) is None
 
 
 def test_table_shows_mean_spread_and_paper(seeds):
-    made = experiment()
-    values = [best_loss(folder) for folder in seeds]
+    measure = Measure("Losses", best_loss, 3, {("Other", "IDL"): ".302"})
+    made = experiment(measure)
+    values = [best_loss(folder) for folder in seeds.values()]
     ours = f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
-    lines = table(made, {made.cells[0]: seeds, made.cells[1]: seeds[:1]}).splitlines()
-    assert lines[2:] == [
+    finished = {made.cells[0]: seeds, made.cells[1]: {1: seeds[1]}}
+    rows = ["| | IDL |", "|---|---|", f"| FedAvg | {ours} |", f"| Other | {values[0]:.3f} (.302) |"]
+    assert table(made, measure, finished).splitlines() == rows
+    assert tables(made, finished).splitlines() == ["### Losses", "", "Losses", "", *rows]
+
+
+def test_table_pairs_seeds_with_the_baselines(seeds):
+    measure = Measure("Gaps", best_loss, 3, baseline="FedAvg")
+    made = experiment(measure)
+    finished = {made.cells[0]: {1: seeds[1], 2: seeds[2]}, made.cells[1]: {2: seeds[3], 3: seeds[1]}}
+    gap = best_loss(seeds[3]) - best_loss(seeds[2])
+    assert table(made, measure, finished).splitlines() == [
         "| | IDL |",
         "|---|---|",
-        f"| FedAvg | {ours} |",
-        f"| Other | {values[0]:.3f} (.302) |",
+        f"| Other | {gap:+.3f} |",
     ]
 
 
@@ -92,14 +127,12 @@ def test_show(values, text):
     assert show(values, 1) == text
 
 
-def test_curves_are_running_means_as_far_as_all_seeds_went(seeds, tmp_path):
-    short = tmp_path / "short"
-    short.mkdir()
-    (short / "metrics.csv").write_text("round,test/loss\n0,4.0\n1,2.0\n2,1.0\n")
-    rounds, values = curves([short, seeds[0]], "test/loss", 2)
+def test_curves_are_running_means_as_far_as_all_seeds_went(tmp_path):
+    one = written(tmp_path / "one", [4.0, 2.0, 1.0])
+    other = written(tmp_path / "other", [4.0, 2.0, 1.0, 7.0])
+    rounds, values = curves([one, other], "test/accuracy", 2)
     assert rounds.tolist() == [0, 1, 2]
-    assert values.shape == (2, 3)
-    assert values[0].tolist() == [4.0, 3.0, 1.5]
+    assert values.tolist() == [[4.0, 3.0, 1.5]] * 2
 
 
 def test_curves_are_drawn(seeds, tmp_path):
@@ -109,8 +142,8 @@ def test_curves_are_drawn(seeds, tmp_path):
 
 
 def test_report_leaves_out_what_is_not_finished(seeds, tmp_path, capsys):
-    made = experiment()
-    report("tiny", made, [(made.cells[0], 1, seeds[0]), (made.cells[1], 1, tmp_path / "none")], tmp_path)
+    made = experiment(Measure("Losses", best_loss, 3))
+    report("tiny", made, [(made.cells[0], 1, seeds[1]), (made.cells[1], 1, tmp_path / "none")], tmp_path)
     assert "FedAvg" in (shown := capsys.readouterr().out)
     assert "Other" not in shown
     assert (tmp_path / "tiny.png").read_bytes().startswith(PNG)
