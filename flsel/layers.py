@@ -84,8 +84,10 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
         UserError: If it is not a readable YAML file of settings.
     """
     try:
+        text = path.read_text(encoding="utf-8")
+        _refuse_duplicates(yaml.compose(text, Loader=yaml.SafeLoader))
         # The comment keeps jsonargparse from taking a file of one empty key for a plain text.
-        loaded = get_loader("yaml")(path.read_text(encoding="utf-8") + "\n#")
+        loaded = get_loader("yaml")(text + "\n#")
     except FileNotFoundError:
         raise UserError("there is no such file.") from None
     except OSError as error:
@@ -103,6 +105,21 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
         kind = {type(None): "nothing", list: "a list"}.get(type(loaded), "one value")
         raise UserError(f"the file must be a mapping of settings, such as `rounds: 100`, got {kind}.")
     return loaded
+
+
+def _refuse_duplicates(node: yaml.Node | None) -> None:
+    """Refuse a key that a mapping has twice, of which YAML's loader would silently take the last."""
+    if isinstance(node, yaml.MappingNode):
+        seen = set[str]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise UserError(
+                    f"line {key.start_mark.line + 1}: {key.value} is set a second time; keep one."
+                )
+            seen.add(str(key.value))
+    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
+        for part in child if isinstance(child, tuple) else (child,):
+            _refuse_duplicates(part)
 
 
 def _flat(settings: Mapping[Any, Any], prefix: str = "") -> Iterator[Setting]:

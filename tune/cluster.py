@@ -9,6 +9,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 from flsel.errors import UserError
 from tune.config import SweepConfig
@@ -47,11 +48,12 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
         elif own is not None:
             ray.init(
                 include_dashboard=False,
-                logging_level=logging.ERROR,
+                logging_level=logging.CRITICAL,
                 log_to_driver=False,
                 object_store_memory=shared_bytes + _OBJECT_STORE,
                 _temp_dir=own,
             )
+        _hush()
         _check_room(config)
         yield
     finally:
@@ -59,6 +61,19 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
             ray.shutdown()
         if own is not None:
             shutil.rmtree(own, ignore_errors=True)
+
+
+def _hush() -> None:
+    """Keep Ray's tracebacks of dead processes from the screen: the sweep says what became of them."""
+    for name in ("ray", "ray.tune", "ray.air"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    worker = import_module("ray._private.worker")
+    if hasattr(worker, "print_to_stdstream"):  # no option of ray.init() reaches what Ray's daemon reports
+        setattr(worker, "print_to_stdstream", _ignore)  # noqa: B010
+
+
+def _ignore(*given: object, **named: object) -> None:
+    pass
 
 
 def _connect(address: str) -> None:
@@ -69,10 +84,10 @@ def _connect(address: str) -> None:
         try:
             socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
         except (OSError, ValueError) as error:
-            reason = str(error).lower().rstrip(".")
+            reason = (getattr(error, "strerror", None) or str(error)).lower().rstrip(".")
             raise UserError(f"address {address} is not a Ray cluster that answers: {reason}.") from error
     try:
-        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UserError(
             f"address {address} is not a Ray cluster that answers: start one with `ray start --head`, or "

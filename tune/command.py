@@ -162,7 +162,8 @@ def _refuse_typos(given: Sequence[Word]) -> None:
     """Point to a sweep's setting where an unknown key looks like one."""
     known = {*keys(), *groups(), "config", "print_config"}
     for key, _ in given:
-        if "." not in key and key not in known and _close(key) != "." and not _near(key, known):
+        close = _near(key, (*_keys(), "resume", "sweep", *known))
+        if key not in known and close and close[0] not in known:
             raise UserError(f"there is no setting {key}{_close(key)}")
 
 

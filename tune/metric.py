@@ -137,7 +137,10 @@ def _parse(text: str, mode: str) -> Metric:
         return Metric(text, source, "rounds_to", "min", value)
     chosen = _better(source) if mode == "auto" else mode
     if chosen is None:
-        raise UserError(f"mode must be max or min for the metric {source}, which says not which is better.")
+        raise UserError(
+            f"metric {source} must be an accuracy or a loss, such as validation/accuracy; for another column "
+            "of metrics.csv set mode to max or min."
+        )
     return Metric(text, source, how, "max" if chosen == "max" else "min")
 
 

@@ -58,7 +58,7 @@ def _row(trial: FrozenTrial, metrics: Sequence[Metric]) -> Row:
         **{metric.text: values[n] if n < len(values) else None for n, metric in enumerate(metrics)},
         "spread": _finite(result.get("spread")),
         "seeds": [_finite(value) for value in result.get("seeds", [])],
-        "round": result.get("round", last or 0),
+        "round": result.get("round") or last or 0,
         "seconds": round(result.get("seconds", 0.0), 3),
         "error": result.get("error", ""),
         "settings": trial.user_attrs.get(SETTINGS, {}),

@@ -64,7 +64,8 @@ class Dimension:
             return any(value == item and type(value) is type(item) for item in self.values)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        steps = 0.0 if self.step is None else (value - self.low) / self.step
+        step = 1 if self.kind == "int" and self.step is None else self.step
+        steps = 0.0 if step is None else (value - self.low) / step
         return self.low <= value <= self.high and math.isclose(steps, round(steps), abs_tol=1e-9)
 
     def suggest(self, trial: optuna.trial.BaseTrial) -> Value:
@@ -97,7 +98,8 @@ class Dimension:
         if self.kind == "int" and not self.log:
             return list(range(int(self.low), int(self.high) + 1, int(self.step or 1)))
         if self.kind == "quantised" and self.step:
-            return [self.low + n * self.step for n in range(round((self.high - self.low) / self.step) + 1)]
+            count = round((self.high - self.low) / self.step)
+            return [min(self.low + n * self.step, self.high) for n in range(count + 1)]
         raise UserError(
             f"space {self.key} must be a choice, int or quantised for the sampler grid, which is {self.kind}."
         )

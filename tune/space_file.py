@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +152,28 @@ def _check(dimension: Dimension) -> None:
         numbers = (low, high, 1 if dimension.step is None else dimension.step)
         if dimension.kind == "int" and any(number != int(number) for number in numbers):
             raise UserError(f"space {key}: low, high and step must be whole numbers for type int.")
-    if dimension.step is not None and not 0 < dimension.step <= high - low:
-        raise UserError(f"space {key}: step must be above 0 and at most high - low, got {dimension.step:g}.")
+    if dimension.step is not None:
+        _check_step(dimension)
     if dimension.log and dimension.step not in (None, 1):
         raise UserError(f"space {key}: step and log exclude one another.")
     if dimension.init is not None and not dimension.holds(dimension.init):
         raise UserError(f"space {key}: init must be one of the values searched over, got {dimension.init!r}.")
+
+
+def _check_step(dimension: Dimension) -> None:
+    key, (low, high, step) = dimension.key, map(_decimal, (dimension.low, dimension.high, dimension.step))
+    if not 0 < step <= high - low:
+        raise UserError(f"space {key}: step must be above 0 and at most high - low, got {step:g}.")
+    beyond = (high - low) % step
+    if beyond:
+        raise UserError(
+            f"space {key}: high must be low and a number of steps, got {high:g}; write {high - beyond:g}."
+        )
+
+
+def _decimal(number: float | None) -> Decimal:
+    # As it is written, and as Optuna counts steps: in binary 0.3 - 0.1 is less than 0.2.
+    return Decimal(str(number))
 
 
 def _number(key: str, name: str, value: Any) -> float:

@@ -102,10 +102,13 @@ class Study:
 
     def ask(self, space: Space) -> tuple[int, Settings] | None:
         """Start a trial; None if a grid has no points left."""
-        sampler = _sampler(self._kind, torch_seed(self._seed, "search", len(self.trials())) % 2**32, space)
-        if isinstance(sampler, optuna.samplers.GridSampler) and sampler.is_exhausted(self.study):
-            self.exhausted = True
-            return None
+        turn = len(self.trials())
+        if self._kind == "grid":
+            if turn >= math.prod(len(dimension.grid()) for dimension in space.dimensions):
+                self.exhausted = True
+                return None
+            turn = 0  # the seed numbers a grid's points, and must stay
+        sampler = _sampler(self._kind, torch_seed(self._seed, "search", turn) % 2**32, space)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.study.sampler = sampler

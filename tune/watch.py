@@ -60,6 +60,13 @@ class Watch(Callback):
         """Show and write down that a trial's process died for good."""
         self._ended(trial, died=True)
 
+    def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+        """Say that a trial's process died and that another one goes on."""
+        _LOG.warning(
+            "trial %d: its process died at round %d (out of memory?); another goes on from the checkpoint",
+            trial.config["number"], (trial.last_result or {}).get("round", 0),
+        )  # fmt: skip
+
     def close(self) -> None:
         """Finish what is still tracked, as of trials that are to be resumed."""
         for tracker in self._trackers.values():
