@@ -18,6 +18,8 @@ Value = bool | int | float | str | None
 Kind = Literal["uniform", "loguniform", "int", "quantised", "choice"]
 Settings = dict[str, Value]
 
+_ABSENT: Any = object()
+
 KEPT = "kept"
 """Attribute of a study's trial: the settings that it leaves as the config has them."""
 
@@ -127,9 +129,9 @@ class Space:
         return settings
 
     def conditions(self, dimension: Dimension) -> Settings:
-        """Return settings under which a dimension exists."""
+        """Return settings under which a dimension exists, besides those that the config has."""
         fixed = dict(self.fixed)
-        return {key: values[0] for key, values in dimension.when if key not in fixed}
+        return {key: values[0] for key, values in dimension.when if fixed.get(key, _ABSENT) not in values}
 
     def first_points(self, config: Mapping[str, Any]) -> Iterator[tuple[dict[str, Value], list[str]]]:
         """List what is tried before anything is searched: the config's own settings and classes' defaults.

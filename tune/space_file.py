@@ -51,13 +51,13 @@ def make_space(entries: Mapping[Any, Any] | None, config: Mapping[str, Any]) -> 
         UserError: If an entry is malformed.
     """
     entries = auto_space(config) if entries is None else entries
-    if not entries:
-        raise UserError("space must have at least one setting to search over.")
     dimensions = [
         _dimension(str(key), entry)
         for key, given in entries.items()
         for entry in (given if isinstance(given, list) else [given])
     ]
+    if not dimensions:
+        raise UserError("space must have at least one setting to search over.")
     names = [dimension.name for dimension in dimensions]
     for key, count in ((d.key, names.count(d.name)) for d in dimensions):
         if count > 1:
@@ -65,6 +65,7 @@ def make_space(entries: Mapping[Any, Any] | None, config: Mapping[str, Any]) -> 
     keys = {dimension.key for dimension in dimensions}
     referred = {key for dimension in dimensions for key, _ in dimension.when} - keys
     fixed = tuple((key, class_name(lookup(config, key))) for key in sorted(referred))
+    _check_conditions(dimensions, dict(fixed))
     return Space(ordered(dimensions), fixed)
 
 
@@ -160,14 +161,35 @@ def _check(dimension: Dimension) -> None:
         raise UserError(f"space {key}: init must be one of the values searched over, got {dimension.init!r}.")
 
 
+def _check_conditions(dimensions: Iterable[Dimension], fixed: Mapping[str, Any]) -> None:
+    """Refuse conditions that never hold: what depends on them would silently not be searched."""
+    for dimension in dimensions:
+        for key, values in dimension.when:
+            others = [other for other in dimensions if other.key == key]
+            for value in values if others else ():
+                if not any(other.holds(value) for other in others):
+                    raise UserError(
+                        f"space {dimension.key}: when.{key} must be one of the values searched over, "
+                        f"got {value!r}."
+                    )
+    unmet = [next(((k, v) for k, v in d.when if k in fixed and fixed[k] not in v), None) for d in dimensions]
+    if all(unmet):
+        key, values = unmet[0]
+        raise UserError(
+            f"space has nothing to search: its `when` asks for {key} {' or '.join(map(str, values))}, "
+            f"and the config has {fixed[key]}."
+        )
+
+
 def _check_step(dimension: Dimension) -> None:
     key, (low, high, step) = dimension.key, map(_decimal, (dimension.low, dimension.high, dimension.step))
     if not 0 < step <= high - low:
-        raise UserError(f"space {key}: step must be above 0 and at most high - low, got {step:g}.")
+        raise UserError(f"space {key}: step must be above 0 and at most high - low, got {float(step):g}.")
     beyond = (high - low) % step
     if beyond:
         raise UserError(
-            f"space {key}: high must be low and a number of steps, got {high:g}; write {high - beyond:g}."
+            f"space {key}: high must be low and a number of steps, got {float(high):g}; "
+            f"write {float(high - beyond):g}."
         )
 
 
