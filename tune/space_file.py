@@ -172,17 +172,21 @@ def _check_conditions(dimensions: Iterable[Dimension], fixed: Mapping[str, Any])
                         f"space {dimension.key}: when.{key} must be one of the values searched over, "
                         f"got {value!r}."
                     )
-    unmet = [next(((k, v) for k, v in d.when if k in fixed and fixed[k] not in v), None) for d in dimensions]
+    unmet = [_unmet(dimension, fixed) for dimension in dimensions]
     if all(unmet):
-        key, values = unmet[0]
+        key, values = unmet[0][0]
         raise UserError(
             f"space has nothing to search: its `when` asks for {key} {' or '.join(map(str, values))}, "
             f"and the config has {fixed[key]}."
         )
 
 
+def _unmet(dimension: Dimension, fixed: Mapping[str, Any]) -> list[tuple[str, tuple[Any, ...]]]:
+    return [(key, values) for key, values in dimension.when if key in fixed and fixed[key] not in values]
+
+
 def _check_step(dimension: Dimension) -> None:
-    key, (low, high, step) = dimension.key, map(_decimal, (dimension.low, dimension.high, dimension.step))
+    key, low, high, step = dimension.key, *map(_decimal, (dimension.low, dimension.high, dimension.step))
     if not 0 < step <= high - low:
         raise UserError(f"space {key}: step must be above 0 and at most high - low, got {float(step):g}.")
     beyond = (high - low) % step

@@ -1,0 +1,252 @@
+"""The study: what is asked and told, and that an interruption leaves no trace in it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from statistics import median
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from spaces import config_of
+
+from tune.config import SweepConfig
+from tune.metric import parse_metrics
+from tune.space_file import make_space
+from tune.study import Study
+
+COMPLETE, PRUNED, FAIL = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL
+HICS = config_of("HiCS")
+LAM = {"type": "uniform", "low": 0, "high": 1}
+SPACE = {
+    "selector": {"type": "choice", "values": ["HiCS", "FedCor"]},
+    "selector.lam": {**LAM, "when": {"selector": "HiCS"}},
+    "selector.beta": {"type": "uniform", "low": 0.5, "high": 1, "when": {"selector": "FedCor"}},
+    "local.batch_size": {"type": "int", "low": 1, "high": 64, "log": True},
+}
+PLAIN = {"selector.lam": LAM, "selector.gamma0": {"type": "uniform", "low": 0, "high": 8}}
+GRID = {
+    "selector.lam": {"type": "quantised", "low": 0, "high": 1, "step": 0.5},
+    "selector.num_clusters": {"type": "int", "low": 2, "high": 6, "step": 2},
+    "selector.signal": {"type": "choice", "values": ["bias", "layer"]},
+}
+
+
+def study(folder, *, seed=0, metric="validation/accuracy", rounds=20, **changes):
+    metrics = parse_metrics(metric, "auto")
+    config = SweepConfig(**changes)
+    return Study(folder, "s", metrics=metrics, config=config, rounds=rounds, seed=seed)
+
+
+def value_of(settings):
+    """A smooth function of all settings."""
+    numbers = [value for value in settings.values() if not isinstance(value, str)]
+    return math.sin(sum(math.log1p(abs(number)) for number in numbers)) + len(settings)
+
+
+def played(made, space, count, folder=None, **settings):
+    """Ask and tell trials one by one; with a folder the study is opened anew for each."""
+    found = []
+    for _ in range(count):
+        if folder is not None:
+            made = study(folder, **settings)
+        number, asked = made.ask(space)
+        found.append(asked)
+        made.tell(number, COMPLETE, [value_of(asked)], {})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sampler", "entries"),
+    [("tpe", SPACE), ("random", SPACE), ("cmaes", PLAIN), ("gp", PLAIN), ("grid", GRID)],
+)
+def test_an_interruption_leaves_no_trace_in_what_is_asked(tmp_path, sampler, entries):
+    """Also beyond the ten trials that samplers draw at random before they use what they know."""
+    count = 12 if sampler in ("grid", "gp") else 15
+    folders = [tmp_path / name for name in ("one", "many", "other")]
+    for folder in folders:
+        folder.mkdir()
+    space = make_space(entries, HICS)
+    at_once = played(study(folders[0], sampler=sampler), space, count)
+    in_pieces = played(None, space, count, folders[1], sampler=sampler)
+    assert at_once == in_pieces
+    assert len({repr(asked) for asked in at_once}) == count
+    other = played(study(folders[2], sampler=sampler, seed=1), space, 3)
+    assert other != at_once[:3]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes", "gp", "grid"])
+def test_samplers_suggest_values_of_the_space_without_a_word(tmp_path, sampler, capfd):
+    space = make_space(GRID if sampler == "grid" else PLAIN, HICS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for asked in played(study(tmp_path, sampler=sampler), space, 12):
+            assert all(d.holds(asked[d.key]) for d in space.dimensions)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_tpe_learns(tmp_path):
+    """Its later trials are better than the first ones, which are drawn at random."""
+    space, made, errors = make_space(PLAIN, HICS), study(tmp_path), []
+    for _ in range(30):
+        number, asked = made.ask(space)
+        errors.append(abs(asked["selector.lam"] - 0.9) + abs(asked["selector.gamma0"] / 8 - 0.1))
+        made.tell(number, COMPLETE, [-errors[-1]], {})
+    assert median(errors[20:]) < 0.7 * median(errors[:10])
+
+
+def test_a_grid_is_searched_whole_and_once(tmp_path):
+    space = make_space(GRID, HICS)
+    made = study(tmp_path, sampler="grid")
+    found = played(made, space, 18)
+    product = itertools.product([0, 0.5, 1], [2, 4, 6], ["bias", "layer"])
+    assert sorted(tuple(asked[d] for d in GRID) for asked in found) == sorted(product)
+    assert not made.exhausted
+    assert made.ask(space) is None
+    assert made.exhausted
+    assert study(tmp_path, sampler="grid").ask(space) is None
+
+
+def test_a_grid_gives_no_point_to_two_trials_at_a_time(tmp_path):
+    made, space = study(tmp_path, sampler="grid"), make_space(GRID, HICS)
+    running = [made.ask(space)[1] for _ in range(18)]
+    assert len({repr(asked) for asked in running}) == 18
+    assert made.ask(space) is None
+
+
+def test_known_points_come_first(tmp_path):
+    made, space = study(tmp_path), make_space(SPACE, HICS)
+    made.enqueue(space.first_points(HICS))
+    assert made.trials() == []
+    assert played(made, space, 2) == [
+        {"selector": "HiCS", "local.batch_size": 10, "selector.lam": 0.1},
+        {"selector": "FedCor", "local.batch_size": 10, "selector.beta": 0.95},
+    ]
+    assert [trial.number for trial in made.trials()] == [0, 1]
+
+
+def test_how_trials_ended_is_told(tmp_path):
+    made, space = study(tmp_path), make_space(PLAIN, HICS)
+    for _ in range(4):
+        made.ask(space)
+    made.report(1, 5, 0.25)
+    made.tell(0, COMPLETE, [0.5], {"status": "complete"})
+    made.tell(1, PRUNED, [0.25], {"status": "pruned"})
+    made.tell(2, FAIL, [math.nan], {"status": "diverged"})
+    again = study(tmp_path)
+    assert [trial.state for trial in again.trials()] == [COMPLETE, PRUNED, FAIL, TrialState.RUNNING]
+    assert [trial.value for trial in again.trials()] == [0.5, 0.25, None, None]
+    assert [trial.user_attrs.get("result", {}).get("status") for trial in again.trials()] == [
+        "complete", "pruned", "diverged", None,
+    ]  # fmt: skip
+    assert [trial.number for trial in again.trials(COMPLETE, FAIL)] == [0, 2]
+
+
+def test_the_first_word_counts(tmp_path):
+    """Whoever resumes may tell again what the study knows."""
+    made, space = study(tmp_path), make_space(PLAIN, HICS)
+    made.ask(space)
+    made.report(0, 5, 0.25)
+    made.report(0, 5, 0.75)
+    made.tell(0, COMPLETE, [0.5], {"status": "complete"})
+    made.tell(0, FAIL, [], {"status": "failed"})
+    made.tell(0, COMPLETE, [0.9], {"status": "again"})
+    (trial,) = study(tmp_path).trials()
+    assert (trial.state, trial.value, trial.intermediate_values) == (COMPLETE, 0.5, {5: 0.25})
+    assert trial.user_attrs["result"] == {"status": "complete"}
+
+
+def test_values_that_are_not_finite_are_not_reported(tmp_path):
+    made = study(tmp_path)
+    made.ask(make_space(PLAIN, HICS))
+    assert made.report(0, 20, math.nan) is False
+    assert made.trials()[0].intermediate_values == {}
+
+
+def test_what_an_earlier_driver_left_running(tmp_path):
+    made, space = study(tmp_path), make_space(PLAIN, HICS)
+    asked = [made.ask(space) for _ in range(3)]
+    made.tell(1, COMPLETE, [0.5], {})
+    made.study.ask()  # killed before it had settings
+    again = study(tmp_path)
+    assert again.unfinished() == [asked[0], asked[2]]
+    assert [trial.state for trial in again.trials()][3] is FAIL
+    assert again.unfinished() == [asked[0], asked[2]]
+
+
+def rounds_played(made, values, number=None):
+    """Report values, by round, and return the round at which the trial is stopped."""
+    if number is None:
+        number, _ = made.ask(make_space(PLAIN, HICS))
+    return next((at for at, value in values.items() if made.report(number, at, value)), None)
+
+
+def test_asha_stops_by_round(tmp_path):
+    """Rungs at 4, 8 and 16 rounds; each keeps the better half, and the first trial to arrive."""
+    settings = {"scheduler": "asha", "grace_rounds": 4, "reduction": 2}
+    made = study(tmp_path, **settings)
+    assert rounds_played(made, {2: 0.1, 4: 0.4, 8: 0.5, 16: 0.6, 20: 0.6}) is None
+    assert rounds_played(made, {2: 0.9, 4: 0.3, 8: 0.9}) == 4  # one of two is kept, and 0.4 is better
+    made = study(tmp_path, **settings)  # the driver was killed
+    assert rounds_played(made, {2: 0.0, 4: 0.45, 8: 0.45, 16: 0.9}) == 8
+    # Fourth at round 4, where two of 0.3, 0.4, 0.45, 0.42 go on; at 8 one of 0.5, 0.45, 0.7.
+    assert rounds_played(made, {4: 0.42, 8: 0.7, 16: 0.55}) == 16
+    assert rounds_played(made, {4: 0.42, 8: 0.7, 16: 0.65}) is None
+
+
+def test_asha_minimises_what_is_to_be_minimised(tmp_path):
+    made = study(tmp_path, metric="validation/loss", grace_rounds=4, reduction=2)
+    assert rounds_played(made, {4: 1.0}) is None
+    assert rounds_played(made, {4: 2.0}) == 4
+    assert rounds_played(made, {4: 0.5}) is None
+
+
+def test_asha_decides_at_the_first_report_after_a_rung(tmp_path):
+    made = study(tmp_path, grace_rounds=4, reduction=2)
+    assert rounds_played(made, {3: 0.1, 6: 0.4, 9: 0.4}) is None
+    assert rounds_played(made, {3: 0.1, 6: 0.3}) == 6
+
+
+def test_the_grace_is_a_fifth_of_the_rounds(tmp_path):
+    made = study(tmp_path, rounds=100)
+    assert rounds_played(made, {20: 0.5}) is None
+    assert rounds_played(made, {19: 0.1, 20: 0.1}) == 20
+
+
+def test_the_median_stops_what_is_worse_than_half(tmp_path):
+    made = study(tmp_path, scheduler="median", grace_rounds=4)
+    for value in (0.3, 0.4, 0.5):
+        number, _ = made.ask(make_space(PLAIN, HICS))
+        assert rounds_played(made, {4: 0.1, 8: value}, number) is None
+        made.tell(number, COMPLETE, [value], {})
+    assert rounds_played(made, {3: 0.0, 4: 0.2, 8: 0.39}) == 8
+    assert rounds_played(made, {3: 0.0, 4: 0.2, 8: 0.41}) is None
+
+
+def test_nobody_is_stopped_without_a_scheduler(tmp_path):
+    made = study(tmp_path, scheduler="none")
+    for value in (0.5, 0.4, 0.3, 0.2):
+        assert rounds_played(made, dict.fromkeys(range(1, 21), value)) is None
+
+
+def test_several_metrics_have_a_front(tmp_path):
+    made = study(tmp_path, metric="validation/accuracy, ledger/bytes_up", scheduler="none")
+    space = make_space(PLAIN, HICS)
+    for values in ((0.5, 10.0), (0.6, 20.0), (0.4, 15.0)):
+        number, _ = made.ask(space)
+        made.tell(number, COMPLETE, values, {})
+    assert sorted(trial.number for trial in made.study.best_trials) == [0, 1]
+    assert made.study.metric_names == ["validation/accuracy", "ledger/bytes_up"]
+
+
+def test_others_can_read_the_journal(tmp_path):
+    """As optuna-dashboard does."""
+    played(study(tmp_path), make_space(PLAIN, HICS), 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.journal"))
+        loaded = optuna.load_study(study_name="s", storage=optuna.storages.JournalStorage(backend))
+    assert [trial.state for trial in loaded.trials] == [COMPLETE, COMPLETE]
+    assert set(loaded.trials[0].params) == set(PLAIN)
