@@ -110,9 +110,12 @@ class Console:
             self._live.update(self._table())
 
     def _table(self) -> Table:
-        table = Table(title=f"{self._summary()}, {len(self._running)} running", title_justify="left")
-        for heading in ("trial", "round", self._metric.text, "settings"):
-            table.add_column(heading, justify="left" if heading == "settings" else "right")
+        # As wide as the terminal: a title is broken at the table's width.
+        title = f"{self._summary()}, {len(self._running)} running"
+        table = Table(title=title, title_justify="left", expand=True)
+        for heading in ("trial", "round", self._metric.text):
+            table.add_column(heading, justify="right")
+        table.add_column("settings", ratio=1)
         for number, (settings, result) in sorted(self._running.items()):
             table.add_row(str(number), str(result["round"]), f"{result[self._name]:.4f}", _words(settings))
         return table
