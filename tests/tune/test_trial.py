@@ -1,0 +1,247 @@
+"""One trial: seeds in lockstep, and a killed one goes on to the same reports."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from jobs import job, untimed
+from runs import left_behind, same
+from torch import optim
+
+from flsel.config import LocalConfig
+from flsel.errors import DivergedError, UserError
+from flsel.evaluation import Evaluator
+from flsel.models import MLP
+from flsel.parser import parse_settings
+from flsel.run import run
+from flsel.selectors.fedcat import FedCat
+from tune.trial import Trial, attempt, failure
+
+POWD = {"selector": "PowD", "selector.d": 5}
+
+
+def reports(trial):
+    """All reports of a trial from where it stands."""
+    found = []
+    while not found or not found[-1]["finished"]:
+        found.append(trial.advance())
+    return found
+
+
+def same_reports(one, other):
+    # As texts, which have all digits, and in which NaN equals itself.
+    return list(map(repr, map(untimed, one))) == list(map(repr, map(untimed, other)))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The job and the reports of a trial that nobody interrupted."""
+    common = job(tmp_path_factory.mktemp("whole"))
+    return common, reports(Trial(common, 0, POWD))
+
+
+def test_reports_of_several_seeds(whole):
+    _, found = whole
+    assert [report["round"] for report in found] == [2, 4, 6]
+    assert [report["finished"] for report in found] == [False, False, True]
+    for report in found:
+        assert len(report["seeds"]) == 2
+        assert report["objective"] == pytest.approx(statistics.fmean(report["seeds"]))
+        assert report["spread"] == pytest.approx(abs(report["seeds"][0] - report["seeds"][1]) / math.sqrt(2))
+        assert report["seeds"] == [rows[-1]["validation/accuracy"] for rows in report["rows"]]
+        assert report["seconds"] > 0
+    rounds = [[row["round"] for row in report["rows"][1]] for report in found]
+    assert rounds == [[0, 1, 2], [3, 4], [5, 6]]
+    assert found[0]["rows"][0] != found[0]["rows"][1]
+
+
+def test_every_seed_is_a_run_as_train_writes_it(whole):
+    common, found = whole
+    for index, seed in enumerate(common.seeds):
+        folder = common.trial_folder(0) / f"seed{seed}"
+        names = {path.name for path in folder.iterdir()}
+        assert {"config.yaml", "metrics.csv", "rounds.jsonl", "summary.json", "checkpoints"} <= names
+        settings = common.run_config(POWD, seed)
+        place = {"output.dir": common.folder, "output.name": f"train{seed}"}
+        metrics = run(parse_settings(settings, place))
+        assert metrics["validation/accuracy"] == found[-1]["seeds"][index]
+        assert same(left_behind(Path(common.folder) / f"train{seed}"), left_behind(folder))
+
+
+def test_the_settings_are_those_of_the_trial(whole):
+    common, _ = whole
+    described = common.run_config(POWD, 3)
+    assert described["selector"] == {"class_path": "flsel.selectors.powd.PowD", "init_args": {"d": 5}}
+    assert described["seed"] == 3
+    with pytest.raises(UserError, match=r"selector\.dd is not an argument of PowD"):
+        common.run_config({"selector": "PowD", "selector.dd": 5}, 3)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_trial_killed_between_reports_goes_on(whole, tmp_path, after):
+    """The report that may not have been received is repeated, and those that follow are the same."""
+    common, expected = replace(whole[0], folder=str(tmp_path)), whole[1]
+    trial = Trial(common, 0, POWD)
+    for _ in range(after):
+        trial.advance()
+    del trial
+    first, *others = reports(Trial(common, 0, POWD))
+    repeated = expected[after - 1]
+    history = [[row for report in expected[:after] for row in report["rows"][n]] for n in range(2)]
+    assert same_reports([first], [{**repeated, "rows": history}])
+    assert same_reports(others, expected[after:])
+    for seed in common.seeds:
+        one, other = (Path(j.folder) / "trials/0000" / f"seed{seed}" for j in (common, whole[0]))
+        assert same(left_behind(one), left_behind(other))
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_trial_killed_where_one_seed_has_moved_and_the_other_not(whole, tmp_path, steps, monkeypatch):
+    """After its first report the other seed takes so many steps."""
+    common, expected = replace(whole[0], folder=str(tmp_path)), whole[1]
+    trial = Trial(common, 0, POWD)
+    trial.advance()
+    second = trial._sessions[1]
+    step, left = second.step, iter(range(steps))
+
+    def stepping():
+        next(left)
+        return step()
+
+    monkeypatch.setattr(second, "step", stepping)
+    with pytest.raises(StopIteration):
+        reports(trial)
+    assert trial._sessions[0].server.round > second.server.round
+    del trial
+    *_, last = reports(Trial(common, 0, POWD))
+    assert last["seeds"] == expected[-1]["seeds"]
+    for seed in common.seeds:
+        one, other = (Path(j.folder) / "trials/0000" / f"seed{seed}" for j in (common, whole[0]))
+        assert same(left_behind(one), left_behind(other))
+
+
+def test_a_trial_killed_before_its_first_report_starts_again(whole, tmp_path):
+    common, expected = replace(whole[0], folder=str(tmp_path)), whole[1]
+    trial = Trial(common, 0, POWD)
+    trial._sessions[0].step()
+    del trial
+    assert same_reports(reports(Trial(common, 0, POWD)), expected)
+
+
+def test_a_finished_trial_repeats_its_last_report(tmp_path):
+    common = job(tmp_path, seeds=(3,))
+    *_, last = reports(Trial(common, 0, {}))
+    written = (common.trial_folder(0) / "seed3" / "summary.json").stat().st_mtime_ns
+    (again,) = reports(Trial(common, 0, {}))
+    assert (again["round"], again["objective"], again["finished"]) == (6, last["objective"], True)
+    assert (common.trial_folder(0) / "seed3" / "summary.json").stat().st_mtime_ns == written
+
+
+def test_one_seed_has_no_spread(tmp_path):
+    assert Trial(job(tmp_path, seeds=(3,)), 0, {}).advance()["spread"] == 0.0
+
+
+def test_rounds_that_reports_do_not_divide(tmp_path):
+    trial = Trial(job(tmp_path, every=4, seeds=(3,)), 0, {})
+    assert [report["round"] for report in reports(trial)] == [4, 6]
+
+
+def test_reports_are_repeated_at_their_round_after_a_plan_of_several_rounds(tmp_path):
+    """FedCat's plan takes three rounds: it goes beyond the report's, which is the next evaluation."""
+    common = job(tmp_path, seeds=(3,), selector=FedCat())
+    trial = Trial(common, 0, {})
+    found = reports(trial)
+    assert [report["round"] for report in found] == [2, 4, 6]
+    assert [[row["round"] for row in report["rows"][0]] for report in found] == [[0, 3], [6], []]
+    again = replace(common, folder=str(tmp_path / "again"))
+    Trial(again, 0, {}).advance()
+    first, *others = reports(Trial(again, 0, {}))
+    assert same_reports([first, *others], found)
+
+
+def test_several_metrics(tmp_path):
+    common = job(tmp_path, metric="best(validation/accuracy), ledger/bytes_up", seeds=(3,))
+    assert [common.objective(n) for n in range(2)] == ["objective_0", "objective_1"]
+    report = Trial(common, 0, {}).advance()
+    (rows,) = report["rows"]
+    assert report["objective_0"] == max(row["validation/accuracy"] for row in rows)
+    assert report["objective_1"] == rows[-1]["ledger/bytes_up"] > 0
+    assert report["seeds"] == [report["objective_0"]]
+
+
+def exploding(lr):
+    return {
+        "model": partial(MLP, hidden=[8, 8]),
+        "local": LocalConfig(batch_size=5, steps=3, optimizer=partial(optim.SGD, lr=lr)),
+    }
+
+
+def test_a_learning_rate_that_diverges_is_reported(tmp_path):
+    trial = Trial(job(tmp_path, **exploding(1e12)), 0, {})
+    report = attempt(trial)
+    assert report["status"] == "diverged"
+    assert report["done"]
+    assert not report["finished"]
+    assert math.isnan(report["objective"])
+    assert report["error"]
+    assert attempt(trial)["status"] == "diverged"
+
+
+def test_a_metric_that_is_not_finite_has_diverged(tmp_path, monkeypatch):
+    trial = Trial(job(tmp_path, metric="validation/loss"), 0, {})
+    measure = Evaluator.measure
+    monkeypatch.setattr(Evaluator, "measure", lambda *given: (math.nan, measure(*given)[1]))
+    report = attempt(trial)
+    assert (report["status"], report["done"]) == ("diverged", True)
+    assert report["error"] == "the metric is not finite"
+    assert report["spread"] == 0.0
+
+
+def test_attempts_end_with_the_last_report(tmp_path):
+    trial = Trial(job(tmp_path, seeds=(3,)), 0, {})
+    found = [attempt(trial) for _ in range(3)]
+    assert [report["status"] for report in found] == ["running", "running", "complete"]
+    assert [report["done"] for report in found] == [False, False, True]
+    assert all(report["error"] == "" for report in found)
+
+
+def test_an_error_of_the_user_is_reported_and_others_are_not_swallowed(tmp_path, monkeypatch):
+    trial = Trial(job(tmp_path), 0, {})
+    for error, status in ((UserError("no."), "failed"), (DivergedError("gone."), "diverged")):
+        monkeypatch.setattr(trial, "advance", lambda error=error: (_ for _ in ()).throw(error))
+        report = attempt(trial)
+        assert (report["status"], report["error"], report["done"]) == (status, str(error), True)
+    monkeypatch.setattr(trial, "advance", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        attempt(trial)
+
+
+def test_a_failure_has_the_fields_of_a_report(whole):
+    common, (report, *_) = whole
+    failed = failure(common, UserError("no."))
+    assert failed.keys() == report.keys() | {"status", "error", "done"}
+    assert failed["rows"] == [[], []]
+
+
+def test_settings_that_do_not_fit_are_an_error(tmp_path):
+    with pytest.raises(UserError, match="budget must be at most the number of clients"):
+        Trial(job(tmp_path), 0, {"budget": 99})
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    Trial(job(tmp_path, seeds=(3,)), 0, {}).advance()
+    with pytest.raises(UserError, match="checkpoint"):
+        Trial(job(tmp_path, seeds=(3,)), 0, POWD)
+
+
+def test_trials_leave_the_global_generators_alone(tmp_path):
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    Trial(job(tmp_path, seeds=(3,)), 0, {}).advance()
+    assert torch.equal(torch.get_rng_state(), before)
