@@ -77,7 +77,8 @@ def _resume(own: Sequence[Word], others: Sequence[Word]) -> None:
     before = _parse_sweep(stored, [])
     sweep = _parse_sweep(stored, [word for word in own if word[0] != "resume"])
     _refuse_change(before, sweep, folder)
-    _refuse_other_space(sweep, entries, config, folder)
+    if any(key in ("space", "sweep") for key, _ in own):
+        _refuse_other_space(sweep, entries, config, folder)
     if others and describe(parse(run_parser("train"), others)) != describe(config):
         raise UserError(
             f"--resume {folder} goes on with the settings in its config.yaml, and the ones given are others; "
