@@ -126,7 +126,7 @@ def test_a_table_on_a_terminal(clock, monkeypatch):
         console.ended(0, ended("complete"))
         console.reported(2, {"selector.d": 7}, report(0.375, 4))
         console.reported(1, {"selector.d": 6}, report(0.125, 2))
-    shown = stream.getvalue().splitlines()
+    shown = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", stream.getvalue()).splitlines()
     rows = [line for line in shown if "selector.d=" in line][-2:]
     assert [re.findall(r"[\w.=]+", row) for row in rows] == [
         ["1", "2", "0.1250", "selector.d=6"],

@@ -1,0 +1,249 @@
+"""``flsel tune`` up to where trials start: what is given, what is refused, what may change on a resume."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, fields
+
+import pytest
+import yaml
+
+from flsel import cli
+from flsel.describe import describe
+from flsel.parser import parse_settings
+from tune import command
+from tune.config import SweepConfig
+
+HICS = ["--selector", "HiCS", "--data.validation", "0.1", "--rounds", "5"]
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """What would be started or resumed, in place of Ray."""
+    found = []
+    monkeypatch.setattr(command, "start", lambda plan: found.append(plan))
+    monkeypatch.setattr(command, "resume", lambda plan, folder: found.append((plan, folder)))
+    return found
+
+
+@pytest.fixture
+def refused(begun, capsys):
+    """Run a command that must be refused before anything starts; return its one sentence."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        assert cli.main(["tune", *map(str, arguments)]) == 2
+        out, err = capsys.readouterr()
+        assert (out, begun) == ("", [])
+        *_, last = err.splitlines()
+        assert err.count("error: ") == 1
+        assert last.startswith("flsel: error: ")
+        return last.removeprefix("flsel: error: ")
+
+    return run
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """The folder of a sweep that was started."""
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    config = parse_settings({}, {"selector": "HiCS", "data.validation": 0.1, "rounds": 5})
+    stored = json.loads(json.dumps(asdict(SweepConfig(space="elsewhere/gone.yaml", trials=8))))
+    space = {"selector.lam": {"type": "uniform", "low": 0.0, "high": 1.0}}
+    for name, content in (("config", describe(config)), ("sweep", stored), ("space", space)):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
+def written(folder, name, content):
+    (folder / name).write_text(content)
+    return str(folder / name)
+
+
+def test_settings_of_the_sweep_and_of_its_runs(begun, tmp_path):
+    space = written(tmp_path, "space.yaml", "selector.lam: {type: uniform, low: 0.2, high: 0.4}")
+    arguments = ["--max-concurrent", "2", "--trials=6", "--space", space, "--seeds", "[1,2]", "--budget", "3"]
+    assert cli.main(["tune", *HICS, *arguments]) == 0
+    (plan,) = begun
+    assert plan.sweep == SweepConfig(space=space, trials=6, max_concurrent=2, seeds=(1, 2))
+    assert (plan.config.budget, plan.config.rounds) == (3, 5)
+    assert [(d.key, d.low, d.high) for d in plan.space.dimensions] == [("selector.lam", 0.2, 0.4)]
+    assert (plan.job.seeds, plan.job.rounds, plan.job.report_every) == ((1, 2), 5, 1)
+
+
+def test_without_a_space_the_selectors_own_ranges_are_searched(begun):
+    assert cli.main(["tune", *HICS]) == 0
+    assert [d.key for d in begun[0].space.dimensions] == [
+        "selector.temperature", "selector.lam", "selector.gamma0",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", ["--max-concurrent=3", "--max_concurrent=3"])
+def test_dashes_are_underscores(begun, spelling):
+    assert cli.main(["tune", *HICS, spelling, "--grace-rounds", "2"]) == 0
+    assert (begun[0].sweep.max_concurrent, begun[0].sweep.grace_rounds) == (3, 2)
+
+
+def test_a_file_of_the_sweeps_settings(begun, tmp_path):
+    file = written(tmp_path, "sweep.yaml", "trials: 9\nsampler: random\nseeds: [4, 5]\nmemory: 1e-1\n")
+    assert cli.main(["tune", *HICS, "--trials", "7", "--sweep", file]) == 0
+    sweep = begun[0].sweep
+    assert (sweep.trials, sweep.sampler, sweep.seeds, sweep.memory) == (7, "random", (4, 5), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--trails", "8"], "there is no setting trails; did you mean trials?"),
+        (["--max-concurent", "2"], "there is no setting max-concurent; did you mean max_concurrent?"),
+        (["--schedular", "asha"], "there is no setting schedular; did you mean scheduler?"),
+        (["--roundz", "8"], "there is no setting roundz; did you mean rounds?"),
+        (["--selector.lamb", "1"], "did you mean lam?"),
+        (["--trials", "many"], "trials must be a whole number, got 'many'."),
+        (["--trials", "0"], "trials must be >= 1, got 0."),
+        (["--trials"], "trials needs a value: --trials VALUE."),
+        (["--sampler", "tpee"], "one of tpe, cmaes, gp, random, grid, got 'tpee'; did you mean tpe?"),
+        (["--seeds", "[1,1]"], "seeds must differ from one another, got [1, 1]."),
+        (["--seeds", "[-1]"], "seeds must be a list of whole numbers >= 0, got [-1]."),
+        (["--gpus", "1.5"], "gpus must be a whole number or below 1, got 1.5."),
+        (["--cpus", "0"], "cpus must be above 0, got 0."),
+        (["--reduction", "1"], "reduction must be >= 2, got 1."),
+        (["--name", "a/b"], "name must be a plain folder name, got 'a/b'."),
+        (["--space", "nowhere.yaml"], "space nowhere.yaml: there is no such file."),
+        (["--sweep", "nowhere.yaml"], "nowhere.yaml: there is no such file."),
+        (["--sweep"], "--sweep needs a file of the sweep's settings: --sweep FILE."),
+        (["--resume"], "--resume takes the folder of a sweep: flsel tune --resume SWEEP."),
+        (["--resume", "nowhere"], "there is no folder nowhere to resume"),
+        (["--resume", "."], "is not the folder of a sweep: it holds no config.yaml."),
+        (["--metric", "test/accuracy"], "metric must not be measured on the test set"),
+        (["--metric", "accuracy"], "metric accuracy is not measured by this run; there are cohort/entropy"),
+        (["--data.validation", "0"], "needs a validation set, and this run holds none out"),
+        (["--metric", "validation/loss,validation/accuracy"], "scheduler must be none with several metrics"),
+        (["--sampler", "grid"], "must be a choice, int or quantised for the sampler grid"),
+        (["--accelerator", "gpu"], "gpus must be above 0 for accelerator gpu"),
+        (["--selector", "Uniform"], "space auto has nothing to search: Uniform declares no range"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_sentence(refused, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    given = dict(zip(HICS[::2], HICS[1::2], strict=True))
+    others = [word for key, value in given.items() if key != arguments[0] for word in (key, value)]
+    assert said.replace("there are cohort/entropy", "there are ") in refused(*others, *arguments)
+
+
+def test_a_misspelt_key_in_the_sweeps_file(refused, tmp_path):
+    file = written(tmp_path, "sweep.yaml", "trails: 9")
+    assert refused(*HICS, "--sweep", file) == (
+        f"{file}: there is no setting trails of a sweep; did you mean trials?"
+    )
+
+
+def test_a_space_that_does_not_fit(refused, tmp_path):
+    file = written(tmp_path, "space.yaml", "selector.lam: {type: uniform, low: 0, high: 2}")
+    assert "space selector.lam at 2.0: selector.lam must be in [0, 1], got 2.0." in refused(
+        *HICS, "--space", file
+    )
+
+
+def test_samplers_that_a_space_does_not_suit(refused, tmp_path):
+    one = written(tmp_path, "one.yaml", "selector.lam: {type: uniform, low: 0, high: 1}")
+    assert "sampler cmaes needs one metric and at least two dimensions that are numbers" in refused(
+        *HICS, "--space", one, "--sampler", "cmaes"
+    )
+    conditional = written(
+        tmp_path, "when.yaml", "selector.signal: {type: choice, values: [bias], when: {selector: HiCS}}"
+    )
+    assert refused(*HICS, "--space", conditional, "--sampler", "grid") == (
+        "space selector.signal must have no condition for the sampler grid."
+    )
+
+
+# --- resume ---
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [],
+        ["--trials", "64"],
+        ["--max-concurrent", "3", "--retries", "0", "--memory", "1.5", "--address", "auto"],
+        HICS,
+    ],
+)
+def test_a_resumed_sweep_may_change_how_it_is_run(begun, sweep, changes):
+    """It goes on with its own space, whatever has become of the file that it was read from."""
+    assert cli.main(["tune", "--resume", str(sweep), *changes]) == 0
+    ((plan, folder),) = begun
+    assert folder == sweep
+    assert [d.key for d in plan.space.dimensions] == ["selector.lam"]
+    if "--trials" in changes:
+        assert plan.sweep.trials == 64
+    else:
+        assert plan.sweep.trials == 8
+    assert plan.sweep.max_concurrent == (3 if "--max-concurrent" in changes else None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["--metric", "validation/loss"], "metric must stay validation/accuracy when"),
+        (["--mode", "min"], "mode must stay auto when"),
+        (["--sampler", "random"], "sampler must stay tpe when"),
+        (["--seeds", "[1,2]"], "seeds must stay None when"),
+        (["--report_every", "3"], "report_every must stay None when"),
+        (["--space", "auto"], "is a sweep of another space than auto: leave --space out"),
+        (["--space", "gone.yaml"], "space gone.yaml: there is no such file."),
+        ([*HICS, "--rounds", "6"], "settings in its config.yaml, and the ones given are others"),
+        (["--budget", "3"], "settings in its config.yaml, and the ones given are others"),
+        (["--trials", "0"], "trials must be >= 1, got 0."),
+        (["--trails", "9"], "there is no setting trails; did you mean trials?"),
+    ],
+)  # fmt: skip
+def test_a_resumed_sweep_may_not_change_what_it_finds(refused, sweep, changes, said):
+    assert said in refused("--resume", sweep, *changes)
+
+
+def test_the_same_space_may_be_named_again(begun, sweep):
+    again = {"selector.lam": {"low": 0, "high": 1, "type": "uniform"}}
+    file = written(sweep.parent, "again.yaml", yaml.safe_dump(again))
+    assert cli.main(["tune", "--resume", str(sweep), "--space", file]) == 0
+    assert len(begun) == 1
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "sweep.yaml", "space.yaml"])
+def test_a_folder_that_lacks_a_file_is_no_sweep(refused, sweep, name):
+    (sweep / name).unlink()
+    assert refused("--resume", sweep) == f"{sweep} is not the folder of a sweep: it holds no {name}."
+
+
+def test_a_damaged_file_is_named(refused, sweep):
+    (sweep / "sweep.yaml").write_text("trials: [")
+    assert f"{sweep / 'sweep.yaml'}: the file is not valid YAML" in refused("--resume", sweep)
+
+
+# --- help ---
+
+
+def test_help_lists_the_sweeps_settings(begun, capsys):
+    for word in ("--help", "-h"):
+        assert cli.main(["tune", word]) == 0
+        shown = capsys.readouterr().out
+        assert all(f"--{field.name}" in shown for field in fields(SweepConfig))
+        assert "flsel tune --resume SWEEP" in shown
+        assert "--sweep" in shown
+    assert begun == []
+
+
+def test_help_starts_nothing_heavy(tmp_path):
+    code = (
+        "import sys; from flsel.cli import main; code = main(['tune', '--help']); "
+        "sys.exit(code or bool({'ray', 'wandb', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,186 @@
+"""The driver's callbacks: they follow trials, and whatever fails in them is said once and stops nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from types import SimpleNamespace
+
+import pytest
+from jobs import job
+from spaces import config_of
+from wandb_reader import read_run
+
+from flsel.tracking import TrackConfig
+from tune.config import SweepConfig
+from tune.space_file import make_space
+from tune.study import Study
+from tune.watch import Watch, mean_rows
+
+SPACE = {"selector": {"type": "choice", "values": ["Uniform", "PowD"]}}
+
+
+class Seen:
+    """A console that remembers what it was told, or fails."""
+
+    def __init__(self, error=None):
+        self.told = []
+        self.error = error
+
+    def reported(self, *given):
+        self.told.append(("reported", *given))
+        if self.error:
+            raise self.error
+
+    def ended(self, *given):
+        self.told.append(("ended", *given))
+        if self.error:
+            raise self.error
+
+
+@pytest.fixture
+def study(tmp_path):
+    common = job(tmp_path)
+    made = Study(tmp_path, "s", metrics=common.metrics, config=SweepConfig(), rounds=6, seed=0)
+    made.ask(make_space(SPACE, config_of("Uniform")))
+    return made
+
+
+def report(at=2, **changes):
+    rows = [[{"round": at, "validation/accuracy": 0.5, "test/loss": 1.0}],
+            [{"round": at, "validation/accuracy": 0.7, "test/loss": 3.0}]]  # fmt: skip
+    return {
+        "round": at, "objective": 0.6, "spread": 0.1, "seeds": [0.5, 0.7], "rows": rows, "finished": False,
+        "seconds": 1.0, "status": "running", "error": "", "done": False, **changes,
+    }  # fmt: skip
+
+
+def trial(result=None):
+    return SimpleNamespace(config={"number": 0, "settings": {"selector": "PowD"}}, last_result=result)
+
+
+def watch(study, folder, console, track=None):
+    return Watch(study, job(folder), console, track or TrackConfig())
+
+
+def test_reports_and_ends_are_shown_and_written(study, tmp_path):
+    console = Seen()
+    watching = watch(study, tmp_path, console)
+    watching.on_trial_result(1, [], trial(), report())
+    watching.on_trial_complete(1, [], trial(report(6, status="complete", finished=True)))
+    (reported, ended) = console.told
+    assert reported == ("reported", 0, {"selector": "PowD"}, report())
+    assert ended[:2] == ("ended", 0)
+    assert ended[2]["status"] == "complete"
+    assert ended[2]["round"] == 6
+    assert json.loads((tmp_path / "trials.json").read_text())[0]["trial"] == 0
+
+
+@pytest.mark.parametrize(
+    ("last", "died", "status", "round", "error"),
+    [
+        (report(2), False, "pruned", 2, ""),
+        (report(6, status="complete", finished=True), False, "complete", 6, ""),
+        (report(4, status="diverged", error="gone"), False, "diverged", 4, "gone"),
+        (report(4), True, "failed", 4, "its process died more often than `retries` allows"),
+        (None, True, "failed", 0, "its process died more often than `retries` allows"),
+        (None, False, "failed", 0, ""),
+    ],
+)
+def test_how_a_trial_ended(study, tmp_path, last, died, status, round, error):
+    console = Seen()
+    watching = watch(study, tmp_path, console)
+    (watching.on_trial_error if died else watching.on_trial_complete)(1, [], trial(last))
+    ((_, _, found),) = console.told
+    assert (found["status"], found["round"], found["error"]) == (status, round, error)
+
+
+def test_a_console_that_fails_is_said_once(study, tmp_path, caplog):
+    watching = watch(study, tmp_path, Seen(ValueError("no\nroom")))
+    with caplog.at_level(logging.WARNING, "flsel"):
+        for at in (2, 4):
+            watching.on_trial_result(1, [], trial(), report(at))
+        watching.on_trial_complete(1, [], trial(report(4)))
+        watching.on_trial_error(1, [], trial(None))
+    assert [record.getMessage() for record in caplog.records] == [
+        "progress of the sweep failed, the sweep goes on: ValueError: no room"
+    ]
+    assert (tmp_path / "trials.csv").exists()
+
+
+def test_files_and_trackers_that_fail_are_said_once_each(study, tmp_path, caplog, monkeypatch):
+    def fail(*given, **named):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("tune.watch.write_results", fail)
+    monkeypatch.setattr("tune.watch.make_loggers", fail)
+    console = Seen()
+    watching = watch(study, tmp_path, console, TrackConfig(tracker="wandb", mode="offline"))
+    with caplog.at_level(logging.WARNING, "flsel"):
+        for at in (2, 4):
+            watching.on_trial_result(1, [], trial(), report(at))
+            watching.on_trial_complete(1, [], trial(report(at)))
+        watching.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "tracking of the sweep failed, the sweep goes on: OSError: disk full",
+        "writing of the sweep failed, the sweep goes on: OSError: disk full",
+    ]
+    assert len(console.told) == 4
+
+
+def test_an_interrupt_is_not_swallowed(study, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        watch(study, tmp_path, Seen(KeyboardInterrupt())).on_trial_result(1, [], trial(), report())
+
+
+def test_a_trial_is_a_run_of_the_tracker(study, tmp_path, monkeypatch):
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "WANDB_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
+    watching = watch(study, tmp_path, Seen(), TrackConfig(tracker="wandb", mode="offline"))
+    watching.on_trial_result(1, [], trial(), report(2))
+    watching.on_trial_result(
+        1, [], trial(), report(4, status="diverged", objective=float("nan"), rows=[[], []])
+    )
+    watching.on_trial_complete(1, [], trial(report(4, status="diverged", error="gone")))
+    (path,) = tmp_path.glob("trials/0000/wandb/offline-run-*/*.wandb")
+    run = read_run(path)
+    assert (run.job_type, run.group, run.name) == ("trial", tmp_path.name, f"{tmp_path.name}-0000")
+    assert {"PowD", "synthetic"} <= set(run.tags)
+    assert run.config["selector"]["class_path"] == "flsel.selectors.powd.PowD"
+    assert run.config["tune"] == {"trial": 0, "seeds": [3, 4]}
+    logged = {key: value for row in run.history for key, value in row.items() if not key.startswith("_")}
+    assert logged["validation/accuracy"] == pytest.approx(0.6)
+    assert logged["test/loss"] == 2.0
+    assert logged["tune/validation/accuracy"] == 0.6
+    assert run.summary["tune/status"] == "diverged"
+
+
+def test_a_trial_that_goes_on_in_another_process_is_said(study, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "flsel"):
+        watch(study, tmp_path, Seen()).on_trial_recover(1, [], trial(report(4)))
+    assert "trial 0: its process died at round 4" in caplog.text
+
+
+def test_ray_may_pickle_it(study, tmp_path):
+    assert pickle.loads(pickle.dumps(watch(study, tmp_path, Seen()))).__dict__ == {}
+
+
+def row(at, **values):
+    return {"round": at, **values}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([[]], []),
+        ([[row(1, a=2.0)]], [row(1, a=2.0)]),
+        ([[row(1, a=1.0), row(2, a=3.0)], [row(1, a=2.0), row(2, a=5.0)]], [row(1, a=1.5), row(2, a=4.0)]),
+        ([[row(1, a=1.0, b=4.0)], [row(1, a=2.0)]], [row(1, a=1.5)]),
+        ([[row(1, a=1.0), row(2, a=1.0)], [row(1, a=2.0)]], [row(1, a=1.5)]),
+        ([[row(1, a=1.0)], []], []),
+    ],
+)
+def test_rows_of_several_seeds_are_averaged(rows, expected):
+    assert mean_rows(rows) == expected
