@@ -8,7 +8,6 @@ from typing import Any
 from ray import tune
 
 from flsel.data.population import Source
-from flsel.errors import UserError
 from tune.shared import Packed, unpack
 from tune.trial import Job, Trial, attempt, failure
 
@@ -39,7 +38,7 @@ class TrialActor(tune.Trainable):
         if self._trial is None:
             try:
                 self._trial = Trial(self._job, self._number, self._settings, self._source)
-            except UserError as error:
+            except Exception as error:  # the model or the selector may be the user's own
                 return failure(self._job, error)
         return attempt(self._trial)
 

@@ -68,7 +68,7 @@ def _tuner(plan: Plan, study: Study, watch: Watch, *, trials: int, concurrent: i
     return tune.Tuner(
         tune.with_resources(actor, resources),
         tune_config=tune.TuneConfig(
-            search_alg=StudySearch(study, plan.space, metrics=names, modes=[m.mode for m in job.metrics]),
+            search_alg=StudySearch(study, plan.space, job),
             scheduler=StudyScheduler(study, names[0] if len(names) == 1 else None),
             num_samples=trials,
             max_concurrent_trials=concurrent,

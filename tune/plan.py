@@ -82,7 +82,7 @@ def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] 
 
 
 def _base(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
-    """Return the config of all trials: one device and its threads, every round played, nothing printed."""
+    """Return the config of all trials: one device and its threads, and every round played."""
     if sweep.gpus == 0 and config.accelerator not in ("auto", "cpu"):
         raise UserError(
             f"gpus must be above 0 for accelerator {config.accelerator}; 0.5 lets two trials share one."
@@ -94,8 +94,6 @@ def _base(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
         device=0,
         threads=config.threads or sweep.threads,
         evaluation=replace(config.evaluation, stop_at_target=False),
-        track=replace(config.track, tracker="none"),
-        quiet=True,
     )
     return describe(changed)
 

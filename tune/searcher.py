@@ -14,8 +14,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from tune.space import Space
 from tune.study import Study
-
-_NO_PROCESS = "its process died more often than `retries` allows"
+from tune.trial import Job, cause_of_death
 
 
 class StudySearch(OptunaSearch):
@@ -28,12 +27,14 @@ class StudySearch(OptunaSearch):
     Args:
         study: The study.
         space: What to search.
-        metrics: Names of the metrics' values in the reports.
-        modes: ``max`` or ``min`` for each.
+        job: What all trials have in common.
     """
 
-    def __init__(self, study: Study, space: Space, *, metrics: list[str], modes: list[str]) -> None:
+    def __init__(self, study: Study, space: Space, job: Job) -> None:
+        metrics = [job.objective(n) for n in range(len(job.metrics))]
+        modes: list[str] = [metric.mode for metric in job.metrics]
         self._study = study
+        self._job = job
         self._waiting = study.unfinished()
         self._numbers: dict[str, int] = {}
         single = len(metrics) == 1
@@ -60,12 +61,14 @@ class StudySearch(OptunaSearch):
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """Tell the study how a trial ended."""
-        found = outcome(result or {}, died=error)
+        number = self._numbers[trial_id]
+        died = cause_of_death(self._job.trial_folder(number)) if error else None
+        found = outcome(result or {}, died)
         state = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}.get(
             found["status"], TrialState.FAIL
         )
         values = [(result or {}).get(name, math.nan) for name in self._names]
-        self._study.tell(self._numbers[trial_id], state, values, found)
+        self._study.tell(number, state, values, found)
 
     def save(self, checkpoint_path: str) -> None:
         """Keep nothing but the file that Ray renames: a sweep is resumed from the study's journal."""
@@ -99,12 +102,12 @@ class StudyScheduler(FIFOScheduler):
         return FIFOScheduler.STOP if stop and not result["finished"] else FIFOScheduler.CONTINUE
 
 
-def outcome(result: Mapping[str, Any], *, died: bool = False) -> dict[str, Any]:
+def outcome(result: Mapping[str, Any], died: str | None = None) -> dict[str, Any]:
     """Summarise a trial's last report.
 
     Args:
         result: The report; may be empty.
-        died: Whether its process ended with an error.
+        died: Why its process died, if it did.
 
     Returns:
         ``status`` (complete, pruned, diverged, failed), ``error``, ``round``, ``spread``, ``seeds`` and
@@ -113,7 +116,7 @@ def outcome(result: Mapping[str, Any], *, died: bool = False) -> dict[str, Any]:
     status = "failed" if died else result.get("status", "failed")
     return {
         "status": "pruned" if status == "running" else status,
-        "error": _NO_PROCESS if died else result.get("error", ""),
+        "error": died or result.get("error", ""),
         "round": result.get("round", 0),
         "spread": result.get("spread"),
         "seeds": list(result.get("seeds", [])),

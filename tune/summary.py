@@ -40,7 +40,7 @@ def track_sweep(plan: Plan, study: Study, pictures: Sequence[Path]) -> None:
     cells = [
         [row[name] for name in fields] + [_cell(row["settings"].get(key)) for key in keys] for row in rows
     ]
-    tracker.table("trials", [*fields, *keys], cells)
+    tracker.table("sweep/trials", [*fields, *keys], cells)
     for path in pictures:
         tracker.image(f"sweep/{path.stem}", path, config.rounds)
     tracker.summary(_summary(plan, study, rows))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from flsel.build import build, make_fabric
@@ -20,6 +22,10 @@ from flsel.parser import parse_settings
 from flsel.session import Session
 from tune.metric import Metric
 from tune.space import Settings
+
+_NOTE = "out-of-memory.txt"
+# Another trial may have taken the memory that this one lacked.
+_MENDABLE = (MemoryError, torch.OutOfMemoryError)
 
 Plain = dict[str, Any]
 Report = dict[str, Any]
@@ -141,7 +147,7 @@ class Trial:
 
 
 def attempt(trial: Trial) -> Report:
-    """Advance a trial; what a retry would not mend is reported instead of raised.
+    """Advance a trial; what another process would not mend is reported instead of raised.
 
     Returns:
         The report, with ``status`` ``running``, ``complete``, ``diverged`` or ``failed``, ``error``, and
@@ -149,7 +155,10 @@ def attempt(trial: Trial) -> Report:
     """
     try:
         report = trial.advance()
-    except UserError as error:
+    except _MENDABLE as error:
+        _note(trial.folder, error)
+        raise
+    except Exception as error:  # the run may be the user's own code
         return failure(trial.job, error)
     values = [report[trial.job.objective(n)] for n in range(len(trial.job.metrics))]
     if not all(map(math.isfinite, values)):
@@ -158,14 +167,39 @@ def attempt(trial: Trial) -> Report:
     return {**report, "status": status, "error": "", "done": report["finished"]}
 
 
-def failure(job: Job, error: UserError) -> Report:
+def failure(job: Job, error: Exception) -> Report:
     """Report a trial that cannot go on."""
     status = "diverged" if isinstance(error, DivergedError) else "failed"
+    why = str(error) if isinstance(error, UserError) else _located(error)
     values = {job.objective(n): math.nan for n in range(len(job.metrics))}
     return {
         "round": 0, **values, "spread": math.nan, "seeds": [], "rows": [[] for _ in job.seeds],
-        "finished": False, "seconds": 0.0, "status": status, "error": str(error), "done": True,
+        "finished": False, "seconds": 0.0, "status": status, "error": why, "done": True,
     }  # fmt: skip
+
+
+def cause_of_death(folder: Path) -> str:
+    """Say why a trial's process died, as far as it could say so itself.
+
+    Args:
+        folder: The trial's folder.
+    """
+    note = folder / _NOTE
+    said = note.read_text(encoding="utf-8") if note.exists() else "its process died, perhaps out of memory"
+    return f"{said} (more often than `retries` allows)"
+
+
+def _note(folder: Path, error: BaseException) -> None:
+    write_atomic(
+        folder / _NOTE,
+        f"out of memory: {_located(error)}; lower max_concurrent, local.chunk or local.batch_size",
+    )
+
+
+def _located(error: BaseException) -> str:
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    reason = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {reason} ({Path(at.filename).name}, line {at.lineno})"
 
 
 def _until(rows: list[dict[str, float]], point: int) -> Iterator[dict[str, float]]:

@@ -17,7 +17,7 @@ from tune.console import Console
 from tune.results import write_results
 from tune.searcher import outcome
 from tune.study import Study
-from tune.trial import Job
+from tune.trial import Job, cause_of_death
 
 _LOG = logging.getLogger("flsel")
 
@@ -74,7 +74,9 @@ class Watch(Callback):
         self._trackers.clear()
 
     def _ended(self, trial: RayTrial, *, died: bool) -> None:
-        number, found = trial.config["number"], outcome(trial.last_result or {}, died=died)
+        number = trial.config["number"]
+        why = cause_of_death(self._job.trial_folder(number)) if died else None
+        found = outcome(trial.last_result or {}, why)
         self._safely("progress", lambda: self._console.ended(number, found))
         self._safely("tracking", lambda: self._close(number, found))
         self._safely("writing", lambda: write_results(self._study, self._job))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from dataclasses import replace
 from functools import partial
@@ -21,9 +22,18 @@ from flsel.models import MLP
 from flsel.parser import parse_settings
 from flsel.run import run
 from flsel.selectors.fedcat import FedCat
-from tune.trial import Trial, attempt, failure
+from tune.trial import Trial, attempt, cause_of_death, failure
 
 POWD = {"selector": "PowD", "selector.d": 5}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_pictures():
+    """Drawing curves takes longer than a run of six rounds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flsel.session.curves_figure", lambda *given, **named: None)
+        patch.setattr("flsel.session.save_figure", lambda *given, **named: None)
+        yield
 
 
 def reports(trial):
@@ -211,15 +221,21 @@ def test_attempts_end_with_the_last_report(tmp_path):
     assert all(report["error"] == "" for report in found)
 
 
-def test_an_error_of_the_user_is_reported_and_others_are_not_swallowed(tmp_path, monkeypatch):
+def test_errors_are_reported_but_for_those_that_another_process_may_mend(tmp_path, monkeypatch):
     trial = Trial(job(tmp_path), 0, {})
     for error, status in ((UserError("no."), "failed"), (DivergedError("gone."), "diverged")):
         monkeypatch.setattr(trial, "advance", lambda error=error: (_ for _ in ()).throw(error))
         report = attempt(trial)
         assert (report["status"], report["error"], report["done"]) == (status, str(error), True)
     monkeypatch.setattr(trial, "advance", lambda: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    assert re.fullmatch(
+        r"ZeroDivisionError: division by zero \(test_trial.py, line \d+\)", attempt(trial)["error"]
+    )
+    monkeypatch.setattr(trial, "advance", lambda: (_ for _ in ()).throw(MemoryError("no room")))
+    assert cause_of_death(trial.folder).startswith("its process died, perhaps out of memory")
+    with pytest.raises(MemoryError):
         attempt(trial)
+    assert cause_of_death(trial.folder).startswith("out of memory: MemoryError: no room (test_trial.py")
 
 
 def test_a_failure_has_the_fields_of_a_report(whole):

@@ -77,14 +77,29 @@ def test_reports_and_ends_are_shown_and_written(study, tmp_path):
     assert json.loads((tmp_path / "trials.json").read_text())[0]["trial"] == 0
 
 
+DIED = "its process died, perhaps out of memory (more often than `retries` allows)"
+
+
 @pytest.mark.parametrize(
     ("last", "died", "status", "round", "error"),
     [
         (report(2), False, "pruned", 2, ""),
         (report(6, status="complete", finished=True), False, "complete", 6, ""),
         (report(4, status="diverged", error="gone"), False, "diverged", 4, "gone"),
-        (report(4), True, "failed", 4, "its process died more often than `retries` allows"),
-        (None, True, "failed", 0, "its process died more often than `retries` allows"),
+        (
+            report(4),
+            True,
+            "failed",
+            4,
+            DIED,
+        ),
+        (
+            None,
+            True,
+            "failed",
+            0,
+            DIED,
+        ),
         (None, False, "failed", 0, ""),
     ],
 )

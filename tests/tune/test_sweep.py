@@ -1,0 +1,254 @@
+"""Whole sweeps, as from the command line: Ray, concurrent trials, kills, failures, trackers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+import yaml
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from wandb_reader import read_run
+
+from flsel.parser import parse_file
+from flsel.run import run
+
+CONFIG = """
+seed: 3
+rounds: 12
+clients: 8
+budget: 3
+data: {name: npz, path: points.npz, validation: 0.2, server: 0.1}
+partition: {class_path: Dirichlet, init_args: {alpha: 0.5}}
+local: {batch_size: 5, steps: 3, optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.1}}}
+selector: {class_path: HiCS}
+"""
+SPACE = """
+selector: {type: choice, values: [HiCS, FedPNS]}
+selector.temperature: {type: loguniform, low: 1.0e-3, high: 10.0, when: {selector: HiCS}}
+selector.alpha: {type: uniform, low: 1.0, high: 3.0, when: {selector: FedPNS}}
+local.optimizer.lr: {type: loguniform, low: 1.0e-4, high: 0.3}
+"""
+PLUGIN = '''
+"""A selector whose process dies as often as it is told."""
+
+import os
+from pathlib import Path
+
+from flsel.selector import Plan, Selector, View
+
+
+class Fragile(Selector):
+    def __init__(self, deaths: int = 0) -> None:
+        self.deaths = deaths
+
+    def select(self, view: View) -> Plan:
+        marks = [Path(f"death-{self.deaths}-{n}") for n in range(self.deaths)]
+        left = [mark for mark in marks if not mark.exists()]
+        if view.round == 3 and left:
+            left[0].touch()
+            os._exit(1)
+        return Plan.star(view.available.nonzero().squeeze(1)[: view.budget].tolist())
+'''
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset, a config, a space and a selector, as a user has them."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 600)
+    x = (rng.normal(size=(4, 6))[y] + rng.normal(size=(600, 6))).astype(np.float32)
+    np.savez(folder / "points.npz", x_train=x[:500], y_train=y[:500], x_test=x[500:], y_test=y[500:])
+    (folder / "config.yaml").write_text(CONFIG)
+    (folder / "space.yaml").write_text(SPACE)
+    (folder / "fragile.py").write_text(PLUGIN)
+    return folder
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "flsel", "tune", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"WANDB_MODE": "offline", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+
+
+def tune(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), cwd=home, env=environment(), capture_output=True, text=True, timeout=500
+    )
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "trials.json").read_text())
+    return found
+
+
+def stop(home: Path, arguments: list[str], when: Callable[[], bool], number: int) -> int:
+    """Start a command, send its process a signal as soon as something holds, and return its exit code."""
+    process = subprocess.Popen(
+        command(*arguments), cwd=home, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 300
+    while not when():
+        assert process.poll() is None, "the sweep ended before it could be stopped"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    return process.wait(timeout=120)
+
+
+@pytest.fixture(scope="module")
+def sweep(home: Path) -> tuple[Path, str]:
+    """A sweep of two trials at a time under two seeds, tracked by W&B, stopped by ASHA."""
+    done = tune(
+        home, "--config", "config.yaml", "--space", "space.yaml", "--trials", "8", "--seeds", "[3,4]",
+        "--max-concurrent", "2", "--grace-rounds", "2", "--name", "first", "--track.tracker", "wandb",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return home / "sweeps" / "first", done.stdout
+
+
+def test_every_trial_is_accounted_for(sweep):
+    folder, said = sweep
+    found = rows(folder)
+    assert [row["trial"] for row in found] == list(range(8))
+    assert {row["status"] for row in found} == {"complete", "pruned"}
+    for row in found:
+        assert (row["round"] == 12) == (row["status"] == "complete")
+        assert len(row["seeds"]) == 2
+        assert row["validation/accuracy"] == pytest.approx(np.mean(row["seeds"]))
+        assert row["spread"] == pytest.approx(np.std(row["seeds"], ddof=1))
+        for seed in (3, 4):
+            assert (folder / f"trials/{row['trial']:04d}/seed{seed}/metrics.csv").is_file()
+    # The config's own settings first, with a temperature that the space cannot hold; then the other class's.
+    assert found[0]["settings"] == {"selector": "HiCS", "local.optimizer.lr": 0.1}
+    assert found[1]["settings"] == {"selector": "FedPNS", "selector.alpha": 2.0, "local.optimizer.lr": 0.1}
+    assert "8/8 done" in said
+    assert not (folder / ".ray").exists()
+
+
+def test_the_tables_agree_with_the_study(sweep):
+    folder, _ = sweep
+    with open(folder / "trials.csv", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    study = optuna.load_study(
+        study_name="first", storage=JournalStorage(JournalFileBackend(str(folder / "study.journal")))
+    )
+    assert [trial.state.name.lower() for trial in study.trials] == [row["status"] for row in table]
+    best = max(row["validation/accuracy"] for row in rows(folder) if row["status"] == "complete")
+    assert study.best_value == best
+    for name in ("curves", "history", "slices", "parallel"):
+        assert (folder / f"figures/{name}.png").stat().st_size > 5000
+
+
+def test_the_best_config_reproduces_the_best_trial(sweep, tmp_path, monkeypatch):
+    folder, _ = sweep
+    monkeypatch.chdir(folder.parents[1])
+    best = max(
+        (row for row in rows(folder) if row["status"] == "complete"), key=lambda r: r["validation/accuracy"]
+    )
+    (tmp_path / "best.yaml").write_text((folder / "best.yaml").read_text())
+    described = yaml.safe_load((folder / "best.yaml").read_text())
+    described["output"] |= {"dir": str(tmp_path), "name": "again"}
+    (tmp_path / "best.yaml").write_text(yaml.safe_dump(described))
+    assert run(parse_file(tmp_path / "best.yaml"))["validation/accuracy"] == best["seeds"][0]
+
+
+def test_trials_and_the_sweep_are_wandb_runs(sweep):
+    folder, _ = sweep
+    runs = [read_run(path) for path in folder.glob("trials/*/wandb/offline-run-*/*.wandb")]
+    assert sorted(run.name for run in runs) == [f"first-{n:04d}" for n in range(8)]
+    for row, found in zip(rows(folder), sorted(runs, key=lambda run: run.name), strict=True):
+        assert (found.group, found.job_type, found.exit_code) == ("first", "trial", 0)
+        assert set(found.tags) == {row["settings"]["selector"], "npz"}
+        assert found.config["selector"]["class_path"].endswith(row["settings"]["selector"])
+        last = [item for item in found.history if "tune/validation/accuracy" in item][-1]
+        assert (last["round"], last["tune/validation/accuracy"]) == (row["round"], row["validation/accuracy"])
+        measured = [item["round"] for item in found.history if "validation/loss" in item]
+        assert measured == list(range(row["round"] + 1))
+    (path,) = folder.glob("wandb/offline-run-*/*.wandb")
+    own = read_run(path)
+    assert (own.group, own.job_type) == ("first", "sweep")
+    assert own.summary["trials/complete"] == sum(row["status"] == "complete" for row in rows(folder))
+    assert [item["sweep/trials/nrows"] for item in own.history if "sweep/trials/nrows" in item] == [8]
+
+
+def comparable(folder: Path) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows(folder)]
+
+
+def test_a_killed_sweep_ends_as_an_uninterrupted_one(home):
+    common = [
+        "--config", "config.yaml", "--space", "space.yaml", "--trials", "6", "--rounds", "40",
+        "--grace-rounds", "8", "--max-concurrent", "1",
+    ]  # fmt: skip
+    assert tune(home, *common, "--name", "whole").returncode == 0
+    folder = home / "sweeps" / "broken"
+
+    def reached(trial: int, round: int) -> bool:
+        path = folder / f"trials/{trial:04d}/seed3/metrics.csv"
+        return path.exists() and len(path.read_text().splitlines()) > round
+
+    begun = [*common, "--name", "broken"]
+    assert stop(home, begun, lambda: reached(0, 20), signal.SIGKILL) == -signal.SIGKILL
+    resumed = ["--resume", "sweeps/broken"]
+    assert stop(home, resumed, lambda: reached(1, 5), signal.SIGINT) == 130
+    done = tune(home, *resumed)
+    assert done.returncode == 0, done.stderr
+    assert comparable(folder) == comparable(home / "sweeps" / "whole")
+    assert (folder / "best.yaml").read_text().partition("seed:")[2] == (
+        (home / "sweeps/whole/best.yaml").read_text().partition("seed:")[2]
+    )
+
+
+def test_dead_processes_are_replaced_and_hopeless_trials_marked(home):
+    (home / "deaths.yaml").write_text(
+        "selector.deaths: {type: choice, values: [0, 1, 3]}\n"
+        "local.optimizer.lr: {type: choice, values: [0.1, 1.0e+37]}\n"
+    )
+    done = tune(
+        home, "--config", "config.yaml", "--selector", "fragile.Fragile", "--space", "deaths.yaml",
+        "--sampler", "grid", "--trials", "20", "--retries", "1", "--scheduler", "none", "--name", "fragile",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = {
+        (row["settings"]["selector.deaths"], row["settings"]["local.optimizer.lr"]): row
+        for row in rows(home / "sweeps/fragile")
+    }
+    assert len(found) == 6
+    assert {found[key]["status"] for key in ((0, 0.1), (1, 0.1))} == {"complete"}
+    assert found[1, 0.1]["seeds"] == found[0, 0.1]["seeds"]
+    assert {found[deaths, 1e37]["status"] for deaths in (0, 1, 3)} == {"diverged"}
+    assert found[3, 0.1]["status"] == "failed"
+    assert "its process died" in found[3, 0.1]["error"]
+    assert "its process died at round 3" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--cpus", "4000"], "ask for more than any machine has (4000 CPUs"),
+        (["--address", "127.0.0.1:9"], "address 127.0.0.1:9 is not a Ray cluster that answers"),
+    ],
+    ids=["no room", "no cluster"],
+)
+def test_nothing_is_started_without_resources(home, arguments, sentence):
+    done = tune(home, "--config", "config.yaml", "--space", "space.yaml", "--name", "none", *arguments)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if "error" in line]
+    assert sentence in line
+    assert not (home / "sweeps" / "none").exists()
