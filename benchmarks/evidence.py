@@ -16,10 +16,16 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from evidence_cells import EXPERIMENTS, Cell, Experiment
+from evidence_cells import Cell, Experiment
 from evidence_figures import draw
+from evidence_papers import fedcat, fedcor, fedgs, fedpns, hics, hics_small
+from evidence_reasons import fedcat_reasons, fedcor_dropout
 from evidence_tables import tables
 
+EXPERIMENTS = {
+    made.__name__: made
+    for made in (fedcor, fedgs, fedpns, hics, hics_small, fedcat, fedcor_dropout, fedcat_reasons)
+}
 PAPERS = Path(__file__).resolve().parents[1] / "configs" / "papers"
 
 

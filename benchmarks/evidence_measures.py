@@ -70,6 +70,11 @@ def accuracy_until(run: Path, round: int | None) -> float:
     return 100 * statistics.fmean(rows[-LAST_EVALUATIONS:])
 
 
+def mean_of(run: Path, column: str, first: int, last: int) -> float:
+    """Mean of a column of ``metrics.csv`` over the evaluations after rounds ``first`` to ``last``."""
+    return statistics.fmean(row[column] for row in evaluations(run) if first <= row["round"] <= last)
+
+
 def _summary(run: Path) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
     return summary

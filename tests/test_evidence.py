@@ -16,8 +16,8 @@ from flsel.server import EvaluationConfig
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
-from evidence import PAPERS, folder_of, report  # noqa: E402
-from evidence_cells import EXPERIMENTS, Cell, Experiment  # noqa: E402
+from evidence import EXPERIMENTS, PAPERS, folder_of, report  # noqa: E402
+from evidence_cells import Cell, Experiment  # noqa: E402
 from evidence_entropy import CONFIGS, Measured, draw_entropies, entropy_table, measure  # noqa: E402
 from evidence_figures import curves, draw  # noqa: E402
 from evidence_measures import (  # noqa: E402
