@@ -78,6 +78,8 @@ def test_command_of_the_readme(command, workplace, monkeypatch, capsys):
         monkeypatch.setenv("FLSEL_DATA", str(ROOT / "../shared/data"))
     if arguments[0] == "train" and not target:
         arguments += ["--rounds", "2", "--quiet", "true"]
+    if arguments[0] == "tune":
+        arguments += ["--trials", "2", "--rounds", "2", "--quiet", "true"]
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert call(arguments) == 0
     if target:
@@ -86,6 +88,8 @@ def test_command_of_the_readme(command, workplace, monkeypatch, capsys):
         assert main(["train", "--config", target, "--rounds", "1", "--quiet", "true"]) == 0
     if arguments[0] == "train":
         assert list(workplace.glob("runs/*/summary.json"))
+    if arguments[0] == "tune":
+        assert list(workplace.glob("sweeps/*/best.yaml"))
 
 
 def test_python_of_the_readme(workplace):
