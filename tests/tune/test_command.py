@@ -15,14 +15,16 @@ from flsel.describe import describe
 from flsel.parser import parse_settings
 from tune import command
 from tune.config import SweepConfig
+from tune.space_file import check_space
 
 HICS = ["--selector", "HiCS", "--data.validation", "0.1", "--rounds", "5"]
 
 
 @pytest.fixture
 def begun(monkeypatch):
-    """What would be started or resumed, in place of Ray."""
+    """What would be started or resumed, in place of Ray; every value of a space is taken for good."""
     found = []
+    monkeypatch.setattr("tune.plan.check_space", lambda space, parses: None)
     monkeypatch.setattr(command, "start", lambda plan: found.append(plan))
     monkeypatch.setattr(command, "resume", lambda plan, folder: found.append((plan, folder)))
     return found
@@ -141,7 +143,8 @@ def test_a_misspelt_key_in_the_sweeps_file(refused, tmp_path):
     )
 
 
-def test_a_space_that_does_not_fit(refused, tmp_path):
+def test_a_space_that_does_not_fit(refused, tmp_path, monkeypatch):
+    monkeypatch.setattr("tune.plan.check_space", check_space)
     file = written(tmp_path, "space.yaml", "selector.lam: {type: uniform, low: 0, high: 2}")
     assert "space selector.lam at 2.0: selector.lam must be in [0, 1], got 2.0." in refused(
         *HICS, "--space", file
