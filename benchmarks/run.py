@@ -25,6 +25,7 @@ TITLES = {
     "population": "A hundred thousand clients",
     "selection": "Selection without training",
     "overhead": "What selection adds to a round",
+    "sweeps": "A trial of flsel tune beside the run that it is",
 }
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.md"

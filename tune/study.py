@@ -20,7 +20,7 @@ from tune.config import Sampler, SweepConfig
 from tune.metric import Metric
 from tune.space import KEPT, Settings, Space, Value
 
-SETTINGS, RESULT = "settings", "result"
+SETTINGS, RESULT, BASELINE = "settings", "result", "baseline"
 JOURNAL = "study.journal"
 
 
@@ -74,13 +74,13 @@ class Study:
             self.study.set_metric_names([metric.text for metric in metrics])
 
     def enqueue(self, points: Iterable[tuple[dict[str, Value], list[str]]]) -> None:
-        """Have points tried before anything is searched.
+        """Have points tried before anything is searched; the first is what others are compared with.
 
         Args:
             points: Values by dimension's name, and the names of dimensions left as the config has them.
         """
-        for values, kept in points:
-            self.study.enqueue_trial(values, user_attrs={KEPT: kept})
+        for position, (values, kept) in enumerate(points):
+            self.study.enqueue_trial(values, user_attrs={KEPT: kept, BASELINE: position == 0})
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """Return the trials in some states, or all that were started."""
@@ -120,12 +120,16 @@ class Study:
         return trial.number, settings
 
     def report(self, number: int, round: int, value: float) -> bool:
-        """Note the value at a communication round, once, and tell whether the trial should be stopped."""
+        """Note the value at a communication round, once, and tell whether the trial should be stopped.
+
+        The first point, the config's own settings, is never stopped: it shows what the search has gained.
+        """
         trial = self._find(number)
         if round in trial.intermediate_values or not math.isfinite(value):
             return False
         self._storage.set_trial_intermediate_value(trial._trial_id, round, value)
-        return self.study.pruner.prune(self.study, self._find(number))
+        stop = self.study.pruner.prune(self.study, self._find(number))
+        return stop and not trial.user_attrs.get(BASELINE, False)
 
     def tell(
         self, number: int, state: TrialState, values: Sequence[float], result: Mapping[str, Any]

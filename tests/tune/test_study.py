@@ -196,6 +196,17 @@ def test_asha_stops_by_round(tmp_path):
     assert rounds_played(made, {4: 0.42, 8: 0.7, 16: 0.65}) is None
 
 
+def test_the_first_known_point_is_never_stopped_and_counts_for_the_others(tmp_path):
+    made = study(tmp_path, grace_rounds=4, reduction=2)
+    made.enqueue(make_space(SPACE, HICS).first_points(HICS))
+    numbers = [made.ask(make_space(SPACE, HICS))[0] for _ in range(2)]
+    assert rounds_played(made, {4: 0.9, 8: 0.9}) is None
+    assert rounds_played(made, {4: 0.5, 8: 0.1}, numbers[0]) is None
+    assert rounds_played(made, {4: 0.4}, numbers[1]) == 4
+    # Two of 0.9, 0.5, 0.4, 0.6 go on: the first point's 0.5 is the third.
+    assert rounds_played(made, {4: 0.6}) is None
+
+
 def test_asha_minimises_what_is_to_be_minimised(tmp_path):
     made = study(tmp_path, metric="validation/loss", grace_rounds=4, reduction=2)
     assert rounds_played(made, {4: 1.0}) is None
