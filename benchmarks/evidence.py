@@ -3,7 +3,8 @@
     python benchmarks/evidence.py fedcor fedgs --seeds 1 2 3 --jobs 2 --data-root DIR --out runs/evidence
 
 A finished run is not repeated and an interrupted one is resumed: the command can be stopped and given again.
-With ``--show`` nothing is run: tables and curves are made of the runs that are there.
+With ``--show`` nothing is run: tables are made of the runs that are there. ``--document`` puts tables into a
+document, between its marks, and curves into the folder ``images`` beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from evidence_cells import Cell, Experiment
 from evidence_figures import draw
 from evidence_papers import fedcat, fedcor, fedgs, fedpns, hics, hics_small
 from evidence_reasons import fedcat_reasons, fedcor_dropout
-from evidence_tables import tables
+from evidence_tables import insert, tables
 
 EXPERIMENTS = {
     made.__name__: made
@@ -47,7 +48,7 @@ def main() -> None:
             ]
             if not options.show:
                 list(pool.map(partial(_play, extra), plan))
-            report(name, experiment, plan, options.images)
+            report(name, experiment, plan, options.document)
 
 
 def folder_of(parent: Path, cell: Cell, seed: int) -> Path:
@@ -56,9 +57,9 @@ def folder_of(parent: Path, cell: Cell, seed: int) -> Path:
 
 
 def report(
-    name: str, experiment: Experiment, plan: list[tuple[Cell, int, Path]], images: Path | None
+    name: str, experiment: Experiment, plan: list[tuple[Cell, int, Path]], document: Path | None
 ) -> None:
-    """Print the tables of the finished runs and, if a folder is given, draw their curves into it."""
+    """Print the tables of the finished runs, or put them into a document and the curves into its images."""
     finished: dict[Cell, dict[int, Path]] = {}
     for cell, seed, folder in plan:
         if (folder / "summary.json").exists():
@@ -66,10 +67,14 @@ def report(
     if not finished:
         print(f"{name}: no run is finished")
         return
-    print(tables(experiment, finished), flush=True)
-    if images is not None:
-        images.mkdir(parents=True, exist_ok=True)
-        draw(experiment, finished, images / f"{name}.png")
+    made = tables(experiment, finished)
+    if document is None:
+        print(f"{experiment.title}\n\n{made}", flush=True)
+        return
+    insert(made, document, name)
+    images = document.parent / "images"
+    images.mkdir(exist_ok=True)
+    draw(experiment, finished, images / f"{name}.png")
 
 
 def _play(extra: list[str], job: tuple[Cell, int, Path]) -> None:
@@ -104,7 +109,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
     parser.add_argument("--out", type=Path, default=Path("runs/evidence"))
-    parser.add_argument("--images", type=Path, help="folder for the curves; none are drawn if not given")
+    parser.add_argument(
+        "--document", type=Path, help="put the tables there, not on the screen, and the curves into images/"
+    )
     parser.add_argument("--show", action="store_true", help="run nothing")
     return parser.parse_args()
 

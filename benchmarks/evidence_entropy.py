@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from evidence_figures import band, legend, new_figure, tidy
+from evidence_tables import insert
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,7 +155,7 @@ def _draw_lines(axes: Axes, runs: list[Measured], together: bool) -> None:
 
 
 def main() -> None:
-    """Measure, print the table and draw the figure."""
+    """Measure; print the table, or put it and the figure into a document."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -162,7 +163,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
     parser.add_argument("--out", type=Path, default=Path("runs/evidence/entropy"))
-    parser.add_argument("--images", type=Path, help="folder for the figure; none is drawn if not given")
+    parser.add_argument(
+        "--document", type=Path, help="put the table there, not on the screen, and the figure into images/"
+    )
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     plan = [
@@ -173,10 +176,11 @@ def main() -> None:
     found: dict[tuple[str, bool], list[Measured]] = {}
     for (name, together, _), result in zip(plan, measured, strict=True):
         found.setdefault((name, together), []).append(result)
-    print(entropy_table(found))
-    if options.images is not None:
-        options.images.mkdir(parents=True, exist_ok=True)
-        draw_entropies(found, options.images / "entropy.png")
+    if options.document is None:
+        print(entropy_table(found))
+        return
+    insert(entropy_table(found), options.document, "entropy")
+    draw_entropies(found, options.document.parent / "images" / "entropy.png")
 
 
 def _job(data_root: str | None, out: Path, job: tuple[str, bool, int]) -> Measured:

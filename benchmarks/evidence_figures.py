@@ -24,6 +24,7 @@ STYLES = (
 )  # fmt: skip
 _PANELS_WIDE = 3
 _PANEL_INCHES = (4.4, 3.3)
+_LEGEND_INCHES = 1.5
 _NAMES = {"test/accuracy": "test accuracy", "test/loss": "test loss (nats)"}
 
 
@@ -79,12 +80,13 @@ def band(axes: Axes, x: np.ndarray, values: np.ndarray, *, label: str, style: tu
 
 def legend(figure: Figure, panels: Sequence[Axes]) -> None:
     """Put one legend of all panels' labels below them."""
+    columns = int(figure.get_figwidth() / _LEGEND_INCHES)
     entries = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         entries.update(dict(zip(labels, handles, strict=True)))
     figure.legend(
-        entries.values(), entries.keys(), loc="outside lower center", ncols=min(len(entries), 8),
+        entries.values(), entries.keys(), loc="outside lower center", ncols=min(len(entries), columns),
         frameon=False, fontsize=9,
     )  # fmt: skip
 
@@ -102,8 +104,6 @@ def _finish_panel(axes: Axes, experiment: Experiment, column: str) -> None:
         axes.axhline(target, color="#555555", linewidth=0.9, linestyle=(0, (5, 3)), label="target")
     if experiment.limits is not None:
         axes.set_ylim(*experiment.limits)
-    if experiment.metric == "test/loss":
-        axes.set_yscale("log")
     axes.set_title(column, fontsize=10)
     axes.set_xlabel("communication round")
     axes.set_ylabel(_NAMES[experiment.metric])

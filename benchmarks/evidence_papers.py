@@ -80,7 +80,7 @@ def fedgs() -> Experiment:
         ),
         "test/loss",
         window=20,
-        limits=(0.2, 1.5),
+        limits=(0.25, 1.0),
         drawn=("Uniform", "MD", "PowD", "FedGS 0", "FedGS 1", "FedGS 5"),
     )
 
@@ -137,6 +137,7 @@ def _hics(title: str, file: str) -> Experiment:
     rows = {
         "Uniform": EQUAL,
         "PowD": ("--selector", "PowD", "--selector.d", "50"),
+        "PowD d 10": ("--selector", "PowD", "--selector.d", "10"),
         "ClusteredSampling": ("--selector", "ClusteredSampling"),
         "DivFL": ("--selector", "DivFL"),
         "HiCS": (),
@@ -154,6 +155,7 @@ def _hics(title: str, file: str) -> Experiment:
         "test/accuracy",
         window=13,
         limits=(0.2, 0.85),
+        drawn=tuple(row for row in rows if row != "PowD d 10"),
         target={column: 0.75},
     )
 

@@ -16,7 +16,20 @@ Finished = Mapping[Cell, Mapping[int, Path]]
 def tables(experiment: Experiment, finished: Finished) -> str:
     """Lay the cells out as Markdown, one table a measure."""
     made = [f"{measure.caption}\n\n{table(experiment, measure, finished)}" for measure in experiment.measures]
-    return "\n".join([f"### {experiment.title}\n", *made])
+    return "\n".join(made)
+
+
+def insert(text: str, document: Path, name: str) -> None:
+    """Put tables between a document's lines ``<!-- NAME -->`` and ``<!-- end -->``.
+
+    Raises:
+        ValueError: If the document has no such place.
+    """
+    before, mark, rest = document.read_text().partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition("<!-- end -->\n")
+    if not mark or not end:
+        raise ValueError(f"{document} has no lines <!-- {name} --> and <!-- end -->.")
+    document.write_text(f"{before}{mark}\n{text}\n{end}{after}")
 
 
 def table(experiment: Experiment, measure: Measure, finished: Finished) -> str:

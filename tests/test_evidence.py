@@ -104,7 +104,7 @@ def test_table_shows_mean_spread_and_paper(seeds):
     finished = {made.cells[0]: seeds, made.cells[1]: {1: seeds[1]}}
     rows = ["| | IDL |", "|---|---|", f"| FedAvg | {ours} |", f"| Other | {values[0]:.3f} (.302) |"]
     assert table(made, measure, finished).splitlines() == rows
-    assert tables(made, finished).splitlines() == ["### Losses", "", "Losses", "", *rows]
+    assert tables(made, finished).splitlines() == ["Losses", "", *rows]
 
 
 def test_table_pairs_seeds_with_the_baselines(seeds):
@@ -143,12 +143,26 @@ def test_curves_are_drawn(seeds, tmp_path):
 
 def test_report_leaves_out_what_is_not_finished(seeds, tmp_path, capsys):
     made = experiment(Measure("Losses", best_loss, 3))
-    report("tiny", made, [(made.cells[0], 1, seeds[1]), (made.cells[1], 1, tmp_path / "none")], tmp_path)
+    plan = [(made.cells[0], 1, seeds[1]), (made.cells[1], 1, tmp_path / "none")]
+    report("tiny", made, plan, None)
     assert "FedAvg" in (shown := capsys.readouterr().out)
     assert "Other" not in shown
-    assert (tmp_path / "tiny.png").read_bytes().startswith(PNG)
     report("none", made, [(made.cells[1], 1, folder_of(tmp_path, made.cells[1], 1))], None)
     assert capsys.readouterr().out == "none: no run is finished\n"
+
+
+def test_report_goes_into_a_document(seeds, tmp_path):
+    made = experiment(Measure("Losses", best_loss, 3))
+    document = tmp_path / "evidence.md"
+    document.write_text("# Title\n<!-- tiny -->\nold\n<!-- end -->\nReading.\n<!-- end -->\n")
+    report("tiny", made, [(made.cells[0], 1, seeds[1])], document)
+    shown = tables(made, {made.cells[0]: {1: seeds[1]}})
+    assert document.read_text() == (
+        f"# Title\n<!-- tiny -->\n\n{shown}\n<!-- end -->\nReading.\n<!-- end -->\n"
+    )
+    assert (tmp_path / "images/tiny.png").read_bytes().startswith(PNG)
+    with pytest.raises(ValueError, match="has no lines <!-- other -->"):
+        report("other", made, [(made.cells[0], 1, seeds[1])], document)
 
 
 def measured(rng, noise=0.0):
