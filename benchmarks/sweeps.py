@@ -59,7 +59,8 @@ def private_memory() -> dict[int, float]:
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            if b"TrialActor" not in (path / "cmdline").read_bytes():
+            title = (path / "cmdline").read_bytes()
+            if not title.startswith(b"ray::") or b"Trainable" not in title:
                 continue
             lines = (path / "smaps_rollup").read_text().splitlines()
         except OSError:  # it has ended

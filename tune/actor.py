@@ -9,7 +9,7 @@ from ray import tune
 
 from flsel.data.population import Source
 from tune.shared import Packed, unpack
-from tune.trial import Job, Trial, attempt, failure
+from tune.trial import Job, Trial, attempt, build_trial
 
 
 class TrialActor(tune.Trainable):
@@ -36,10 +36,10 @@ class TrialActor(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Advance to the next report."""
         if self._trial is None:
-            try:
-                self._trial = Trial(self._job, self._number, self._settings, self._source)
-            except Exception as error:  # the model or the selector may be the user's own
-                return failure(self._job, error)
+            built = build_trial(self._job, self._number, self._settings, self._source)
+            if not isinstance(built, Trial):
+                return built
+            self._trial = built
         return attempt(self._trial)
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:

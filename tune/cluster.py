@@ -8,8 +8,9 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 
 from flsel.errors import UserError
 from tune.config import SweepConfig
@@ -54,6 +55,7 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
                 _temp_dir=own,
             )
         _hush()
+        _keep_token()
         _check_room(config)
         yield
     finally:
@@ -70,6 +72,13 @@ def _hush() -> None:
     worker = import_module("ray._private.worker")
     if hasattr(worker, "print_to_stdstream"):  # no option of ray.init() reaches what Ray's daemon reports
         setattr(worker, "print_to_stdstream", _ignore)  # noqa: B010
+
+
+def _keep_token() -> None:
+    """Let nobody else read the token that Ray's processes know each other by."""
+    token = Path.home() / ".ray" / "auth_token"
+    with suppress(OSError):
+        token.chmod(0o600)
 
 
 def _ignore(*given: object, **named: object) -> None:

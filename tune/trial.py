@@ -146,6 +146,17 @@ class Trial:
         return session
 
 
+def build_trial(job: Job, number: int, settings: Settings, source: Source | None) -> Trial | Report:
+    """Build a trial with the arguments of :class:`Trial`, or report why that cannot be done."""
+    try:
+        return Trial(job, number, settings, source)
+    except _MENDABLE as error:
+        _note(job.trial_folder(number), error)
+        raise
+    except Exception as error:  # the model or the selector may be the user's own
+        return failure(job, error)
+
+
 def attempt(trial: Trial) -> Report:
     """Advance a trial; what another process would not mend is reported instead of raised.
 
@@ -190,6 +201,7 @@ def cause_of_death(folder: Path) -> str:
 
 
 def _note(folder: Path, error: BaseException) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     write_atomic(
         folder / _NOTE,
         f"out of memory: {_located(error)}; lower max_concurrent, local.chunk or local.batch_size",

@@ -74,12 +74,14 @@ class Watch(Callback):
         self._trackers.clear()
 
     def _ended(self, trial: RayTrial, *, died: bool) -> None:
+        self._safely("progress", lambda: self._console.ended(*self._found(trial, died)))
+        self._safely("tracking", lambda: self._close(*self._found(trial, died)))
+        self._safely("writing", lambda: write_results(self._study, self._job))
+
+    def _found(self, trial: RayTrial, died: bool) -> tuple[int, dict[str, Any]]:
         number = trial.config["number"]
         why = cause_of_death(self._job.trial_folder(number)) if died else None
-        found = outcome(trial.last_result or {}, why)
-        self._safely("progress", lambda: self._console.ended(number, found))
-        self._safely("tracking", lambda: self._close(number, found))
-        self._safely("writing", lambda: write_results(self._study, self._job))
+        return number, outcome(trial.last_result or {}, why)
 
     def _log(self, number: int, settings: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         if self._track.tracker == "none":
