@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from typing import Any
 
@@ -31,6 +32,8 @@ class TrialActor(tune.Trainable):
         """Take up another trial in the same process."""
         self._number, self._settings = new_config["number"], new_config["settings"]
         self._trial: Trial | None = None
+        # The trial before is tied in circles; without this its models wait for the collector.
+        gc.collect()
         return True
 
     def step(self) -> dict[str, Any]:
