@@ -30,6 +30,7 @@ PAPERS = Path(__file__).resolve().parents[1] / "configs" / "papers"
 CONFIGS = {
     "SGD 0.001, momentum 0.9": "hics/fashion_mnist.yaml",
     "Adam 0.001": "hics/fashion_mnist_adam.yaml",
+    "SGD, small network": "hics/fashion_mnist_small.yaml",
 }
 TEMPERATURES: tuple[float | None, ...] = (0.0005, 0.001, 0.0015, 0.0025, 0.005, 0.01, 0.05, None)
 SIGNALS = ("bias", "weight_mean")
@@ -163,14 +164,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
     parser.add_argument("--out", type=Path, default=Path("runs/evidence/entropy"))
+    parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument(
         "--document", type=Path, help="put the table there, not on the screen, and the figure into images/"
     )
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    plan = [
-        (name, together, seed) for seed in options.seeds for together in (False, True) for name in CONFIGS
+    jobs = [
+        (name, together, seed) for seed in options.seeds for name in CONFIGS for together in (False, True)
     ]
+    plan = [job for job in jobs if not options.show or _path(options.out, job).exists()]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         measured = list(pool.map(partial(_job, options.data_root, options.out), plan))
     found: dict[tuple[str, bool], list[Measured]] = {}
@@ -183,11 +186,16 @@ def main() -> None:
     draw_entropies(found, options.document.parent / "images" / "entropy.png")
 
 
-def _job(data_root: str | None, out: Path, job: tuple[str, bool, int]) -> Measured:
+def _path(out: Path, job: tuple[str, bool, int]) -> Path:
     name, together, seed = job
     kind = "together" if together else "rounds"
-    path = out / f"{Path(CONFIGS[name]).stem}-{kind}-s{seed}.npz"
-    return measure(PAPERS / CONFIGS[name], seed=seed, together=together, data_root=data_root, path=path)
+    return out / f"{Path(CONFIGS[name]).stem}-{kind}-s{seed}.npz"
+
+
+def _job(data_root: str | None, out: Path, job: tuple[str, bool, int]) -> Measured:
+    name, together, seed = job
+    config = PAPERS / CONFIGS[name]
+    return measure(config, seed=seed, together=together, data_root=data_root, path=_path(out, job))
 
 
 if __name__ == "__main__":

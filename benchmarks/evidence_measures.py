@@ -75,6 +75,14 @@ def mean_of(run: Path, column: str, first: int, last: int) -> float:
     return statistics.fmean(row[column] for row in evaluations(run) if first <= row["round"] <= last)
 
 
+def share_of(run: Path, clients: range, first: int, last: int) -> float:
+    """Share in per cent of the trainings of rounds ``first`` to ``last``, from 1 on, that ``clients`` had."""
+    with open(run / "rounds.jsonl") as stream:
+        plans = [json.loads(line)["plan"] for line in stream][first - 1 : last]
+    visits = [client for plan in plans for path in plan for client in path]
+    return 100 * statistics.fmean(client in clients for client in visits)
+
+
 def _summary(run: Path) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
     return summary

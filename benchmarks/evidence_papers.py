@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from evidence_cells import EQUAL, WHOLE_RUN, Cell, Experiment, grid, to_target
-from evidence_measures import WINDOW, Measure, accuracy_until, best_loss, last_accuracy
+from evidence_measures import WINDOW, Measure, accuracy_until, best_loss, last_accuracy, share_of
 
 
 def fedcor() -> Experiment:
@@ -151,7 +151,19 @@ def _hics(title: str, file: str) -> Experiment:
     return Experiment(
         title,
         tuple(cells),
-        to_target({(row, column): number for row, number in paper.items()}, rounds=(50, 100, 200), warmup=10),
+        (
+            *to_target(
+                {(row, column): number for row, number in paper.items()}, rounds=(50, 100, 200), warmup=10
+            ),
+            *(
+                Measure(
+                    f"Trainings of rounds {first} to {last} by the ten clients of Dirichlet 0.2, in %.",
+                    partial(share_of, clients=range(40, 50), first=first, last=last),
+                    0,
+                )
+                for first, last in ((11, 50), (51, 100), (101, 200))
+            ),
+        ),
         "test/accuracy",
         window=13,
         limits=(0.2, 0.85),
@@ -184,5 +196,5 @@ def fedcat() -> Experiment:
             ),
         ),
         "test/accuracy",
-        limits=(0.5, 1.0),
+        limits=(0.0, 1.0),
     )

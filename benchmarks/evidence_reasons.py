@@ -63,6 +63,7 @@ def fedcat_reasons() -> Experiment:
             for round in (10, 50)
         ),
         "test/accuracy",
+        limits=(0.0, 1.0),
     )
 
 

@@ -27,6 +27,7 @@ from evidence_measures import (  # noqa: E402
     last_accuracy,
     rounds_to_stay,
     rounds_to_target,
+    share_of,
 )
 from evidence_tables import show, table, tables  # noqa: E402
 
@@ -94,6 +95,15 @@ def test_measures_of_known_accuracies(tmp_path):
     assert accuracy_until(jumpy, 10) == pytest.approx(10.0)
     assert last_accuracy(jumpy) == pytest.approx(100.0)
     assert rounds_to_stay(written(tmp_path / "low", [0.4] * 30)) is None
+
+
+def test_share_of_clients(tmp_path):
+    plans = [[[0], [1]], [[1, 2]], [[3], [0]]]
+    lines = [json.dumps({"round": round, "plan": plan}) for round, plan in enumerate(plans)]
+    (tmp_path / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    assert share_of(tmp_path, range(0, 2), 1, 3) == pytest.approx(100 * 4 / 6)
+    assert share_of(tmp_path, range(0, 2), 2, 2) == pytest.approx(50.0)
+    assert share_of(tmp_path, range(3, 4), 2, 3) == pytest.approx(25.0)
 
 
 def test_table_shows_mean_spread_and_paper(seeds):
