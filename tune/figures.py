@@ -13,13 +13,20 @@ from optuna.trial import FrozenTrial, TrialState
 from flsel.record import MetricsCsv
 from flsel.report.curves import save_figure
 from tune.metric import Metric
+from tune.results import best_trials, mean_rows
 from tune.study import Study
 from tune.trial import Job
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLOURS = {TrialState.COMPLETE: "#0072B2", TrialState.PRUNED: "#999999", TrialState.FAIL: "#D55E00"}
+# The last ones are drawn on top.
+_STYLES: dict[str, dict[str, Any]] = {
+    "stopped or failed": {"color": "#AAAAAA", "linewidth": 0.8, "zorder": 2},
+    "complete": {"color": "#56B4E9", "linewidth": 0.8, "zorder": 2.2},
+    "first": {"color": "#000000", "linewidth": 1.6, "linestyle": "--", "zorder": 2.4},
+    "best": {"color": "#D55E00", "linewidth": 1.8, "zorder": 2.6},
+}
 
 
 def draw(study: Study, job: Job) -> list[Path]:
@@ -37,7 +44,7 @@ def draw(study: Study, job: Job) -> list[Path]:
     complete = study.trials(TrialState.COMPLETE)
     drawn = {}
     if study.trials():
-        drawn["curves"] = _curves(study.trials(), job)
+        drawn["curves"] = _curves(study, job)
     if complete:
         drawn |= {
             name: make(study.study, job.metrics) for name, make in _PLOTS.items() if _has(name, complete)
@@ -66,15 +73,18 @@ def _plot(function: str) -> Callable[[optuna.Study, Sequence[Metric]], Figure]:
         from optuna.visualization import matplotlib as plots
 
         matplotlib.use("Agg")
+        # With one metric Optuna takes its values itself, and draws the best one so far.
+        target = None if len(metrics) == 1 else _first
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made: Any = getattr(plots, function)(study, target=_first, target_name=metrics[0].text)
+            made: Any = getattr(plots, function)(study, target=target, target_name=metrics[0].text)
         axes = made.flat[0] if hasattr(made, "flat") else made
         figure: Figure = axes.figure
-        axes.set_facecolor("white")
-        for lines in axes.collections:  # Optuna draws the best trials in white
-            lines.set_cmap("viridis")
         figure.set_size_inches(max(8.0, 3.2 * len(figure.axes)), 5.0)
+        if function == "plot_parallel_coordinate":  # Optuna draws the best trials in white on grey
+            axes.set_facecolor("white")
+            for lines in axes.collections:
+                lines.set_cmap("viridis")
         return figure
 
     return make
@@ -92,26 +102,40 @@ def _first(trial: FrozenTrial) -> float:
     return float(trial.values[0])
 
 
-def _curves(trials: Sequence[FrozenTrial], job: Job) -> Figure:
-    """Draw the metric's column of every run over the rounds; a dot marks where a trial was stopped."""
+def _curves(study: Study, job: Job) -> Figure:
+    """Draw every trial's learning curve, and the metric as it was reported; a dot marks an early stop."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    figure = Figure(figsize=(8, 5), layout="tight")
-    axes = figure.subplots()
-    source = job.metrics[0].source
-    for trial in trials:
-        colour = _COLOURS.get(trial.state, "#009E73")
-        for seed in job.seeds:
-            rows = MetricsCsv(job.trial_folder(trial.number) / f"seed{seed}" / "metrics.csv").rows()
-            points = [(row["round"], row[source]) for row in rows if source in row]
+    source, best = job.metrics[0].source, {trial.number for trial in best_trials(study)[:1]}
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
+    learning, reported = figure.subplots(1, 2)
+    for trial in study.trials():
+        style = _style(trial, best)
+        for axes, points in ((learning, _learning(trial, job)), (reported, trial.intermediate_values)):
             if points:
-                axes.plot(*zip(*points, strict=True), color=colour, linewidth=1, alpha=0.7)
+                axes.plot(list(points), list(points.values()), **style)
                 if trial.state is not TrialState.COMPLETE:
-                    axes.plot(*points[-1], marker="o", markersize=4, color=colour)
-    axes.set_xlabel("communication round")
-    axes.set_ylabel(source)
-    axes.grid(alpha=0.3)
-    named = {state.name.lower(): colour for state, colour in _COLOURS.items()}
-    axes.legend(handles=[Line2D([], [], color=colour, label=name) for name, colour in named.items()])
+                    axes.plot(*list(points.items())[-1], marker="o", markersize=4, color=style["color"])
+    for axes, label in ((learning, source), (reported, f"{job.metrics[0].text}, as reported")):
+        axes.set_xlabel("communication round")
+        axes.set_ylabel(label)
+        axes.grid(alpha=0.3)
+    handles = [Line2D([], [], label=name, **style) for name, style in _STYLES.items()]
+    learning.legend(handles=handles, fontsize="small")
     return figure
+
+
+def _style(trial: FrozenTrial, best: set[int]) -> dict[str, Any]:
+    if trial.number in best:
+        return _STYLES["best"]
+    if trial.number == 0:
+        return _STYLES["first"]
+    return _STYLES["complete" if trial.state is TrialState.COMPLETE else "stopped or failed"]
+
+
+def _learning(trial: FrozenTrial, job: Job) -> dict[int, float]:
+    """Return the metric's column by round, the mean over the seeds."""
+    files = (job.trial_folder(trial.number) / f"seed{seed}" / "metrics.csv" for seed in job.seeds)
+    rows = mean_rows([MetricsCsv(file).rows() for file in files])
+    return {int(row["round"]): row[job.metrics[0].source] for row in rows}

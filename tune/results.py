@@ -32,6 +32,16 @@ def best_trials(study: Study) -> list[FrozenTrial]:
     return sorted(study.study.best_trials, key=lambda trial: trial.number) if complete else []
 
 
+def mean_rows(rows: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+    """Average the evaluations of several seeds, round by round; what only some have is left out."""
+    found = []
+    for group in zip(*rows, strict=False):
+        shared = set.intersection(*(set(row) for row in group))
+        mean = {name: sum(row[name] for row in group) / len(group) for name in group[0] if name in shared}
+        found.append({**mean, "round": group[0]["round"]})
+    return found
+
+
 def write_results(study: Study, job: Job) -> None:
     """Write the tables and, once a trial is complete, ``best.yaml``.
 

@@ -68,6 +68,8 @@ class StudySearch(OptunaSearch):
             found["status"], TrialState.FAIL
         )
         values = [(result or {}).get(name, math.nan) for name in self._names]
+        if state is TrialState.COMPLETE and len(values) == 1:
+            self._study.report(number, found["round"], values[0])  # Ray asks nobody about the last report
         self._study.tell(number, state, values, found)
 
     def save(self, checkpoint_path: str) -> None:

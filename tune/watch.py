@@ -14,7 +14,7 @@ from ray.tune.experiment import Trial as RayTrial
 from flsel.parser import parse_settings
 from flsel.tracking import TrackConfig, Tracker, make_loggers
 from tune.console import Console
-from tune.results import write_results
+from tune.results import mean_rows, write_results
 from tune.searcher import outcome
 from tune.study import Study
 from tune.trial import Job, cause_of_death
@@ -125,13 +125,3 @@ class Watch(Callback):
                 self._silenced.add(what)
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 _LOG.warning("%s of the sweep failed, the sweep goes on: %s", what, reason)
-
-
-def mean_rows(rows: list[list[dict[str, float]]]) -> list[dict[str, float]]:
-    """Average the evaluations of several seeds, round by round; what only some have is left out."""
-    found = []
-    for group in zip(*rows, strict=False):
-        shared = set.intersection(*(set(row) for row in group))
-        mean = {name: sum(row[name] for row in group) / len(group) for name in group[0] if name in shared}
-        found.append({**mean, "round": group[0]["round"]})
-    return found

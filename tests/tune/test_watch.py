@@ -14,9 +14,10 @@ from wandb_reader import read_run
 
 from flsel.tracking import TrackConfig
 from tune.config import SweepConfig
+from tune.results import mean_rows
 from tune.space_file import make_space
 from tune.study import Study
-from tune.watch import Watch, mean_rows
+from tune.watch import Watch
 
 SPACE = {"selector": {"type": "choice", "values": ["Uniform", "PowD"]}}
 
