@@ -75,7 +75,7 @@ class Console:
 
     def ended(self, number: int, found: Mapping[str, Any]) -> None:
         """Show how a trial ended."""
-        settings, result = self._running.pop(number, ({}, {}))
+        settings, result = self._running.pop(number, (None, {}))
         self._counts[found["status"]] += 1
         value = result.get(self._name)
         if found["status"] == "complete" and value is not None and self._is_better(value):
@@ -86,11 +86,12 @@ class Console:
             self._line(number, found, value, settings)
 
     def _line(
-        self, number: int, found: Mapping[str, Any], value: float | None, settings: Mapping[str, Any]
+        self, number: int, found: Mapping[str, Any], value: float | None, settings: Mapping[str, Any] | None
     ) -> None:
         shown = "" if value is None else f": {self._metric.text} {value:.4f}"
         why = f" ({found['error']})" if found["error"] else ""
-        what = f"trial {number} {found['status']} at round {found['round']}{shown}{why}  {_words(settings)}"
+        tried = "" if settings is None else f"  {_words(settings)}"
+        what = f"trial {number} {found['status']} at round {found['round']}{shown}{why}{tried}"
         self._out.print(f"{what}  |  {self._summary()}", markup=False, highlight=False, soft_wrap=True)
 
     def _summary(self) -> str:

@@ -10,6 +10,7 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.exceptions import OutOfMemoryError
 
+from flsel.errors import UserError
 from tune.actor import TrialActor
 from tune.console import Console
 from tune.plan import Plan
@@ -31,6 +32,9 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
 
     Returns:
         Whether all were run; False after Ctrl-C.
+
+    Raises:
+        UserError: If the memory does not suffice for a single trial.
     """
     concurrent = plan.sweep.max_concurrent
     while left := _left(plan, study):
@@ -40,8 +44,13 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
             return study.exhausted or not _left(plan, study)
         except RuntimeError as error:
             # Ray's memory monitor kills a process with an error that its own loop does not know.
-            if not isinstance(error.__cause__, OutOfMemoryError) or concurrent == 1:
+            if not isinstance(error.__cause__, OutOfMemoryError):
                 raise
+            if concurrent == 1:
+                raise UserError(
+                    "the machine has too little memory for a single trial: lower local.chunk or the model's "
+                    f"size, or go on elsewhere with flsel tune --resume {plan.job.folder}."
+                ) from error
             running = len(study.trials(TrialState.RUNNING))
             concurrent = max(1, (concurrent or running) - 1)
             _LOG.warning("out of memory: the sweep goes on with at most %d trials at a time", concurrent)
