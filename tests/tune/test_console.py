@@ -69,7 +69,7 @@ def test_a_line_for_each_trial(clock):
         "best validation/accuracy 0.7500, trial 1, 3/6 done, 2 complete, 1 pruned, 0:00:10 left",
         "trial 3 diverged at round 4: validation/accuracy nan (the metric is not finite)  x=1  |  "
         "best validation/accuracy 0.7500, trial 1, 4/6 done, 2 complete, 1 pruned, 1 diverged, 0:00:05 left",
-        "trial 4 failed at round 0 (its [process] died)  the config's own settings  |  "
+        "trial 4 failed at round 0 (its [process] died)  |  "
         "best validation/accuracy 0.7500, trial 1, 5/6 done, 2 complete, 1 pruned, 1 diverged, 1 failed, "
         "0:00:06 left",
     ]
