@@ -70,7 +70,8 @@ class Measured:
 def play(cell: Cell) -> Measured | str:
     """Measure one cell in a process of its own; the selector's own error message where it refuses."""
     torch.set_num_threads(cell.threads)
-    federation = Synthetic(cell.clients, _shapes(cell), cell.budget, RUN)
+    # A plan of FedCat takes as many rounds as the budget.
+    federation = Synthetic(cell.clients, _shapes(cell), cell.budget, RUN * cell.budget)
     before = _peak()
     timed = Timed(_contender(cell.name))
     try:
