@@ -85,9 +85,9 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        _refuse_duplicates(yaml.compose(text, Loader=yaml.SafeLoader))
         # The comment keeps jsonargparse from taking a file of one empty key for a plain text.
         loaded = get_loader("yaml")(text + "\n#")
+        _refuse_duplicates(yaml.compose(text, Loader=yaml.SafeLoader))
     except FileNotFoundError:
         raise UserError("there is no such file.") from None
     except OSError as error:

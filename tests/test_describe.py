@@ -110,7 +110,8 @@ CHANGES: dict[str, Any] = {
     "seed": 1, "rounds": 99, "clients": 29, "budget": 5, "data": DataConfig(validation=0.2),
     "partition": Shards(), "availability": MDF(), "model": MLP, "local": LocalConfig(steps=3),
     "objective": FedProx(), "server_optimizer": partial(optim.SGD, lr=0.5), "selector": PowD(),
-    "evaluation": EvaluationConfig(every=2), "accelerator": "cpu", "device": 1, "precision": "64-true",
+    "evaluation": EvaluationConfig(every=2), "accelerator": "cpu", "device": 1, "threads": 2,
+    "precision": "64-true",
     "output_layer": "classifier", "track": TrackConfig(project="p"), "callbacks": (make_net,),
     "output": OutputConfig(name="x"), "quiet": True,
 }  # fmt: skip
