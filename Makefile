@@ -21,7 +21,7 @@ demo: $(INSTALLED) ## Train two selectors on generated data and draw their curve
 	@echo "The curves of both runs are in $(DEMO)/curves.png"
 
 test: $(INSTALLED) ## Run the tests.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 
 lint: $(INSTALLED) ## Check style, formatting and types.
 	$(BIN)/ruff check .

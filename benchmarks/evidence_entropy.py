@@ -77,8 +77,8 @@ def measure(config_file: Path, *, seed: int, together: bool, data_root: str | No
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path, **_train(config_file, seed, together, data_root))
-    kept = np.load(path)
-    return Measured(kept["labels"], {signal: kept[signal] for signal in SIGNALS})
+    with np.load(path) as kept:
+        return Measured(kept["labels"], {signal: kept[signal] for signal in SIGNALS})
 
 
 def _train(config_file: Path, seed: int, together: bool, data_root: str | None) -> dict[str, np.ndarray]:

@@ -213,4 +213,5 @@ def test_every_client_is_measured(tmp_path, together):
     result = measure(config, seed=1, together=together, data_root=None, path=path)
     assert result.labels.shape == (8, 4)
     assert all((result.signals[signal] != 0).any(axis=1).all() for signal in ("bias", "weight_mean"))
-    assert np.array_equal(np.load(path)["bias"], result.signals["bias"])
+    with np.load(path) as kept:
+        assert np.array_equal(kept["bias"], result.signals["bias"])

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,6 @@ from tune.config import SweepConfig
 _DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_AUTH_MODE": "token",
     "RAY_DEDUP_LOGS": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
@@ -40,6 +40,9 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
     """
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
+    if "ray" not in sys.modules:
+        # Read once, when Ray is imported: servers that are told of it later would not let this process in.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
     own = None if config.address or ray.is_initialized() else tempfile.mkdtemp(prefix="flsel-")

@@ -223,7 +223,8 @@ def _hidden_products(features: np.ndarray, rng: np.random.Generator, *, unit: bo
 
 def _read(path: str, clients: int) -> np.ndarray:
     try:
-        features = np.load(path)
+        with open(path, "rb") as file:
+            features = np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise UserError(f"graph {path} must be a .npy file with features [N, d]: {error}.") from error
     if features.ndim != 2 or len(features) != clients or features.dtype.kind not in "fiu":

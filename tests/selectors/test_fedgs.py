@@ -134,16 +134,24 @@ def test_the_graph_of_given_features(tmp_path):
         (np.zeros((5, 2)), r"must hold numbers of shape \[6, d\].*got float64 of shape \[5, 2\]"),
         (np.zeros(6), r"got float64 of shape \[6\]"),
         (np.full((6, 2), "a"), "got <U1 of shape"),
-        (None, r"must be a \.npy file"),
+        (np.full((6, 2), None), r"must be a \.npy file"),
     ],
 )
 def test_features_that_do_not_fit(tmp_path, array, message):
     path = tmp_path / "features.npy"
-    if array is None:
-        path.write_text("w,b")
-    else:
-        np.save(path, array)
+    np.save(path, array)
     with pytest.raises(UserError, match=message):
+        fresh(FedGS(graph=str(path)))
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "npz"])
+def test_a_file_that_is_no_array(tmp_path, kind):
+    path = tmp_path / f"features.{kind}"
+    if kind == "npz":
+        np.savez(path, features=np.array(MODELS))
+    else:
+        path.write_text("w,b" if kind == "text" else "")
+    with pytest.raises(UserError, match=r"graph .* must be a \.npy file"):
         fresh(FedGS(graph=str(path)))
 
 

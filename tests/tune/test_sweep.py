@@ -217,7 +217,7 @@ def test_a_killed_sweep_ends_as_an_uninterrupted_one(home):
 def test_dead_processes_are_replaced_and_hopeless_trials_marked(home):
     (home / "deaths.yaml").write_text(
         "selector.deaths: {type: choice, values: [0, 1, 3]}\n"
-        "local.optimizer.lr: {type: choice, values: [0.1, 1.0e+37]}\n"
+        "local.optimizer.lr: {type: choice, values: [0.1, 3.0e+38]}\n"
     )
     done = tune(
         home, "--config", "config.yaml", "--selector", "fragile.Fragile", "--space", "deaths.yaml",
@@ -231,11 +231,22 @@ def test_dead_processes_are_replaced_and_hopeless_trials_marked(home):
     assert len(found) == 6
     assert {found[key]["status"] for key in ((0, 0.1), (1, 0.1))} == {"complete"}
     assert found[1, 0.1]["seeds"] == found[0, 0.1]["seeds"]
-    assert {found[deaths, 1e37]["status"] for deaths in (0, 1, 3)} == {"diverged"}
+    assert {found[deaths, 3e38]["status"] for deaths in (0, 1, 3)} == {"diverged"}
     assert found[3, 0.1]["status"] == "failed"
     assert "its process died" in found[3, 0.1]["error"]
     assert "its process died at round 3" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_process_that_has_imported_ray_may_tune(home):
+    arguments = ["--config", "config.yaml", "--space", "space.yaml", "--trials", "1", "--rounds", "2"]
+    program = "import ray, sys; from flsel.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "tune", *arguments, "--name", "after"],
+        cwd=home, env=environment(), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (home / "sweeps/after/best.yaml").is_file()
 
 
 @pytest.mark.parametrize(
