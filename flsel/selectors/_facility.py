@@ -43,7 +43,7 @@ def greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, c
     """Add the client with the least cost, looking at all candidates each time; O(K N^2).
 
     Args:
-        distance: Symmetric, zero diagonal, float64 ``[N, N]``; zero to and from clients not ``known``.
+        distance: Symmetric, zero diagonal, float ``[N, N]``; zero to and from clients not ``known``.
         candidates: Ids of known clients to choose from, ascending, int64 ``[n]``.
         known: Who is to be near a chosen client, bool ``[N]``.
         count: K <= n.
@@ -51,7 +51,7 @@ def greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, c
     Returns:
         Ids in order of choice.
     """
-    nearest, chosen, rest = _nobody(known), list[int](), candidates
+    nearest, chosen, rest = _nobody(known, distance), list[int](), candidates
     for _ in range(count):
         best = _least(_costs(distance, rest, nearest), rest)
         chosen.append(best)
@@ -100,13 +100,13 @@ def _lazily(
 
     What a client saves never grows as the set does, so its last saving bounds its next one.
     """
-    nearest, chosen, rest = _nobody(known), list[int](), candidates
+    nearest, chosen, rest = _nobody(known, distance), list[int](), candidates
     saving = np.full(len(distance), np.inf)
     total = slack = 0.0
     for step in range(count):
         some = look(rest)
         if step == 0:
-            costs = distance.sum(axis=1)[some]
+            costs = distance.sum(axis=1, dtype=np.float64)[some]
             slack = _TIE * float(costs.max())
         else:
             bounds = total - saving[some] - slack
@@ -115,7 +115,7 @@ def _lazily(
         best = _least(costs, some)
         chosen.append(best)
         nearest = np.minimum(nearest, distance[best])
-        rest, total = rest[rest != best], float(nearest.sum())
+        rest, total = rest[rest != best], float(nearest.sum(dtype=np.float64))
     return chosen
 
 
@@ -124,7 +124,7 @@ def _costs_of_promising(
 ) -> np.ndarray:
     """Return the costs of those candidates whose lower bound is not above the least cost, else infinity."""
     costs = np.full(len(rest), np.inf)
-    order, seen = np.argsort(bounds, kind="stable"), 0
+    order, seen = np.argsort(bounds), 0
     while seen < len(rest) and bounds[order[seen]] <= costs.min() * (1 + _TIE):
         some = order[seen : seen + _BLOCK]
         costs[some] = _costs(distance, rest[some], nearest)
@@ -132,9 +132,9 @@ def _costs_of_promising(
     return costs
 
 
-def _nobody(known: np.ndarray) -> np.ndarray:
+def _nobody(known: np.ndarray, distance: np.ndarray) -> np.ndarray:
     """Return the distance to the nearest of no chosen clients; those not known cost nothing."""
-    return np.where(known, np.inf, 0.0)
+    return np.where(known, np.inf, 0.0).astype(distance.dtype)
 
 
 def _costs(distance: np.ndarray, clients: np.ndarray, nearest: np.ndarray) -> np.ndarray:
@@ -142,7 +142,7 @@ def _costs(distance: np.ndarray, clients: np.ndarray, nearest: np.ndarray) -> np
     costs = np.empty(len(clients))
     for first in range(0, len(clients), _BLOCK):
         rows = distance[clients[first : first + _BLOCK]]
-        costs[first : first + _BLOCK] = np.minimum(rows, nearest, out=rows).sum(axis=1)
+        costs[first : first + _BLOCK] = np.minimum(rows, nearest, out=rows).sum(axis=1, dtype=np.float64)
     return costs
 
 

@@ -11,12 +11,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy.cluster.vq import vq
 from scipy.special import entr, log_softmax, softmax
 from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.selector import Params, View
+from flsel.selectors._vectors import nearest
 from flsel.selectors._ward import Linkage, angles, cut_into, unit, ward
 
 Signal = Literal["bias", "weight_mean", "layer"]
@@ -120,7 +120,7 @@ def group(
     sample = np.sort(rng.choice(len(points), min(max(_SAMPLE, 5 * count), EXACT), replace=False))
     drawn = cut_into(ward(distances(direction[sample], entropies[sample], lam), linkage), count)
     centres = np.stack([points[sample[drawn == m]].mean(axis=0) for m in range(drawn.max() + 1)])
-    labels = np.asarray(vq(points, centres)[0], dtype=np.int64)
+    labels = nearest(points, centres)
     labels[sample] = drawn
     return labels
 

@@ -1,4 +1,4 @@
-"""Inner products of the rows of a stack of updates, in float64 and O(K |theta|) each."""
+"""Inner products of the rows of a stack of updates, in float64, where the stack lies."""
 
 from __future__ import annotations
 
@@ -13,28 +13,18 @@ from flsel.selector import Params
 _BLOCK = 2**18  # Numbers converted to float64 at a time: their copies stay in the cache.
 
 
-def total(stack: Params, scale: np.ndarray) -> Tensor:
-    """Return the sum of the rows, each times its scale, as one vector, float64 ``[P]``."""
-    return torch.cat([torch.from_numpy(scale).to(block.device) @ block for block in _blocks(stack)])
-
-
-def products(stack: Params, vector: Tensor) -> np.ndarray:
-    """Return the inner product of each row with a vector ``[P]``, float64 ``[K]``."""
-    dots, start = [], 0
-    for block in _blocks(stack):
-        dots.append(block @ vector[start : start + block.shape[1]])
-        start += block.shape[1]
-    return torch.stack(dots).sum(0).cpu().numpy()
+def inner_products(stack: Params) -> np.ndarray:
+    """Return the inner products of all pairs of rows, float64 ``[K, K]``."""
+    products = (block @ block.T for block in _blocks(stack))
+    total = next(products)
+    for product in products:
+        total += product
+    return total.cpu().numpy()
 
 
 def squared_norms(stack: Params) -> np.ndarray:
     """Return the squared Euclidean norm of each row, float64 ``[K]``; not finite where the row is not."""
     return torch.stack([block.square().sum(1) for block in _blocks(stack)]).sum(0).cpu().numpy()
-
-
-def flat_row(stack: Params, row: int) -> Tensor:
-    """Return one row as a vector, float64 ``[P]``."""
-    return torch.cat([value[row].flatten().double() for value in stack.values()])
 
 
 def _blocks(stack: Params) -> Iterator[Tensor]:

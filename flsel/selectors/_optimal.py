@@ -1,7 +1,8 @@
 """Optimal Aggregation: drop updates that keep the others from agreeing (FedPNS, Algorithm 1).
 
 With gbar_S the mean gradient of a cohort S, the mean over i in S of <gbar_S, g_i> is ||gbar_S||^2, so the
-values of all S without k follow from <sum of S, g_k> and ||g_k||^2: O(K |theta|) a removal.
+values of all S without k follow from <sum of S, g_k> and ||g_k||^2. All inner products are taken once, as one
+matrix product: that takes less time than a few passes of O(K |theta|), and a removal is O(K) then.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from flsel.selector import Params
-from flsel.selectors._norms import flat_row, products, squared_norms, total
+from flsel.selectors._norms import inner_products
 
 Expectation = Literal["sum", "mean"]
 
@@ -54,8 +55,8 @@ def optimal_aggregation(
     Returns:
         Who stays and who was labelled; the first row among equals is labelled first.
     """
-    squares = squared_norms(deltas) * scale**2
-    dots = products(deltas, total(deltas, scale)) * scale
+    products = inner_products(deltas) * np.outer(scale, scale)
+    squares, dots = products.diagonal(), products.sum(axis=1)
     stays = np.ones(len(scale), dtype=bool)
     labelled: list[int] = []
     before: float | None = None
@@ -72,7 +73,7 @@ def optimal_aggregation(
         if not after <= before:
             break
         stays, before = rest, after
-        dots -= products(deltas, flat_row(deltas, worst)) * scale * scale[worst]
+        dots -= products[worst]
     return Verdict(np.flatnonzero(stays), labelled)
 
 

@@ -1,4 +1,4 @@
-"""How unlike clients' updates are: pairwise, after sketching, and as an order by a sample's tree."""
+"""How unlike clients' updates are: pairwise, and as an order by a sample's tree."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ from typing import Literal
 
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list
-from scipy.cluster.vq import vq
 from scipy.spatial.distance import cdist
 
+from flsel.selectors._vectors import nearest
 from flsel.selectors._ward import Squares, angles, squared_distances, unit, ward
 
 Similarity = Literal["cosine", "L1", "L2"]
 
-EXACT = 2000
-"""Most clients whose N^2 distances are kept."""
-SKETCH = 256
-"""Numbers kept of an update where there are more clients."""
 _SAMPLE = 200
 
 
@@ -42,41 +38,30 @@ def dissimilarities(
     return np.asarray(cdist(left, right, "cityblock"))
 
 
-def sketched(updates: np.ndarray, length: int) -> np.ndarray:
-    """Return the count sketch of updates ``[n, d]``: ``[n, length]``, of the same type.
-
-    Every coordinate is added to one of ``length`` sums with a sign of its own, always the same ones, so
-    that sketches of different rounds compare.
-    """
-    width = updates.shape[1]
-    fixed = np.random.Generator(np.random.PCG64(length))
-    sums, signs = fixed.integers(length, size=width), fixed.choice([-1.0, 1.0], width)
-    sketch = [np.bincount(sums, signs * row, minlength=length) for row in updates]
-    return np.reshape(sketch, (-1, length)).astype(updates.dtype)
-
-
-def leaf_order(updates: np.ndarray, similarity: Similarity, rng: np.random.Generator) -> np.ndarray:
+def leaf_order(
+    updates: np.ndarray, squares: np.ndarray, similarity: Similarity, rng: np.random.Generator
+) -> np.ndarray:
     """Order clients so that similar ones are neighbours, in O(n).
 
     Ward's method runs on a sample of the non-zero updates; its leaves give the order, in which every other
-    client stands at the sampled one that is most similar. Among equals the order is random, and clients
-    with zero updates come last.
+    client stands at the sampled one that is most similar, in the updates' precision. Among equals the order
+    is random, and clients with zero updates come last.
 
     Args:
         updates: ``[n, d]``, finite.
+        squares: Their squared lengths, ``[n]``.
         similarity: ``"cosine"`` or ``"L2"``.
         rng: Draws the sample and the order of equals.
 
     Returns:
         Positions, int64 ``[n]``.
     """
-    points = updates.astype(np.float64)
-    points = unit(points) if similarity == "cosine" else points
-    seen = np.flatnonzero(points.any(axis=1))
-    place = np.full(len(points), len(points))
+    seen = np.flatnonzero(squares > 0)
+    place = np.full(len(updates), len(updates))
     if len(seen):
-        sample = rng.choice(seen, min(_SAMPLE, len(seen)), replace=False)
-        tree = ward(dissimilarities(points[sample], points[sample], similarity))
+        points = updates[rng.choice(seen, min(_SAMPLE, len(seen)), replace=False)].astype(np.float64)
+        points = unit(points) if similarity == "cosine" else points
+        tree = ward(dissimilarities(points, points, similarity))
         leaves = leaves_list(tree) if len(tree) else np.zeros(1, dtype=np.int64)
-        place[seen] = vq(points[seen], points[sample[leaves]])[0]
-    return np.lexsort((rng.random(len(points)), place))
+        place[seen] = nearest(updates, points[leaves], angle=similarity == "cosine")[seen]
+    return np.lexsort((rng.random(len(updates)), place))

@@ -121,8 +121,8 @@ def _fill(masses: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray,
         For every piece: which of the masses it is of, which gap it went into, and its mass > 0.
     """
     poured, full = np.cumsum(masses), np.cumsum(gaps)
-    ends = np.union1d(poured, full)
-    ends = ends[ends > 0]
+    ends = np.sort(np.concatenate([poured, full]), kind="stable")  # two sorted runs
+    ends = ends[np.diff(ends, prepend=0) > 0]
     starts = np.concatenate([[0], ends])[:-1].astype(np.int64)
     source = np.searchsorted(poured, starts, side="right")
     return source, np.searchsorted(full, starts, side="right"), ends - starts

@@ -1,8 +1,9 @@
-"""Stacks of models as rows of a matrix, their inner products and distances in double precision."""
+"""Stacks of models as rows of a matrix: inner products and distances in double precision, and sketches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -10,9 +11,15 @@ from torch import Tensor
 
 from flsel.selector import Params
 
+EXACT = 2000
+"""Most clients whose whole updates are compared, unless told otherwise."""
+SKETCH = 256
+"""Numbers kept of an update where there are more clients."""
 _BLOCK = 2**17  # Numbers converted to float64 at a time: their copies stay in the cache.
 _NARROWEST = 128  # Columns of a block, however many the rows.
+_ROWS = 2048  # Rows compared with points at a time.
 _ROUNDING = 1e-13  # Of squared lengths.
+_ROUNDING_OF_SKETCHES = 1e-3  # Of lengths.
 _RUNNING = ("running_mean", "running_var")
 
 
@@ -77,6 +84,62 @@ def distances(
     apart[apart <= _ROUNDING * norms] = 0.0
     np.sqrt(apart, out=apart)
     return apart
+
+
+def nearest(rows: np.ndarray, points: np.ndarray, *, angle: bool = False) -> np.ndarray:
+    """Return which of some points is nearest to each row, up to rounding in the rows' precision.
+
+    Args:
+        rows: ``[n, d]``.
+        points: ``[m, d]``; unit vectors if angles are compared.
+        angle: Whether to compare angles in place of Euclidean distances.
+
+    Returns:
+        Int64 ``[n]``.
+    """
+    against = points.T.astype(rows.dtype)
+    # |x - p|^2 = |x|^2 - 2 (<x, p> - |p|^2 / 2)
+    offset = np.zeros(1) if angle else (points**2).sum(axis=1) / 2
+    offset = offset.astype(rows.dtype)
+    return np.concatenate(
+        [(rows[k : k + _ROWS] @ against - offset).argmax(axis=1) for k in range(0, len(rows), _ROWS)]
+    )
+
+
+def sketched(updates: np.ndarray, length: int) -> np.ndarray:
+    """Return the count sketch of updates ``[n, d]``: ``[n, length]``, of the same type.
+
+    Every coordinate is added to one of ``length`` sums with a sign of its own, always the same ones, so
+    that sketches of different rounds compare. Inner products of sketches are those of the updates up to a
+    relative 1 / sqrt(length). Not finite where the update or a sum is not.
+    """
+    sums, signs = _places(updates.shape[1], length)
+    sketch = [np.bincount(sums, signs * row, minlength=length) for row in updates]
+    with np.errstate(over="ignore"):
+        return np.reshape(sketch, (-1, length)).astype(updates.dtype)
+
+
+def sketch_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the Euclidean distances between sketches, whose own error is far above single precision's.
+
+    Args:
+        one: Float32 ``[n, d]``.
+        other: Float32 ``[m, d]``.
+
+    Returns:
+        Float32 ``[n, m]``; a sketch and one closer to it than 1e-3 of its length count as equal.
+    """
+    rows = torch.from_numpy(one)
+    apart = torch.cdist(rows, torch.from_numpy(other), compute_mode="use_mm_for_euclid_dist")
+    apart.masked_fill_(apart <= _ROUNDING_OF_SKETCHES * rows.norm(dim=1, keepdim=True), 0.0)
+    return apart.numpy()
+
+
+@lru_cache(maxsize=4)
+def _places(width: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the sum and the sign of each coordinate, always the same ones."""
+    fixed = np.random.Generator(np.random.PCG64(length))
+    return fixed.integers(length, size=width), fixed.choice([-1.0, 1.0], width)
 
 
 def _columns(one: np.ndarray, other: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

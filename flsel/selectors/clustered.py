@@ -31,9 +31,9 @@ from torch import Tensor
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._sampling import equal_weights, shares
-from flsel.selectors._similarity import EXACT, SKETCH, Similarity, dissimilarities, leaf_order, sketched
+from flsel.selectors._similarity import Similarity, dissimilarities, leaf_order
 from flsel.selectors._strata import Rows, Shares, by_size, by_tree, draw, pour, shares_of
-from flsel.selectors._vectors import squared_lengths
+from flsel.selectors._vectors import EXACT, SKETCH, sketched, squared_lengths
 from flsel.selectors._ward import ward
 
 
@@ -104,10 +104,10 @@ class ClusteredSampling(Selector):
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Replace the participants' updates and their distances to all; skip non-finite updates."""
         stack = torch.cat([d.detach().cpu().flatten(1) for d in updates.deltas.values()], dim=1).numpy()
-        told = np.isfinite(squared_lengths(stack))
+        told = np.flatnonzero(np.isfinite(squared_lengths(stack)))
         clients, first = np.unique(updates.clients.numpy()[told], return_index=True)
         if len(clients):
-            self._store(clients, stack[told][first])
+            self._store(clients, stack[told[first]])
 
     def _store(self, clients: np.ndarray, stack: np.ndarray) -> None:
         """Replace the updates of distinct clients by ``stack``, ``[n, |theta|]``, and their distances."""
@@ -130,6 +130,7 @@ class ClusteredSampling(Selector):
             if between.any():
                 return by_tree(ward(between), pool.masses, pool.capacity, rng)
         elif self.rows_.shape[1]:
-            order = leaf_order(self.rows_.numpy()[pool.clients], self.similarity, rng)
+            some = slice(None) if len(pool.clients) == len(self.rows_) else pool.clients
+            order = leaf_order(self.rows_.numpy()[some], self.square_.numpy()[some], self.similarity, rng)
             return pour(order, pool.masses, pool.capacity)
         return by_size(pool.masses, pool.capacity)

@@ -12,9 +12,12 @@ gradients, though here of the present round, where that code has those of the la
 never reached or whose gradient is not finite are no candidates and do not count, except to fill a cohort
 that would be too small; clients that are away are no candidates but still want a chosen one near, by the
 last gradient known of them. The share rho is one of the candidates. The refresh interval of the code is
-either one (``ideal``) or none (``no_overhead``).
+either one (``ideal``) or none (``no_overhead``). Gradients are kept whole for at most 2,000 clients. Beyond,
+or with ``sketch``, a count sketch of them is kept, whose distances are the gradients' up to a relative
+1 / sqrt(length), in single precision.
 
-Memory: the gradients, N |theta| numbers, and their distances, 8 N^2 bytes; both are part of a checkpoint.
+Memory: the gradients, N |theta| numbers, and their distances, 8 N^2 bytes, or half of it for sketches; both
+are part of a checkpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +32,15 @@ from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
 from flsel.selectors._facility import greedy, lazy_greedy, represented, stochastic_greedy
 from flsel.selectors._sampling import equal_weights
-from flsel.selectors._vectors import distances, flatten, squared_lengths
+from flsel.selectors._vectors import (
+    EXACT,
+    SKETCH,
+    distances,
+    flatten,
+    sketch_distances,
+    sketched,
+    squared_lengths,
+)
 
 _MOST = 20_000
 _AT_ONCE = 32  # Clients asked at a time: bounds the stack of their gradients.
@@ -50,6 +61,8 @@ class DivFL(Selector):
         rho: Share of the candidates that stochastic greedy looks at in each step, in (0, 1].
         weights: ``samples`` weighs updates by their clients' examples, ``equal`` by 1/K, ``represented`` by
             the number of clients that a chosen one is nearest to.
+        sketch: Numbers kept of a gradient, >= 1; None keeps it whole up to 2,000 clients and 256 numbers
+            beyond.
     """
 
     row_: Tensor
@@ -65,6 +78,7 @@ class DivFL(Selector):
         optimizer: Literal["lazy", "greedy", "stochastic"] = "lazy",
         rho: Annotated[float, Tunable(0.05, 1.0)] = 0.1,
         weights: Literal["samples", "equal", "represented"] = "samples",
+        sketch: int | None = None,
     ) -> None:
         _require_one_of("mode", mode, ("ideal", "no_overhead"))
         _require_one_of("signal", signal, ("gradient", "update"))
@@ -72,11 +86,14 @@ class DivFL(Selector):
         if not 0 < rho <= 1:
             raise UserError(f"rho must be in (0, 1], got {rho}.")
         _require_one_of("weights", weights, ("samples", "equal", "represented"))
+        if sketch is not None and sketch < 1:
+            raise UserError(f"sketch must be at least 1, or null, got {sketch}.")
         self.mode = mode
         self.signal = signal
         self.optimizer = optimizer
         self.rho = rho
         self.weights = weights
+        self.sketch = sketch
 
     # What is asked for depends on mode and signal, so this is no class attribute.
     @property
@@ -95,7 +112,7 @@ class DivFL(Selector):
         clients = len(sizes)
         if clients > _MOST:
             raise UserError(
-                f"DivFL needs at most {_MOST:,} clients, whose distances take {8e-9 * _MOST**2:.1f} GB, got "
+                f"DivFL needs at most {_MOST:,} clients, whose distances take {4e-9 * _MOST**2:.1f} GB, got "
                 f"{clients:,}."
             )
         self.row_ = torch.empty(clients, 0)
@@ -153,9 +170,13 @@ class DivFL(Selector):
 
     def _store(self, clients: np.ndarray, rows: Tensor) -> None:
         """Replace the clients' gradients by ``rows``, ``[n, |theta|]``."""
+        length = self.sketch or (SKETCH if len(self.row_) > EXACT else None)
+        if length is not None:
+            rows = torch.from_numpy(sketched(rows.numpy(), length)).float()
         if len(self.distance_) == 0:
             self.row_ = rows.new_zeros(len(self.row_), rows.shape[1])
-            self.distance_ = torch.zeros(len(self.row_), len(self.row_), dtype=torch.float64)
+            precision = torch.float64 if length is None else torch.float32
+            self.distance_ = torch.zeros(len(self.row_), len(self.row_), dtype=precision)
         where, square = torch.from_numpy(clients), torch.from_numpy(squared_lengths(rows.numpy()))
         finite = square.isfinite()
         # In place, like the distances: these two are large.
@@ -166,22 +187,27 @@ class DivFL(Selector):
 
     def _measure(self, clients: np.ndarray) -> None:
         """Bring the clients' distances up to date."""
-        rows, known, distance = self.row_.numpy(), self.known_.numpy(), self.distance_.numpy()
-        square, clients = self.square_.numpy(), np.sort(clients)
+        rows, known, square = self.row_.numpy(), self.known_.numpy(), self.square_.numpy()
+        sketches = self.distance_.dtype == torch.float32
+        clients = np.sort(clients)
+        everybody = len(clients) == len(rows)
         for first in range(0, len(clients), _MEASURED):
             part = clients[first : first + _MEASURED]
             # Where everybody reports, the clients before these have been measured against them.
-            start = first if len(clients) == len(rows) else 0
+            start = first if everybody else 0
             others = rows[start:] if start else rows
             # The matrix itself where it is all of it: products of a matrix with itself take half the time.
             some = rows if len(part) == len(rows) else rows[part]
-            block = distances(some, others, (square[part], square[start:])) * (
-                known[part, None] & known[start:]
-            )
+            if sketches:
+                block = sketch_distances(some, others)
+            else:
+                block = distances(some, others, (square[part], square[start:]))
+            block[~known[part]], block[:, ~known[start:]] = 0.0, 0.0
             own = block[:, part - start]
             block[:, part - start] = np.maximum(own, own.T)  # Equal but for rounding.
-            distance[part, start:] = block
-            distance[start:, part] = block.T
+            where = slice(first, first + len(part)) if everybody else torch.from_numpy(part)
+            self.distance_[where, start:] = torch.from_numpy(block)
+            self.distance_[start:, where] = torch.from_numpy(block).T
 
     def _choose(self, candidates: np.ndarray, count: int, rng: np.random.Generator) -> list[int]:
         distance, known = self.distance_.numpy(), self.known_.numpy()

@@ -18,8 +18,9 @@ from flsel.errors import UserError
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates
 from flsel.selectors import _similarity, clustered
-from flsel.selectors._similarity import dissimilarities, leaf_order, sketched
+from flsel.selectors._similarity import dissimilarities, leaf_order
 from flsel.selectors._strata import by_tree
+from flsel.selectors._vectors import SKETCH, sketched, squared_lengths
 from flsel.selectors._ward import cut_by_mass, ward
 from flsel.selectors.clustered import ClusteredSampling
 
@@ -193,11 +194,11 @@ def test_a_samples_tree_orders_everybody(monkeypatch):
     rows[::10] = 0
     monkeypatch.setattr(_similarity, "_SAMPLE", 30)
     for kind in ("cosine", "L2"):
-        order = leaf_order(rows, kind, generator(2, "test"))
+        order = leaf_order(rows, squared_lengths(rows), kind, generator(2, "test"))
         assert sorted(order.tolist()) == list(range(300))
         assert set(order[270:].tolist()) == set(range(0, 300, 10))
         assert np.count_nonzero(np.diff(kinds[order[:270]])) == 2
-    one = leaf_order(rows[:2], "cosine", generator(2, "test"))
+    one = leaf_order(rows[:2], squared_lengths(rows[:2]), "cosine", generator(2, "test"))
     assert one.tolist() == [1, 0]
 
 
@@ -206,7 +207,7 @@ def test_large_populations_keep_sketches_and_sample_their_tree(monkeypatch):
     sizes = [2] * 90
     axes = torch.eye(3).repeat(30, 1)
     selector = told(ClusteredSampling(), sizes, axes)
-    assert selector.rows_.shape == (90, _similarity.SKETCH)
+    assert selector.rows_.shape == (90, SKETCH)
     assert selector.distance_.shape == (0, 0)
     for seed in range(20):
         plan = chosen(selector.select(at(sizes, 3, 1, seed=seed)))
@@ -218,7 +219,7 @@ def test_large_populations_keep_sketches_and_sample_their_tree(monkeypatch):
 def test_ten_thousand_clients():
     sizes, selector = [3] * 10_000, ClusteredSampling()
     selector.reset(torch.tensor(sizes), 10)
-    selector.rows_ = torch.from_numpy(generator(0, "test").normal(size=(10_000, _similarity.SKETCH))).float()
+    selector.rows_ = torch.from_numpy(generator(0, "test").normal(size=(10_000, SKETCH))).float()
     for budget in (10, 100):
         now = at(sizes, budget, 5)
         plan = chosen(selector.select(now))

@@ -14,6 +14,8 @@ from scipy.spatial.distance import cdist
 
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Updates, View
+from flsel.selectors import divfl
+from flsel.selectors._vectors import SKETCH
 from flsel.selectors.divfl import DivFL
 from flsel.testing import CHECKS
 
@@ -21,6 +23,7 @@ KINDS = [
     {"mode": "no_overhead", "optimizer": "greedy", "weights": "equal"},
     {"mode": "no_overhead", "signal": "update", "weights": "represented"},
     {"signal": "update", "optimizer": "stochastic", "rho": 0.01},
+    {"sketch": 16},
 ]
 
 
@@ -135,6 +138,36 @@ def test_distances_stay_symmetric_whatever_is_replaced():
         np.testing.assert_array_equal(np.diag(distance), 0.0)
         rows = selector.row_.double().numpy()
         np.testing.assert_allclose(distance, cdist(rows, rows), atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["ideal", "no_overhead"])
+def test_sketches_stand_for_gradients(mode):
+    rng = np.random.default_rng(0)
+    kinds = rng.permutation(np.arange(40) % 4)
+    table = 10 * rng.normal(size=(4, 3000))[kinds] + rng.normal(size=(40, 3000))
+    selector, federation = fresh(DivFL(mode, sketch=500), 40), Federation(table.tolist())
+    for _ in range(3):
+        now = see(federation, selector, 4)
+        plan = selector.select(now)
+        assert sorted(kinds[plain_views.chosen(plan)]) == [0, 1, 2, 3]
+        federation.table = federation.table + torch.from_numpy(rng.normal(size=table.shape)).float()
+        selector.observe(now, report(now, plan, federation), torch.ones(4))
+    assert selector.row_.shape == (40, 500)
+    distance = selector.distance_.numpy()
+    assert distance.dtype == np.float32
+    np.testing.assert_array_equal(distance, distance.T)
+    np.testing.assert_array_equal(np.diag(distance), 0.0)
+    rows = selector.row_.double().numpy()
+    np.testing.assert_allclose(distance, cdist(rows, rows), rtol=1e-4, atol=1e-2)
+
+
+def test_large_populations_are_sketched(monkeypatch):
+    monkeypatch.setattr(divfl, "EXACT", 5)
+    selector, federation = fresh(DivFL(), 6), Federation(LINE)
+    assert sorted(plain_views.chosen(selector.select(see(federation, selector, 3)))) == [2, 3, 5]
+    assert selector.row_.shape == (6, SKETCH)
+    rows = np.array(LINE)
+    np.testing.assert_allclose(selector.distance_.numpy(), cdist(rows, rows), atol=1e-4)
 
 
 def test_gradients_that_are_not_finite_do_not_count():

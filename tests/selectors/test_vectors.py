@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from flsel.selectors._vectors import distances, flatten, inner_products
+from flsel.selectors._vectors import distances, flatten, inner_products, nearest, sketch_distances, sketched
 
 
 def test_models_become_rows() -> None:
@@ -48,3 +48,34 @@ def test_equal_vectors_have_distance_zero() -> None:
     near = same.copy()
     near[1, 0] += 1.0
     assert abs(distances(near, near)[0, 1] - 1.0) < 1e-4
+
+
+@given(seed=st.integers(0, 2**32), n=st.integers(1, 6), m=st.integers(1, 6), length=st.sampled_from([1, 64]))
+def test_sketch_distances_match_their_definition(seed: int, n: int, m: int, length: int) -> None:
+    rng = np.random.default_rng(seed)
+    one, other = (sketched(rng.normal(size=(k, 300)), length).astype(np.float32) for k in (n, m))
+    other[0] = one[0]
+    found = sketch_distances(one, other)
+    assert found.dtype == np.float32
+    assert found[0, 0] == 0
+    np.testing.assert_allclose(found, cdist(one, other), atol=2e-3 * float(np.abs(one).sum()))
+
+
+@given(seed=st.integers(0, 2**32), d=st.integers(1, 5), precision=st.sampled_from(["f4", "f8"]))
+def test_nearest_points_are_those_at_the_least_distance_or_angle(seed: int, d: int, precision: str) -> None:
+    rng = np.random.default_rng(seed)
+    rows, points = rng.normal(size=(5000, d)).astype(precision), rng.normal(size=(7, d))
+    apart = cdist(rows, points)
+    found = apart[np.arange(5000), nearest(rows, points)]
+    np.testing.assert_allclose(found, apart.min(axis=1), atol=1e-2 if precision == "f4" else 1e-6)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    cosines = rows @ points.T
+    found = cosines[np.arange(5000), nearest(rows, points, angle=True)]
+    np.testing.assert_allclose(found, cosines.max(axis=1), atol=1e-5)
+
+
+def test_sketches_of_updates_that_are_not_finite_are_not() -> None:
+    rows = np.ones((3, 50), dtype=np.float32)
+    rows[0, 7], rows[1, 7] = np.nan, np.inf
+    rows[2] = 3e38
+    assert not np.isfinite(sketched(rows, 4)).all(axis=1)[:2].any()
