@@ -22,7 +22,8 @@ class SweepConfig:
             ``best(validation/loss)``, ``auc(validation/accuracy)`` (mean over the rounds),
             ``rounds_to(validation/accuracy, 0.7)``, or anything else that ``metrics.csv`` has; several,
             separated by commas, are optimised together.
-        mode: ``max``, ``min`` or ``auto``: accuracies up; losses, rounds, costs and seconds down.
+        mode: ``max``, ``min`` or ``auto``: accuracies up; losses, rounds, costs and seconds down; for all
+            metrics or, separated by commas, for each.
         sampler: How settings are suggested: ``tpe``, ``cmaes`` (numbers only), ``gp``, ``random``, ``grid``.
         scheduler: What stops hopeless trials early: ``asha``, ``median`` or ``none``.
         grace_rounds: Communication rounds before a trial may be stopped, >= 1; null is a fifth of the rounds.
@@ -45,7 +46,7 @@ class SweepConfig:
     space: str = "auto"
     trials: int = 32
     metric: str = "validation/accuracy"
-    mode: Literal["auto", "max", "min"] = "auto"
+    mode: str = "auto"
     sampler: Sampler = "tpe"
     scheduler: Scheduler = "asha"
     grace_rounds: int | None = None

@@ -47,11 +47,14 @@ class Metric:
             rounds: Communication rounds of the whole run (T).
 
         Returns:
-            The value; NaN if an evaluation is not finite. For ``rounds_to`` a run that has not reached its
-            target is censored: its value is T (1 + shortfall), where the shortfall in (0, 1] is the part that
-            is left of the way from the first value to the target. So it is worse than every run that reached
-            the target, and better the nearer it came.
+            The value; NaN if an evaluation is not finite, except a first NaN that others follow: some columns
+            have no value before the first cohort. For ``rounds_to`` a run that has not reached its target is
+            censored: its value is T (1 + shortfall), where the shortfall in (0, 1] is the part that is left
+            of the way from the first value to the target. So it is worse than every run that reached the
+            target, and better the nearer it came.
         """
+        if len(rows) > 1 and math.isnan(rows[0][self.source]):
+            rows = rows[1:]
         values = [float(row[self.source]) for row in rows]
         if not all(map(math.isfinite, values)):
             return math.nan
@@ -79,13 +82,17 @@ def parse_metrics(text: str, mode: str) -> tuple[Metric, ...]:
 
     Args:
         text: One metric, or several separated by commas.
-        mode: ``auto``, ``max`` or ``min``.
+        mode: ``auto``, ``max`` or ``min``; one for all metrics, or one for each, separated by commas.
 
     Raises:
         UserError: If one cannot be read, is measured on the test set, or has no natural direction.
     """
     parts = [part.strip() for part in re.split(r",(?![^()]*\))", text)]
-    found = tuple(_parse(part, mode) for part in parts)
+    modes = [part.strip() for part in mode.split(",")]
+    modes = modes * len(parts) if len(modes) == 1 else modes
+    if len(modes) != len(parts) or not set(modes) <= {"auto", "max", "min"}:
+        raise UserError(f"mode must be auto, max or min, or one of these for each metric, got {mode!r}.")
+    found = tuple(_parse(part, direction) for part, direction in zip(parts, modes, strict=True))
     if len({metric.text for metric in found}) < len(found):
         raise UserError(f"metric must not name one twice, got {text!r}.")
     return found

@@ -37,7 +37,7 @@ class Dimension:
         log: Search whole numbers on a logarithmic scale.
         values: What to choose from.
         when: The dimension exists where these settings have one of these values.
-        init: Value that is tried first; without one it is the config's own or the class's default.
+        init: Value that is tried first, before the config's own or the class's default.
     """
 
     key: str
@@ -134,23 +134,24 @@ class Space:
         return {key: values[0] for key, values in dimension.when if fixed.get(key, _ABSENT) not in values}
 
     def first_points(self, config: Mapping[str, Any]) -> Iterator[tuple[dict[str, Value], list[str]]]:
-        """List what is tried before anything is searched: the config's own settings and classes' defaults.
+        """List what is tried before anything is searched: known values, the config's own, classes' defaults.
 
         Args:
             config: The config as plain values.
 
         Yields:
             Values by dimension's name, and the names of dimensions that are left as the config has them,
-            since they do not hold its value (a temperature ``auto``, say). The config's own point comes
-            first, then one for each other class that is searched over.
+            since they do not hold its value (a temperature ``auto``, say). First comes the config's own
+            point with the dimensions' ``init``, then the same without, then one for each other class that
+            is searched over.
         """
         seen = list[Settings]()
-        for chosen in self._class_choices(config):
+        for chosen, known in self._starts(config):
             settings, point, kept = Settings(), dict[str, Value](), list[str]()
             for dimension in self.dimensions:
                 if not dimension.applies(dict(self.fixed) | settings):
                     continue
-                value = chosen.get(dimension.key, self._initial(dimension, config, chosen))
+                value = chosen.get(dimension.key, self._initial(dimension, config, chosen, known))
                 settings[dimension.key] = value
                 if dimension.holds(value):
                     point[dimension.name] = value
@@ -160,15 +161,17 @@ class Space:
                 seen.append(settings)
                 yield point, kept
 
-    def _class_choices(self, config: Mapping[str, Any]) -> Iterator[Settings]:
-        yield {}
+    def _starts(self, config: Mapping[str, Any]) -> Iterator[tuple[Settings, bool]]:
+        """Yield the classes of each first point, and whether it takes the values of ``init``."""
+        yield {}, True
+        yield {}, False
         for dimension in self.dimensions:
             if dimension.key in plugins() and dimension.kind == "choice":
                 own = class_name(lookup(config, dimension.key))
-                yield from ({dimension.key: value} for value in dimension.values if value != own)
+                yield from (({dimension.key: value}, True) for value in dimension.values if value != own)
 
-    def _initial(self, dimension: Dimension, config: Mapping[str, Any], chosen: Settings) -> Any:
-        if dimension.init is not None:
+    def _initial(self, dimension: Dimension, config: Mapping[str, Any], chosen: Settings, known: bool) -> Any:
+        if known and dimension.init is not None:
             return dimension.init
         top = next((key for key in plugins() if dimension.key.startswith(f"{key}.")), None)
         if top is not None and top in chosen:

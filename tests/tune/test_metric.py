@@ -72,7 +72,29 @@ def test_the_area_weighs_rounds_not_evaluations():
 def test_a_value_that_is_not_finite_is_nan(how, bad, place):
     values = [0.1, 0.3, 0.2]
     values[place] = bad
-    assert math.isnan(one(how.format("validation/accuracy")).value(run(values), ROUNDS))
+    found = one(how.format("validation/accuracy")).value(run(values), ROUNDS)
+    if place == 0 and math.isnan(bad):  # as before the first cohort
+        assert math.isfinite(found)
+    else:
+        assert math.isnan(found)
+
+
+def test_every_metric_may_have_its_own_direction():
+    found = parse_metrics("cohort/entropy, rounds_to(validation/loss, 0.5), ledger/passes", "max, auto, min")
+    assert [metric.mode for metric in found] == ["max", "min", "min"]
+
+
+@pytest.mark.parametrize("mode", ["up", "max, min, min", "", "max,"])
+def test_a_mode_that_cannot_be_read(mode):
+    with pytest.raises(UserError, match="mode must be auto, max or min, or one of these for each metric"):
+        parse_metrics("validation/accuracy, validation/loss", mode)
+
+
+def test_what_has_no_value_before_the_first_cohort_can_be_optimised():
+    (metric,) = parse_metrics("auc(cohort/entropy)", "max")
+    rows = [{"round": r, "cohort/entropy": v} for r, v in enumerate([math.nan, 1.0, 2.0])]
+    assert metric.value(rows, 2) == 1.5
+    assert math.isnan(metric.value(rows[:1], 2))
 
 
 HUNDREDTHS = st.lists(st.integers(0, 100).map(lambda n: n / 100), max_size=7)

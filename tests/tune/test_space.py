@@ -174,11 +174,13 @@ def test_a_class_that_is_not_searched_over_is_left_with_its_arguments():
     assert enqueued(make_space(BOTH, config), *points[0]) == {"local.batch_size": 10}
 
 
-def test_init_is_tried_first():
+def test_init_is_tried_first_and_the_configs_own_value_after_it():
     entry = {"type": "loguniform", "low": 1e-4, "high": 0.1, "init": 0.0025}
-    space = make_space({"selector.temperature": entry}, HICS)
-    ((point, kept),) = space.first_points(HICS)
-    assert enqueued(space, point, kept) == {"selector.temperature": 0.0025}
+    space = make_space({"selector.temperature": entry, "local.batch_size": BOTH["local.batch_size"]}, HICS)
+    own = {"local.batch_size": 10}
+    first, second = space.first_points(HICS)
+    assert enqueued(space, *first) == {"selector.temperature": 0.0025, **own}
+    assert second == (own, ["selector.temperature"])  # auto, which the range does not hold
 
 
 def test_all_first_points_are_suggested_as_they_are():
