@@ -53,7 +53,7 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
                 ) from error
             running = len(study.trials(TrialState.RUNNING))
             concurrent = max(1, (concurrent or running) - 1)
-            _LOG.warning("out of memory: the sweep goes on with at most %d trials at a time", concurrent)
+            _LOG.warning("out of memory: the sweep goes on with max_concurrent %d", concurrent)
         finally:
             watch.close()
             shutil.rmtree(Path(plan.job.folder) / ".ray", ignore_errors=True)

@@ -1,0 +1,84 @@
+"""The driver's loop where Ray gives up: fewer trials at a time after one was killed for its memory."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+from jobs import job
+from optuna.trial import TrialState
+from ray.exceptions import OutOfMemoryError
+from spaces import config_of
+
+from flsel.errors import UserError
+from tune import loop
+from tune.config import SweepConfig
+from tune.space_file import make_space
+from tune.study import Study
+
+SPACE = make_space({"selector.lam": {"type": "uniform", "low": 0, "high": 1}}, config_of("HiCS"))
+
+
+def killed() -> RuntimeError:
+    """The error that Ray's loop ends with when its memory monitor has killed a trial's process."""
+    error = RuntimeError("the loop failed")
+    error.__cause__ = OutOfMemoryError("too much")
+    return error
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch):
+    """Play a sweep of three trials whose tuners start as many as they may and end as told; see the limits."""
+    common = job(tmp_path)
+    made = Study(tmp_path, "s", metrics=common.metrics, config=SweepConfig(), rounds=6, seed=0)
+    limits = []
+
+    def play(errors, **changes):
+        left = iter(errors)
+
+        def tuner(plan, study, watch, *, trials, concurrent):
+            def fit():
+                running = len(study.trials(TrialState.RUNNING))
+                asked = [study.ask(SPACE) for _ in range(min(concurrent or 3, trials) - running)]
+                limits.append(concurrent)
+                error = next(left, None)
+                if error is not None:
+                    raise error
+                for trial in study.trials(TrialState.RUNNING):
+                    study.tell(trial.number, TrialState.COMPLETE, [0.5], {})
+                return asked
+
+            return SimpleNamespace(fit=fit)
+
+        monkeypatch.setattr(loop, "_tuner", tuner)
+        plan = SimpleNamespace(
+            sweep=SweepConfig(trials=3, **changes), job=common, config=SimpleNamespace(track=None)
+        )
+        return loop.play(plan, made, SimpleNamespace())
+
+    monkeypatch.setattr(loop, "Watch", lambda *_: SimpleNamespace(close=lambda: None))
+    play.limits, play.study = limits, made
+    return play
+
+
+def test_a_kill_for_memory_leaves_fewer_trials_at_a_time(sweep, caplog):
+    with caplog.at_level(logging.WARNING, logger="flsel"):
+        assert sweep([killed(), killed()])
+    assert sweep.limits == [None, 2, 1]
+    assert len(sweep.study.trials(TrialState.COMPLETE)) == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "out of memory: the sweep goes on with max_concurrent 2",
+        "out of memory: the sweep goes on with max_concurrent 1",
+    ]
+
+
+def test_too_little_memory_for_one_trial_is_one_sentence(sweep):
+    with pytest.raises(UserError, match=r"too little memory for a single trial.*flsel tune --resume"):
+        sweep([killed()], max_concurrent=1)
+
+
+def test_other_errors_are_not_hidden(sweep):
+    with pytest.raises(RuntimeError, match="another"):
+        sweep([RuntimeError("another")])
+    assert sweep.limits == [None]
