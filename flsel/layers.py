@@ -87,7 +87,7 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
         text = path.read_text(encoding="utf-8")
         # The comment keeps jsonargparse from taking a file of one empty key for a plain text.
         loaded = get_loader("yaml")(text + "\n#")
-        _refuse_duplicates(yaml.compose(text, Loader=yaml.SafeLoader))
+        _refuse_duplicates(yaml.compose(text, Loader=yaml.SafeLoader), set())
     except FileNotFoundError:
         raise UserError("there is no such file.") from None
     except OSError as error:
@@ -107,8 +107,19 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
     return loaded
 
 
-def _refuse_duplicates(node: yaml.Node | None) -> None:
-    """Refuse a key that a mapping has twice, of which YAML's loader would silently take the last."""
+def _refuse_duplicates(node: yaml.Node | None, visited: set[int]) -> None:
+    """Refuse a key that a mapping has twice, of which YAML's loader would silently take the last.
+
+    Args:
+        node: Where to look.
+        visited: Nodes that were looked at, by identity: an alias may lead back to what it is part of.
+
+    Raises:
+        UserError: If there is one.
+    """
+    if id(node) in visited:
+        return
+    visited.add(id(node))
     if isinstance(node, yaml.MappingNode):
         seen = set[str]()
         for key, _ in node.value:
@@ -119,7 +130,7 @@ def _refuse_duplicates(node: yaml.Node | None) -> None:
             seen.add(str(key.value))
     for child in node.value if isinstance(node, yaml.CollectionNode) else ():
         for part in child if isinstance(child, tuple) else (child,):
-            _refuse_duplicates(part)
+            _refuse_duplicates(part, visited)
 
 
 def _flat(settings: Mapping[Any, Any], prefix: str = "") -> Iterator[Setting]:

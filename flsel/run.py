@@ -94,7 +94,10 @@ def _play(session: Session) -> dict[str, float]:
             session.tracker.close(status)
     if not quiet:
         _say(session.folder, summary)
-    last = session.metrics_file.rows()[-1]
+    rows = session.metrics_file.rows()
+    if not rows:
+        raise UserError(f"{session.folder / 'metrics.csv'} has no rows, though the run is finished.")
+    last = rows[-1]
     return {name: value for name, value in last.items() if name != "round"}
 
 

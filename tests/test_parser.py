@@ -231,6 +231,7 @@ WRONG_FILES = [
     ("- 1\n- 2", "the file must be a mapping of settings, such as `rounds: 100`, got a list."),
     ("rounds", "the file must be a mapping of settings, such as `rounds: 100`, got one value."),
     ("rounds: 3\nseed: 1\nrounds: 4", "line 3: rounds is set a second time; keep one."),
+    ("rounds: 3\ndata: &it\n  name: *it\n  seed: 1\n  seed: 2", "line 5: seed is set a second time; keep one."),
     ("data:\n  name: mnist\n  name: synthetic", "line 3: name is set a second time; keep one."),
     ("rounds: 3\n  foo: [", "the file is not valid YAML: line 2, column 6: mapping values are not allowed in this context."),
 ]  # fmt: skip

@@ -88,5 +88,5 @@ class SequentialTrainer:
 def _seed_layers(device: torch.device, seed: int) -> None:
     # torch.manual_seed would also note a stack trace for each kind of device that is not there.
     torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+    if device.type in ("cuda", "mps"):
+        getattr(torch, device.type).manual_seed(seed)

@@ -3,8 +3,9 @@
 Minimise G(S) = sum_i min_{s in S} d_is over sets of K clients (equivalently, maximise the monotone submodular
 L_0 - G), greedily: R. Balakrishnan et al.: "Diverse Client Selection for Federated Learning via Submodular
 Maximization", ICLR 2022; the lazy evaluation is M. Minoux's (1978), the stochastic one B. Mirzasoleiman et
-al.'s (AAAI 2015). Costs that agree to 1e-12 are equal, and of equals the lowest id is taken: distances are
-symmetric, so two mutual nearest neighbours far from S always tie.
+al.'s (AAAI 2015). Costs that agree to 1e-12 are equal (to 1e-6, if distances are in single precision), and of
+equals the lowest id is taken: distances are symmetric, so two mutual nearest neighbours far from S always
+tie.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-_TIE = 1e-12
+_TIE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-6}
 _BLOCK = 64  # Rows of the distance matrix looked at together.
 
 
@@ -53,7 +54,7 @@ def greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, c
     """
     nearest, chosen, rest = _nobody(known, distance), list[int](), candidates
     for _ in range(count):
-        best = _least(_costs(distance, rest, nearest), rest)
+        best = _least(_costs(distance, rest, nearest), rest, _TIE[distance.dtype])
         chosen.append(best)
         nearest, rest = np.minimum(nearest, distance[best]), rest[rest != best]
     return chosen
@@ -101,18 +102,18 @@ def _lazily(
     What a client saves never grows as the set does, so its last saving bounds its next one.
     """
     nearest, chosen, rest = _nobody(known, distance), list[int](), candidates
-    saving = np.full(len(distance), np.inf)
+    saving, tie = np.full(len(distance), np.inf), _TIE[distance.dtype]
     total = slack = 0.0
     for step in range(count):
         some = look(rest)
         if step == 0:
-            costs = distance.sum(axis=1, dtype=np.float64)[some]
-            slack = _TIE * float(costs.max())
+            costs = _costs(distance, some, nearest)
+            slack = tie * float(costs.max())
         else:
             bounds = total - saving[some] - slack
             costs = _costs_of_promising(distance, some, nearest, bounds=bounds)
             saving[some] = np.where(np.isfinite(costs), total - costs, saving[some])
-        best = _least(costs, some)
+        best = _least(costs, some, tie)
         chosen.append(best)
         nearest = np.minimum(nearest, distance[best])
         rest, total = rest[rest != best], float(nearest.sum(dtype=np.float64))
@@ -124,8 +125,8 @@ def _costs_of_promising(
 ) -> np.ndarray:
     """Return the costs of those candidates whose lower bound is not above the least cost, else infinity."""
     costs = np.full(len(rest), np.inf)
-    order, seen = np.argsort(bounds), 0
-    while seen < len(rest) and bounds[order[seen]] <= costs.min() * (1 + _TIE):
+    order, seen, tie = np.argsort(bounds), 0, _TIE[distance.dtype]
+    while seen < len(rest) and bounds[order[seen]] <= costs.min() * (1 + tie):
         some = order[seen : seen + _BLOCK]
         costs[some] = _costs(distance, rest[some], nearest)
         seen += len(some)
@@ -146,5 +147,5 @@ def _costs(distance: np.ndarray, clients: np.ndarray, nearest: np.ndarray) -> np
     return costs
 
 
-def _least(costs: np.ndarray, clients: np.ndarray) -> int:
-    return int(clients[(costs <= costs.min() * (1 + _TIE)).argmax()])
+def _least(costs: np.ndarray, clients: np.ndarray, tie: float) -> int:
+    return int(clients[(costs <= costs.min() * (1 + tie)).argmax()])

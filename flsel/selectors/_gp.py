@@ -102,16 +102,22 @@ def fit(embedding: np.ndarray, samples: Samples, *, noise: float, lr: float, ste
         The new embedding, float64 ``[d, N]``.
 
     Raises:
-        UserError: If the likelihood is not finite.
+        UserError: If the likelihood or its gradient is not finite.
     """
     embedding = embedding.copy()
     shared = torch.from_numpy(embedding)
     adam = torch.optim.Adam([shared], lr=lr, maximize=True, fused=True)
     for _ in range(steps):
-        with np.errstate(over="ignore", invalid="ignore"):
-            value, gradient = likelihood(embedding, samples, noise)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                value, gradient = likelihood(embedding, samples, noise)
+        except np.linalg.LinAlgError:
+            value = math.nan
         if not math.isfinite(value):
-            raise UserError(f"noise must be larger for loss changes of this size, got {noise}.")
+            raise UserError(
+                "noise must be larger, or lr smaller, for loss changes of this size, got noise "
+                f"{noise} and lr {lr}."
+            )
         shared.grad = torch.from_numpy(gradient)
         adam.step()
     return embedding

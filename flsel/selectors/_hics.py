@@ -16,13 +16,11 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.selector import Params, View
-from flsel.selectors._vectors import nearest
+from flsel.selectors._vectors import EXACT, nearest
 from flsel.selectors._ward import Linkage, angles, cut_into, unit, ward
 
 Signal = Literal["bias", "weight_mean", "layer"]
 
-EXACT = 2000
-"""Most clients whose distance matrix is built; more are clustered by a sample, in O(n)."""
 _SAMPLE = 500
 _TAU = 0.25
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from flsel.selector import Params
+from flsel.selectors._vectors import is_running
 
 _BLOCK = 2**18  # Numbers converted to float64 at a time: their copies stay in the cache.
 
@@ -28,8 +29,10 @@ def squared_norms(stack: Params) -> np.ndarray:
 
 
 def _blocks(stack: Params) -> Iterator[Tensor]:
-    """Yield all columns of a stack in order, some at a time, float64 ``[K, columns]``."""
-    for value in stack.values():
+    """Yield the parameters' columns in order, some at a time, float64 ``[K, columns]``."""
+    for name, value in stack.items():
+        if is_running(name):
+            continue
         columns = max(1, _BLOCK // max(len(value), 1))
         for block in torch.split(value.reshape(len(value), -1), columns, dim=1):
             yield block.double()

@@ -12,14 +12,14 @@ from torch import Tensor
 from flsel.selector import Params
 
 EXACT = 2000
-"""Most clients whose whole updates are compared, unless told otherwise."""
+"""Most clients that are compared pairwise, and whose updates are kept whole unless told otherwise."""
 SKETCH = 256
 """Numbers kept of an update where there are more clients."""
 _BLOCK = 2**17  # Numbers converted to float64 at a time: their copies stay in the cache.
 _NARROWEST = 128  # Columns of a block, however many the rows.
 _ROWS = 2048  # Rows compared with points at a time.
 _ROUNDING = 1e-13  # Of squared lengths.
-_ROUNDING_OF_SKETCHES = 1e-3  # Of lengths.
+_ROUNDING_OF_SKETCHES = 3e-3  # Of lengths.
 _RUNNING = ("running_mean", "running_var")
 
 
@@ -35,10 +35,15 @@ def flatten(stack: Params, origin: Params | None = None) -> Tensor:
     """
     rows = []
     for name, value in stack.items():
-        if name.rpartition(".")[2] not in _RUNNING:
+        if not is_running(name):
             moved = value if origin is None else value - origin[name]
             rows.append(moved.detach().reshape(len(value), -1).cpu())
     return torch.cat(rows, dim=1)
+
+
+def is_running(name: str) -> bool:
+    """Tell whether a model's tensor is a running statistic of a normalisation layer: no parameter."""
+    return name.rpartition(".")[2] in _RUNNING
 
 
 def inner_products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -120,14 +125,15 @@ def sketched(updates: np.ndarray, length: int) -> np.ndarray:
 
 
 def sketch_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the Euclidean distances between sketches, whose own error is far above single precision's.
+    """Return the Euclidean distances between sketches in single precision.
 
     Args:
         one: Float32 ``[n, d]``.
         other: Float32 ``[m, d]``.
 
     Returns:
-        Float32 ``[n, m]``; a sketch and one closer to it than 1e-3 of its length count as equal.
+        Float32 ``[n, m]``; a sketch and one closer to it than 3e-3 of its length count as equal, since single
+        precision does not tell them apart.
     """
     rows = torch.from_numpy(one)
     apart = torch.cdist(rows, torch.from_numpy(other), compute_mode="use_mm_for_euclid_dist")

@@ -50,9 +50,10 @@ def angles(
     result: np.ndarray = np.arccos(np.clip(cosine, -1.0, 1.0))
     result[scale == 0] = to_zero
     result[np.ix_(one == 0, other == 0)] = 0.0
-    for row, column in _pairs(np.abs(cosine) > 1.0 - _NEAR, left.shape[1]):
+    near = np.abs(cosine) > 1.0 - _NEAR
+    result[near] = 0.0
+    for row, column in _pairs(_unless_equal(near, left, right), left.shape[1]):
         # An update is compared with itself every round: that needs no lengths.
-        result[row, column] = 0.0
         unlike = (left[row] != right[column]).any(axis=1)
         row, column = row[unlike], column[unlike]
         a, b = unit(left[row].astype(np.float64)), unit(right[column].astype(np.float64))
@@ -73,7 +74,9 @@ def squared_distances(left: np.ndarray, right: np.ndarray, squares: Squares | No
     """
     both = np.add.outer(*(squares or (squared_lengths(left), squared_lengths(right))))
     result: np.ndarray = both - 2.0 * inner_products(left, right)
-    for row, column in _pairs(result < _NEAR * both, left.shape[1]):
+    near = result < _NEAR * both
+    result[near] = 0.0
+    for row, column in _pairs(_unless_equal(near, left, right), left.shape[1]):
         result[row, column] = squared_lengths(left[row].astype(np.float64) - right[column])
     return result
 
@@ -131,6 +134,18 @@ def cut_by_mass(tree: np.ndarray, masses: np.ndarray, capacity: int) -> np.ndarr
     for one, other in tree[:, :2].astype(np.int64).tolist():
         total.append(total[one] + total[other])
     return cut(tree, np.array(total[len(masses) :], dtype=np.int64) <= capacity)
+
+
+def _unless_equal(near: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Take pairs of equal rows out of a mask, where so many are near that this pays."""
+    if np.count_nonzero(near) <= len(left) + len(right):
+        return near
+    kinds: dict[bytes, int] = {}
+    one, other = (
+        np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in rows]) for rows in (left, right)
+    )
+    unlike: np.ndarray = near & (one[:, None] != other)
+    return unlike
 
 
 def _pairs(mask: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

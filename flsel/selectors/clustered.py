@@ -33,7 +33,7 @@ from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._sampling import equal_weights, shares
 from flsel.selectors._similarity import Similarity, dissimilarities, leaf_order
 from flsel.selectors._strata import Rows, Shares, by_size, by_tree, draw, pour, shares_of
-from flsel.selectors._vectors import EXACT, SKETCH, sketched, squared_lengths
+from flsel.selectors._vectors import EXACT, SKETCH, flatten, sketched, squared_lengths
 from flsel.selectors._ward import ward
 
 
@@ -103,21 +103,23 @@ class ClusteredSampling(Selector):
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Replace the participants' updates and their distances to all; skip non-finite updates."""
-        stack = torch.cat([d.detach().cpu().flatten(1) for d in updates.deltas.values()], dim=1).numpy()
-        told = np.flatnonzero(np.isfinite(squared_lengths(stack)))
+        stack = flatten(updates.deltas).numpy()
+        length = self.sketch or (SKETCH if len(self.rows_) > EXACT else None)
+        if length is not None and stack.shape[1] > length:
+            stack = sketched(stack, length)
+        squares = squared_lengths(stack)
+        told = np.flatnonzero(np.isfinite(squares))
         clients, first = np.unique(updates.clients.numpy()[told], return_index=True)
         if len(clients):
-            self._store(clients, stack[told[first]])
+            self._store(clients, stack[told[first]], squares[told[first]])
 
-    def _store(self, clients: np.ndarray, stack: np.ndarray) -> None:
-        """Replace the updates of distinct clients by ``stack``, ``[n, |theta|]``, and their distances."""
-        length = self.sketch or (SKETCH if len(self.rows_) > EXACT else None)
-        fresh = stack if length is None else sketched(stack, length)
+    def _store(self, clients: np.ndarray, fresh: np.ndarray, squares: np.ndarray) -> None:
+        """Replace what is kept of distinct clients by ``fresh``, ``[n, d]``, and their distances."""
         if self.rows_.shape[1] == 0:
             self.rows_ = torch.from_numpy(np.zeros((len(self.rows_), fresh.shape[1]), fresh.dtype))
         # In place, like the distances: these two are large.
         rows, square, distance = self.rows_.numpy(), self.square_.numpy(), self.distance_.numpy()
-        rows[clients], square[clients] = fresh, squared_lengths(fresh)
+        rows[clients], square[clients] = fresh, squares
         if len(distance):
             new = dissimilarities(fresh, rows, self.similarity, (square[clients], square))
             distance[clients] = new

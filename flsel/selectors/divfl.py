@@ -172,13 +172,17 @@ class DivFL(Selector):
         """Replace the clients' gradients by ``rows``, ``[n, |theta|]``."""
         length = self.sketch or (SKETCH if len(self.row_) > EXACT else None)
         if length is not None:
-            rows = torch.from_numpy(sketched(rows.numpy(), length)).float()
+            rows = (
+                rows if rows.shape[1] <= length else torch.from_numpy(sketched(rows.numpy(), length))
+            ).float()
         if len(self.distance_) == 0:
             self.row_ = rows.new_zeros(len(self.row_), rows.shape[1])
             precision = torch.float64 if length is None else torch.float32
             self.distance_ = torch.zeros(len(self.row_), len(self.row_), dtype=precision)
         where, square = torch.from_numpy(clients), torch.from_numpy(squared_lengths(rows.numpy()))
         finite = square.isfinite()
+        if length is not None:  # The distances' squares must be single-precision numbers.
+            finite &= square < torch.finfo(torch.float32).max / 4
         # In place, like the distances: these two are large.
         self.row_[where] = rows
         self.row_[where[~finite]] = 0.0
@@ -205,6 +209,7 @@ class DivFL(Selector):
             block[~known[part]], block[:, ~known[start:]] = 0.0, 0.0
             own = block[:, part - start]
             block[:, part - start] = np.maximum(own, own.T)  # Equal but for rounding.
+            block[np.arange(len(part)), part - start] = 0.0
             where = slice(first, first + len(part)) if everybody else torch.from_numpy(part)
             self.distance_[where, start:] = torch.from_numpy(block)
             self.distance_[start:, where] = torch.from_numpy(block).T

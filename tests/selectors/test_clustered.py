@@ -188,6 +188,19 @@ def test_sketch_is_what_is_kept():
     assert selector.rows_.dtype == torch.float32
 
 
+def test_running_statistics_are_not_compared():
+    deltas = {"norm.weight": torch.eye(3), "norm.running_mean": 100 * torch.ones(3, 5)}
+    assert told(ClusteredSampling(), [1] * 3, deltas).rows_.shape == (3, 3)
+
+
+def test_a_sketch_that_overflows_is_not_kept():
+    deltas = torch.ones(3, 500)
+    deltas[1] = 3e38
+    selector = told(ClusteredSampling(sketch=4), [1] * 3, deltas)
+    assert selector.square_.isfinite().all()
+    assert selector.rows_[1].tolist() == [0.0] * 4
+
+
 def test_a_samples_tree_orders_everybody(monkeypatch):
     kinds = generator(0, "test").permutation(np.arange(300) % 3)
     rows = 10.0 * np.eye(3)[kinds] + generator(1, "test").normal(0, 0.1, (300, 3))
@@ -205,7 +218,7 @@ def test_a_samples_tree_orders_everybody(monkeypatch):
 def test_large_populations_keep_sketches_and_sample_their_tree(monkeypatch):
     monkeypatch.setattr(clustered, "EXACT", 50)
     sizes = [2] * 90
-    axes = torch.eye(3).repeat(30, 1)
+    axes = torch.eye(3).repeat_interleave(100, dim=1).repeat(30, 1)
     selector = told(ClusteredSampling(), sizes, axes)
     assert selector.rows_.shape == (90, SKETCH)
     assert selector.distance_.shape == (0, 0)

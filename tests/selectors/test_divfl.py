@@ -15,7 +15,6 @@ from scipy.spatial.distance import cdist
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Updates, View
 from flsel.selectors import divfl
-from flsel.selectors._vectors import SKETCH
 from flsel.selectors.divfl import DivFL
 from flsel.testing import CHECKS
 
@@ -158,14 +157,15 @@ def test_sketches_stand_for_gradients(mode):
     np.testing.assert_array_equal(distance, distance.T)
     np.testing.assert_array_equal(np.diag(distance), 0.0)
     rows = selector.row_.double().numpy()
-    np.testing.assert_allclose(distance, cdist(rows, rows), rtol=1e-4, atol=1e-2)
+    # One of the same kind is a tenth of its length away.
+    np.testing.assert_allclose(distance, cdist(rows, rows), rtol=1e-3)
 
 
 def test_large_populations_are_sketched(monkeypatch):
     monkeypatch.setattr(divfl, "EXACT", 5)
     selector, federation = fresh(DivFL(), 6), Federation(LINE)
     assert sorted(plain_views.chosen(selector.select(see(federation, selector, 3)))) == [2, 3, 5]
-    assert selector.row_.shape == (6, SKETCH)
+    assert selector.distance_.dtype == torch.float32
     rows = np.array(LINE)
     np.testing.assert_allclose(selector.distance_.numpy(), cdist(rows, rows), atol=1e-4)
 
@@ -181,6 +181,30 @@ def test_gradients_that_are_not_finite_do_not_count():
     federation.table[2] = 5.0
     selector.select(see(federation, selector, 2))
     assert selector.known_[2]
+
+
+def test_a_gradient_too_large_for_single_precision_does_not_count_in_sketches():
+    table = np.random.default_rng(0).normal(size=(6, 50))
+    table[2] *= 1e20
+    selector, federation = fresh(DivFL(sketch=8), 6), Federation(table.tolist())
+    plan = selector.select(see(federation, selector, 2))
+    assert selector.known_.tolist() == [True, True, False, True, True, True]
+    assert 2 not in plain_views.chosen(plan)
+    assert selector.distance_.isfinite().all()
+
+
+def test_a_sketch_has_no_distance_to_itself():
+    table = np.full((300, 40), 1e-3)
+    table[:, 0] = np.random.default_rng(0).uniform(1, 100, size=300)
+    selector, federation = fresh(DivFL(sketch=16), 300), Federation(table.tolist())
+    selector.select(see(federation, selector, 2))
+    np.testing.assert_array_equal(selector.distance_.numpy().diagonal(), 0.0)
+
+
+def test_gradients_shorter_than_the_sketch_are_kept_whole():
+    selector, federation = fresh(DivFL(sketch=16), 6), Federation(LINE)
+    selector.select(see(federation, selector, 2))
+    assert selector.row_.tolist() == LINE
 
 
 def test_strangers_fill_a_cohort_at_random_those_with_examples_first():

@@ -139,8 +139,17 @@ def test_steps_start_with_fresh_moments_from_where_they_are():
 
 def test_absurd_changes_are_an_error():
     samples = _gp.Samples.of(np.full((1, 3), 1e160), np.ones(1))
-    with pytest.raises(UserError, match=r"noise must be larger for loss changes of this size, got 0\.01"):
+    with pytest.raises(
+        UserError,
+        match=r"noise must be larger, or lr smaller, for loss changes of this size, got noise 0\.01",
+    ):
         _gp.fit(np.ones((2, 3)), samples, noise=0.01, lr=0.01, steps=1)
+
+
+def test_an_absurd_learning_rate_is_an_error():
+    samples = _gp.Samples.of(*history())
+    with pytest.raises(UserError, match=r"or lr smaller, .* and lr 1e\+200"):
+        _gp.fit(X, samples, noise=NOISE, lr=1e200, steps=5)
 
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 1.0, 1e3])

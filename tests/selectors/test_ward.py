@@ -38,6 +38,20 @@ def as_sets(partition):
     return {frozenset(group) for group in partition}
 
 
+@given(st.integers(0, 2**32))
+def test_equal_rows_in_great_number_change_nothing(seed):
+    rng = generator(seed, "test")
+    kinds = rng.normal(size=(3, 4))
+    kinds[1] = kinds[0] * (1 + 1e-9)
+    rows = kinds[rng.integers(0, 3, 60)]
+    np.testing.assert_allclose(squared_distances(rows, rows), cdist(rows, rows) ** 2, rtol=1e-6)
+    units = unit(rows)
+    expected = 2 * np.arctan2(cdist(units, units), cdist(units, -units))
+    np.testing.assert_allclose(angles(rows, rows), expected, atol=1e-12)
+    one, other = rng.integers(0, 3, 2)
+    assert (squared_distances(kinds[[one] * 9], kinds[[other] * 9]) == 0).all() == (one == other)
+
+
 def test_angles_are_the_reference_ones():
     file = golden("02_hics_distance.json")
     bias = np.array(file["inputs"]["delta_b"])
