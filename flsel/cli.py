@@ -36,7 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Interrupted as stop:
         return _stop(str(stop), 130)
     except KeyboardInterrupt:
-        return _stop("stopped; a run that had a checkpoint goes on with: flsel train --resume RUN", 130)
+        return _stop(
+            "stopped; what had begun goes on with: flsel train --resume RUN, flsel tune --resume SWEEP", 130
+        )
     except BrokenPipeError:
         # Nobody reads (flsel data | head); without this Python complains when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

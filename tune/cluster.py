@@ -19,12 +19,15 @@ from tune.config import SweepConfig
 _DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
+    # A config's relative paths are those of the folder in which the sweep was started.
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_DEDUP_LOGS": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
 _OBJECT_STORE = 200 * 2**20
 _ANSWER_SECONDS = 5.0
+_TOKEN = Path.home() / ".ray" / "auth_token"
 
 
 @contextmanager
@@ -40,8 +43,9 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
     """
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
-    if "ray" not in sys.modules:
-        # Read once, when Ray is imported: servers that are told of it later would not let this process in.
+    if "ray" not in sys.modules and not config.address:
+        # Read once, when Ray is imported: servers that are told of it later would not let this process in. On
+        # a cluster whose head does not ask for tokens, processes that do would die.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
@@ -50,13 +54,7 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
         if config.address:
             _connect(config.address)
         elif own is not None:
-            ray.init(
-                include_dashboard=False,
-                logging_level=logging.CRITICAL,
-                log_to_driver=False,
-                object_store_memory=shared_bytes + _OBJECT_STORE,
-                _temp_dir=own,
-            )
+            _start(own, shared_bytes + _OBJECT_STORE)
         _hush()
         _keep_token()
         _check_room(config)
@@ -79,13 +77,28 @@ def _hush() -> None:
 
 def _keep_token() -> None:
     """Let nobody else read the token that Ray's processes know each other by."""
-    token = Path.home() / ".ray" / "auth_token"
     with suppress(OSError):
-        token.chmod(0o600)
+        _TOKEN.chmod(0o600)
 
 
 def _ignore(*given: object, **named: object) -> None:
     pass
+
+
+def _start(folder: str, object_store: int) -> None:
+    import ray
+
+    try:
+        ray.init(
+            include_dashboard=False,
+            logging_level=logging.CRITICAL,
+            log_to_driver=False,
+            object_store_memory=object_store,
+            _temp_dir=folder,
+        )
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"Ray could not be started on this machine: {reason}") from error
 
 
 def _connect(address: str) -> None:
@@ -100,7 +113,12 @@ def _connect(address: str) -> None:
             raise UserError(f"address {address} is not a Ray cluster that answers: {reason}.") from error
     try:
         ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except ray.exceptions.AuthenticationError as error:
+        raise UserError(
+            f"address {address} is a Ray cluster that asks for a token: copy ~/.ray/auth_token from its head, "
+            "and set RAY_AUTH_MODE=token."
+        ) from error
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise UserError(
             f"address {address} is not a Ray cluster that answers: start one with `ray start --head`, or "
             "leave address out to use this machine."

@@ -7,7 +7,7 @@ from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser
 
@@ -91,6 +91,8 @@ def _resume(own: Sequence[Word], others: Sequence[Word]) -> None:
 def _refuse_change(before: SweepConfig, after: SweepConfig, folder: Path) -> None:
     old, new = asdict(before), asdict(after)
     changed = [name for name in old if old[name] != new[name] and name not in (*CHANGEABLE, "space")]
+    if (before.gpus > 0) != (after.gpus > 0):
+        changed = ["gpus"]
     if changed:
         raise UserError(
             f"{changed[0]} must stay {old[changed[0]]} when {folder} is resumed, got {new[changed[0]]}; "
@@ -136,6 +138,8 @@ def _parse_sweep(stored: Mapping[str, Any], given: Sequence[Word]) -> SweepConfi
     for key, value, typed in layers:
         if value is None and typed:
             raise UserError(f"{key} needs a value: --{key} VALUE.")
+        if value is None and type(None) not in get_args(hints[key]):
+            raise UserError(mismatch(key, hints[key], value))
         try:
             if typed:
                 parsed = parser.parse_args([f"--{key}={value}"], namespace=parsed)
@@ -164,7 +168,7 @@ def _refuse_typos(given: Sequence[Word]) -> None:
     known = {*keys(), *groups(), "config", "print_config"}
     for key, _ in given:
         close = _near(key, (*_keys(), "resume", "sweep", *known))
-        if key not in known and close and close[0] not in known:
+        if "." not in key and key not in known and close and close[0] not in known:
             raise UserError(f"there is no setting {key}{_close(key)}")
 
 

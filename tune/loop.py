@@ -41,7 +41,7 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
         watch = Watch(study, plan.job, console, plan.config.track)
         try:
             _tuner(plan, study, watch, trials=left, concurrent=concurrent).fit()
-            return study.exhausted or not _left(plan, study)
+            return not study.trials(TrialState.RUNNING) if study.exhausted else not _left(plan, study)
         except RuntimeError as error:
             # Ray's memory monitor kills a process with an error that its own loop does not know.
             if not isinstance(error.__cause__, OutOfMemoryError):
@@ -51,8 +51,7 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
                     "the machine has too little memory for a single trial: lower local.chunk or the model's "
                     f"size, or go on elsewhere with flsel tune --resume {plan.job.folder}."
                 ) from error
-            running = len(study.trials(TrialState.RUNNING))
-            concurrent = max(1, (concurrent or running) - 1)
+            concurrent = max(1, min(concurrent or watch.running, watch.running) - 1)
             _LOG.warning("out of memory: the sweep goes on with max_concurrent %d", concurrent)
         finally:
             watch.close()
@@ -61,8 +60,9 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
 
 
 def _left(plan: Plan, study: Study) -> int:
+    begun = study.unfinished()
     ended = study.trials(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-    return max(plan.sweep.trials - len(ended), 0)
+    return max(plan.sweep.trials - len(ended), len(begun))
 
 
 def _tuner(plan: Plan, study: Study, watch: Watch, *, trials: int, concurrent: int | None) -> tune.Tuner:

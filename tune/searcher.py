@@ -37,6 +37,7 @@ class StudySearch(OptunaSearch):
         self._job = job
         self._waiting = study.unfinished()
         self._numbers: dict[str, int] = {}
+        self._last: dict[str, dict[str, Any]] = {}
         single = len(metrics) == 1
         super().__init__(
             space=space, metric=metrics[0] if single else metrics, mode=modes[0] if single else modes
@@ -55,19 +56,22 @@ class StudySearch(OptunaSearch):
         return {"number": asked[0], "settings": settings}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Nothing: :class:`StudyScheduler` has noted the value before it decided."""
+        """Keep the report, which Ray forgets of a process that dies."""
+        self._last[trial_id] = result
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """Tell the study how a trial ended."""
         number = self._numbers[trial_id]
+        last = self._last.pop(trial_id, {})
+        result = result or last
         died = cause_of_death(self._job.trial_folder(number)) if error else None
-        found = outcome(result or {}, died)
+        found = outcome(result, died)
         state = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}.get(
             found["status"], TrialState.FAIL
         )
-        values = [(result or {}).get(name, math.nan) for name in self._names]
+        values = [result.get(name, math.nan) for name in self._names]
         if state is TrialState.COMPLETE and len(values) == 1:
             self._study.report(number, found["round"], values[0])  # Ray asks nobody about the last report
         self._study.tell(number, state, values, found)

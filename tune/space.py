@@ -58,7 +58,7 @@ class Dimension:
 
     def applies(self, settings: Mapping[str, Value]) -> bool:
         """Tell whether the dimension exists where these settings hold."""
-        return all(settings.get(key) in values for key, values in self.when)
+        return all(settings.get(key, _ABSENT) in values for key, values in self.when)
 
     def holds(self, value: Value) -> bool:
         """Tell whether a value is one of those searched over."""
@@ -130,8 +130,16 @@ class Space:
 
     def conditions(self, dimension: Dimension) -> Settings:
         """Return settings under which a dimension exists, besides those that the config has."""
-        fixed = dict(self.fixed)
-        return {key: values[0] for key, values in dimension.when if fixed.get(key, _ABSENT) not in values}
+        fixed, found = dict(self.fixed), dict[str, Value]()
+        for key, values in dimension.when:
+            if fixed.get(key, _ABSENT) not in values:
+                # What a condition refers to may have conditions itself.
+                for other in self.dimensions:
+                    if other.key == key and other.holds(values[0]):
+                        found = self.conditions(other) | found
+                        break
+                found[key] = values[0]
+        return found
 
     def first_points(self, config: Mapping[str, Any]) -> Iterator[tuple[dict[str, Value], list[str]]]:
         """List what is tried before anything is searched: known values, the config's own, classes' defaults.
@@ -163,7 +171,7 @@ class Space:
 
     def _starts(self, config: Mapping[str, Any]) -> Iterator[tuple[Settings, bool]]:
         """Yield the classes of each first point, and whether it takes the values of ``init``."""
-        yield {}, True
+        yield {d.key: d.init for d in self.dimensions if d.key in plugins() and d.init is not None}, True
         yield {}, False
         for dimension in self.dimensions:
             if dimension.key in plugins() and dimension.kind == "choice":

@@ -21,6 +21,10 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "choice": ("values",),
 }
 _OPTIONAL = ("step", "log")
+_OWN = {
+    "seed": "every trial runs under --seeds",
+    "rounds": "all trials of a sweep have as many, and a scheduler stops some early",
+}
 _ALWAYS = ("type", "when", "init")
 
 
@@ -58,10 +62,8 @@ def make_space(entries: Mapping[Any, Any] | None, config: Mapping[str, Any]) -> 
     ]
     if not dimensions:
         raise UserError("space must have at least one setting to search over.")
-    names = [dimension.name for dimension in dimensions]
-    for key, count in ((d.key, names.count(d.name)) for d in dimensions):
-        if count > 1:
-            raise UserError(f"space {key} must have different conditions in each of its entries.")
+    for dimension in dimensions:
+        _check_key(dimension, dimensions)
     keys = {dimension.key for dimension in dimensions}
     referred = {key for dimension in dimensions for key, _ in dimension.when} - keys
     fixed = tuple((key, class_name(lookup(config, key))) for key in sorted(referred))
@@ -114,7 +116,7 @@ def _dimension(key: str, entry: Any) -> Dimension:
             f"space {key} must be an entry such as {{type: uniform, low: 0, high: 1}}, got {entry!r}."
         )
     kind = entry["type"]
-    if kind not in FIELDS:
+    if kind not in tuple(FIELDS):
         raise UserError(
             f"space {key}: type must be one of {', '.join(FIELDS)}, got {kind!r}{_close(kind, FIELDS)}"
         )
@@ -159,6 +161,18 @@ def _check(dimension: Dimension) -> None:
         raise UserError(f"space {key}: step and log exclude one another.")
     if dimension.init is not None and not dimension.holds(dimension.init):
         raise UserError(f"space {key}: init must be one of the values searched over, got {dimension.init!r}.")
+
+
+def _check_key(dimension: Dimension, dimensions: Iterable[Dimension]) -> None:
+    """Refuse what the sweep itself sets, and entries of one key that could hold together."""
+    key, when = dimension.key, dict(dimension.when)
+    if key in _OWN:
+        raise UserError(f"space {key} cannot be searched over: {_OWN[key]}.")
+    for other in dimensions:
+        if other is not dimension and other.key == key:
+            others = dict(other.when)
+            if not any(set(when[name]).isdisjoint(others[name]) for name in when.keys() & others.keys()):
+                raise UserError(f"space {key} must have entries whose conditions exclude one another.")
 
 
 def _check_conditions(dimensions: Iterable[Dimension], fixed: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from tune.config import Sampler, SweepConfig
 from tune.metric import Metric
 from tune.space import KEPT, Settings, Space, Value
 
-SETTINGS, RESULT, BASELINE = "settings", "result", "baseline"
+SETTINGS, RESULT, BASELINE, STOPPED = "settings", "result", "baseline", "stopped"
 JOURNAL = "study.journal"
 
 
@@ -29,7 +29,7 @@ class Study:
 
     Args:
         folder: Folder of the sweep.
-        name: Name of the study.
+        name: Name of a new study; one that is there keeps its own, so that a sweep's folder may be renamed.
         metrics: What is optimised.
         config: The sweep's settings.
         rounds: Communication rounds of a run (T).
@@ -62,9 +62,10 @@ class Study:
         self._kind: Sampler = config.sampler
         self._seed = seed
         self.exhausted = False
+        known = optuna.get_all_study_names(self._storage)
         self.study = optuna.create_study(
             storage=self._storage,
-            study_name=name,
+            study_name=known[0] if known else name,
             directions=["maximize" if metric.mode == "max" else "minimize" for metric in metrics],
             pruner=_pruner(config, rounds),
             load_if_exists=True,
@@ -80,7 +81,9 @@ class Study:
             points: Values by dimension's name, and the names of dimensions left as the config has them.
         """
         for position, (values, kept) in enumerate(points):
-            self.study.enqueue_trial(values, user_attrs={KEPT: kept, BASELINE: position == 0})
+            self.study.enqueue_trial(
+                values, user_attrs={KEPT: kept} | ({BASELINE: True} if position == 0 else {})
+            )
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """Return the trials in some states, or all that were started."""
@@ -90,14 +93,19 @@ class Study:
     def unfinished(self) -> list[tuple[int, Settings]]:
         """Return the numbers and settings of trials that an earlier driver left running.
 
-        One that it had not yet given settings is marked as failed: nothing of it was run.
+        One that it had not yet given settings is marked as failed: nothing of it was run. If it was one of
+        the known points, that is tried again.
         """
         found = []
         for trial in self.trials(TrialState.RUNNING):
             if SETTINGS in trial.user_attrs:
                 found.append((trial.number, trial.user_attrs[SETTINGS]))
             else:
-                self.study.tell(trial.number, state=TrialState.FAIL)
+                point = trial.system_attrs.get("fixed_params")
+                if point is not None:
+                    self.study.enqueue_trial(point, user_attrs=trial.user_attrs)
+                why = "the sweep was stopped before the trial began"
+                self.tell(trial.number, TrialState.FAIL, [], {"status": "failed", "error": why})
         return found
 
     def ask(self, space: Space) -> tuple[int, Settings] | None:
@@ -122,14 +130,18 @@ class Study:
     def report(self, number: int, round: int, value: float) -> bool:
         """Note the value at a communication round, once, and tell whether the trial should be stopped.
 
-        The first point, the config's own settings, is never stopped: it shows what the search has gained.
+        The first point is never stopped: it shows what the search has gained.
         """
         trial = self._find(number)
+        if STOPPED in trial.user_attrs:  # by a driver that was killed before it could tell
+            return True
         if round in trial.intermediate_values or not math.isfinite(value):
             return False
         self._storage.set_trial_intermediate_value(trial._trial_id, round, value)
-        stop = self.study.pruner.prune(self.study, self._find(number))
-        return stop and not trial.user_attrs.get(BASELINE, False)
+        stop = self.study.pruner.prune(self.study, self._find(number)) and BASELINE not in trial.user_attrs
+        if stop:
+            self._storage.set_trial_user_attr(trial._trial_id, STOPPED, True)
+        return stop
 
     def tell(
         self, number: int, state: TrialState, values: Sequence[float], result: Mapping[str, Any]

@@ -52,6 +52,8 @@ def start(plan: Plan) -> Path:
 def resume(plan: Plan, folder: Path) -> Path:
     """Finish a sweep: trials that ended are kept, those that had begun go on from their checkpoints."""
     plan = replace(plan, job=replace(plan.job, folder=str(folder.resolve())))
+    # A later resume goes on with what is given now.
+    write_atomic(folder / "sweep.yaml", _sweep_yaml(plan))
     study = _study(plan)
     if len(study.trials()) >= plan.sweep.trials and not study.unfinished():
         _LOG.info("%s is finished; nothing is left to resume", folder)
@@ -84,7 +86,10 @@ def _finish(plan: Plan, study: Study) -> Path:
     write_results(study, plan.job)
     pictures = draw(study, plan.job)
     rows = trial_rows(study, plan.job.metrics)
-    track_sweep(plan, study, pictures)
+    try:
+        track_sweep(plan, study, pictures)
+    except UserError as error:
+        _LOG.warning("the sweep's own run was not tracked: %s", error)
     if not plan.config.quiet:
         _say(plan, study, pictures)
     if not best_trials(study):
@@ -128,16 +133,20 @@ def _new_folder(plan: Plan) -> Path:
     folder = new_run_dir(plan.sweep.folder, name).resolve()
     try:
         files = {
-            "config.yaml": describe(plan.config),
-            "space.yaml": to_plain(plan.space),
-            "sweep.yaml": json.loads(json.dumps(asdict(plan.sweep))),
+            "config.yaml": yaml.safe_dump(describe(plan.config), sort_keys=False),
+            "space.yaml": yaml.safe_dump(to_plain(plan.space), sort_keys=False),
+            "sweep.yaml": _sweep_yaml(plan),
         }
-        for file, content in files.items():
-            write_atomic(folder / file, yaml.safe_dump(content, sort_keys=False))
+        for file, text in files.items():
+            write_atomic(folder / file, text)
     except UserError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
+
+
+def _sweep_yaml(plan: Plan) -> str:
+    return yaml.safe_dump(json.loads(json.dumps(asdict(plan.sweep))), sort_keys=False)
 
 
 def _shared_bytes(plan: Plan) -> int:

@@ -24,8 +24,7 @@ from tune.metric import Metric
 from tune.space import Settings
 
 _NOTE = "out-of-memory.txt"
-# Another trial may have taken the memory that this one lacked.
-_MENDABLE = (MemoryError, torch.OutOfMemoryError)
+_CPU_ALLOCATOR = "DefaultCPUAllocator"  # What torch says of memory on the CPU, in a plain RuntimeError.
 
 Plain = dict[str, Any]
 Report = dict[str, Any]
@@ -88,7 +87,7 @@ class Trial:
         self.job = job
         self.folder = job.trial_folder(number)
         self._sessions = [self._session(settings, seed, source) for seed in job.seeds]
-        reached = min(session.server.round for session in self._sessions)
+        reached = self.round
         self._next = max(job.report_every, reached // job.report_every * job.report_every)
         if reached >= job.rounds:
             self._next = job.rounds
@@ -116,6 +115,16 @@ class Trial:
         self._next = point + self.job.report_every
         return self._report(point, finished)
 
+    @property
+    def round(self) -> int:
+        """Communication rounds that all runs have played."""
+        return min(session.server.round for session in self._sessions)
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds; all runs' clocks go on while one of them plays."""
+        return max(session.seconds for session in self._sessions)
+
     def _report(self, point: int, finished: bool) -> Report:
         histories = [list(_until(session.metrics_file.rows(), point)) for session in self._sessions]
         values = [[metric.value(rows, self.job.rounds) for rows in histories] for metric in self.job.metrics]
@@ -130,7 +139,7 @@ class Trial:
             "seeds": values[0],
             "rows": rows,
             "finished": finished,
-            "seconds": sum(session.seconds for session in self._sessions),
+            "seconds": self.seconds,
         }
 
     def _session(self, settings: Settings, seed: int, source: Source | None) -> Session:
@@ -150,10 +159,10 @@ def build_trial(job: Job, number: int, settings: Settings, source: Source | None
     """Build a trial with the arguments of :class:`Trial`, or report why that cannot be done."""
     try:
         return Trial(job, number, settings, source)
-    except _MENDABLE as error:
-        _note(job.trial_folder(number), error)
-        raise
     except Exception as error:  # the model or the selector may be the user's own
+        if _mendable(error):
+            _note(job.trial_folder(number), error)
+            raise
         return failure(job, error)
 
 
@@ -166,11 +175,11 @@ def attempt(trial: Trial) -> Report:
     """
     try:
         report = trial.advance()
-    except _MENDABLE as error:
-        _note(trial.folder, error)
-        raise
     except Exception as error:  # the run may be the user's own code
-        return failure(trial.job, error)
+        if _mendable(error):
+            _note(trial.folder, error)
+            raise
+        return failure(trial.job, error) | {"round": trial.round, "seconds": trial.seconds}
     values = [report[trial.job.objective(n)] for n in range(len(trial.job.metrics))]
     if not all(map(math.isfinite, values)):
         return {**report, "status": "diverged", "error": "the metric is not finite", "done": True}
@@ -198,6 +207,12 @@ def cause_of_death(folder: Path) -> str:
     note = folder / _NOTE
     said = note.read_text(encoding="utf-8") if note.exists() else "its process died, perhaps out of memory"
     return f"{said} (more often than `retries` allows)"
+
+
+def _mendable(error: Exception) -> bool:
+    """Tell whether memory was lacking, which another trial may have taken."""
+    lacking = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return lacking or (isinstance(error, RuntimeError) and _CPU_ALLOCATOR in str(error))
 
 
 def _note(folder: Path, error: BaseException) -> None:

@@ -38,11 +38,22 @@ class Watch(Callback):
         self._console = console
         self._track = track
         self._trackers: dict[int, Tracker] = {}
+        self._logged: dict[int, int] = {}
+        self._alive = set[int]()
         self._silenced = set[str]()
 
     def __getstate__(self) -> dict[str, Any]:
         # Ray pickles its settings for a restore of its own, which is not used.
         return {}
+
+    @property
+    def running(self) -> int:
+        """Number of trials that have a process."""
+        return len(self._alive)
+
+    def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+        """Count a trial that was given a process."""
+        self._alive.add(trial.config["number"])
 
     def on_trial_result(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: dict[str, Any], **info: Any
@@ -74,6 +85,7 @@ class Watch(Callback):
         self._trackers.clear()
 
     def _ended(self, trial: RayTrial, *, died: bool) -> None:
+        self._alive.discard(trial.config["number"])
         self._safely("progress", lambda: self._console.ended(*self._found(trial, died)))
         self._safely("tracking", lambda: self._close(*self._found(trial, died)))
         self._safely("writing", lambda: write_results(self._study, self._job))
@@ -89,7 +101,10 @@ class Watch(Callback):
         if number not in self._trackers:
             self._trackers[number] = self._open(number, settings)
         for row in mean_rows(result["rows"]):
-            self._trackers[number].log(row, int(row["round"]))
+            # A process that replaces a dead one reports from the beginning.
+            if row["round"] > self._logged.get(number, -1):
+                self._trackers[number].log(row, int(row["round"]))
+                self._logged[number] = int(row["round"])
         if result["status"] in ("running", "complete"):
             names = [self._job.objective(n) for n in range(len(self._job.metrics))]
             values = {f"tune/{m.text}": result[n] for m, n in zip(self._job.metrics, names, strict=True)}

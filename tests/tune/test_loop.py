@@ -29,35 +29,37 @@ def killed() -> RuntimeError:
 
 @pytest.fixture
 def sweep(tmp_path, monkeypatch):
-    """Play a sweep of three trials whose tuners start as many as they may and end as told; see the limits."""
+    """Play a sweep of four trials whose tuners start as many as they may and end as told; see the limits."""
     common = job(tmp_path)
     made = Study(tmp_path, "s", metrics=common.metrics, config=SweepConfig(), rounds=6, seed=0)
     limits = []
 
     def play(errors, **changes):
         left = iter(errors)
+        watch = SimpleNamespace(close=lambda: None, running=0)
+        monkeypatch.setattr(loop, "Watch", lambda *_: watch)
 
         def tuner(plan, study, watch, *, trials, concurrent):
             def fit():
-                running = len(study.trials(TrialState.RUNNING))
-                asked = [study.ask(SPACE) for _ in range(min(concurrent or 3, trials) - running)]
+                watch.running = min(concurrent or 3, trials)
+                # Ray asks for one more than it has room for.
+                for _ in range(watch.running + 1 - len(study.trials(TrialState.RUNNING))):
+                    study.ask(SPACE)
                 limits.append(concurrent)
                 error = next(left, None)
                 if error is not None:
                     raise error
                 for trial in study.trials(TrialState.RUNNING):
                     study.tell(trial.number, TrialState.COMPLETE, [0.5], {})
-                return asked
 
             return SimpleNamespace(fit=fit)
 
         monkeypatch.setattr(loop, "_tuner", tuner)
         plan = SimpleNamespace(
-            sweep=SweepConfig(trials=3, **changes), job=common, config=SimpleNamespace(track=None)
+            sweep=SweepConfig(trials=4, **changes), job=common, config=SimpleNamespace(track=None)
         )
         return loop.play(plan, made, SimpleNamespace())
 
-    monkeypatch.setattr(loop, "Watch", lambda *_: SimpleNamespace(close=lambda: None))
     play.limits, play.study = limits, made
     return play
 
@@ -66,7 +68,7 @@ def test_a_kill_for_memory_leaves_fewer_trials_at_a_time(sweep, caplog):
     with caplog.at_level(logging.WARNING, logger="flsel"):
         assert sweep([killed(), killed()])
     assert sweep.limits == [None, 2, 1]
-    assert len(sweep.study.trials(TrialState.COMPLETE)) == 3
+    assert len(sweep.study.trials(TrialState.COMPLETE)) == 4
     assert [record.getMessage() for record in caplog.records] == [
         "out of memory: the sweep goes on with max_concurrent 2",
         "out of memory: the sweep goes on with max_concurrent 1",

@@ -183,6 +183,22 @@ def test_init_is_tried_first_and_the_configs_own_value_after_it():
     assert second == (own, ["selector.temperature"])  # auto, which the range does not hold
 
 
+def test_the_arguments_of_a_class_that_init_names_are_its_defaults():
+    entries = {
+        "selector": {"type": "choice", "values": ["HiCS", "FedCat"], "init": "FedCat"},
+        "selector.lam": {"type": "uniform", "low": 0, "high": 1},
+    }
+    described = config_of("HiCS", lam=0.3)
+    points = [point for point, _ in make_space(entries, described).first_points(described)]
+    assert points == [{"selector": "FedCat", "selector.lam": 1.0}, {"selector": "HiCS", "selector.lam": 0.3}]
+
+
+def test_null_is_a_value_and_not_what_is_missing():
+    made = Dimension("x", "uniform", 0, 1, when=(("selector.num_clusters", (None,)),))
+    assert made.applies({"selector.num_clusters": None})
+    assert not made.applies({})
+
+
 def test_all_first_points_are_suggested_as_they_are():
     for point, kept in make_space(BOTH, HICS).first_points(HICS):
         suggested = enqueued(make_space(BOTH, HICS), point, kept)

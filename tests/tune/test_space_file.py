@@ -104,7 +104,12 @@ def test_a_single_condition_needs_no_list():
             {**UNIFORM, "when": {"selector": ["FedCor", "PowD"]}},
             r"nothing to search: its `when` asks for selector FedCor or PowD, and the config has HiCS\.",
         ),
-        ([UNIFORM, UNIFORM], r"space x must have different conditions in each of its entries\."),
+        ({"type": ["int"], "low": 0, "high": 1}, r"space x: type must be one of .*, got \['int'\]"),
+        ([UNIFORM, UNIFORM], r"space x must have entries whose conditions exclude one another\."),
+        (
+            [{**UNIFORM, "when": {"budget": 2}}, {**UNIFORM, "when": {"rounds": 5}}],
+            r"space x must have entries whose conditions exclude one another\.",
+        ),
         ([], r"space must have at least one setting to search over\."),
     ],
 )  # fmt: skip
@@ -301,3 +306,25 @@ def test_searching_over_selectors_repeats_the_selectors_own_ranges():
         ((_, (made,)),) = dimension.when
         same = by_class[made][dimension.key]
         assert (same.kind, same.ends(), same.init) == (dimension.kind, dimension.ends(), dimension.init)
+
+
+@pytest.mark.parametrize("key", ["seed", "rounds"])
+def test_what_a_sweep_sets_itself_is_not_searched(key):
+    with pytest.raises(UserError, match=f"space {key} cannot be searched over: "):
+        make_space({key: {"type": "int", "low": 1, "high": 9}}, HICS)
+
+
+def test_the_ends_of_a_condition_of_a_condition_are_checked_where_it_holds():
+    entries = {
+        "selector": {"type": "choice", "values": ["HiCS", "DivFL"]},
+        "selector.optimizer": {
+            "type": "choice", "values": ["lazy", "stochastic"], "when": {"selector": "DivFL"},
+        },
+        "selector.rho": {
+            "type": "uniform", "low": 0.1, "high": 1, "when": {"selector.optimizer": "stochastic"},
+        },
+    }  # fmt: skip
+    space = make_space(entries, HICS)
+    check_space(space, lambda changes: parse_settings(HICS, changes))
+    (rho,) = (d for d in space.dimensions if d.key == "selector.rho")
+    assert space.conditions(rho) == {"selector": "DivFL", "selector.optimizer": "stochastic"}

@@ -183,6 +183,39 @@ def rounds_played(made, values, number=None):
     return next((at for at, value in values.items() if made.report(number, at, value)), None)
 
 
+def test_a_known_point_that_a_killed_driver_lost_is_tried_again(tmp_path):
+    made, space = study(tmp_path), make_space(PLAIN, HICS)
+    made.enqueue(space.first_points(HICS))
+    made.study.ask()
+    made = study(tmp_path)
+    assert made.unfinished() == []
+    assert made.trials(FAIL)[0].user_attrs["result"]["status"] == "failed"
+    number, settings = made.ask(space)
+    assert (number, settings) == (1, {"selector.lam": 0.1, "selector.gamma0": 4.0})
+    for _ in range(30):
+        assert not made.report(number, 20, -9.0)
+
+
+def test_a_stop_that_a_killed_driver_did_not_tell_holds(tmp_path):
+    made, space = study(tmp_path, grace_rounds=1, reduction=2), make_space(PLAIN, HICS)
+    for value in range(4, 0, -1):
+        number, _ = made.ask(space)
+        stopped = made.report(number, 1, value)
+    assert stopped
+    assert study(tmp_path, grace_rounds=1, reduction=2).report(number, 1, value)
+
+
+def test_a_sweeps_folder_may_be_renamed(tmp_path):
+    (tmp_path / "old").mkdir()
+    played(study(tmp_path / "old"), make_space(PLAIN, HICS), 2)
+    (tmp_path / "old").rename(tmp_path / "new")
+    moved = Study(
+        tmp_path / "new", "new", metrics=parse_metrics("validation/accuracy", "auto"),
+        config=SweepConfig(), rounds=20, seed=0,
+    )  # fmt: skip
+    assert len(moved.trials(COMPLETE)) == 2
+
+
 def test_asha_stops_by_round(tmp_path):
     """Rungs at 4, 8 and 16 rounds; each keeps the better half, and the first trial to arrive."""
     settings = {"scheduler": "asha", "grace_rounds": 4, "reduction": 2}

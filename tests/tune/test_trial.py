@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -236,6 +237,25 @@ def test_errors_are_reported_but_for_those_that_another_process_may_mend(tmp_pat
     with pytest.raises(MemoryError):
         attempt(trial)
     assert cause_of_death(trial.folder).startswith("out of memory: MemoryError: no room (test_trial.py")
+    allocator = RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+    monkeypatch.setattr(trial, "advance", lambda: (_ for _ in ()).throw(allocator))
+    with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+        attempt(trial)
+
+
+def test_a_trial_that_fails_late_tells_how_far_it_came(tmp_path, monkeypatch):
+    trial = Trial(job(tmp_path), 0, {})
+    played = attempt(trial)
+    monkeypatch.setattr(trial, "advance", lambda: 1 / 0)
+    report = attempt(trial)
+    assert (report["status"], report["round"]) == ("failed", played["round"])
+    assert report["seconds"] >= played["seconds"] > 0
+
+
+def test_seconds_pass_once_for_all_seeds(tmp_path):
+    began = time.perf_counter()
+    report = attempt(Trial(job(tmp_path), 0, {}))
+    assert 0 < report["seconds"] < time.perf_counter() - began
 
 
 def test_a_failure_has_the_fields_of_a_report(whole):

@@ -78,6 +78,15 @@ def test_reports_and_ends_are_shown_and_written(study, tmp_path):
     assert json.loads((tmp_path / "trials.json").read_text())[0]["trial"] == 0
 
 
+def test_trials_with_a_process_are_counted(study, tmp_path):
+    watching = watch(study, tmp_path, Seen())
+    assert watching.running == 0
+    watching.on_trial_start(1, [], trial())
+    assert watching.running == 1
+    watching.on_trial_complete(1, [], trial(report(6, status="complete")))
+    assert watching.running == 0
+
+
 DIED = "its process died, perhaps out of memory (more often than `retries` allows)"
 
 
