@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from evidence_measures import Measure, accuracy_until, mean_of, rounds_to_stay, rounds_to_target
+from evidence_measures import (
+    Measure,
+    accuracy_until,
+    last_accuracy,
+    mean_of,
+    rounds_to_stay,
+    rounds_to_target,
+)
 
 EQUAL = ("--selector", "Uniform", "--selector.weights", "equal")
 WHOLE_RUN = ("--evaluation.stop_at_target", "false")
@@ -69,6 +76,15 @@ def to_target(paper: dict[tuple[str, str], str], rounds: tuple[int, ...], warmup
             partial(mean_of, column="cohort/entropy", first=warmup + 1, last=last),
             2,
         ),
+    )
+
+
+def beside_fedavg(early: str, *, round: int) -> tuple[Measure, Measure]:
+    """Differences to FedAvg with the same seed: the end's accuracy, and ten evaluations' up to a round."""
+    gap = "minus FedAvg's with the same seed."
+    return (
+        Measure(f"The same, {gap}", last_accuracy, 2, baseline="FedAvg"),
+        Measure(f"{early}, {gap}", partial(accuracy_until, round=round), 2, baseline="FedAvg"),
     )
 
 

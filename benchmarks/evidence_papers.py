@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from evidence_cells import EQUAL, WHOLE_RUN, Cell, Experiment, grid, to_target
-from evidence_measures import WINDOW, Measure, accuracy_until, best_loss, last_accuracy, share_of
+from evidence_cells import EQUAL, WHOLE_RUN, Cell, Experiment, beside_fedavg, grid, to_target
+from evidence_measures import WINDOW, Measure, best_loss, last_accuracy, share_of
 
 
 def fedcor() -> Experiment:
@@ -110,13 +110,7 @@ def fedpns() -> Experiment:
         tuple(cells),
         (
             Measure("Mean of the last ten rounds (the paper's in brackets).", last_accuracy, 1, paper),
-            Measure("The same, minus FedAvg's with the same seed.", last_accuracy, 2, baseline="FedAvg"),
-            Measure(
-                "Mean of rounds 21 to 30, minus FedAvg's with the same seed.",
-                partial(accuracy_until, round=30),
-                2,
-                baseline="FedAvg",
-            ),
+            *beside_fedavg("Mean of rounds 21 to 30", round=30),
         ),
         "test/accuracy",
         limits=(0.7, 0.92),
@@ -187,13 +181,7 @@ def fedcat() -> Experiment:
         tuple(cells),
         (
             Measure("Mean of the last ten evaluations (the paper's, with its CNN).", last_accuracy, 2, paper),
-            Measure("The same, minus FedAvg's with the same seed.", last_accuracy, 2, baseline="FedAvg"),
-            Measure(
-                "Mean of the ten evaluations up to round 100, minus FedAvg's with the same seed.",
-                partial(accuracy_until, round=100),
-                2,
-                baseline="FedAvg",
-            ),
+            *beside_fedavg("Mean of the ten evaluations up to round 100", round=100),
         ),
         "test/accuracy",
         limits=(0.0, 1.0),

@@ -114,7 +114,8 @@ def cells(chosen: argparse.Namespace) -> list[Cell]:
     """List what is measured; complete participation has the budget N."""
     rounds, patience = (2, 1.0) if chosen.quick else (ROUNDS, PATIENCE)
     return [
-        Cell(name, clients, budget, rounds, patience, chosen.threads)
+        # FedCor's updates are slow, and its other rounds come after them.
+        Cell(name, clients, budget, rounds, patience * (10 if name == "FedCor" else 1), chosen.threads)
         for name in CONTENDERS
         for clients in CLIENTS
         for budget in ([clients] if name == "Complete" else BUDGETS)

@@ -66,7 +66,7 @@ def private_memory() -> dict[int, float]:
         except OSError:  # it has ended
             continue
         kilobytes = (int(line.split()[1]) for line in lines if line.startswith("Private_"))
-        found[int(path.name)] = sum(kilobytes) / 1000
+        found[int(path.name)] = sum(kilobytes) * 1024 / 1e6
     return found
 
 
@@ -133,7 +133,7 @@ def _on_cpus(config: RunConfig, folder: Path) -> list[list[str]]:
             ]
         )
         if memory:
-            second = min(memory.values())
+            second = median(memory.values())
             rows.append(
                 ["a second trial's private memory", f"{second:.0f} MB", "<= 400 MB", verdict(second, 400)]
             )

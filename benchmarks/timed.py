@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import torch
 from settings import wait
 from torch import Tensor
 
@@ -53,7 +54,7 @@ class Timed(Selector):
         device = next(iter(view.params.values())).device
         wait(device)
         began, answered = time.perf_counter(), self.answers
-        result = work(replace(view, answers=_Answers(view.answers, self)))
+        result = work(replace(view, answers=_Answers(view.answers, self, device)))
         wait(device)
         self.own += time.perf_counter() - began - (self.answers - answered)
         return result
@@ -62,16 +63,19 @@ class Timed(Selector):
 class _Answers:
     """The federation's answers, timed."""
 
-    def __init__(self, answers: Any, timed: Timed) -> None:
+    def __init__(self, answers: Any, timed: Timed, device: torch.device) -> None:
         self._answers = answers
         self._timed = timed
+        self._device = device
 
     def __getattr__(self, name: str) -> Any:
         answer = getattr(self._answers, name)
 
         def timed(*arguments: Any) -> Any:
+            wait(self._device)
             began = time.perf_counter()
             result = answer(*arguments)
+            wait(self._device)
             self._timed.answers += time.perf_counter() - began
             return result
 

@@ -115,8 +115,8 @@ def _connect(address: str) -> None:
         ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
     except ray.exceptions.AuthenticationError as error:
         raise UserError(
-            f"address {address} is a Ray cluster that asks for a token: copy ~/.ray/auth_token from its head, "
-            "and set RAY_AUTH_MODE=token."
+            f"address {address} is a Ray cluster that asks for a token: copy ~/.ray/auth_token from its "
+            "head, and set RAY_AUTH_MODE=token."
         ) from error
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise UserError(
