@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from flsel.config import OutputConfig, RunConfig
+from flsel.describe import describe
 from flsel.parser import parse_file
 from flsel.run import run
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = ROOT / "../shared/data"
+PAPERS = sorted((ROOT / "configs/papers").rglob("*.yaml"))
 CONFIGS = sorted((ROOT / "configs/runs").glob("*.yaml"))
 # Folder of a dataset below its root; number and shape of the images that stand in for it.
 IMAGES = {
@@ -48,6 +50,21 @@ def test_first_lines_say_what_to_expect(path):
     assert comments[0].startswith("# Expected: ")
     assert any(line.startswith("# Cost: ") for line in comments)
     assert "TODO" not in path.read_text()
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_papers_config_says_what_it_is(path):
+    lines = [line for line in path.read_text().splitlines() if line.startswith("#")]
+    assert len(lines) < 8
+    assert any(line.startswith("# Paper") for line in lines) or path.stem == "fashion_mnist_adam"
+    config = parse_file(path)
+    (about,) = (line for line in lines if line.startswith("# Run: "))
+    assert about.endswith("; seeds 1, 2, 3 (--seed).")
+    described = describe(config)
+    parts = (described["partition"], described["model"], described["local"]["optimizer"])
+    names = ", ".join(part["class_path"].rpartition(".")[2] for part in parts)
+    assert about.startswith(f"# Run: {names} ")
+    assert f", {config.rounds} rounds, {config.budget} of {config.clients or 'all'} clients;" in about
 
 
 @each_config
