@@ -49,6 +49,8 @@ def is_running(name: str) -> bool:
 def inner_products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the inner products of the rows of two matrices.
 
+    By torch: the threads of NumPy's matrix product wait busily for more, and slow down the training after it.
+
     Args:
         one: ``[n, d]``.
         other: ``[m, d]``.
@@ -56,10 +58,10 @@ def inner_products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     Returns:
         Float64 ``[n, m]``, summed in double precision; exactly symmetric if both are the same matrix.
     """
-    total = np.zeros((len(one), len(other)))
+    total = torch.zeros(len(one), len(other), dtype=torch.float64)
     for part, against in _columns(one, other):
-        total += part @ against.T
-    return total
+        total.addmm_(torch.from_numpy(part), torch.from_numpy(against).T)
+    return (total.tril() + total.tril(-1).T if one is other else total).numpy()
 
 
 def squared_lengths(rows: np.ndarray) -> np.ndarray:
@@ -102,13 +104,11 @@ def nearest(rows: np.ndarray, points: np.ndarray, *, angle: bool = False) -> np.
     Returns:
         Int64 ``[n]``.
     """
-    against = points.T.astype(rows.dtype)
+    against = torch.from_numpy(points.astype(rows.dtype)).T
     # |x - p|^2 = |x|^2 - 2 (<x, p> - |p|^2 / 2)
-    offset = np.zeros(1) if angle else (points**2).sum(axis=1) / 2
-    offset = offset.astype(rows.dtype)
-    return np.concatenate(
-        [(rows[k : k + _ROWS] @ against - offset).argmax(axis=1) for k in range(0, len(rows), _ROWS)]
-    )
+    offset = 0.0 if angle else against.square().sum(dim=0) / 2
+    parts = torch.split(torch.from_numpy(rows), _ROWS)
+    return torch.cat([(part @ against - offset).argmax(dim=1) for part in parts]).numpy()
 
 
 def sketched(updates: np.ndarray, length: int) -> np.ndarray:
