@@ -85,7 +85,7 @@ def test_uniform_draws_at_most_the_probability_make_a_client_active() -> None:
 
 @pytest.mark.parametrize("mode", MODES, ids=repr)
 @given(counts=populations(), seed=st.integers(0, 99))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_probabilities_are_probabilities_and_zero_for_empty_clients(
     mode: Availability, counts: np.ndarray, seed: int
 ) -> None:
@@ -98,7 +98,7 @@ def test_probabilities_are_probabilities_and_zero_for_empty_clients(
 
 
 @given(counts=populations())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_beta_zero_makes_everybody_available_but_for_the_wave(counts: np.ndarray) -> None:
     full = counts[counts.sum(axis=1) > 0]
     for mode in (MDF(0.0), LDF(0.0), YMF(0.0), YC(0.0), LN(0.0)):
@@ -112,7 +112,7 @@ def test_beta_zero_makes_everybody_available_but_for_the_wave(counts: np.ndarray
 
 @pytest.mark.parametrize("mode", MODES, ids=repr)
 @given(counts=populations(), seed=st.integers(0, 99))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_trace_rows_are_the_same_in_any_order_and_never_empty(
     mode: Availability, counts: np.ndarray, seed: int
 ) -> None:
@@ -147,7 +147,7 @@ def test_rounds_in_which_nobody_was_drawn_are_drawn_again() -> None:
 
 
 @given(classes=st.integers(1, 12), turns=st.integers(1, 7))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_every_label_has_its_turn_and_no_phase_is_orphaned(classes: int, turns: int) -> None:
     one_label_each = np.eye(classes, dtype=np.int64)
     table = probabilities(YC(0.5, period=turns * classes), one_label_each, rounds=turns * classes)

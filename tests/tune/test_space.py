@@ -51,7 +51,7 @@ def enqueued(space, point, kept):
 
 
 @given(entries=ANY_SPACE, seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_suggestions_are_values_of_their_dimensions_and_no_others(entries, seed):
     space = make_space(entries, HICS)
     suggested = asked(space, seed)
@@ -69,7 +69,7 @@ def test_suggestions_are_values_of_their_dimensions_and_no_others(entries, seed)
 
 
 @given(entries=ANY_SPACE)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_grid_values_and_ends_are_values(entries):
     for dimension in make_space(entries, HICS).dimensions:
         assert all(dimension.holds(value) for value in dimension.ends())
@@ -87,7 +87,7 @@ def test_grid_values_and_ends_are_values(entries):
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_conditions_hold_for_several_entries_of_a_key(seed):
     suggested = asked(make_space(BOTH, HICS), seed)
     expected = {

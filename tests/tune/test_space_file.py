@@ -25,7 +25,7 @@ UNIFORM = {"type": "uniform", "low": 0, "high": 1}
 
 
 @given(entries=ANY_SPACE)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_written_is_read_back(entries):
     space = make_space(entries, HICS)
     again = make_space(yaml.safe_load(yaml.safe_dump(to_plain(space))), HICS)
