@@ -85,7 +85,7 @@ CONFIGS = st.builds(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(config=CONFIGS)
 def test_settings_survive_the_yaml_file(config: RunConfig) -> None:
     described = describe(config)

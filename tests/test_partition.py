@@ -81,7 +81,7 @@ def datasets(draw: st.DrawFn) -> np.ndarray:
 
 @pytest.mark.parametrize("partition", COMPLETE, ids=repr)
 @given(labels=datasets(), clients=st.integers(1, 12), seed=st.integers(0, 999))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_complete_schemes_deal_every_sample_once(
     partition: Partition, labels: np.ndarray, clients: int, seed: int
 ) -> None:
@@ -93,7 +93,7 @@ def test_complete_schemes_deal_every_sample_once(
 
 @pytest.mark.parametrize("partition", PARTIAL, ids=repr)
 @given(seed=st.integers(0, 999))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_partial_schemes_deal_no_sample_twice(partition: Partition, seed: int) -> None:
     shards = partition(SHUFFLED[:300], 6, generator(seed, "partition"))
     positions = np.concatenate(shards)
@@ -104,7 +104,7 @@ def test_partial_schemes_deal_no_sample_twice(partition: Partition, seed: int) -
 
 
 @given(labels=datasets(), labels_per_client=st.integers(1, 6), clients=st.integers(1, 12))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_label_limited_deals_every_sample_once_or_says_why_not(
     labels: np.ndarray, labels_per_client: int, clients: int
 ) -> None:
@@ -134,7 +134,7 @@ def test_papers_settings_are_reproducible_and_depend_on_order_of_labels_only(
 
 
 @given(labels=datasets(), clients=st.integers(1, 12), per_client=st.integers(1, 2))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_balanced_schemes_are_balanced(labels: np.ndarray, clients: int, per_client: int) -> None:
     for partition, slack in [(IID(), 1), (Dirichlet(0.1), 1), (Shards(per_client), per_client)]:
         assert np.ptp(sizes_of(partition(labels, clients, generator(0, "partition")))) <= slack
@@ -240,7 +240,7 @@ def test_fedcor_sizes_are_those_of_the_paper_for_its_seeds(
 
 
 @given(seed=st.integers(0, 10_000), classes=st.integers(1, 5), alpha=st.sampled_from([0.05, 0.5, 5.0]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_fedcor_sizes_are_feasible_and_of_least_norm(seed: int, classes: int, alpha: float) -> None:
     rng = np.random.default_rng(seed)
     mixes = rng.dirichlet(np.full(classes, alpha), size=15)
@@ -264,7 +264,7 @@ def test_fedcor_deals_every_sample_once_in_the_drawn_mixes() -> None:
 
 
 @given(total=st.integers(1, 5000), clients=st.integers(1, 300), seed=st.integers(0, 999))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_fedgs_sizes_sum_to_the_samples(total: int, clients: int, seed: int) -> None:
     clients = min(clients, total)
     sizes = _log_normal_sizes(total, clients, np.random.default_rng(seed))

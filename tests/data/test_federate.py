@@ -37,7 +37,7 @@ def positions(data):
 shares = st.sampled_from([0.0, 0.05, 0.1, 0.3])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.integers(60, 300),
     clients=st.integers(1, 12),
@@ -57,7 +57,7 @@ def test_every_example_is_in_exactly_one_place(size, clients, server, validation
     assert (data.validation is None) == (validation == 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=4, max_size=25),
     seed=st.integers(0, 9),
