@@ -111,13 +111,22 @@ def nearest(rows: np.ndarray, points: np.ndarray, *, angle: bool = False) -> np.
     return torch.cat([(part @ against - offset).argmax(dim=1) for part in parts]).numpy()
 
 
+def sketch_length(clients: int, chosen: int | None) -> int | None:
+    """Return how many numbers are kept of an update: as chosen, or by the number of clients; None is all."""
+    return chosen or (SKETCH if clients > EXACT else None)
+
+
 def sketched(updates: np.ndarray, length: int) -> np.ndarray:
     """Return the count sketch of updates ``[n, d]``: ``[n, length]``, of the same type.
+
+    Updates that are no longer than that are returned as they are.
 
     Every coordinate is added to one of ``length`` sums with a sign of its own, always the same ones, so
     that sketches of different rounds compare. Inner products of sketches are those of the updates up to a
     relative 1 / sqrt(length). Not finite where the update or a sum is not.
     """
+    if updates.shape[1] <= length:
+        return updates
     sums, signs = _places(updates.shape[1], length)
     sketch = [np.bincount(sums, signs * row, minlength=length) for row in updates]
     with np.errstate(over="ignore"):

@@ -33,7 +33,7 @@ from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._sampling import equal_weights, shares
 from flsel.selectors._similarity import Similarity, dissimilarities, leaf_order
 from flsel.selectors._strata import Rows, Shares, by_size, by_tree, draw, pour, shares_of
-from flsel.selectors._vectors import EXACT, SKETCH, flatten, sketched, squared_lengths
+from flsel.selectors._vectors import EXACT, flatten, sketch_length, sketched, squared_lengths
 from flsel.selectors._ward import ward
 
 
@@ -104,8 +104,8 @@ class ClusteredSampling(Selector):
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Replace the participants' updates and their distances to all; skip non-finite updates."""
         stack = flatten(updates.deltas).numpy()
-        length = self.sketch or (SKETCH if len(self.rows_) > EXACT else None)
-        if length is not None and stack.shape[1] > length:
+        length = sketch_length(len(self.rows_), self.sketch)
+        if length is not None:
             stack = sketched(stack, length)
         squares = squared_lengths(stack)
         told = np.flatnonzero(np.isfinite(squares))

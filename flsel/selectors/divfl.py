@@ -33,11 +33,10 @@ from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
 from flsel.selectors._facility import greedy, lazy_greedy, represented, stochastic_greedy
 from flsel.selectors._sampling import equal_weights
 from flsel.selectors._vectors import (
-    EXACT,
-    SKETCH,
     distances,
     flatten,
     sketch_distances,
+    sketch_length,
     sketched,
     squared_lengths,
 )
@@ -170,11 +169,9 @@ class DivFL(Selector):
 
     def _store(self, clients: np.ndarray, rows: Tensor) -> None:
         """Replace the clients' gradients by ``rows``, ``[n, |theta|]``."""
-        length = self.sketch or (SKETCH if len(self.row_) > EXACT else None)
+        length = sketch_length(len(self.row_), self.sketch)
         if length is not None:
-            rows = (
-                rows if rows.shape[1] <= length else torch.from_numpy(sketched(rows.numpy(), length))
-            ).float()
+            rows = torch.from_numpy(sketched(rows.numpy(), length)).float()
         if len(self.distance_) == 0:
             self.row_ = rows.new_zeros(len(self.row_), rows.shape[1])
             precision = torch.float64 if length is None else torch.float32
@@ -200,7 +197,7 @@ class DivFL(Selector):
             # Where everybody reports, the clients before these have been measured against them.
             start = first if everybody else 0
             others = rows[start:] if start else rows
-            # The matrix itself where it is all of it: products of a matrix with itself take half the time.
+            # The matrix itself where it is all of it: products of a matrix with itself are symmetric.
             some = rows if len(part) == len(rows) else rows[part]
             if sketches:
                 block = sketch_distances(some, others)

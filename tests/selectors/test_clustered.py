@@ -17,7 +17,7 @@ from plain_views import chosen, view
 from flsel.errors import UserError
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates
-from flsel.selectors import _similarity, clustered
+from flsel.selectors import _similarity, _vectors, clustered
 from flsel.selectors._similarity import dissimilarities, leaf_order
 from flsel.selectors._strata import by_tree
 from flsel.selectors._vectors import SKETCH, sketched, squared_lengths
@@ -217,6 +217,7 @@ def test_a_samples_tree_orders_everybody(monkeypatch):
 
 def test_large_populations_keep_sketches_and_sample_their_tree(monkeypatch):
     monkeypatch.setattr(clustered, "EXACT", 50)
+    monkeypatch.setattr(_vectors, "EXACT", 50)
     sizes = [2] * 90
     axes = torch.eye(3).repeat_interleave(100, dim=1).repeat(30, 1)
     selector = told(ClusteredSampling(), sizes, axes)
