@@ -52,13 +52,13 @@ def start(plan: Plan) -> Path:
 def resume(plan: Plan, folder: Path) -> Path:
     """Finish a sweep: trials that ended are kept, those that had begun go on from their checkpoints."""
     plan = replace(plan, job=replace(plan.job, folder=str(folder.resolve())))
-    # A later resume goes on with what is given now.
-    write_atomic(folder / "sweep.yaml", _sweep_yaml(plan))
     study = _study(plan)
     if len(study.trials()) >= plan.sweep.trials and not study.unfinished():
         _LOG.info("%s is finished; nothing is left to resume", folder)
         return _finish(plan, study)
     with cluster(plan.sweep, _shared_bytes(plan)):
+        # A later resume goes on with what is given now, once a cluster has taken it.
+        write_atomic(folder / "sweep.yaml", _sweep_yaml(plan))
         return _play(plan, study)
 
 
