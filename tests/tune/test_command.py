@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 
 import pytest
@@ -12,6 +13,7 @@ import yaml
 
 from flsel import cli
 from flsel.describe import describe
+from flsel.errors import UserError
 from flsel.parser import parse_settings
 from tune import command
 from tune.config import SweepConfig
@@ -227,6 +229,18 @@ def test_the_same_space_may_be_named_again(begun, sweep):
     file = written(sweep.parent, "again.yaml", yaml.safe_dump(again))
     assert cli.main(["tune", "--resume", str(sweep), "--space", file]) == 0
     assert len(begun) == 1
+
+
+def test_a_resumes_settings_are_kept_once_a_cluster_has_taken_them(sweep, monkeypatch):
+    def full():
+        raise UserError("no room.")
+
+    monkeypatch.setattr("tune.plan.check_space", lambda space, parses: None)
+    monkeypatch.setattr("tune.sweep._play", lambda plan, study: None)
+    for room, code, kept in ((full, 2, 8), (nullcontext, 0, 64)):
+        monkeypatch.setattr("tune.sweep.cluster", lambda *given, room=room: room())
+        assert cli.main(["tune", "--resume", str(sweep), "--trials", "64"]) == code
+        assert yaml.safe_load((sweep / "sweep.yaml").read_text())["trials"] == kept
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "sweep.yaml", "space.yaml"])
