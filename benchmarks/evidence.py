@@ -79,7 +79,7 @@ def report(
 
 def _play(extra: list[str], job: tuple[Cell, int, Path]) -> None:
     """Play one run in this process unless it is finished; resume it if it was interrupted."""
-    from flsel.cli import main as flsel
+    from flsel.commands.cli import main as flsel
 
     cell, seed, folder = job
     if (folder / "summary.json").exists():

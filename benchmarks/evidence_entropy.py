@@ -82,8 +82,8 @@ def measure(config_file: Path, *, seed: int, together: bool, data_root: str | No
 
 
 def _train(config_file: Path, seed: int, together: bool, data_root: str | None) -> dict[str, np.ndarray]:
-    from flsel.build import build, make_fabric
-    from flsel.parser import parse_file
+    from flsel.config.parser import parse_file
+    from flsel.runner.build import build, make_fabric
     from flsel.selectors.hics import HiCS
 
     config = parse_file(config_file)

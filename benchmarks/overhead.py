@@ -16,10 +16,10 @@ from measure import options, table, verdict
 from settings import image_data, start, wait
 from timed import Timed
 
-from flsel.build import build, make_fabric
 from flsel.config import RunConfig
+from flsel.config.parser import parse_file
 from flsel.errors import UserError
-from flsel.parser import parse_file
+from flsel.runner.build import build, make_fabric
 from flsel.selector import Need, Selector
 
 MOST = 10.0

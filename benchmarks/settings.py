@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from flsel.config import LocalConfig, RunConfig
+from flsel.config import RunConfig
+from flsel.config.groups import LocalConfig
 from flsel.data.config import DataConfig
 from flsel.models import MLP
 from flsel.partition import IID

@@ -16,7 +16,7 @@ from stopwatch import play
 from torch import nn
 
 from flsel.availability import IDL, LN, Availability
-from flsel.config import LocalConfig
+from flsel.config.groups import LocalConfig
 from flsel.models import LogisticRegression
 
 

@@ -13,11 +13,12 @@ from unittest.mock import patch
 from lightning.fabric import Fabric
 from settings import wait
 
-import flsel.run
-from flsel.build import Built, build
-from flsel.config import OutputConfig, RunConfig
+import flsel.runner.play
+from flsel.config import RunConfig
+from flsel.config.groups import OutputConfig
 from flsel.data.population import Examples
-from flsel.federation import Trainer
+from flsel.engine.federation import Trainer
+from flsel.runner.build import Built, build
 from flsel.selector import Params
 
 
@@ -83,6 +84,6 @@ def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
         return built
 
     # The benchmark's own standard output is its table.
-    with patch.object(flsel.run, "build", build_watched), redirect_stdout(sys.stderr):
-        flsel.run.run(replace(config, output=OutputConfig(dir=str(folder))))
+    with patch.object(flsel.runner.play, "build", build_watched), redirect_stdout(sys.stderr):
+        flsel.runner.play.run(replace(config, output=OutputConfig(dir=str(folder))))
     return watches[0]

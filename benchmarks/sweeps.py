@@ -18,9 +18,10 @@ import yaml
 from measure import options, spread, table, verdict
 from settings import FASHION_MLP, image_data, image_run
 
-from flsel.config import LocalConfig, OutputConfig, RunConfig
-from flsel.describe import describe
-from flsel.run import run
+from flsel.config import RunConfig
+from flsel.config.describe import describe
+from flsel.config.groups import LocalConfig, OutputConfig
+from flsel.runner.play import run
 
 ROUNDS, QUICK_ROUNDS = 200, 20
 # Equal work in every trial: a setting that changes nothing.

@@ -16,13 +16,13 @@ from measure import alternate, mood, options, ratios, spread, table, verdict
 from settings import FASHION_MLP, image_data, image_run, start, wait
 from torch import nn
 
-from flsel.build import Built, build, make_fabric
-from flsel.config import LocalConfig, RunConfig
+from flsel.config import RunConfig
+from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.config import DataConfig
 from flsel.local.batches import schedule
 from flsel.models import McMahanCNN
 from flsel.rng import generator
-from flsel.server import EvaluationConfig
+from flsel.runner.build import Built, build, make_fabric
 
 RATE = 0.05
 # In float64 only the order of sums differs; a wrong batch, weight or learning rate is off by 1e-3.

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flsel.record import MetricsCsv
+from flsel.runner.record import MetricsCsv
 
 # Okabe and Ito's colours, told apart by colour-blind readers; the line styles tell them apart in grey.
 STYLES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"))

@@ -1,7 +1,7 @@
 """flsel: which clients should a federated round train on, and with which settings?
 
 Importing the package is light; the names below are loaded on first use. A run is played by
-:func:`flsel.run.run`, which has no short name here: it would hide its module.
+:func:`flsel.runner.play.run`, which has no short name here: it would hide its module.
 """
 
 from __future__ import annotations

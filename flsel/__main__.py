@@ -2,6 +2,6 @@
 
 import sys
 
-from flsel.cli import main
+from flsel.commands.cli import main
 
 sys.exit(main())

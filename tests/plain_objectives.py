@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from flsel.build import Built
 from flsel.local.batches import BatchSpec, schedule
+from flsel.runner.build import Built
 
 LR, STEPS, BATCH = 0.1, 4, 5
 Model = list[Tensor]

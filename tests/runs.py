@@ -15,9 +15,10 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, optim
 from torch.utils.data import TensorDataset
 
-from flsel.build import Built, build, make_fabric
-from flsel.config import LocalConfig, OutputConfig, RunConfig
+from flsel.config import RunConfig
+from flsel.config.groups import LocalConfig, OutputConfig
 from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.runner.build import Built, build, make_fabric
 
 DIMENSION = 3
 SMALL = SyntheticConfig(size_mean=2.5, size_std=0.8, size_min=10, dimension=8, classes=4)

@@ -11,14 +11,14 @@ import torch
 from runs import built, settings
 from torch import Tensor, nn
 
-import flsel.evaluation
+import flsel.engine.evaluation
 from flsel.availability import LN
+from flsel.config.groups import EvaluationConfig
 from flsel.data.config import DataConfig
+from flsel.engine.ledger import model_bytes
 from flsel.errors import UserError
-from flsel.ledger import model_bytes
 from flsel.objectives import FedAvg
 from flsel.selector import Need, Params, Plan, Selector, View
-from flsel.server import EvaluationConfig
 
 
 class Asking(Selector):
@@ -90,7 +90,7 @@ class Moments(nn.Module):
 
 
 def test_noise_has_the_moments_of_the_server_holdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flsel.evaluation, "_NOISE", 200_000)
+    monkeypatch.setattr(flsel.engine.evaluation, "_NOISE", 200_000)
     run, view = asked(tmp_path, model=Moments)
     x = run.data.server.x.double().numpy()
     mean, cov = x.mean(axis=0), np.cov(x.T)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from flsel.cli import main
-from flsel.describe import describe
-from flsel.parser import parse_file
+from flsel.commands.cli import main
+from flsel.config.describe import describe
+from flsel.config.parser import parse_file
 
 TINY = [
     "--rounds", "2", "--clients", "4", "--budget", "2", "--accelerator", "cpu",
@@ -221,10 +221,10 @@ def test_a_run_made_in_python_is_resumed_by_the_command_line(tmp_path: Path, cap
     from runs import settings
     from torch import optim
 
-    from flsel.config import LocalConfig, OutputConfig
+    from flsel.config.groups import LocalConfig, OutputConfig
     from flsel.models import MLP
     from flsel.objectives import FedProx
-    from flsel.run import run
+    from flsel.runner.play import run
 
     run(
         settings(

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flsel.config import OutputConfig, RunConfig
-from flsel.describe import describe
-from flsel.parser import parse_file
-from flsel.run import run
+from flsel.config import RunConfig
+from flsel.config.describe import describe
+from flsel.config.groups import OutputConfig
+from flsel.config.parser import parse_file
+from flsel.runner.play import run
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = ROOT / "../shared/data"

@@ -15,19 +15,18 @@ from torch import nn, optim
 from torch.optim.lr_scheduler import MultiStepLR
 
 from flsel.availability import LDF, MDF
-from flsel.config import LocalConfig, OutputConfig, RunConfig
+from flsel.config import RunConfig
+from flsel.config.describe import describe, fingerprint
+from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
+from flsel.config.parser import parse_settings
 from flsel.data.config import DataConfig, SyntheticConfig
-from flsel.describe import describe, fingerprint
 from flsel.errors import UserError
 from flsel.models import MLP, LogisticRegression
 from flsel.objectives import FedProx
-from flsel.parser import parse_settings
 from flsel.partition import Dirichlet, FedGSLogNormal, Natural, Shards
 from flsel.selectors.md import MD
 from flsel.selectors.powd import PowD
 from flsel.selectors.uniform import Uniform
-from flsel.server import EvaluationConfig
-from flsel.tracking import TrackConfig
 
 # Whole numbers among them: Python's 1 comes back from YAML as 1.0 where a number is asked for.
 POSITIVE = st.one_of(st.integers(1, 9), st.floats(1e-6, 1e6))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from runs import SMALL, settings
 
-from flsel.parser import parse, run_parser, words
-from flsel.run import run
-from flsel.server import EvaluationConfig
+from flsel.config.groups import EvaluationConfig
+from flsel.config.parser import parse, run_parser, words
+from flsel.runner.play import run
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))

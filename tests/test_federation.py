@@ -12,10 +12,11 @@ import torch
 from runs import DIMENSION, Quadratic, built, settings
 from torch import Tensor, nn, optim
 
-from flsel.config import LocalConfig, RunConfig
+from flsel.config import RunConfig
+from flsel.config.groups import LocalConfig
 from flsel.data.config import DataConfig
+from flsel.engine.ledger import model_bytes
 from flsel.errors import DivergedError, UserError
-from flsel.ledger import model_bytes
 from flsel.local.batches import BatchSpec, schedule
 from flsel.objectives import FedAvg
 from flsel.partition import IID, BySize

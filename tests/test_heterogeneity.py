@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
-from flsel.heterogeneity import Spread, cohort_entropy, label_entropy, summarise
+from flsel.data.heterogeneity import Spread, cohort_entropy, label_entropy, summarise
 
 
 @given(seed=st.integers(0, 999), clients=st.integers(1, 8), labels=st.integers(1, 12))

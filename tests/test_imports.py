@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import graphlib
 import json
 import subprocess
 import sys
-from itertools import chain
 from pathlib import Path
 
 import pytest
 
 import flsel.selectors
 
+ROOT = Path(__file__).parents[1]
 RUN = ["--rounds", "1", "--clients", "4", "--budget", "2", "--quiet", "true", "--output.name", "run"]
 SELECTORS = sorted(p.stem for p in Path(flsel.selectors.__file__).parent.glob("*.py") if p.stem != "__init__")
 
@@ -50,7 +52,7 @@ print(json.dumps(loaded))
 
 
 def test_package_and_command_line_are_light():
-    package, command_line = loaded_by("flsel", "flsel.cli")
+    package, command_line = loaded_by("flsel", "flsel.commands.cli")
     for loaded in (package, command_line):
         heavy = {"torch", "numpy", "lightning", "jsonargparse", "rich", "matplotlib", "wandb", "ray"}
         assert not heavy & loaded
@@ -65,45 +67,86 @@ def test_selectors_know_the_contract_only():
     assert known <= allowed | {f"flsel.selectors.{name}" for name in SELECTORS}
 
 
+# From the ground up: a package imports from those in lines above its own, and from nothing beside it.
+LAYERS = (
+    {"errors"},
+    {"rng", "state", "files", "models"},
+    {"selector", "data", "partition", "availability", "report"},
+    {"selectors", "objectives", "testing"},
+    {"local"},
+    {"config"},
+    {"engine"},
+    {"runner"},
+    {"commands"},
+    {"flsel_tune"},
+)
+
+
+def imports() -> dict[str, set[str]]:
+    """Return what every module of ours imports of ours, for type checkers and inside functions included."""
+    homes = {"flsel": ROOT / "flsel", "flsel_tune": ROOT / "tune/flsel_tune"}
+    files = {
+        ".".join((name, *path.relative_to(home).with_suffix("").parts)).removesuffix(".__init__"): path
+        for name, home in homes.items()
+        for path in home.rglob("*.py")
+    }
+    found: dict[str, set[str]] = {name: set() for name in files}
+    for name, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named = [f"{node.module}.{alias.name}" for alias in node.names]
+                found[name] |= {item if item in files else node.module for item in named}
+            elif isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names}
+    return {name: (known & files.keys()) - {name} for name, known in found.items()}
+
+
+def test_no_import_circle():
+    tuple(graphlib.TopologicalSorter(imports()).static_order())
+
+
 def test_layers_import_downwards():
-    layers = [
-        ["flsel.rng"],
-        [
-            "flsel.data.federate",
-            "flsel.data.sources",
-            "flsel.partition",
-            "flsel.availability",
-            "flsel.selector",
-        ],
-        ["flsel.local.sequential", "flsel.local.vectorised"],
-        ["flsel.federation"],
-        ["flsel.server"],
-        ["flsel.config", "flsel.build", "flsel.run"],
-        ["flsel.parser", "flsel.cli", "tune"],
+    depth = {package: row for row, packages in enumerate(LAYERS) for package in packages}
+
+    def package(module: str) -> str:
+        return module.split(".")[1] if module.startswith("flsel.") else module
+
+    # `flsel` itself and `python -m flsel` load what they name on demand.
+    outside = {"flsel", "__main__"}
+    rooms = {name: package(name).split(".")[0] for name in imports()}
+    assert set(rooms.values()) - outside == set(depth), "every package has a layer"
+    upwards = [
+        f"{name} imports {other}"
+        for name, known in imports().items()
+        for other in known
+        if not {rooms[name], rooms[other]} & outside
+        and rooms[name] != rooms[other]
+        and depth[rooms[other]] >= depth[rooms[name]]
     ]
-    loaded_after = iter(loaded_by(*chain(*layers)))
-    for depth, layer in enumerate(layers):
-        above = set(chain(*layers[depth + 1 :]))
-        for name in layer:
-            assert not above & next(loaded_after), f"{name} imports something above it"
+    assert not upwards
+
+
+def test_the_top_is_a_table_of_contents():
+    entries = [p for p in (ROOT / "flsel").iterdir() if p.name[0] not in "_." and p.name != "py.typed"]
+    assert len(entries) <= 22, sorted(p.name for p in entries)
 
 
 def test_a_round_needs_no_lightning():
-    (loaded,) = loaded_by("flsel.federation")
+    (loaded,) = loaded_by("flsel.engine.federation")
     assert not {"lightning", "pytorch_lightning"} & loaded
 
 
 def test_a_run_loads_nothing_optional(tmp_path):
     code = f"""
 import json, sys
-from flsel.cli import main
+from flsel.commands.cli import main
 code = main(["train", *{RUN!r}])
 print(json.dumps([code, sorted(sys.modules)]))
 """
     done = fresh(code, tmp_path)
     code, loaded = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
-    assert not {"ray", "optuna", "wandb", "tensorboard", "tune"} & set(loaded)
+    assert not {"ray", "optuna", "wandb", "tensorboard", "flsel_tune"} & set(loaded)
 
 
 @pytest.mark.parametrize(("tracker", "expected"), [("none", 0), ("wandb", 2)])
@@ -112,7 +155,7 @@ def test_a_run_works_without_optional_packages(tmp_path, tracker, expected):
     code = (
         BLOCK.format(blocked=blocked)
         + f"""
-from flsel.cli import main
+from flsel.commands.cli import main
 sys.exit(main(["train", *{RUN!r}, "--track.tracker", "{tracker}"]))
 """
     )

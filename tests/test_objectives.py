@@ -15,7 +15,8 @@ from runs import built, same, settings
 from torch import Tensor, nn, optim
 
 from flsel.availability import IDL, LN
-from flsel.config import LocalConfig, RunConfig
+from flsel.config import RunConfig
+from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
 from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, FedProx, Objective
 from flsel.selector import Need, Plan, Selector, View

@@ -12,12 +12,12 @@ from lightning.pytorch import LightningModule
 from runs import DIMENSION, built, settings
 from torch import Tensor, nn, optim
 
-from flsel.config import LocalConfig, RunConfig
+from flsel.config import RunConfig
+from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.config import DataConfig
 from flsel.objectives import SCAFFOLD, FedAvg, FedDyn, Objective
 from flsel.partition import BySize
 from flsel.selectors.uniform import Uniform
-from flsel.server import EvaluationConfig
 
 
 class Skewed(LightningModule):

@@ -12,12 +12,12 @@ import pytest
 from mymodels import First, make_net
 
 from flsel.config import RunConfig
-from flsel.describe import describe
+from flsel.config.describe import describe
+from flsel.config.parser import parse, parse_file, parse_settings, run_parser, words
+from flsel.config.schema import keys, plugins, rule
 from flsel.errors import UserError
 from flsel.models import MLP
-from flsel.parser import parse, parse_file, parse_settings, run_parser, words
 from flsel.partition import Dirichlet, DirichletPerClass, FedCorDirichlet, Natural
-from flsel.schema import keys, plugins, rule
 from flsel.selectors.powd import PowD
 from flsel.selectors.uniform import Uniform
 

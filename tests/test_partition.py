@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from jsonargparse import ArgumentParser
 from scipy.optimize import linprog
 
+from flsel.data.heterogeneity import label_entropy
 from flsel.errors import UserError
-from flsel.heterogeneity import label_entropy
 from flsel.partition import (
     IID,
     BySize,

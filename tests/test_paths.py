@@ -11,10 +11,10 @@ from runs import built, left_behind, settings
 from torch import Tensor
 
 from flsel.availability import LN
-from flsel.config import LocalConfig
-from flsel.ledger import model_bytes
+from flsel.config.groups import LocalConfig
+from flsel.engine.ledger import model_bytes
 from flsel.objectives import FedAvg
-from flsel.run import run
+from flsel.runner.play import run
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
 from flsel.selectors.fedcat import FedCat
 

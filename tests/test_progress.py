@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from flsel import progress
-from flsel.progress import Progress, final_table
+from flsel.runner import progress
+from flsel.runner.progress import Progress, final_table
 
 
 class Terminal(io.StringIO):

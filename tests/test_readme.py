@@ -15,7 +15,7 @@ import yaml
 
 from flsel import availability, partition
 from flsel.availability import Availability
-from flsel.cli import main
+from flsel.commands.cli import main
 from flsel.partition import Partition
 from flsel.selector import Need, Selector
 

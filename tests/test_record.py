@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flsel.errors import UserError
-from flsel.record import JsonLines, MetricsCsv, device_name, git_commit, versions, write_summary
+from flsel.runner.record import JsonLines, MetricsCsv, device_name, git_commit, versions, write_summary
 
 in_tmp_path = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None

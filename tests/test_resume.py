@@ -19,14 +19,13 @@ from runs import InterruptIn, built, left_behind, same, settings
 from torch import optim
 
 from flsel.availability import LN
-from flsel.config import LocalConfig, OutputConfig
-from flsel.describe import describe
+from flsel.config.describe import describe
+from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.errors import Interrupted, UserError
 from flsel.objectives import FedProx
-from flsel.run import resume, run
+from flsel.runner.play import resume, run
 from flsel.selectors.afl import AFL
 from flsel.selectors.powd import PowD
-from flsel.server import EvaluationConfig
 
 STATEFUL: dict[str, Any] = {
     "selector": AFL(),

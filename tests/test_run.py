@@ -17,17 +17,16 @@ from runs import SMALL, built, left_behind, same, settings
 from torch import nn, optim
 
 from flsel.availability import LDF
-from flsel.config import LocalConfig, OutputConfig
+from flsel.config.describe import describe
+from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
+from flsel.config.parser import parse_file
 from flsel.data.config import DataConfig
-from flsel.describe import describe
 from flsel.errors import UserError
 from flsel.models import MLP
-from flsel.parser import parse_file
 from flsel.partition import Dirichlet
-from flsel.run import run
+from flsel.runner.play import run
 from flsel.selectors.md import MD
 from flsel.selectors.powd import PowD
-from flsel.server import EvaluationConfig
 
 FASHION = Path(__file__).resolve().parents[1] / "../shared/data"
 

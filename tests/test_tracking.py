@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 from wandb_reader import read_run
 
+from flsel.config.groups import TrackConfig
 from flsel.errors import UserError
 from flsel.files import run_id
-from flsel.tracking import TrackConfig, Tracker, make_loggers, refuse_secrets
+from flsel.runner.tracking import Tracker, make_loggers, refuse_secrets
 
 CONFIG = {
     "seed": 3,
@@ -177,7 +178,8 @@ def watch(event, arguments):
         asked.append(arguments)
 sys.addaudithook(watch)
 
-from flsel.tracking import TrackConfig, Tracker, make_loggers
+from flsel.config.groups import TrackConfig
+from flsel.runner.tracking import Tracker, make_loggers
 folder = Path(sys.argv[1])
 loggers = make_loggers(TrackConfig(tracker="wandb"), run_dir=folder, name="n", resolved_config={}, tags=[])
 tracker = Tracker(loggers)
@@ -253,7 +255,7 @@ def test_auto_tries_online_with_a_key_and_falls_back_in_one_line(
 
 
 def test_a_server_that_does_not_answer_costs_a_wait_and_not_the_id(run_dir, monkeypatch, caplog):
-    monkeypatch.setattr("flsel._wandb._INIT_SECONDS", 1)
+    monkeypatch.setattr("flsel.runner._wandb._INIT_SECONDS", 1)
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     tracker = Tracker(loggers(TrackConfig(tracker="wandb"), run_dir))
@@ -307,7 +309,7 @@ def test_a_missing_package_is_one_sentence(run_dir, monkeypatch, tracker, hint):
 
 def test_wandb_is_not_loaded_unless_asked_for(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from flsel.tracking import *\n"
+        "import sys; from pathlib import Path; from flsel.runner.tracking import *\n"
         f"a = dict(run_dir=Path({str(tmp_path)!r}), name='n', resolved_config={{}}, tags=[])\n"
         "assert make_loggers(TrackConfig(), **a) == []\n"
         "tracker = Tracker([]); tracker.log({'a': 1.0}, 0); tracker.close('success')\n"

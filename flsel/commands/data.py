@@ -9,13 +9,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from flsel.build import load_data
-from flsel.console import set_up_logging
+from flsel.commands.console import set_up_logging
+from flsel.config.parser import parse, run_parser, words
+from flsel.data.heterogeneity import label_entropy, summarise
 from flsel.data.population import FederatedData
-from flsel.heterogeneity import label_entropy, summarise
-from flsel.parser import parse, run_parser, words
 from flsel.report.curves import save_figure
 from flsel.report.partition import partition_figure
+from flsel.runner.build import load_data
 
 # A terminal full of clients says less than the picture; beyond this many the table is cut.
 MOST_ROWS = 100

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from flsel.console import set_up_logging
+from flsel.commands.console import set_up_logging
+from flsel.config.parser import Word, parse, parse_file, run_parser, words
 from flsel.errors import UserError
-from flsel.parser import Word, parse, parse_file, run_parser, words
-from flsel.run import resume, run
+from flsel.runner.play import resume, run
 
 
 def main(arguments: Sequence[str]) -> int:

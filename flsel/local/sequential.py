@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from flsel.local.program import Program, scale_lr
+from flsel.local.tasks import loss_of
 from flsel.rng import torch_seed
 from flsel.selector import Params
-from flsel.tasks import loss_of
 
 
 @final

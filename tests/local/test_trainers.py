@@ -16,10 +16,10 @@ from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, schedule
 from flsel.local.program import Program, lr_factors
 from flsel.local.sequential import SequentialTrainer
+from flsel.local.tasks import Classifier, as_task, make_optimizer
 from flsel.local.vectorised import VmapTrainer
 from flsel.objectives import FedAvg, FedProx, Objective
 from flsel.selector import Params
-from flsel.tasks import Classifier, as_task, make_optimizer
 
 SIZES = (7, 23, 1, 40, 16)
 

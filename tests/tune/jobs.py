@@ -8,10 +8,10 @@ from typing import Any
 
 import runs
 
+from flsel.config.describe import describe
 from flsel.data.config import DataConfig
-from flsel.describe import describe
-from tune.metric import parse_metrics
-from tune.trial import Job, Report
+from flsel_tune.metric import parse_metrics
+from flsel_tune.trial import Job, Report
 
 
 def job(folder: Path, *, metric: str = "validation/accuracy", every: int = 2, **changes: Any) -> Job:

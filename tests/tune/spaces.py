@@ -9,8 +9,8 @@ import optuna
 from hypothesis import strategies as st
 
 from flsel.config import RunConfig
-from flsel.describe import describe
-from flsel.parser import parse_settings
+from flsel.config.describe import describe
+from flsel.config.parser import parse_settings
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

@@ -11,13 +11,13 @@ from dataclasses import asdict, fields
 import pytest
 import yaml
 
-from flsel import cli
-from flsel.describe import describe
+from flsel.commands import cli
+from flsel.config.describe import describe
+from flsel.config.parser import parse_settings
 from flsel.errors import UserError
-from flsel.parser import parse_settings
-from tune import command
-from tune.config import SweepConfig
-from tune.space_file import check_space
+from flsel_tune import command
+from flsel_tune.config import SweepConfig
+from flsel_tune.space_file import check_space
 
 HICS = ["--selector", "HiCS", "--data.validation", "0.1", "--rounds", "5"]
 
@@ -26,7 +26,7 @@ HICS = ["--selector", "HiCS", "--data.validation", "0.1", "--rounds", "5"]
 def begun(monkeypatch):
     """What would be started or resumed, in place of Ray; every value of a space is taken for good."""
     found = []
-    monkeypatch.setattr("tune.plan.check_space", lambda space, parses: None)
+    monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
     monkeypatch.setattr(command, "start", lambda plan: found.append(plan))
     monkeypatch.setattr(command, "resume", lambda plan, folder: found.append((plan, folder)))
     return found
@@ -158,7 +158,7 @@ def test_arguments_of_ones_own_classes_are_no_typos(refused):
 
 
 def test_a_space_that_does_not_fit(refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("tune.plan.check_space", check_space)
+    monkeypatch.setattr("flsel_tune.plan.check_space", check_space)
     file = written(tmp_path, "space.yaml", "selector.lam: {type: uniform, low: 0, high: 2}")
     assert "space selector.lam at 2.0: selector.lam must be in [0, 1], got 2.0." in refused(
         *HICS, "--space", file
@@ -235,10 +235,10 @@ def test_a_resumes_settings_are_kept_once_a_cluster_has_taken_them(sweep, monkey
     def full():
         raise UserError("no room.")
 
-    monkeypatch.setattr("tune.plan.check_space", lambda space, parses: None)
-    monkeypatch.setattr("tune.sweep._play", lambda plan, study: None)
+    monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
+    monkeypatch.setattr("flsel_tune.sweep._play", lambda plan, study: None)
     for room, code, kept in ((full, 2, 8), (nullcontext, 0, 64)):
-        monkeypatch.setattr("tune.sweep.cluster", lambda *given, room=room: room())
+        monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given, room=room: room())
         assert cli.main(["tune", "--resume", str(sweep), "--trials", "64"]) == code
         assert yaml.safe_load((sweep / "sweep.yaml").read_text())["trials"] == kept
 
@@ -269,7 +269,7 @@ def test_help_lists_the_sweeps_settings(begun, capsys):
 
 def test_help_starts_nothing_heavy(tmp_path):
     code = (
-        "import sys; from flsel.cli import main; code = main(['tune', '--help']); "
+        "import sys; from flsel.commands.cli import main; code = main(['tune', '--help']); "
         "sys.exit(code or bool({'ray', 'wandb', 'pandas'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -9,13 +9,13 @@ from optuna.trial import TrialState
 from PIL import Image
 from spaces import config_of
 
-from flsel.record import MetricsCsv
-from tune.config import SweepConfig
-from tune.figures import draw
-from tune.metric import parse_metrics
-from tune.space_file import make_space
-from tune.study import Study
-from tune.trial import Job
+from flsel.runner.record import MetricsCsv
+from flsel_tune.config import SweepConfig
+from flsel_tune.figures import draw
+from flsel_tune.metric import parse_metrics
+from flsel_tune.space_file import make_space
+from flsel_tune.study import Study
+from flsel_tune.trial import Job
 
 HICS = config_of("HiCS")
 SPACE = {

@@ -12,10 +12,10 @@ from ray.exceptions import OutOfMemoryError
 from spaces import config_of
 
 from flsel.errors import UserError
-from tune import loop
-from tune.config import SweepConfig
-from tune.space_file import make_space
-from tune.study import Study
+from flsel_tune import loop
+from flsel_tune.config import SweepConfig
+from flsel_tune.space_file import make_space
+from flsel_tune.study import Study
 
 SPACE = make_space({"selector.lam": {"type": "uniform", "low": 0, "high": 1}}, config_of("HiCS"))
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from flsel.errors import UserError
-from tune.metric import Metric, check_logged, parse_metrics
+from flsel_tune.metric import Metric, check_logged, parse_metrics
 
 ROUNDS = 20
 LOGGED = {

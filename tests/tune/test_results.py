@@ -14,12 +14,12 @@ from jobs import job
 from optuna.trial import TrialState
 from spaces import config_of
 
-from flsel.describe import describe
-from flsel.parser import parse_file, parse_settings
-from tune.config import SweepConfig
-from tune.results import best_trials, trial_rows, write_results
-from tune.space_file import make_space
-from tune.study import Study
+from flsel.config.describe import describe
+from flsel.config.parser import parse_file, parse_settings
+from flsel_tune.config import SweepConfig
+from flsel_tune.results import best_trials, trial_rows, write_results
+from flsel_tune.space_file import make_space
+from flsel_tune.study import Study
 
 SPACE = {
     "selector": {"type": "choice", "values": ["Uniform", "PowD"]},

@@ -10,13 +10,13 @@ import pytest
 import torch
 from spaces import config_of
 
-from flsel.build import build, make_fabric
 from flsel.config import RunConfig
 from flsel.data.config import DataConfig
 from flsel.data.sources import load_source
 from flsel.partition import IID
-from tune.shared import pack, shared_source, unpack
-from tune.space_file import make_space
+from flsel.runner.build import build, make_fabric
+from flsel_tune.shared import pack, shared_source, unpack
+from flsel_tune.space_file import make_space
 
 LAM = make_space({"selector.lam": {"type": "uniform", "low": 0, "high": 1}}, config_of("HiCS"))
 DATA = make_space({"data.server": {"type": "uniform", "low": 0, "high": 0.1}}, config_of("HiCS"))

@@ -16,8 +16,8 @@ from flsel.errors import UserError
 from flsel.selector import Tunable
 from flsel.selectors.fedcat import FedCat
 from flsel.selectors.hics import HiCS
-from tune.space import KEPT, Dimension, auto_space, class_name, declared, lookup, ordered
-from tune.space_file import make_space, to_plain
+from flsel_tune.space import KEPT, Dimension, auto_space, class_name, declared, lookup, ordered
+from flsel_tune.space_file import make_space, to_plain
 
 HICS = config_of("HiCS")
 BOTH = {

@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given, settings
 from spaces import ANY_SPACE, config_of
 
-from flsel.describe import describe
+from flsel.config.describe import describe
+from flsel.config.parser import parse_file, parse_settings
+from flsel.config.schema import plugins
 from flsel.errors import UserError
-from flsel.parser import parse_file, parse_settings
-from flsel.schema import plugins
-from tune.space import declared
-from tune.space_file import check_space, make_space, read_space, to_plain
+from flsel_tune.space import declared
+from flsel_tune.space_file import check_space, make_space, read_space, to_plain
 
 ROOT = Path(__file__).resolve().parents[2]
 SEARCH = ROOT / "configs/search"

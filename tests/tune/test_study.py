@@ -12,10 +12,10 @@ import pytest
 from optuna.trial import TrialState
 from spaces import config_of
 
-from tune.config import SweepConfig
-from tune.metric import parse_metrics
-from tune.space_file import make_space
-from tune.study import Study
+from flsel_tune.config import SweepConfig
+from flsel_tune.metric import parse_metrics
+from flsel_tune.space_file import make_space
+from flsel_tune.study import Study
 
 COMPLETE, PRUNED, FAIL = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL
 HICS = config_of("HiCS")

@@ -21,8 +21,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from wandb_reader import read_run
 
-from flsel.parser import parse_file
-from flsel.run import run
+from flsel.config.parser import parse_file
+from flsel.runner.play import run
 
 CONFIG = """
 seed: 3
@@ -240,7 +240,7 @@ def test_dead_processes_are_replaced_and_hopeless_trials_marked(home):
 
 def test_a_process_that_has_imported_ray_may_tune(home):
     arguments = ["--config", "config.yaml", "--space", "space.yaml", "--trials", "1", "--rounds", "2"]
-    program = "import ray, sys; from flsel.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = "import ray, sys; from flsel.commands.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", program, "tune", *arguments, "--name", "after"],
         cwd=home, env=environment(), capture_output=True, text=True, timeout=300,

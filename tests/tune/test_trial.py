@@ -16,14 +16,14 @@ from jobs import job, untimed
 from runs import left_behind, same
 from torch import optim
 
-from flsel.config import LocalConfig
+from flsel.config.groups import LocalConfig
+from flsel.config.parser import parse_settings
+from flsel.engine.evaluation import Evaluator
 from flsel.errors import DivergedError, UserError
-from flsel.evaluation import Evaluator
 from flsel.models import MLP
-from flsel.parser import parse_settings
-from flsel.run import run
+from flsel.runner.play import run
 from flsel.selectors.fedcat import FedCat
-from tune.trial import Trial, attempt, cause_of_death, failure
+from flsel_tune.trial import Trial, attempt, cause_of_death, failure
 
 POWD = {"selector": "PowD", "selector.d": 5}
 
@@ -32,8 +32,8 @@ POWD = {"selector": "PowD", "selector.d": 5}
 def no_pictures():
     """Drawing curves takes longer than a run of six rounds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flsel.session.curves_figure", lambda *given, **named: None)
-        patch.setattr("flsel.session.save_figure", lambda *given, **named: None)
+        patch.setattr("flsel.runner.session.curves_figure", lambda *given, **named: None)
+        patch.setattr("flsel.runner.session.save_figure", lambda *given, **named: None)
         yield
 
 

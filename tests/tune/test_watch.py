@@ -12,12 +12,12 @@ from jobs import job
 from spaces import config_of
 from wandb_reader import read_run
 
-from flsel.tracking import TrackConfig
-from tune.config import SweepConfig
-from tune.results import mean_rows
-from tune.space_file import make_space
-from tune.study import Study
-from tune.watch import Watch
+from flsel.config.groups import TrackConfig
+from flsel_tune.config import SweepConfig
+from flsel_tune.results import mean_rows
+from flsel_tune.space_file import make_space
+from flsel_tune.study import Study
+from flsel_tune.watch import Watch
 
 SPACE = {"selector": {"type": "choice", "values": ["Uniform", "PowD"]}}
 
@@ -138,8 +138,8 @@ def test_files_and_trackers_that_fail_are_said_once_each(study, tmp_path, caplog
     def fail(*given, **named):
         raise OSError("disk full")
 
-    monkeypatch.setattr("tune.watch.write_results", fail)
-    monkeypatch.setattr("tune.watch.make_loggers", fail)
+    monkeypatch.setattr("flsel_tune.watch.write_results", fail)
+    monkeypatch.setattr("flsel_tune.watch.make_loggers", fail)
     console = Seen()
     watching = watch(study, tmp_path, console, TrackConfig(tracker="wandb", mode="offline"))
     with caplog.at_level(logging.WARNING, "flsel"):

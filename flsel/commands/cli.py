@@ -1,0 +1,79 @@
+"""The command line: ``flsel train | tune | data``. Light: a command loads what it needs when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from flsel import __version__
+from flsel.errors import Interrupted, UserError
+
+COMMANDS = {
+    "train": "play one federated run: flsel train [--config FILE] [--key value ...]",
+    "tune": "search for settings: flsel tune --config FILE [--space FILE] [--key value ...]",
+    "data": "show how examples are dealt to clients: flsel data [--config FILE] [--key value ...]",
+}
+MODULES = {"train": "flsel.commands.train", "tune": "flsel_tune.command", "data": "flsel.commands.data"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: Arguments without the program's name; the process's own if not given.
+
+    Returns:
+        Exit code: 0, 2 for something the user can mend, 130 after Ctrl-C, 141 if nobody reads the output.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(arguments)
+    except UserError as error:
+        return _stop(f"error: {error}", 2)
+    except Interrupted as stop:
+        return _stop(str(stop), 130)
+    except KeyboardInterrupt:
+        return _stop(
+            "stopped; what had begun goes on with: flsel train --resume RUN, flsel tune --resume SWEEP", 130
+        )
+    except BrokenPipeError:
+        # Nobody reads (flsel data | head); without this Python complains when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _stop(f"error: {where}{(error.strerror or str(error)).lower()}.", 2)
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments and arguments[0] in COMMANDS:
+        # A console script does not see the current folder, where users keep their models. Last, so that a
+        # file there cannot take the place of an installed package.
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        command = import_module(MODULES[arguments[0]])
+        return int(command.main(arguments[1:]))
+    _top_level().parse_args(arguments or ["--help"])
+    return 0
+
+
+def _stop(message: str, code: int) -> int:
+    print("flsel:", " ".join(line.strip() for line in message.splitlines()), file=sys.stderr)
+    return code
+
+
+def _top_level() -> argparse.ArgumentParser:
+    lines = "\n".join(f"  {name:8}{text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="flsel",
+        usage="flsel COMMAND [options]",
+        description="Which clients should a federated round train on, and with which settings?",
+        epilog=f"commands:\n{lines}\n\n'flsel COMMAND --help' lists the options of a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"flsel {__version__}")
+    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
+    return parser

@@ -1,0 +1,132 @@
+"""Groups of a run's settings: what a client does in a visit, what is measured, tracked and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from flsel.errors import UserError
+from flsel.local.batches import BatchSpec
+
+# Local steps of a visit when neither epochs nor steps are set.
+DEFAULT_STEPS = 10
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """What a client does in one visit.
+
+    Attributes:
+        batch_size: Examples per local step (B), >= 1.
+        epochs: Passes over the client's data (E), >= 1; excludes ``steps``.
+        steps: Local optimizer steps, >= 1; excludes ``epochs``. With neither, 10 steps.
+        last_batch: ``short``, the last batch of a pass has what is left, or ``wrap``, batches are cut from an
+            endless stream of reshuffled passes.
+        optimizer: Local optimizer; null is the LightningModule's own, or SGD with learning rate 0.1 for a
+            plain network.
+        lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
+        backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once) or ``auto``.
+        chunk: Most clients that ``vmap`` stacks at once, >= 1, or null for all; bounds memory.
+
+    Raises:
+        UserError: If a value is out of range or both ``epochs`` and ``steps`` are set.
+    """
+
+    batch_size: int = 10
+    epochs: int | None = None
+    steps: int | None = None
+    last_batch: Literal["short", "wrap"] = "short"
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
+    lr_schedule: Callable[[Optimizer], LRScheduler] | None = None
+    backend: Literal["auto", "sequential", "vmap"] = "auto"
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.chunk is not None and self.chunk < 1:
+            raise UserError(f"local.chunk must be >= 1 or null, got {self.chunk}.")
+        self.batches()
+
+    def batches(self) -> BatchSpec:
+        """Return the batches of one visit."""
+        steps = DEFAULT_STEPS if self.epochs is None and self.steps is None else self.steps
+        return BatchSpec(self.batch_size, self.epochs, steps, self.last_batch)
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """Where a run is written.
+
+    Attributes:
+        dir: Folder of all runs.
+        name: Name of the run's folder; null makes one of dataset, selector and seed. An existing folder is
+            never overwritten: the new one gets a suffix.
+        checkpoint_every: Communication rounds between checkpoints, >= 1.
+
+    Raises:
+        UserError: If ``checkpoint_every`` is below 1 or ``name`` is not a plain folder name.
+    """
+
+    dir: str = "runs"
+    name: str | None = None
+    checkpoint_every: int = 10
+
+    def __post_init__(self) -> None:
+        if self.checkpoint_every < 1:
+            raise UserError(f"output.checkpoint_every must be >= 1, got {self.checkpoint_every}.")
+        if self.name is not None and (self.name in ("", ".", "..") or "/" in self.name):
+            raise UserError(f"output.name must be a plain folder name, got {self.name!r}.")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """When and what to measure.
+
+    Attributes:
+        every: Communication rounds between evaluations, >= 1; the last round is always evaluated.
+        batch_size: Examples per forward pass, >= 1.
+        per_client: Also measure the model on every client's training data (mean, worst 10 %, variance).
+        target: Test accuracy in (0, 1] whose first round is reported, or null.
+        stop_at_target: End the run at the first evaluation that reaches the target.
+
+    Raises:
+        UserError: If a value is out of range.
+    """
+
+    every: int = 1
+    batch_size: int = 2048
+    per_client: bool = False
+    target: float | None = None
+    stop_at_target: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("every", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"evaluation.{name} must be >= 1, got {getattr(self, name)}.")
+        if self.target is not None and not 0 < self.target <= 1:
+            raise UserError(f"evaluation.target must be in (0, 1], got {self.target}.")
+
+
+@dataclass(frozen=True)
+class TrackConfig:
+    """Where a run is tracked besides its own ``metrics.csv``.
+
+    Attributes:
+        tracker: ``none``, ``wandb`` or ``tensorboard``.
+        project: W&B project.
+        entity: W&B user or team; null is the key's own.
+        group: W&B group; null is the dataset's name.
+        tags: W&B tags besides the selector's and the dataset's names.
+        mode: W&B mode; ``auto`` is online where an API key is found and offline elsewhere.
+    """
+
+    tracker: Literal["none", "wandb", "tensorboard"] = "none"
+    project: str = "flsel"
+    entity: str | None = None
+    group: str | None = None
+    tags: tuple[str, ...] = ()
+    mode: Literal["auto", "online", "offline", "disabled"] = "auto"

@@ -1,0 +1,106 @@
+"""The settings of a run: the schema of the YAML file, of the command line and of Python.
+
+Each field is a key (``--local.batch_size 32``); the text under it is the comment that
+``flsel train --print_config`` prints. Plug-in points take ``{class_path, init_args}``: a selector, a
+partition, an availability mode and an objective are built at once, since their constructors only store
+arguments; a model, an optimizer, a schedule and a callback are kept as factories until the run needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import torch
+from lightning.pytorch import Callback
+from torch import nn
+from torch.optim import Optimizer
+
+from flsel.availability import IDL, Availability
+from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
+from flsel.data.config import DataConfig
+from flsel.errors import UserError
+from flsel.models import LogisticRegression
+from flsel.objectives import FedAvg, Objective
+from flsel.partition import Natural, Partition
+from flsel.selector import Selector
+from flsel.selectors.uniform import Uniform
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One federated run.
+
+    Attributes:
+        seed: Seed of every generator of the run, >= 0.
+        rounds: Communication rounds (T), >= 1.
+        clients: Number of clients (N), >= 1; null takes the dataset's natural clients.
+        budget: Clients per round (K), in 1..N.
+        data: The dataset and what is held out of it.
+        partition: How examples are dealt to clients; ``Natural`` keeps the dataset's natural clients.
+        availability: Who can be reached in which round.
+        model: The network, or a LightningModule that brings its loss and optimizer.
+        local: What a client does in one visit.
+        objective: What a client minimises besides its loss.
+        server_optimizer: Updates the global model with minus the aggregated update as the gradient; SGD with
+            learning rate 1 is FedAvg.
+        selector: Who trains.
+        evaluation: When and what to measure.
+        accelerator: Lightning's flag: ``auto``, ``cpu``, ``gpu``, ``mps``.
+        device: Index of the device, >= 0.
+        threads: Threads of torch on the CPU, >= 1; null leaves torch's choice. Other numbers of threads may
+            round sums differently.
+        precision: Lightning's flag.
+        output_layer: Dotted path of the output layer, for selectors that look at it; null finds it.
+        track: Where the run is tracked besides its own files.
+        callbacks: Lightning callbacks.
+        output: Where the run is written.
+        quiet: Print nothing but warnings and errors.
+
+    Raises:
+        UserError: If a value is out of range.
+    """
+
+    seed: int = 0
+    rounds: int = 100
+    clients: int | None = 30
+    budget: int = 6
+    data: DataConfig = field(default_factory=DataConfig)
+    partition: Partition = field(default_factory=Natural)
+    availability: Availability = field(default_factory=IDL)
+    model: Callable[[], nn.Module] = LogisticRegression
+    local: LocalConfig = field(default_factory=LocalConfig)
+    objective: Objective = field(default_factory=FedAvg)
+    server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = field(
+        default_factory=lambda: partial(torch.optim.SGD, lr=1.0)
+    )
+    selector: Selector = field(default_factory=Uniform)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    accelerator: str = "auto"
+    device: int = 0
+    threads: int | None = None
+    precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
+    output_layer: str | None = None
+    track: TrackConfig = field(default_factory=TrackConfig)
+    callbacks: tuple[Callable[[], Callback], ...] = ()
+    output: OutputConfig = field(default_factory=OutputConfig)
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("seed", 0),
+            ("rounds", 1),
+            ("clients", 1),
+            ("budget", 1),
+            ("device", 0),
+            ("threads", 1),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"{name} must be >= {least}, got {value}.")
+        if self.clients is not None and self.budget > self.clients:
+            raise UserError(
+                f"budget must be at most the number of clients, got budget {self.budget} of {self.clients}."
+            )

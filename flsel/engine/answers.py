@@ -1,0 +1,98 @@
+"""What a federation answers when a selector asks (:class:`flsel.selector.Answers`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from flsel.engine.ledger import count_models_down, count_models_up, count_trainings
+from flsel.errors import UserError
+from flsel.selector import Params
+
+if TYPE_CHECKING:
+    from flsel.engine.evaluation import Evaluator
+    from flsel.local.program import LocalTrainer
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answer a selector's questions in one round, at a counted cost.
+
+    Attributes:
+        evaluator: Losses of models.
+        trainer: Local training.
+        availability: Tells who is available in a communication round, bool ``[N]``.
+        label_counts: Label counts of every client, int64 ``[N, C]``.
+        round: Communication round.
+        params: The global model.
+        ledger: Cost of the round so far; written to.
+        messages: Model-sized messages that start a client's training.
+    """
+
+    evaluator: Evaluator
+    trainer: LocalTrainer
+    availability: Callable[[int], Tensor]
+    label_counts: Tensor
+    round: int
+    params: Params
+    ledger: Counter[str]
+    messages: int
+
+    def labels(self) -> Tensor:
+        """Return the label counts."""
+        return self.label_counts
+
+    def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
+        """Return the clients' losses; NaN for those unavailable or without examples."""
+        free = self.availability(self.round)
+        asked = [int(c) for c in clients if free[int(c)]]
+        count_models_down(self.ledger, len(asked), self.params)
+        self.ledger["passes"] += len(asked)
+        self.ledger["scalars_up"] += len(asked)
+        answered = torch.full((len(clients),), torch.nan, dtype=torch.float64)
+        rows = torch.tensor([i for i, c in enumerate(clients) if free[int(c)]], dtype=torch.int64)
+        answered[rows] = self.evaluator.losses(self.params if at is None else at, asked)
+        return answered
+
+    def shadow(self, clients: Sequence[int]) -> Params:
+        """Return the end models of the clients' training."""
+        self._require_available(clients, "to train")
+        stack = {name: value.expand(len(clients), *value.shape) for name, value in self.params.items()}
+        count_trainings(self.ledger, len(clients), self.params, down=self.messages, up=1)
+        self.ledger["shadow_trainings"] += len(clients)
+        return self.trainer.train(stack, [int(c) for c in clients], self.round)
+
+    def server_loss(self, at: Params) -> float:
+        """Return the loss on the server's holdout."""
+        self.ledger["server_passes"] += 1
+        return self.evaluator.server_loss(at)
+
+    def gradients(self, clients: Sequence[int]) -> Params:
+        """Return the gradients of the clients' losses at the global model."""
+        self._require_available(clients, "for its gradient")
+        count_models_down(self.ledger, len(clients), self.params)
+        count_models_up(self.ledger, len(clients), self.params)
+        self.ledger["passes"] += len(clients)
+        return self.evaluator.gradients(self.params, [int(c) for c in clients])
+
+    def noise_outputs(self, models: Params) -> Tensor:
+        """Return the models' mean outputs on noise."""
+        self.ledger["server_passes"] += len(next(iter(models.values())))
+        return self.evaluator.noise_outputs(models)
+
+    def available_at(self, hop: int) -> Tensor:
+        """Tell who is available ``hop`` rounds from now."""
+        return self.availability(self.round + hop)
+
+    def _require_available(self, clients: Sequence[int], what: str) -> None:
+        free = self.availability(self.round)
+        for client in clients:
+            if not free[int(client)]:
+                raise UserError(
+                    f"the selector asked client {client} {what}, who is not available in round {self.round}."
+                )

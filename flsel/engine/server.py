@@ -1,0 +1,211 @@
+"""The steppable server: the only stateful object of a run."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from flsel.config.groups import EvaluationConfig
+from flsel.data.heterogeneity import cohort_entropy
+from flsel.engine.evaluation import Evaluator
+from flsel.engine.federation import Federation, Outcome
+from flsel.objectives import Objective
+from flsel.selector import Params, Selector
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One step of the server.
+
+    Attributes:
+        round: Communication round the step began with.
+        completed: Communication rounds completed after it.
+        outcome: What the round did.
+        metrics: What was measured, or None if no evaluation was due.
+    """
+
+    round: int
+    completed: int
+    outcome: Outcome
+    metrics: dict[str, float] | None
+
+
+@final
+class Server:
+    """Hold a run's state and play its rounds.
+
+    Args:
+        federation: The clients and the rules of a round.
+        evaluator: Measures models.
+        config: When and what to measure.
+        params: Initial global model; copied.
+        trainable: Names in ``params`` that the server optimizer updates; the others (running statistics)
+            are averaged.
+        optimizer: Makes the server optimizer; it sees minus the aggregated update as its gradient, so
+            SGD with learning rate 1 is FedAvg.
+        selector: Who trains; reset here.
+        objective: What clients minimise; reset here.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        evaluator: Evaluator,
+        config: EvaluationConfig,
+        *,
+        params: Params,
+        trainable: Iterable[str],
+        optimizer: Callable[[Iterable[torch.nn.Parameter]], Optimizer],
+        selector: Selector,
+        objective: Objective,
+    ) -> None:
+        self.federation = federation
+        self.evaluator = evaluator
+        self.config = config
+        self.selector = selector
+        self.objective = objective
+        self.round = 0
+        self.rounds_to_target: int | None = None
+        self.counts = torch.zeros(len(federation.data.population), dtype=torch.int64)
+        self.ledger: Counter[str] = Counter()
+        names = set(trainable)
+        self.params: Params = {
+            name: torch.nn.Parameter(value.detach().clone(), requires_grad=False)
+            for name, value in params.items()
+        }
+        self._trainable = [name for name in self.params if name in names]
+        self.optimizer = optimizer([self.params[name] for name in self._trainable])  # type: ignore[misc]
+        self._seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        selector.reset(federation.sizes, federation.data.population.num_classes)
+        objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are played, or the target was reached and ends the run."""
+        reached = self.rounds_to_target is not None and self.config.stop_at_target
+        return reached or self.round >= self.federation.rounds
+
+    def step(self) -> RoundRecord:
+        """Play one round: select, train, weigh, observe, server optimizer, evaluate when due."""
+        began = self.round
+        outcome = self.federation.play(began, self.params, self.selector, self.objective)
+        started = time.perf_counter()
+        self._apply(outcome.delta)
+        clients = torch.tensor([c for visits in outcome.plan.visits for c in visits])
+        self.counts += torch.bincount(clients, minlength=len(self.counts))
+        self.ledger += outcome.ledger
+        self.ledger["dropped_updates"] += len(outcome.dropped)
+        self.round = began + outcome.plan.hops
+        for phase, seconds in outcome.seconds.items():
+            self._seconds[phase] += seconds
+        self._seconds["aggregate"] += time.perf_counter() - started
+        due = self.round // self.config.every > began // self.config.every
+        metrics = None
+        if due or self.round >= self.federation.rounds:
+            metrics = self.evaluate(clients, self.round - began)
+        return RoundRecord(began, self.round, outcome, metrics)
+
+    def evaluate(self, cohort: Tensor, rounds: int = 1) -> dict[str, float]:
+        """Measure the global model.
+
+        Args:
+            cohort: Clients that trained in the last round, int64 ``[K]``; may be empty.
+            rounds: Communication rounds of the last step.
+
+        Returns:
+            Metrics by name; losses in nats, accuracies in [0, 1], ``seconds/*`` since the last evaluation.
+        """
+        started = time.perf_counter()
+        data, metrics = self.federation.data, dict[str, float]()
+        for name, examples in (("test", data.test), ("validation", data.validation)):
+            if examples is not None:
+                loss, accuracy = self.evaluator.measure(self.params, examples)
+                metrics |= {f"{name}/loss": loss, f"{name}/accuracy": accuracy}
+        if self.config.per_client:
+            metrics |= self._client_metrics()
+        metrics |= self._selection_metrics(cohort)
+        metrics |= {f"ledger/{name}": float(self.ledger[name]) for name in LEDGER}
+        self._seconds["evaluate"] += time.perf_counter() - started
+        metrics |= {f"seconds/{phase}": self._seconds[phase] for phase in PHASES}
+        self._seconds = dict.fromkeys(PHASES, 0.0)
+        target = self.config.target
+        if self.rounds_to_target is None and target is not None and metrics["test/accuracy"] >= target:
+            self.rounds_to_target = self.round
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that survives a round."""
+        return {
+            "round": self.round,
+            "rounds_to_target": self.rounds_to_target,
+            "model": {name: value.data for name, value in self.params.items()},
+            "server_optimizer": self.optimizer.state_dict(),
+            "selector": self.selector.state_dict(),
+            "objective": self.objective.state_dict(),
+            "counts": self.counts,
+            "ledger": dict(self.ledger),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned.
+
+        Raises:
+            ValueError: If the state belongs to another model, selector or objective.
+        """
+        shapes = {name: value.shape for name, value in self.params.items()}
+        if {name: value.shape for name, value in state["model"].items()} != shapes:
+            raise ValueError("the model's parameters have other names or shapes")
+        self.selector.load_state_dict(state["selector"])
+        self.objective.load_state_dict(state["objective"])
+        for name, value in state["model"].items():
+            self.params[name].copy_(value)
+        self.optimizer.load_state_dict(state["server_optimizer"])
+        self.counts = state["counts"]
+        self.ledger = Counter(state["ledger"])
+        self.round = state["round"]
+        self.rounds_to_target = state["rounds_to_target"]
+
+    def _apply(self, delta: Params) -> None:
+        for name in self._trainable:
+            self.params[name].grad = -delta[name]
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        for name in self.params.keys() - set(self._trainable):
+            self.params[name] += delta[name]
+
+    def _client_metrics(self) -> dict[str, float]:
+        losses, accuracies = self.evaluator.on_clients(self.params)
+        losses, accuracies = losses[~losses.isnan()], accuracies[~accuracies.isnan()]
+        worst = accuracies.sort().values[: max(1, round(len(accuracies) / 10))]
+        return {
+            "client/loss_mean": float(losses.mean()),
+            "client/accuracy_mean": float(accuracies.mean()),
+            "client/accuracy_worst10": float(worst.mean()),
+            "client/accuracy_variance": float(accuracies.var(correction=0)),
+        }
+
+    def _selection_metrics(self, cohort: Tensor) -> dict[str, float]:
+        counts = self.counts.double()
+        metrics = {
+            "selection/variance": float(counts.var(correction=0)),
+            "selection/distinct": float((counts > 0).sum()),
+        }
+        if len(cohort):
+            metrics["cohort/entropy"] = cohort_entropy(self.federation.labels.numpy(), cohort.numpy())
+        else:
+            metrics["cohort/entropy"] = float("nan")
+        return metrics
+
+
+LEDGER = (
+    "models_down", "models_up", "scalars_up", "passes", "trainings", "shadow_trainings",
+    "server_passes", "bytes_down", "bytes_up", "dropped_updates",
+)  # fmt: skip
+PHASES = ("select", "train", "aggregate", "evaluate")

@@ -1,0 +1,312 @@
+"""Build the server of a run from its settings."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from flsel.availability import Trace
+from flsel.config import RunConfig
+from flsel.config.groups import LocalConfig
+from flsel.data.federate import federate
+from flsel.data.population import Examples, FederatedData, Source
+from flsel.data.sources import load_source
+from flsel.engine.evaluation import Evaluator
+from flsel.engine.federation import Federation
+from flsel.engine.server import Server
+from flsel.errors import UserError
+from flsel.local.features import Features
+from flsel.local.head import find_head, find_layer
+from flsel.local.program import LocalTrainer, Program, lr_factors
+from flsel.local.reach import Reach
+from flsel.local.sequential import SequentialTrainer
+from flsel.local.tasks import as_task, make_optimizer
+from flsel.local.vectorised import VmapTrainer, why_not_vmap
+from flsel.objectives.objective import overrides
+from flsel.partition import Natural
+from flsel.rng import torch_seed
+from flsel.selector import Need
+
+_LOG = logging.getLogger("flsel")
+
+
+@dataclass(frozen=True)
+class Built:
+    """A run that is ready to start.
+
+    Attributes:
+        server: Holds the state; steppable.
+        fabric: Device, precision, loggers and callbacks.
+        program: The client's side.
+        data: The clients' data and the three sets beside it.
+    """
+
+    server: Server
+    fabric: Fabric
+    program: Program
+    data: FederatedData
+
+
+def load_data(config: RunConfig, source: Source | None = None) -> FederatedData:
+    """Load a run's dataset, hold examples out and deal the rest to the clients.
+
+    Args:
+        config: The settings.
+        source: The dataset, if it is at hand already; it is what the settings name.
+
+    Raises:
+        UserError: If the dataset, the partition or the number of clients is not right.
+    """
+    if source is None:
+        source = load_source(config.data, clients=config.clients, seed=config.seed)
+    natural = isinstance(config.partition, Natural)
+    if natural and source.owner is None:
+        raise UserError(
+            f"partition must be set, since {source.name} has no natural clients: "
+            "for example --partition Dirichlet --partition.alpha 0.3."
+        )
+    if natural:
+        _tell_if_cut(source, config)
+        return federate(source, config.data, deal=None, seed=config.seed, clients=config.clients)
+    if config.clients is None:
+        raise UserError("clients must be a number where a partition deals the examples, got null.")
+    deal = functools.partial(_deal, config.partition, config.clients)
+    return federate(source, config.data, deal=deal, seed=config.seed)
+
+
+def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Built:
+    """Build a run.
+
+    Args:
+        config: The settings; their number of threads becomes the process's.
+        fabric: Device, precision, loggers and callbacks.
+        source: The dataset, if it is at hand already.
+
+    Returns:
+        The server at round 0 and what belongs to it.
+
+    Raises:
+        UserError: If something in the settings does not fit.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    data = load_data(config, source)
+    clients = len(data.population)
+    if config.budget > clients:
+        raise UserError(
+            f"budget must be at most the number of clients, got budget {config.budget} of {clients}."
+        )
+    model = _make_model(config, data)
+    task = as_task(model, config.local.optimizer)
+    fabric.setup_module(task)
+    data = _on_device(data, task)
+    objective = copy.deepcopy(config.objective)
+    program = Program(
+        task=task,
+        model=model,
+        population=data.population,
+        spec=config.local.batches(),
+        objective=objective,
+        lr_factors=lr_factors(config.local.lr_schedule, config.rounds),
+        seed=config.seed,
+    )
+    _check_logits(program, data.test)
+    program = replace(program, features=_features(config, program, data))
+    optimizer = make_optimizer(task, config.local.optimizer)
+    reach = Reach(optimizer, program.trainable(), program.lr_factors)
+    if objective.needs_sgd:
+        reach.check()
+    evaluator = Evaluator(program, fabric, batch_size=config.evaluation.batch_size, server=data.server)
+    federation = Federation(
+        data=data,
+        trainer=_make_trainer(config.local, program, fabric, optimizer),
+        evaluator=evaluator,
+        available=_availability(config, data),
+        steps=program.spec.num_steps,
+        reach=reach,
+        head=_find_head(config, model, data),
+        seed=config.seed,
+        rounds=config.rounds,
+        budget=config.budget,
+    )
+    if (Need.SERVER_LOSS | Need.NOISE_OUTPUTS) & config.selector.needs and data.server is None:
+        raise UserError(
+            f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
+        )
+    server = Server(
+        federation,
+        evaluator,
+        config.evaluation,
+        params=program.state(),
+        trainable=program.trainable(),
+        optimizer=config.server_optimizer,
+        selector=copy.deepcopy(config.selector),
+        objective=objective,
+    )
+    return Built(server, fabric, program, data)
+
+
+def make_fabric(config: RunConfig) -> Fabric:
+    """Make the Fabric of a run: one device, Lightning's accelerator and precision flags.
+
+    Raises:
+        UserError: If there is no such device.
+    """
+    callbacks = [make() for make in config.callbacks]
+    try:
+        devices: Any = 1 if config.accelerator == "cpu" else [config.device]
+        if config.accelerator == "auto" and not (
+            torch.cuda.is_available() or torch.backends.mps.is_available()
+        ):
+            devices = 1
+        return Fabric(
+            accelerator=config.accelerator,
+            devices=devices,
+            precision=config.precision,
+            loggers=[],
+            callbacks=callbacks,
+        )
+    except (RuntimeError, ValueError) as error:  # Lightning's MisconfigurationException is a ValueError
+        reason = str(error).split("\n")[0].rstrip(".!")
+        raise UserError(
+            f"accelerator {config.accelerator} with device {config.device} is not usable: {reason}."
+        ) from error
+
+
+def _tell_if_cut(source: Source, config: RunConfig) -> None:
+    owners = 0 if source.owner is None else int(source.owner.max()) + 1
+    if config.clients is not None and config.clients < owners:
+        _LOG.warning(
+            "%s has %d natural clients, the first %d are used; clients: null takes all",
+            source.name, owners, config.clients,
+        )  # fmt: skip
+
+
+def _deal(partition: Any, clients: int, labels: Any, rng: Any) -> Any:
+    return partition(labels, clients, rng)
+
+
+def _make_model(config: RunConfig, data: FederatedData) -> nn.Module:
+    """Build the model under its own seed, telling it the data's shapes where it asks and was not told."""
+    factory = config.model
+    known = {
+        "num_classes": data.population.num_classes,
+        "input_shape": tuple(_sample(data, 1)[0].shape[1:]),
+    }
+    given = factory.keywords if isinstance(factory, functools.partial) else {}
+    parts = (*factory.args, factory.func) if isinstance(factory, functools.partial) else (factory,)
+    made_by = next((part for part in parts if inspect.isclass(part) or inspect.isroutine(part)), factory)
+    accepted = inspect.signature(made_by).parameters
+    missing = {k: v for k, v in known.items() if k in accepted and given.get(k) is None}
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(torch_seed(config.seed, "model"))
+        return factory(**missing)
+
+
+def _sample(data: FederatedData, count: int) -> tuple[Tensor, Tensor]:
+    population = data.population
+    where = torch.cat(population.shards[:count])[:count]
+    return population.normalize(population.x[where]), population.y[where]
+
+
+def _on_device(data: FederatedData, task: LightningModule) -> FederatedData:
+    """Move all data to the task's device and the normalisation to its precision."""
+    device = task.device
+    dtype = next(task.parameters()).dtype
+    population = replace(
+        data.population,
+        x=data.population.x.to(device),
+        y=data.population.y.to(device),
+        normalize=data.population.normalize.to(device=device, dtype=dtype),
+    )
+
+    def move(examples: Examples) -> Examples:
+        return Examples(examples.x.to(device), examples.y.to(device))
+
+    return replace(
+        data,
+        population=population,
+        server=None if data.server is None else move(data.server),
+        validation=None if data.validation is None else move(data.validation),
+        test=move(data.test),
+    )
+
+
+def _check_logits(program: Program, test: Examples) -> None:
+    """Run the model once, so that a shape that does not fit is said before anything is written."""
+    classes = program.population.num_classes
+    program.task.eval()
+    x = program.population.normalize(test.x[:2].to(program.task.device))
+    try:
+        with torch.inference_mode():
+            logits = program.task(x)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise UserError(
+            f"model {type(program.model).__name__} does not accept inputs of shape "
+            f"{tuple(test.x.shape[1:])}: {str(error).splitlines()[0].rstrip('.')}."
+        ) from error
+    if not isinstance(logits, Tensor) or logits.shape != (len(x), classes):
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise UserError(
+            f"model {type(program.model).__name__} must return logits of shape ({len(x)}, {classes}) for "
+            f"{len(x)} examples, got {shape}."
+        )
+
+
+def _features(config: RunConfig, program: Program, data: FederatedData) -> Features | None:
+    if not overrides(program.objective, "contrast"):
+        return None
+    layer = find_layer(program.model, _sample(data, 2)[0], data.population.num_classes, config.output_layer)
+    return Features(program.task, program.model, layer)
+
+
+def _make_trainer(
+    config: LocalConfig, program: Program, fabric: Fabric, optimizer: Optimizer
+) -> LocalTrainer:
+    backend = config.backend
+    if backend == "auto":
+        backend = (
+            "vmap"
+            if _vmap_is_faster(program) and why_not_vmap(program, fabric, optimizer) is None
+            else "sequential"
+        )
+        _LOG.info("local.backend auto: %s", backend)
+    if backend == "vmap":
+        return VmapTrainer(program, fabric, optimizer, config.chunk)
+    return SequentialTrainer(program, fabric, optimizer)
+
+
+def _vmap_is_faster(program: Program) -> bool:
+    """Decide by what benchmarks/results.md measured: on a CPU, convolutions gain nothing from stacking."""
+    if program.task.device.type != "cpu":
+        return True
+    return not any(isinstance(m, nn.modules.conv._ConvNd) for m in program.task.modules())
+
+
+def _availability(config: RunConfig, data: FederatedData) -> Callable[[int], Tensor]:
+    trace = Trace(config.availability, data.population.label_counts().numpy(), config.seed)
+
+    @functools.lru_cache(maxsize=64)
+    def available(round: int) -> Tensor:
+        return torch.from_numpy(trace(round))
+
+    return available
+
+
+def _find_head(config: RunConfig, model: nn.Module, data: FederatedData) -> tuple[str, str | None] | None:
+    if Need.HEAD not in config.selector.needs:
+        return None
+    example, _ = _sample(data, 2)
+    head = find_head(model, example, data.population.num_classes, config.output_layer)
+    return head.weight_name, head.bias_name

@@ -1,0 +1,243 @@
+"""Trackers beside a run's own files: Weights & Biases and TensorBoard, as Lightning loggers.
+
+A tracker is a sink. Whatever goes wrong in one is said once, and the run goes on without it.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flsel.config.groups import TrackConfig
+from flsel.errors import UserError
+from flsel.files import run_id
+from flsel.runner._wandb import one_line, start_run
+
+if TYPE_CHECKING:
+    from lightning.fabric.loggers.logger import Logger
+    from matplotlib.figure import Figure
+    from PIL.Image import Image
+
+_LOG = logging.getLogger("flsel")
+_SECRET = re.compile(r"api[\W_]*key", re.IGNORECASE)
+_TAG_LENGTH = 64
+
+
+def make_loggers(
+    config: TrackConfig,
+    *,
+    run_dir: Path,
+    name: str,
+    resolved_config: Mapping[str, Any],
+    tags: Sequence[str],
+    job_type: str = "train",
+) -> list[Logger]:
+    """Open the trackers of a run.
+
+    Args:
+        config: Which tracker, and its settings.
+        run_dir: Folder of the run; what trackers store locally goes below it.
+        name: Name of the run.
+        resolved_config: Every setting of the run, nested; stored with it.
+        tags: Tags of the run (selector, dataset) before those of ``config``.
+        job_type: W&B's name for the kind of run: ``train``, ``trial``, ``sweep``.
+
+    Returns:
+        Lightning loggers for ``Fabric(loggers=...)`` and :class:`Tracker`; none for ``tracker: none``, or if
+        W&B cannot even start offline, which is said in one line.
+
+    Raises:
+        UserError: If the tracker's package is missing, or a setting looks like a secret.
+    """
+    refuse_secrets(resolved_config)
+    if config.tracker == "tensorboard":
+        return [_tensorboard(run_dir)]
+    if config.tracker == "wandb":
+        return _wandb(
+            config.mode,
+            {
+                "project": config.project,
+                "entity": config.entity,
+                "group": config.group or _dataset_name(resolved_config),
+                "job_type": job_type,
+                "tags": list(dict.fromkeys(tag[:_TAG_LENGTH] for tag in (*tags, *config.tags) if tag)),
+                "name": name,
+                "id": run_id(run_dir),
+                "resume": "allow",
+                "config": dict(resolved_config),
+                "dir": str(run_dir),
+            },
+        )
+    return []
+
+
+def refuse_secrets(config: Mapping[str, Any], prefix: str = "") -> None:
+    """Refuse a setting whose name looks like an API key, since settings are stored with the run.
+
+    Args:
+        config: Settings, nested.
+        prefix: Dotted key of ``config`` itself, with a trailing dot.
+
+    Raises:
+        UserError: If there is one; the message names its key and not its value.
+    """
+    for key, value in config.items():
+        if _SECRET.search(str(key)):
+            raise UserError(
+                f"config key `{prefix}{key}` looks like a secret and would be stored with the run; remove it "
+                "and use `wandb login` or the environment variable WANDB_API_KEY."
+            )
+        for part in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(part, Mapping):
+                refuse_secrets(part, f"{prefix}{key}.")
+
+
+class Tracker:
+    """A safe front of loggers: one that fails is reported in one line, dropped, and the run goes on.
+
+    Args:
+        loggers: Lightning loggers, such as :func:`make_loggers` returns.
+    """
+
+    def __init__(self, loggers: Sequence[Logger]) -> None:
+        self._sinks = [_sink(logger) for logger in loggers]
+
+    def log(self, metrics: Mapping[str, float], round: int) -> None:
+        """Log the metrics of communication round ``round``."""
+        self._each(lambda sink: sink.log(metrics, round))
+
+    def image(self, key: str, picture: Path | Figure, round: int) -> None:
+        """Log a picture: a PNG file or a Matplotlib figure."""
+        if self._sinks:
+            self._each(lambda sink: sink.image(key, _image(picture), round))
+
+    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Log a table, ``rows`` of ``len(columns)`` cells each, to the trackers that have tables."""
+        self._each(lambda sink: sink.table(key, columns, rows))
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """Set the run's final values in the trackers that have them."""
+        self._each(lambda sink: sink.summary(values))
+
+    def close(self, status: str) -> None:
+        """Finish all trackers; nothing is logged afterwards.
+
+        Args:
+            status: ``"success"``, or anything else for a run that did not end well.
+        """
+        self._each(lambda sink: sink.close(status))
+        self._sinks = []
+
+    def _each(self, action: Callable[[_LoggerSink | _WandbSink], None]) -> None:
+        for sink in list(self._sinks):
+            try:
+                action(sink)
+            except Exception as error:
+                self._sinks.remove(sink)
+                _LOG.warning("%s failed, the run goes on without it: %s", sink.name, one_line(error))
+
+
+class _LoggerSink:
+    """TensorBoard, or any Lightning logger: metrics over rounds; pictures where TensorBoard takes them."""
+
+    def __init__(self, logger: Logger) -> None:
+        self.name = type(logger).__name__
+        self._logger = logger
+
+    def log(self, metrics: Mapping[str, float], round: int) -> None:
+        self._logger.log_metrics(dict(metrics), step=round)
+
+    def image(self, key: str, image: Image, round: int) -> None:
+        import numpy as np
+        from lightning.fabric.loggers.tensorboard import TensorBoardLogger
+
+        if isinstance(self._logger, TensorBoardLogger):
+            self._logger.experiment.add_image(key, np.asarray(image), round, dataformats="HWC")
+
+    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        pass
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        pass
+
+    def close(self, status: str) -> None:
+        self._logger.finalize(status)
+
+
+class _WandbSink:
+    """W&B: the round is a logged value, since W&B's own step counts calls and knows no resume."""
+
+    def __init__(self, run: Any) -> None:
+        self.name = "W&B"
+        self._run = run
+
+    def log(self, metrics: Mapping[str, float], round: int) -> None:
+        self._run.log({**metrics, "round": round})
+
+    def image(self, key: str, image: Image, round: int) -> None:
+        import wandb
+
+        self._run.log({key: wandb.Image(image), "round": round})
+
+    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        import wandb
+
+        self._run.log({key: wandb.Table(columns=list(columns), data=[list(row) for row in rows])})
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        self._run.summary.update(dict(values))
+
+    def close(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "success" else 1)
+
+
+def _sink(logger: Logger) -> _LoggerSink | _WandbSink:
+    from lightning.pytorch.loggers import WandbLogger
+
+    return _WandbSink(logger.experiment) if isinstance(logger, WandbLogger) else _LoggerSink(logger)
+
+
+def _image(picture: Path | Figure) -> Image:
+    from PIL import Image
+
+    if isinstance(picture, Path):
+        with Image.open(picture) as image:
+            return image.convert("RGB")
+    buffer = io.BytesIO()
+    picture.savefig(buffer, format="png")
+    return Image.open(buffer).convert("RGB")
+
+
+def _tensorboard(run_dir: Path) -> Logger:
+    _require("tensorboard", 'pip install "flsel[tensorboard]"')
+    from lightning.fabric.loggers.tensorboard import TensorBoardLogger
+
+    return TensorBoardLogger(root_dir=run_dir, name="tensorboard", version="")
+
+
+def _wandb(mode: str, start: dict[str, Any]) -> list[Logger]:
+    _require("wandb", "pip install wandb")
+    from lightning.pytorch.loggers import WandbLogger
+
+    run = start_run(mode, start)
+    return [] if run is None else [WandbLogger(save_dir=start["dir"], experiment=run)]
+
+
+def _dataset_name(config: Mapping[str, Any]) -> str | None:
+    data = config.get("data")
+    return str(data["name"]) if isinstance(data, Mapping) and "name" in data else None
+
+
+def _require(package: str, command: str) -> None:
+    try:
+        import_module(package)
+    except ImportError as error:
+        raise UserError(
+            f"`track.tracker: {package}` needs a package that cannot be imported ({error}): {command}, "
+            "or set `track.tracker: none`."
+        ) from error

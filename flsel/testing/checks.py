@@ -1,0 +1,258 @@
+"""The checks of the contract; each takes a factory of selectors and raises an ``AssertionError``."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from flsel.selector import Need, Selector
+from flsel.testing.fake import CLASSES, FakeFederation
+from flsel.testing.rounds import (
+    Factory,
+    Played,
+    arguments,
+    begin,
+    coming,
+    is_plain,
+    loaded,
+    play,
+    play_or_refuse,
+    same,
+    saved,
+    step,
+    unchanged,
+    usual_world,
+)
+
+Check = Callable[[Factory], None]
+
+_PATIENCE = 40  # Rounds in which every declared need must be read; covers the papers' warm-up phases.
+
+
+def check_selector(factory: Factory) -> None:
+    """Run every check on the selectors that ``factory`` makes; a class with defaults is a factory.
+
+    Raises:
+        AssertionError: Naming the selector and the first rule that it breaks.
+    """
+    for check in CHECKS:
+        check(factory)
+
+
+def check_constructor(factory: Factory) -> None:
+    """The constructor has defaults and stores its arguments under their names, and nothing else."""
+    selector = _made(factory)
+    name = type(selector).__name__
+    known = arguments(selector)
+    required = [key for key, parameter in known.items() if parameter.default is parameter.empty]
+    assert not required, f"{name}: every constructor argument must have a default, {required} have none"
+    assert set(vars(selector)) == set(known), (
+        f"{name}: the constructor must store its arguments {sorted(known)} under their names and "
+        f"nothing else, it stores {sorted(vars(selector))}"
+    )
+    default = type(selector)()
+    changed = [key for key in known if not same(vars(default)[key], known[key].default)]
+    assert not changed, f"{name}: the constructor must store its arguments as given, it changes {changed}"
+
+
+def check_plan(factory: Factory) -> None:
+    """Plans stay within the budget and the pool, round after round."""
+    for presence in (0.5, 1.0):
+        play(factory, replace(usual_world(factory), presence=presence))
+
+
+def check_small_pools(factory: Factory) -> None:
+    """Pools of one, of two and of fewer clients than the budget get a plan."""
+    for clients, budget in ((1, 1), (2, 1), (2, 2)):
+        play(factory, usual_world(factory, clients, budget))
+    for presence in (0.0, 0.2):
+        play(factory, replace(usual_world(factory, budget=6), presence=presence))
+
+
+def check_same_seed(factory: Factory) -> None:
+    """The same views give the same plans, weights and state; ``reset`` leaves nothing behind."""
+    world = usual_world(factory)
+    name = type(factory()).__name__
+    first = play(factory, world)
+    assert same(first, play(factory, world)), f"{name}: the same views must give the same plans and state"
+    used = factory()
+    for _ in range(2):
+        again = play(lambda: used, world)
+    assert same(first, again), f"{name}: reset must restore a new selector's state, a second run differs"
+
+
+def check_other_seed(factory: Factory) -> None:
+    """A selector that draws from ``view.rng`` chooses other plans under another seed.
+
+    A draw that only breaks ties shows where all clients are alike.
+    """
+    world = usual_world(factory)
+    clients = len(world.counts)
+    if world.budget == clients:
+        return
+    drew = False
+    for case in (world, replace(world, counts=torch.full((clients, CLASSES), 5), alike=True)):
+        runs = [play(factory, replace(case, seed=seed)) for seed in range(6)]
+        plans = [[played.plan for played in run] for run in runs]
+        if any(other != plans[0] for other in plans):
+            return
+        drew = drew or any(played.drew for run in runs for played in run)
+    name = type(factory()).__name__
+    assert not drew, f"{name}: another seed must give another plan, six seeds gave the same ones"
+
+
+def check_global_rngs(factory: Factory) -> None:
+    """No global random generator is used or seeded; draws come from ``view.rng``."""
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    play(factory, usual_world(factory))
+    after = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    for owner, old, new in zip(("random", "numpy.random", "torch"), before, after, strict=True):
+        name = type(factory()).__name__
+        assert same(old, new), f"{name}: the global generator of {owner} must stay untouched; use view.rng"
+
+
+def check_read_only(factory: Factory) -> None:
+    """The view, the model and the updates are not written to."""
+    selector, federation = begin(factory, usual_world(factory))
+    for _ in coming(federation, 6):
+        view = federation.view(selector.needs)
+        seen = [view.available, view.sizes, federation.world.counts, view.params]
+        with unchanged(selector, "select", seen):
+            plan = selector.select(view)
+        updates = federation.updates(plan, selector.needs)
+        seen += [updates.sizes, updates.steps, dict(updates.answers)]
+        with unchanged(selector, "weigh", seen):
+            weights = selector.weigh(view, updates)
+        with unchanged(selector, "observe", [*seen, weights]):
+            selector.observe(view, updates, weights)
+        federation.advance(updates, weights)
+
+
+def check_needs(factory: Factory) -> None:
+    """The selector reads only the information that its ``needs`` declare, and all of it."""
+    small = replace(usual_world(factory), rounds=_PATIENCE)
+    name = type(factory()).__name__
+    reads = Need.NONE
+    # What is asked only of a large enough cohort shows in the second world.
+    for world in (small, replace(small, budget=len(small.counts))):
+        selector, federation = begin(factory, world)
+        for _ in coming(federation, _PATIENCE):
+            step(selector, federation)
+            reads |= federation.reads
+            undeclared = reads & ~selector.needs
+            assert not undeclared, f"{name}: needs must declare {undeclared}, which is read past the view"
+            if reads == selector.needs:
+                return
+    unread = type(factory()).needs & ~reads
+    raise AssertionError(f"{name}: needs must not declare {unread}, unread in {_PATIENCE} rounds")
+
+
+def check_weights(factory: Factory) -> None:
+    """Weights are finite, not negative and one per update, also if updates were lost on the way."""
+    world = usual_world(factory)
+    for counts in (world.counts, world.counts * 100_000):
+        for lose in (False, True):
+            play(factory, replace(world, counts=counts, lose=lose))
+
+
+def check_state(factory: Factory) -> None:
+    """State lives in attributes ending in ``_``: tensors and plain values, the same keys from reset on."""
+    selector, federation = begin(factory, usual_world(factory))
+    name = type(selector).__name__
+    keys = set(selector.state_dict())
+    for _ in coming(federation, 6):
+        stray = set(vars(selector)) - set(arguments(selector)) - keys
+        assert not stray, (
+            f"{name}: state must be allocated by reset under names ending in _, got {sorted(stray)}"
+        )
+        odd = [key for key, value in selector.state_dict().items() if not is_plain(value)]
+        assert not odd, f"{name}: state must be tensors and plain values, {odd} are not"
+        restored = loaded(saved(selector))
+        assert same(restored, selector.state_dict()), f"{name}: state must survive torch.save and torch.load"
+        step(selector, federation)
+
+
+def check_resume(factory: Factory) -> None:
+    """A selector restored at any round boundary goes on exactly as one that was never interrupted."""
+    selector, federation = begin(factory, usual_world(factory))
+    name = type(selector).__name__
+    boundaries: list[tuple[FakeFederation, bytes]] = []
+    played: list[Played] = []
+    for _ in coming(federation, 8):
+        boundaries.append((copy.deepcopy(federation), saved(selector)))
+        played.append(step(selector, federation))
+    for boundary, (world, state) in enumerate(boundaries):
+        twin = factory()
+        twin.reset(world.sizes, CLASSES)
+        twin.load_state_dict(loaded(state))
+        for expected in played[boundary:]:
+            assert same(step(twin, world), expected), (
+                f"{name}: resuming must be exact, but a run resumed before step {boundary} goes another way"
+            )
+
+
+def check_non_finite(factory: Factory) -> None:
+    """Losses and updates that are NaN or infinite give a plan or a ``UserError``, nothing else."""
+    for poison in (math.nan, math.inf, -math.inf):
+        for poisoned in (0.3, 1.0):
+            world = replace(usual_world(factory), poison=poison, poisoned=poisoned)
+            play_or_refuse(factory, world, f"reports of {poison}")
+
+
+def check_odd_data(factory: Factory) -> None:
+    """Empty shards, equal sizes and single labels are fine; with no data at all a ``UserError`` will do."""
+    world = usual_world(factory)
+    counts = world.counts
+    empty, single, one = counts.clone(), torch.zeros_like(counts), torch.zeros_like(counts)
+    empty[::3] = 0
+    single[torch.arange(len(counts)), torch.arange(len(counts)) % CLASSES] = 10
+    one[:, 1] = counts.sum(1)
+    for odd in (empty, torch.full_like(counts, 5), single, one):
+        play(factory, replace(world, counts=odd))
+    play_or_refuse(factory, replace(world, counts=torch.zeros_like(counts)), "clients without examples")
+    play_or_refuse(factory, replace(world, head_bias=False), "an output layer without bias")
+
+
+def check_hyperparameters(factory: Factory) -> None:
+    """The constructor's arguments never change."""
+    selector, federation = begin(factory, usual_world(factory))
+    before = copy.deepcopy({key: vars(selector)[key] for key in arguments(selector)})
+    for _ in coming(federation, 6):
+        step(selector, federation)
+    changed = [key for key, value in before.items() if not same(vars(selector)[key], value)]
+    name = type(selector).__name__
+    assert not changed, (
+        f"{name}: constructor arguments must never change, {changed} did; use names ending in _"
+    )
+
+
+def _made(factory: Factory) -> Selector:
+    try:
+        return factory()
+    except TypeError as error:
+        raise AssertionError(f"the factory must make a selector without arguments: {error}") from error
+
+
+CHECKS: tuple[Check, ...] = (
+    check_constructor,
+    check_plan,
+    check_small_pools,
+    check_same_seed,
+    check_other_seed,
+    check_global_rngs,
+    check_read_only,
+    check_needs,
+    check_weights,
+    check_state,
+    check_resume,
+    check_non_finite,
+    check_odd_data,
+    check_hyperparameters,
+)
+"""Every check, in the order in which :func:`check_selector` runs them."""

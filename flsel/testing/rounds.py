@@ -1,0 +1,200 @@
+"""How the contract checks play rounds and compare what came of them."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.selector import IDLE, Plan, Selector
+from flsel.testing.fake import CLASSES, FakeFederation, World, label_counts
+
+Factory = Callable[[], Selector]
+
+
+@dataclass(frozen=True)
+class Played:
+    """What one round decided, the selector's state after it, and whether it drew from ``view.rng``."""
+
+    plan: Plan
+    weights: Tensor
+    state: dict[str, Any]
+    drew: bool
+
+
+def usual_world(factory: Factory, clients: int = 8, budget: int = 3) -> World:
+    """Describe the federation that most checks play in.
+
+    A selector may refuse a budget below the pool with a ``UserError`` that names the budget, as complete
+    participation does; it then gets a budget of everyone.
+    """
+    world = World(label_counts(clients), budget)
+    try:
+        play(factory, replace(world, presence=1.0), steps=1)
+    except AssertionError as error:
+        if isinstance(error.__cause__, UserError) and "budget" in str(error):
+            return replace(world, budget=clients)
+    return world
+
+
+def begin(factory: Factory, world: World) -> tuple[Selector, FakeFederation]:
+    """Make and reset a selector, and the federation of ``world`` before its first round."""
+    federation = FakeFederation(world)
+    selector = factory()
+    with blame(selector, "reset"):
+        selector.reset(federation.sizes.clone(), CLASSES)
+    return selector, federation
+
+
+def step(selector: Selector, federation: FakeFederation) -> Played:
+    """Play one round; what the selector returns is checked against the contract on the way."""
+    view = federation.view(selector.needs)
+    untouched = view.rng.bit_generator.state
+    with blame(selector, "select"):
+        plan = selector.select(view)
+    _require_plan(type(selector).__name__, plan, federation)
+    updates = federation.updates(plan, selector.needs)
+    with blame(selector, "weigh"):
+        weights = selector.weigh(view, updates)
+    _require_weights(type(selector).__name__, weights, len(updates.plan))
+    with blame(selector, "observe"):
+        selector.observe(view, updates, weights)
+    federation.advance(updates, weights)
+    drew = view.rng.bit_generator.state != untouched
+    return Played(plan, weights, copy.deepcopy(selector.state_dict()), drew)
+
+
+def play(factory: Factory, world: World, steps: int = 8) -> list[Played]:
+    """Play some rounds with a new selector."""
+    selector, federation = begin(factory, world)
+    return [step(selector, federation) for _ in coming(federation, steps)]
+
+
+def coming(federation: FakeFederation, steps: int) -> Iterator[int]:
+    """Count up to ``steps`` rounds, as long as the run lasts: a path of several hops takes as many rounds."""
+    for index in range(steps):
+        if federation.round >= federation.world.rounds:
+            return
+        yield index
+
+
+def play_or_refuse(factory: Factory, world: World, what: str) -> None:
+    """Play some rounds, where a ``UserError`` is a fair answer to ``what`` and another error is not."""
+    try:
+        play(factory, world)
+    except AssertionError as error:
+        if not isinstance(error.__cause__, UserError):
+            raise AssertionError(f"{error} ({what} must give a valid plan or a UserError)") from error
+
+
+@contextmanager
+def blame(selector: Selector, method: str) -> Iterator[None]:
+    """Turn what ``method`` raises into an ``AssertionError`` that names it and is caused by the original."""
+    try:
+        yield
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(
+            f"{type(selector).__name__}: {method} must not fail, got {type(error).__name__}: {error}"
+        ) from error
+
+
+def arguments(selector: Selector) -> Mapping[str, inspect.Parameter]:
+    """Return the constructor's parameters by name."""
+    constructor = type(selector).__init__
+    if constructor is object.__init__:
+        return {}
+    return dict(list(inspect.signature(constructor).parameters.items())[1:])
+
+
+def saved(selector: Selector) -> bytes:
+    """Return the selector's state as a checkpoint file holds it."""
+    buffer = io.BytesIO()
+    torch.save(selector.state_dict(), buffer)
+    return buffer.getvalue()
+
+
+def loaded(state: bytes) -> dict[str, Any]:
+    """Return what :func:`saved` wrote, read as a checkpoint is."""
+    restored: dict[str, Any] = torch.load(io.BytesIO(state), weights_only=True)
+    return restored
+
+
+@contextmanager
+def unchanged(selector: Selector, method: str, given: Sequence[Any]) -> Iterator[None]:
+    """Assert that ``method`` leaves what it was given as it was."""
+    before = copy.deepcopy(given)
+    with blame(selector, method):
+        yield
+    assert same(before, given), (
+        f"{type(selector).__name__}: {method} must not write to the view, the model or the updates"
+    )
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two values are equal to the bit, in type, and NaN to NaN."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Tensor):
+        return one.dtype == other.dtype and same(one.numpy(), other.numpy())
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    if is_dataclass(one) and not isinstance(one, type):
+        return same(astuple(one), astuple(other))
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other or (one != one and other != other))
+
+
+def is_plain(value: Any) -> bool:
+    """Tell whether a value is a tensor, a plain Python value or a container of such."""
+    if isinstance(value, Mapping):
+        return type(value) is dict and is_plain([*value.keys(), *value.values()])
+    if isinstance(value, (list, tuple)):
+        return type(value) in (list, tuple) and all(map(is_plain, value))
+    return value is None or type(value) in (bool, int, float, str, Tensor)
+
+
+def _require_plan(name: str, plan: Plan, federation: FakeFederation) -> None:
+    assert isinstance(plan, Plan), f"{name}: select must return a Plan, got {type(plan).__name__}"
+    assert len(plan) > 0, f"{name}: a plan must have at least one path"
+    budget = federation.world.budget
+    assert len(plan) <= budget, (
+        f"{name}: a plan must stay within the budget of {budget}, got {len(plan)} paths"
+    )
+    lengths = {len(path) for path in plan.paths}
+    assert lengths == {plan.hops}, f"{name}: all paths must be equally long, got lengths {sorted(lengths)}"
+    assert all(plan.visits), f"{name}: a path must visit at least one client"
+    left = federation.world.rounds - federation.round
+    assert plan.hops <= left, f"{name}: a path may have {left} hops in the rounds left, got {plan.hops}"
+    for hop in range(plan.hops):
+        available = federation.available(federation.round + hop)
+        clients = [path[hop] for path in plan.paths]
+        kinds = {type(client).__name__ for client in clients}
+        assert kinds == {"int"}, f"{name}: clients must be Python ints, got {sorted(kinds)}"
+        visited = [k for k in clients if k != IDLE]
+        absent = [k for k in visited if not (0 <= k < len(available) and available[k])]
+        assert not absent, f"{name}: hop {hop} may only visit clients available then, {absent} are not"
+
+
+def _require_weights(name: str, weights: Tensor, count: int) -> None:
+    assert isinstance(weights, Tensor), f"{name}: weigh must return a tensor, got {type(weights).__name__}"
+    assert weights.shape == (count,), (
+        f"{name}: weigh must return one weight per update ({count}), got shape {list(weights.shape)}"
+    )
+    assert weights.dtype == torch.float64, f"{name}: weights must be float64, got {weights.dtype}"
+    assert bool(weights.isfinite().all() and (weights >= 0).all()), (
+        f"{name}: weights must be finite and at least 0, got {weights.tolist()}"
+    )

@@ -1,0 +1,53 @@
+"""A trial as Ray Tune runs it: one step is the way to the next report."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from typing import Any
+
+from ray import tune
+
+from flsel.data.population import Source
+from flsel_tune.shared import Packed, unpack
+from flsel_tune.trial import Job, Trial, attempt, build_trial
+
+
+class TrialActor(tune.Trainable):
+    """Ray Tune's class trainable around :class:`flsel_tune.trial.Trial`.
+
+    A trial keeps its own checkpoints, so a process that replaces a dead one, or another sweep's driver, only
+    has to be given the same number and settings.
+    """
+
+    def setup(self, config: dict[str, Any], job: Job | None = None, packed: Packed | None = None) -> None:
+        """Remember the trial; it is built by its first step, where errors can be reported."""
+        assert job is not None
+        logging.getLogger("flsel").setLevel(logging.WARNING)
+        self._job = job
+        self._source: Source | None = None if packed is None else unpack(packed)
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take up another trial in the same process."""
+        self._number, self._settings = new_config["number"], new_config["settings"]
+        self._trial: Trial | None = None
+        # The trial before is tied in circles; without this its models wait for the collector.
+        gc.collect()
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Advance to the next report."""
+        if self._trial is None:
+            built = build_trial(self._job, self._number, self._settings, self._source)
+            if not isinstance(built, Trial):
+                return built
+            self._trial = built
+        return attempt(self._trial)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:
+        """Keep nothing: the runs' folders hold their checkpoints."""
+        return {}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
+        """Restore nothing, as nothing is kept."""

@@ -1,0 +1,193 @@
+"""``flsel tune``: search for settings, or go on with a search."""
+
+from __future__ import annotations
+
+import difflib
+from argparse import ArgumentError
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from jsonargparse import ArgumentParser
+
+from flsel.commands.console import set_up_logging
+from flsel.config import RunConfig
+from flsel.config.describe import describe
+from flsel.config.explain import mismatch
+from flsel.config.layers import read_yaml
+from flsel.config.parser import Word, parse, parse_file, run_parser, words
+from flsel.config.schema import groups, keys
+from flsel.config.usage import HelpFormatter
+from flsel.errors import UserError
+from flsel_tune.config import SweepConfig
+from flsel_tune.plan import make_plan
+from flsel_tune.space_file import make_space, read_space, to_plain
+from flsel_tune.sweep import resume, start
+
+USAGE = """flsel tune --config FILE [--space FILE] [--trials 32] [--key value ...]
+       flsel tune --resume SWEEP [--trials 64]"""
+DESCRIPTION = """\
+Search for the settings of a run. A sweep has the settings below, on the command line or in a file (--sweep
+FILE); every setting of flsel train is one of its runs', on the command line or in a file (--config FILE).
+"""
+# Settings that say how a sweep is run, not what it finds; a resumed sweep may change them.
+CHANGEABLE = ("trials", "max_concurrent", "gpus", "memory", "address", "retries")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    given = words([_underscored(word) for word in arguments])
+    if any(key in ("help", "h") for key, _ in given):
+        print(sweep_parser().format_help())
+        return 0
+    own = [(key, value) for key, value in given if key in _keys() or key in ("sweep", "resume")]
+    others = [word for word in given if word not in own]
+    _refuse_typos(others)
+    if any(key == "resume" for key, _ in own):
+        _resume(own, others)
+    else:
+        sweep = _parse_sweep({}, own)
+        config = parse(run_parser("train"), others)
+        set_up_logging(quiet=config.quiet)
+        entries = None if sweep.space == "auto" else read_space(sweep.space)
+        start(make_plan(config, sweep, entries))
+    return 0
+
+
+def sweep_parser() -> ArgumentParser:
+    """Return the parser of a sweep's own settings; their schema is :class:`SweepConfig`."""
+    parser = ArgumentParser(
+        prog="flsel tune",
+        usage=USAGE,
+        description=DESCRIPTION,
+        formatter_class=HelpFormatter,
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    parser.add_class_arguments(SweepConfig)
+    return parser
+
+
+def _resume(own: Sequence[Word], others: Sequence[Word]) -> None:
+    folder = _folder(dict(own)["resume"])
+    stored = _sweep_file(str(folder / "sweep.yaml"))
+    entries = read_space(str(folder / "space.yaml"))
+    config = parse_file(folder / "config.yaml")
+    before = _parse_sweep(stored, [])
+    sweep = _parse_sweep(stored, [word for word in own if word[0] != "resume"])
+    _refuse_change(before, sweep, folder)
+    if any(key in ("space", "sweep") for key, _ in own):
+        _refuse_other_space(sweep, entries, config, folder)
+    if others and describe(parse(run_parser("train"), others)) != describe(config):
+        raise UserError(
+            f"--resume {folder} goes on with the settings in its config.yaml, and the ones given are others; "
+            "leave them out, or start a new sweep."
+        )
+    set_up_logging(quiet=config.quiet)
+    resume(make_plan(config, sweep, entries), folder)
+
+
+def _refuse_change(before: SweepConfig, after: SweepConfig, folder: Path) -> None:
+    old, new = asdict(before), asdict(after)
+    changed = [name for name in old if old[name] != new[name] and name not in (*CHANGEABLE, "space")]
+    if (before.gpus > 0) != (after.gpus > 0):
+        changed = ["gpus"]
+    if changed:
+        raise UserError(
+            f"{changed[0]} must stay {old[changed[0]]} when {folder} is resumed, got {new[changed[0]]}; "
+            "start a new sweep to change it."
+        )
+
+
+def _refuse_other_space(
+    sweep: SweepConfig, entries: Mapping[Any, Any], config: RunConfig, folder: Path
+) -> None:
+    described = describe(config)
+    given = None if sweep.space == "auto" else read_space(sweep.space)
+    if to_plain(make_space(given, described)) != to_plain(make_space(entries, described)):
+        raise UserError(
+            f"--resume {folder} is a sweep of another space than {sweep.space}: leave --space out to go on "
+            f"with {folder / 'space.yaml'}, or start a new sweep."
+        )
+
+
+def _folder(name: str | None) -> Path:
+    if name is None:
+        raise UserError("--resume takes the folder of a sweep: flsel tune --resume SWEEP.")
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise UserError(
+            f"there is no folder {folder} to resume; a sweep's folder is below sweeps/ or `folder`."
+        )
+    for file in ("config.yaml", "sweep.yaml", "space.yaml"):
+        if not (folder / file).is_file():
+            raise UserError(f"{folder} is not the folder of a sweep: it holds no {file}.")
+    return folder
+
+
+def _parse_sweep(stored: Mapping[str, Any], given: Sequence[Word]) -> SweepConfig:
+    """Lay settings over each other: a resumed sweep's, files, the command line."""
+    parser, hints = sweep_parser(), get_type_hints(SweepConfig)
+    parsed = parser.get_defaults()
+    layers: list[tuple[str, Any, bool]] = [(key, value, False) for key, value in stored.items()]
+    for key, value in given:
+        if key == "sweep":
+            layers += [(name, item, False) for name, item in _sweep_file(value).items()]
+    layers += [(key, value, True) for key, value in given if key != "sweep"]
+    for key, value, typed in layers:
+        if value is None and typed:
+            raise UserError(f"{key} needs a value: --{key} VALUE.")
+        if value is None and type(None) not in get_args(hints[key]):
+            raise UserError(mismatch(key, hints[key], value))
+        try:
+            if typed:
+                parsed = parser.parse_args([f"--{key}={value}"], namespace=parsed)
+            else:
+                parsed = parser.parse_object({key: value}, namespace=parsed)
+        except ArgumentError as error:
+            raise UserError(mismatch(key, hints[key], value)) from error
+    return SweepConfig(**{name: parsed[name] for name in _keys()})
+
+
+def _sweep_file(path: str | None) -> Mapping[str, Any]:
+    if path is None:
+        raise UserError("--sweep needs a file of the sweep's settings: --sweep FILE.")
+    try:
+        loaded = read_yaml(Path(path).expanduser())
+        for key in loaded:
+            if key not in _keys():
+                raise UserError(f"there is no setting {key} of a sweep{_close(str(key))}")
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return {str(key): value for key, value in loaded.items()}
+
+
+def _refuse_typos(given: Sequence[Word]) -> None:
+    """Point to a sweep's setting where an unknown key looks like one."""
+    known = {*keys(), *groups(), "config", "print_config"}
+    for key, _ in given:
+        close = _near(key, (*_keys(), "resume", "sweep", *known))
+        if "." not in key and key not in known and close and close[0] not in known:
+            raise UserError(f"there is no setting {key}{_close(key)}")
+
+
+def _close(word: str) -> str:
+    found = _near(word, (*_keys(), "resume", "sweep"))
+    return f"; did you mean {found[0]}?" if found else "."
+
+
+def _near(word: str, known: Any) -> list[str]:
+    return difflib.get_close_matches(word, list(known), n=1)
+
+
+def _keys() -> tuple[str, ...]:
+    return tuple(field.name for field in fields(SweepConfig))
+
+
+def _underscored(word: str) -> str:
+    """Accept --max-concurrent for --max_concurrent."""
+    name, equals, value = word.removeprefix("--").partition("=")
+    if word.startswith("--") and name.replace("-", "_") in _keys():
+        return f"--{name.replace('-', '_')}{equals}{value}"
+    return word

@@ -1,0 +1,99 @@
+"""Ray Tune's loop over the trials of a sweep, started again where Ray gives up."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+from optuna.trial import TrialState
+from ray import tune
+from ray.exceptions import OutOfMemoryError
+
+from flsel.errors import UserError
+from flsel_tune.actor import TrialActor
+from flsel_tune.console import Console
+from flsel_tune.plan import Plan
+from flsel_tune.searcher import StudyScheduler, StudySearch
+from flsel_tune.shared import pack
+from flsel_tune.study import Study
+from flsel_tune.watch import Watch
+
+_LOG = logging.getLogger("flsel")
+
+
+def play(plan: Plan, study: Study, console: Console) -> bool:
+    """Run the trials that are left.
+
+    Args:
+        plan: The sweep.
+        study: Its trials.
+        console: Where progress is shown.
+
+    Returns:
+        Whether all were run; False after Ctrl-C.
+
+    Raises:
+        UserError: If the memory does not suffice for a single trial.
+    """
+    concurrent = plan.sweep.max_concurrent
+    while left := _left(plan, study):
+        watch = Watch(study, plan.job, console, plan.config.track)
+        try:
+            _tuner(plan, study, watch, trials=left, concurrent=concurrent).fit()
+            return not study.trials(TrialState.RUNNING) if study.exhausted else not _left(plan, study)
+        except RuntimeError as error:
+            # Ray's memory monitor kills a process with an error that its own loop does not know.
+            if not isinstance(error.__cause__, OutOfMemoryError):
+                raise
+            if concurrent == 1:
+                raise UserError(
+                    "the machine has too little memory for a single trial: lower local.chunk or the model's "
+                    f"size, or go on elsewhere with flsel tune --resume {plan.job.folder}."
+                ) from error
+            concurrent = max(1, min(concurrent or watch.running, watch.running) - 1)
+            _LOG.warning("out of memory: the sweep goes on with max_concurrent %d", concurrent)
+        finally:
+            watch.close()
+            shutil.rmtree(Path(plan.job.folder) / ".ray", ignore_errors=True)
+    return True
+
+
+def _left(plan: Plan, study: Study) -> int:
+    begun = study.unfinished()
+    ended = study.trials(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+    return max(plan.sweep.trials - len(ended), len(begun))
+
+
+def _tuner(plan: Plan, study: Study, watch: Watch, *, trials: int, concurrent: int | None) -> tune.Tuner:
+    job, sweep = plan.job, plan.sweep
+    names = [job.objective(n) for n in range(len(job.metrics))]
+    resources = {"cpu": sweep.cpus, "gpu": sweep.gpus}
+    if sweep.memory:
+        resources["memory"] = sweep.memory * 2**30
+    actor = tune.with_parameters(
+        TrialActor, job=job, packed=None if plan.source is None else pack(plan.source)
+    )
+    return tune.Tuner(
+        tune.with_resources(actor, resources),
+        tune_config=tune.TuneConfig(
+            search_alg=StudySearch(study, plan.space, job),
+            scheduler=StudyScheduler(study, names[0] if len(names) == 1 else None),
+            num_samples=trials,
+            max_concurrent_trials=concurrent,
+            reuse_actors=True,
+            trial_dirname_creator=_trial_folder,
+        ),
+        run_config=tune.RunConfig(
+            name=".ray",
+            storage_path=job.folder,
+            callbacks=[watch],
+            failure_config=tune.FailureConfig(max_failures=sweep.retries),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+            verbose=0,
+        ),
+    )
+
+
+def _trial_folder(trial: tune.experiment.Trial) -> str:
+    return str(trial.trial_id)

@@ -1,0 +1,109 @@
+"""A sweep whose settings fit together: everything that is checked before a trial starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from flsel.config import RunConfig
+from flsel.config.describe import describe
+from flsel.config.parser import parse_settings
+from flsel.data.population import Source
+from flsel.errors import UserError
+from flsel.runner.build import build, make_fabric
+from flsel_tune.config import SweepConfig
+from flsel_tune.metric import check_logged, parse_metrics
+from flsel_tune.shared import shared_source
+from flsel_tune.space import Space
+from flsel_tune.space_file import check_space, make_space
+from flsel_tune.trial import Job
+
+_REPORTS = 50
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep whose settings fit together.
+
+    Attributes:
+        config: The run's settings, as given.
+        sweep: The sweep's settings.
+        space: What is searched.
+        job: What all trials have in common.
+        source: The dataset that they share, if they do.
+    """
+
+    config: RunConfig
+    sweep: SweepConfig
+    space: Space
+    job: Job
+    source: Source | None
+
+
+def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] | None) -> Plan:
+    """Check a sweep, down to a measurement of the initial model.
+
+    Args:
+        config: The run's settings.
+        sweep: The sweep's settings.
+        entries: The space as its file has it, or None for the selector's own ranges.
+
+    Raises:
+        UserError: If something does not fit.
+    """
+    metrics = parse_metrics(sweep.metric, sweep.mode)
+    if len(metrics) > 1 and sweep.scheduler != "none":
+        raise UserError(
+            f"scheduler must be none with several metrics, got {sweep.scheduler}: no order says who is last."
+        )
+    base = _base(config, sweep)
+    space = make_space(entries, describe(config))
+    check_space(space, lambda changes: parse_settings(base, changes))
+    _check_sampler(space, sweep, len(metrics))
+    source = shared_source(config, space)
+    every = config.evaluation.every
+    report = sweep.report_every or math.ceil(config.rounds / _REPORTS)
+    job = Job(
+        config=base,
+        seeds=sweep.seeds or (config.seed,),
+        metrics=metrics,
+        rounds=config.rounds,
+        report_every=math.ceil(report / every) * every,
+        folder="",
+    )
+    first = parse_settings(base, {"seed": job.seeds[0]})
+    built = build(first, make_fabric(first), source)
+    check_logged(metrics, built.server.evaluate(torch.empty(0, dtype=torch.int64)))
+    return Plan(config, sweep, space, job, source)
+
+
+def _base(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
+    """Return the config of all trials: one device and its threads, and every round played."""
+    if sweep.gpus == 0 and config.accelerator not in ("auto", "cpu"):
+        raise UserError(
+            f"gpus must be above 0 for accelerator {config.accelerator}; 0.5 lets two trials share one."
+        )
+    changed = replace(
+        config,
+        # Ray hides the other trials' GPUs, but hides none from a trial that asks for none.
+        accelerator="cpu" if sweep.gpus == 0 else config.accelerator,
+        device=0,
+        threads=config.threads or sweep.threads,
+        evaluation=replace(config.evaluation, stop_at_target=False),
+    )
+    return describe(changed)
+
+
+def _check_sampler(space: Space, sweep: SweepConfig, metrics: int) -> None:
+    if sweep.sampler == "grid":
+        for dimension in space.dimensions:
+            dimension.grid()
+            if dimension.when:
+                raise UserError(f"space {dimension.key} must have no condition for the sampler grid.")
+    numbers = [dimension for dimension in space.dimensions if dimension.kind != "choice"]
+    if sweep.sampler == "cmaes" and (metrics > 1 or len(numbers) < 2):
+        raise UserError("sampler cmaes needs one metric and at least two dimensions that are numbers.")

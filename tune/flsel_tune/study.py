@@ -1,0 +1,187 @@
+"""The Optuna study of a sweep: a journal in the sweep's folder, which holds all that a resume needs."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial, TrialState
+
+from flsel.rng import torch_seed
+from flsel_tune.config import Sampler, SweepConfig
+from flsel_tune.metric import Metric
+from flsel_tune.space import KEPT, Settings, Space, Value
+
+SETTINGS, RESULT, BASELINE, STOPPED = "settings", "result", "baseline", "stopped"
+JOURNAL = "study.journal"
+
+
+class Study:
+    """A sweep's trials, on disk.
+
+    Args:
+        folder: Folder of the sweep.
+        name: Name of a new study; one that is there keeps its own, so that a sweep's folder may be renamed.
+        metrics: What is optimised.
+        config: The sweep's settings.
+        rounds: Communication rounds of a run (T).
+        seed: Seed of all suggestions. A trial's draws depend on it, on the trial's number and on the trials
+            that ended before, so that an interruption leaves no trace in them.
+
+    Attributes:
+        study: Optuna's own object.
+        exhausted: Whether a grid was found to have no points left.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        metrics: Sequence[Metric],
+        config: SweepConfig,
+        rounds: int,
+        seed: int,
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        path = str(folder / JOURNAL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # A lock file by O_EXCL works on shared file systems, where symbolic links may not.
+            self._storage: BaseStorage = JournalStorage(
+                JournalFileBackend(path, lock_obj=JournalFileOpenLock(path))
+            )
+        self._kind: Sampler = config.sampler
+        self._seed = seed
+        self.exhausted = False
+        known = optuna.get_all_study_names(self._storage)
+        self.study = optuna.create_study(
+            storage=self._storage,
+            study_name=known[0] if known else name,
+            directions=["maximize" if metric.mode == "max" else "minimize" for metric in metrics],
+            pruner=_pruner(config, rounds),
+            load_if_exists=True,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.study.set_metric_names([metric.text for metric in metrics])
+
+    def enqueue(self, points: Iterable[tuple[dict[str, Value], list[str]]]) -> None:
+        """Have points tried before anything is searched; the first is what others are compared with.
+
+        Args:
+            points: Values by dimension's name, and the names of dimensions left as the config has them.
+        """
+        for position, (values, kept) in enumerate(points):
+            self.study.enqueue_trial(
+                values, user_attrs={KEPT: kept} | ({BASELINE: True} if position == 0 else {})
+            )
+
+    def trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """Return the trials in some states, or all that were started."""
+        wanted = states or tuple(state for state in TrialState if state is not TrialState.WAITING)
+        return self.study.get_trials(states=wanted)
+
+    def unfinished(self) -> list[tuple[int, Settings]]:
+        """Return the numbers and settings of trials that an earlier driver left running.
+
+        One that it had not yet given settings is marked as failed: nothing of it was run. If it was one of
+        the known points, that is tried again.
+        """
+        found = []
+        for trial in self.trials(TrialState.RUNNING):
+            if SETTINGS in trial.user_attrs:
+                found.append((trial.number, trial.user_attrs[SETTINGS]))
+            else:
+                point = trial.system_attrs.get("fixed_params")
+                if point is not None:
+                    self.study.enqueue_trial(point, user_attrs=trial.user_attrs)
+                why = "the sweep was stopped before the trial began"
+                self.tell(trial.number, TrialState.FAIL, [], {"status": "failed", "error": why})
+        return found
+
+    def ask(self, space: Space) -> tuple[int, Settings] | None:
+        """Start a trial; None if a grid has no points left."""
+        turn = len(self.trials())
+        if self._kind == "grid":
+            if turn >= math.prod(len(dimension.grid()) for dimension in space.dimensions):
+                self.exhausted = True
+                return None
+            turn = 0  # the seed numbers a grid's points, and must stay
+        sampler = _sampler(self._kind, torch_seed(self._seed, "search", turn) % 2**32, space)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.study.sampler = sampler
+            trial = self.study.ask()
+            settings = space(trial)
+        # Nobody else may be asked what follows a trial: a grid would stop a loop that is not there.
+        self.study.sampler = optuna.samplers.RandomSampler(0)
+        trial.set_user_attr(SETTINGS, settings)
+        return trial.number, settings
+
+    def report(self, number: int, round: int, value: float) -> bool:
+        """Note the value at a communication round, once, and tell whether the trial should be stopped.
+
+        The first point is never stopped: it shows what the search has gained.
+        """
+        trial = self._find(number)
+        if STOPPED in trial.user_attrs:  # by a driver that was killed before it could tell
+            return True
+        if round in trial.intermediate_values or not math.isfinite(value):
+            return False
+        self._storage.set_trial_intermediate_value(trial._trial_id, round, value)
+        stop = self.study.pruner.prune(self.study, self._find(number)) and BASELINE not in trial.user_attrs
+        if stop:
+            self._storage.set_trial_user_attr(trial._trial_id, STOPPED, True)
+        return stop
+
+    def tell(
+        self, number: int, state: TrialState, values: Sequence[float], result: Mapping[str, Any]
+    ) -> None:
+        """Note how a trial ended, unless that was noted before.
+
+        Args:
+            number: Number of the trial.
+            state: Complete, pruned or failed.
+            values: The metrics' values, for a complete trial.
+            result: What else is known of it: plain values.
+        """
+        trial = self._find(number)
+        if not trial.state.is_finished():
+            self._storage.set_trial_user_attr(trial._trial_id, RESULT, dict(result))
+            self.study.tell(number, list(values) if state == TrialState.COMPLETE else None, state)
+
+    def _find(self, number: int) -> FrozenTrial:
+        return self.study.get_trials(deepcopy=False)[number]
+
+
+def _pruner(config: SweepConfig, rounds: int) -> BasePruner:
+    grace = config.grace_rounds or max(1, rounds // 5)
+    if config.scheduler == "asha":
+        return SuccessiveHalvingPruner(min_resource=grace, reduction_factor=config.reduction)
+    if config.scheduler == "median":
+        return MedianPruner(n_startup_trials=3, n_warmup_steps=grace)
+    return NopPruner()
+
+
+def _sampler(kind: Sampler, seed: int, space: Space) -> BaseSampler:
+    samplers = optuna.samplers
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if kind == "cmaes":
+            return samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
+        if kind == "gp":
+            return samplers.GPSampler(seed=seed, independent_sampler=samplers.RandomSampler(seed))
+        if kind == "random":
+            return samplers.RandomSampler(seed=seed)
+        if kind == "grid":
+            return samplers.GridSampler({d.name: d.grid() for d in space.dimensions}, seed=seed)
+        return samplers.TPESampler(seed=seed, multivariate=True, group=True)

@@ -1,0 +1,159 @@
+"""A sweep from its settings to its files: Ray Tune runs the trials, a study remembers them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import yaml
+
+from flsel.config.describe import describe
+from flsel.errors import Interrupted, UserError
+from flsel.files import new_run_dir, write_atomic
+from flsel.runner.progress import final_table
+from flsel_tune.cluster import cluster
+from flsel_tune.console import Console
+from flsel_tune.figures import draw
+from flsel_tune.plan import Plan
+from flsel_tune.results import best_trials, trial_rows, write_results
+from flsel_tune.shared import pack
+from flsel_tune.space_file import to_plain
+from flsel_tune.study import Study
+from flsel_tune.summary import track_sweep
+
+_LOG = logging.getLogger("flsel")
+_ENDED = ("complete", "pruned", "diverged", "failed")
+
+
+def start(plan: Plan) -> Path:
+    """Play a new sweep.
+
+    Returns:
+        Its folder.
+
+    Raises:
+        UserError: If there is no room for a trial or a file cannot be written.
+        Interrupted: If Ctrl-C stopped it; it can be resumed.
+    """
+    with cluster(plan.sweep, _shared_bytes(plan)):
+        folder = _new_folder(plan)
+        plan = replace(plan, job=replace(plan.job, folder=str(folder)))
+        study = _study(plan)
+        if plan.sweep.sampler != "grid":
+            points = list(plan.space.first_points(describe(plan.config)))
+            study.enqueue(points[: plan.sweep.trials])
+        return _play(plan, study)
+
+
+def resume(plan: Plan, folder: Path) -> Path:
+    """Finish a sweep: trials that ended are kept, those that had begun go on from their checkpoints."""
+    plan = replace(plan, job=replace(plan.job, folder=str(folder.resolve())))
+    study = _study(plan)
+    if len(study.trials()) >= plan.sweep.trials and not study.unfinished():
+        _LOG.info("%s is finished; nothing is left to resume", folder)
+        return _finish(plan, study)
+    with cluster(plan.sweep, _shared_bytes(plan)):
+        # A later resume goes on with what is given now, once a cluster has taken it.
+        write_atomic(folder / "sweep.yaml", _sweep_yaml(plan))
+        return _play(plan, study)
+
+
+def _play(plan: Plan, study: Study) -> Path:
+    # Ray reads its settings from the environment when it is imported; cluster() has set them.
+    from flsel_tune.loop import play
+
+    metric, job = plan.job.metrics[0], plan.job
+    console = Console(plan.sweep.trials, metric, job.objective(0), quiet=plan.config.quiet)
+    ended = [row for row in trial_rows(study, job.metrics) if row["status"] in _ENDED]
+    best = best_trials(study)
+    console.resumed(
+        Counter(row["status"] for row in ended), (best[0].values[0], best[0].number) if best else None
+    )
+    with console:
+        finished = play(plan, study, console)
+    if not finished:
+        write_results(study, job)
+        raise Interrupted(f"stopped; continue with: flsel tune --resume {_shown(job.folder)}")
+    return _finish(plan, study)
+
+
+def _finish(plan: Plan, study: Study) -> Path:
+    folder = Path(plan.job.folder)
+    write_results(study, plan.job)
+    pictures = draw(study, plan.job)
+    rows = trial_rows(study, plan.job.metrics)
+    try:
+        track_sweep(plan, study, pictures)
+    except UserError as error:
+        _LOG.warning("the sweep's own run was not tracked: %s", error)
+    if not plan.config.quiet:
+        _say(plan, study, pictures)
+    if not best_trials(study):
+        errors = Counter(row["error"] for row in rows if row["error"])
+        why = f": {errors.most_common(1)[0][0]}" if errors else "."
+        raise UserError(f"no trial of {_shown(folder)} was completed, so there is no best one{why}")
+    return folder
+
+
+def _say(plan: Plan, study: Study, pictures: list[Path]) -> None:
+    folder, best = Path(plan.job.folder), best_trials(study)
+    rows = trial_rows(study, plan.job.metrics)
+    counts = Counter(row["status"] for row in rows)
+    shown = [("trials", ", ".join(f"{counts[name]} {name}" for name in _ENDED if counts[name]))]
+    for trial in best[:1]:
+        row = rows[trial.number]
+        shown.append(("best trial", str(trial.number)))
+        shown += [(metric.text, f"{row[metric.text]:.4f}") for metric in plan.job.metrics]
+        if len(plan.job.seeds) > 1:
+            shown.append((f"spread over {len(plan.job.seeds)} seeds", f"{row['spread']:.4f}"))
+        shown += [(key, f"{v:.4g}" if isinstance(v, float) else str(v)) for key, v in row["settings"].items()]
+    names = ["trials.csv", "trials.json", "study.journal", *(["best.yaml"] if best else [])]
+    paths = [_shown(folder / name) for name in names] + [_shown(path) for path in pictures]
+    final_table(shown, paths, columns=("sweep", "value"))
+
+
+def _study(plan: Plan) -> Study:
+    return Study(
+        Path(plan.job.folder),
+        Path(plan.job.folder).name,
+        metrics=plan.job.metrics,
+        config=plan.sweep,
+        rounds=plan.config.rounds,
+        seed=plan.config.seed,
+    )
+
+
+def _new_folder(plan: Plan) -> Path:
+    dataset = plan.config.data.name.rpartition(".")[2].lower()
+    name = plan.sweep.name or f"{dataset}-{type(plan.config.selector).__name__.lower()}"
+    folder = new_run_dir(plan.sweep.folder, name).resolve()
+    try:
+        files = {
+            "config.yaml": yaml.safe_dump(describe(plan.config), sort_keys=False),
+            "space.yaml": yaml.safe_dump(to_plain(plan.space), sort_keys=False),
+            "sweep.yaml": _sweep_yaml(plan),
+        }
+        for file, text in files.items():
+            write_atomic(folder / file, text)
+    except UserError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def _sweep_yaml(plan: Plan) -> str:
+    return yaml.safe_dump(json.loads(json.dumps(asdict(plan.sweep))), sort_keys=False)
+
+
+def _shared_bytes(plan: Plan) -> int:
+    return 0 if plan.source is None else pack(plan.source).size
+
+
+def _shown(path: str | Path) -> Path:
+    """Write a path as the user would: relative where it lies below the current folder."""
+    path = Path(path)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
