@@ -70,7 +70,7 @@ def test_what_is_imported_is_declared():
     needed = {normal(PACKAGE_OF.get(name, name)) for name in imported - sys.stdlib_module_names}
     declared = names_of(PROJECT["project"]["dependencies"])
     optional = names_of(PROJECT["project"]["optional-dependencies"]["tensorboard"])
-    assert needed <= declared | optional | {"flsel", "flsel_tune"}
+    assert needed <= declared | optional | {"flsel", "flsel-tune"}
 
 
 def test_constraints_pin_every_dependency_exactly():
