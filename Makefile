@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo test lint bench lock clean
+.PHONY: help demo test lint bench docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -28,6 +28,10 @@ lint: $(INSTALLED) ## Check style, formatting and types.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(INSTALLED) ## Build the documentation site into site/.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The site is in site/index.html"
+
 bench: $(INSTALLED) ## Measure speed and memory and print the tables.
 	$(BIN)/python benchmarks/run.py
 
@@ -37,7 +41,7 @@ lock: $(BIN)/uv ## Regenerate constraints.txt after a change of dependencies in 
 		--custom-compile-command "make lock" $(LOCK_FLAGS) pyproject.toml --output-file constraints.txt
 
 clean: ## Remove .venv and what tools left behind; runs stay.
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -1,0 +1,65 @@
+"""MkDocs hooks: pages that live outside docs/ join the site, and links follow them there.
+
+The same Markdown is read in the repository and on the site. A link to a file that is no page, such as a
+config, becomes its text: the site does not carry the sources.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.structure.files import File
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+# Pages of the site by the file, seen from the repository's root, whose text they show.
+ELSEWHERE = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/results.md": "benchmarks.md",
+}
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages, and the pictures beside them, that lie outside docs/."""
+    for source, page in ELSEWHERE.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    for picture in sorted((ROOT / "benchmarks").glob("images/*.png")):
+        files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Point the page's links at the site's pages."""
+    uri = page.file.src_uri
+    source = next((known for known, shown in ELSEWHERE.items() if shown == uri), f"docs/{uri}")
+    return LINK.sub(lambda link: _followed(link, source, uri), markdown)
+
+
+def _followed(link: re.Match[str], source: str, uri: str) -> str:
+    picture, text, target = link.groups()
+    path, hash_sign, anchor = target.partition("#")
+    if "://" in target or not path:
+        return link.group(0)
+    wanted = os.path.normpath(os.path.join(os.path.dirname(source), path))
+    if not (ROOT / wanted).exists():
+        return link.group(0)  # mkdocs says which page has the broken link
+    if wanted.startswith("benchmarks/images/"):
+        shown = f"images/{Path(wanted).name}"
+    elif wanted in ELSEWHERE or (
+        wanted.startswith("docs/") and (ROOT / wanted).suffix in (".md", ".png", ".html")
+    ):
+        shown = ELSEWHERE.get(wanted, wanted.removeprefix("docs/"))
+    else:
+        return text
+    relative = os.path.relpath(shown, os.path.dirname(uri) or ".")
+    return f"{picture}[{text}]({relative}{hash_sign}{anchor})"
