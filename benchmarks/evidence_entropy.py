@@ -130,7 +130,7 @@ def _correlation_cell(runs: list[Measured], signal: str, temperature: float | No
 
 def draw_entropies(found: dict[tuple[str, bool], list[Measured]], path: Path) -> None:
     """Draw Spearman's correlation over the temperature, a panel an optimizer, and save it as a PNG."""
-    from flsel.report.curves import save_figure
+    from flsel.report.style import save_figure
 
     names = list(dict.fromkeys(name for name, _ in found))
     figure, panels = new_figure(len(names))

@@ -11,7 +11,7 @@ from evidence_cells import Experiment
 from evidence_measures import evaluations
 from evidence_tables import Finished
 
-from flsel.report.curves import save_figure
+from flsel.report.style import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from flsel.errors import UserError
-from flsel.report.curves import curves_figure, save_figure
+from flsel.report.curves import curves_figure
+from flsel.report.style import save_figure
 
 
 def rows(rounds, names=("test", "validation")):

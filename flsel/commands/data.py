@@ -13,8 +13,8 @@ from flsel.commands.console import set_up_logging
 from flsel.config.parser import parse, run_parser, words
 from flsel.data.heterogeneity import label_entropy, summarise
 from flsel.data.population import FederatedData
-from flsel.report.curves import save_figure
 from flsel.report.partition import partition_figure
+from flsel.report.style import save_figure
 from flsel.runner.build import load_data
 
 # A terminal full of clients says less than the picture; beyond this many the table is cut.

@@ -14,8 +14,8 @@ from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.errors import Interrupted, UserError
 from flsel.files import new_run_dir, write_atomic
-from flsel.report.curves import save_figure
 from flsel.report.partition import partition_figure
+from flsel.report.style import save_figure
 from flsel.runner.build import build, make_fabric
 from flsel.runner.interrupt import Interrupt
 from flsel.runner.progress import Progress, final_table

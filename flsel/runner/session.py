@@ -13,7 +13,8 @@ from flsel.config import RunConfig
 from flsel.config.describe import fingerprint
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError
-from flsel.report.curves import curves_figure, save_figure
+from flsel.report.curves import curves_figure
+from flsel.report.style import save_figure
 from flsel.runner.build import Built
 from flsel.runner.checkpoint import load_checkpoint, save_checkpoint
 from flsel.runner.record import JsonLines, MetricsCsv, device_name, git_commit, versions, write_summary

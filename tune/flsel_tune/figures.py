@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from flsel.report.curves import save_figure
+from flsel.report.style import save_figure
 from flsel.runner.record import MetricsCsv
 from flsel_tune.metric import Metric
 from flsel_tune.results import best_trials, mean_rows
