@@ -98,13 +98,13 @@ class StudyScheduler(FIFOScheduler):
     def __init__(self, study: Study, metric: str | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._study = study
-        self._metric = metric
+        self._judged = metric  # Ray's own classes have a `_metric`, and look for it in every report
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
         """Note a report and decide whether the trial goes on."""
-        if self._metric is None or result.get("status") not in ("running", "complete"):
+        if self._judged is None or result.get("status") not in ("running", "complete"):
             return FIFOScheduler.CONTINUE
-        stop = self._study.report(trial.config["number"], result["round"], result[self._metric])
+        stop = self._study.report(trial.config["number"], result["round"], result[self._judged])
         return FIFOScheduler.STOP if stop and not result["finished"] else FIFOScheduler.CONTINUE
 
 
