@@ -1,6 +1,28 @@
-"""Errors that a user can mend: one sentence each, shown without a traceback (exit code 2)."""
+"""Errors that a user can mend, and the one place that turns what users' code raises into a sentence.
+
+The command line shows a :class:`UserError` without a traceback (exit code 2). Whatever calls code that may be
+the user's own does so inside :func:`users_code`; whatever imports it by name calls :func:`imported`. An
+error of flsel itself goes through both unchanged: a bug must look like one.
+"""
 
 from __future__ import annotations
+
+import difflib
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_OURS = tuple(f"{Path(__file__).parents[1] / name}/" for name in ("flsel", "flsel_tune", "tune/flsel_tune"))
+_LIBRARIES = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    "<",
+)
+_LESS_MEMORY = "lower local.chunk, local.batch_size, evaluation.batch_size or the model's size"
 
 
 class UserError(ValueError):
@@ -17,3 +39,122 @@ class UndeclaredNeedError(UserError):
 
 class Interrupted(Exception):
     """A signal stopped the run between rounds; its state is saved and the message says how to go on."""
+
+
+@contextmanager
+def users_code(what: str) -> Iterator[None]:
+    """Run code that may be the user's, and put whatever it raises into one sentence.
+
+    An error that flsel's own code raised, without the user's or a library's in between, passes unchanged.
+
+    Args:
+        what: What failed, such as ``model my.Net cannot be built``; the reason follows after a colon.
+
+    Raises:
+        UserError: If the block raises anything but a :class:`UserError`, an :class:`Interrupted` or a
+            Ctrl-C. It names the user's class and method, the error, the file and the line.
+    """
+    try:
+        yield
+    except (UserError, Interrupted):
+        raise
+    except (Exception, SystemExit) as error:
+        frames = list(traceback.walk_tb(error.__traceback__))
+        # The first two are this function's and its caller's.
+        users = [(frame, line) for frame, line in frames[2:] if _home(frame) == "user"]
+        if not users and _home(frames[-1][0]) == "ours":
+            raise
+        lack = None if isinstance(error, OSError) else sentence(error)
+        raise UserError(f"{what}: {lack or _reason(error, users)}") from error
+
+
+def imported(key: str, path: str) -> Any:
+    """Import what a dotted path names: a module, or a class, function or value in one.
+
+    Args:
+        key: The setting that names it, for the message.
+        path: Such as ``my_model.Net``.
+
+    Raises:
+        UserError: If there is no such thing, or the user's module fails while it is imported.
+    """
+    parts, start = path.split("."), f"{key} cannot be {short(path)}"
+    if not all(part.isidentifier() for part in parts):
+        raise UserError(f"{start}, which is no import path, such as my_module.MyClass.")
+    failed, found, used = f"{start}, whose import failed", None, 0
+    while used < len(parts):
+        name = ".".join(parts[: used + 1])
+        try:
+            with users_code(failed):
+                found = import_module(name)
+        except UserError as error:
+            if not isinstance(error.__cause__, ModuleNotFoundError) or error.__cause__.name != name:
+                raise
+            break
+        used += 1
+    if used == 0:
+        raise UserError(
+            f"{start}: there is no module {parts[0]} in the current folder or among the installed packages."
+        )
+    for at in range(used, len(parts)):
+        with users_code(failed):
+            if not hasattr(found, parts[at]):
+                raise UserError(f"{start}: {_lacks(found, '.'.join(parts[:at]), parts[at])}")
+            found = getattr(found, parts[at])
+    return found
+
+
+def sentence(error: BaseException) -> str | None:
+    """Say what the system refused - memory, files, connections - or None if it was not the system."""
+    message = _message(error)
+    # torch's own class would have to be imported; allocators on CPUs raise a plain RuntimeError.
+    if type(error).__name__ == "OutOfMemoryError":
+        return f"the accelerator's memory is not enough ({message}); {_LESS_MEMORY}."
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in message:
+        return f"the memory is not enough{f' ({message})' if message else ''}; {_LESS_MEMORY}."
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{(error.strerror or str(error)).lower()}."
+    return None
+
+
+def short(text: object, most: int = 300) -> str:
+    """Put a text on one line, without its middle if it is longer than ``most`` characters."""
+    line = " ".join(str(text).split())
+    half = (most - 5) // 2
+    return line if len(line) <= most else f"{line[:half]} ... {line[-half:]}"
+
+
+def _reason(error: BaseException, users: list[tuple[FrameType, int]]) -> str:
+    """Say who raised what, where."""
+    message = _message(error)
+    # A refused value is what a ValueError says; its type would say it twice.
+    said = message if type(error) is ValueError and message else f"{type(error).__name__}: {message}"
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"SyntaxError: {error.msg} ({Path(error.filename).name}, line {error.lineno})."
+    said = said.rstrip(".: ")
+    if not users:
+        return f"{said}."
+    (first, _), (last, line) = users[0], users[-1]
+    owner = type(first.f_locals["self"]).__name__ + "." if "self" in first.f_locals else ""
+    name = first.f_code.co_name
+    who = "" if name in ("__init__", "<module>") else f"{owner}{name} raised "
+    return f"{who}{said} ({Path(last.f_code.co_filename).name}, line {line})."
+
+
+def _message(error: BaseException) -> str:
+    # A TracebackException's text stands in where an error's own __str__ fails.
+    return short(traceback.TracebackException(type(error), error, None))
+
+
+def _home(frame: FrameType) -> str:
+    file = frame.f_code.co_filename
+    if file.startswith(_OURS):
+        return "ours"
+    return "library" if file.startswith(_LIBRARIES) else "user"
+
+
+def _lacks(home: Any, path: str, name: str) -> str:
+    known = {public.lower(): public for public in dir(home) if not public.startswith("_")}
+    close = difflib.get_close_matches(name.lower(), known, n=1)
+    return f"{path} has no {name}{f'; did you mean {path}.{known[close[0]]}?' if close else '.'}"

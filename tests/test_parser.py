@@ -170,7 +170,7 @@ WRONG = [
     (["--local.optimizer", "Xyzzy"], "local.optimizer must be a class of torch.optim, or the import path of another Optimizer, got 'Xyzzy'."),
     (["--model", "flsel.models.MLPP"], "model cannot be flsel.models.MLPP: flsel.models has no MLPP; did you mean flsel.models.MLP?"),
     (["--model", "nothere.Net"], "model cannot be nothere.Net: there is no module nothere in the current folder or among the installed packages."),
-    (["--model", "flsel.nothere.Net"], "there is no module flsel.nothere in the current folder"),
+    (["--model", "flsel.nothere.Net"], "model cannot be flsel.nothere.Net: flsel has no nothere."),
     (["--model", "collections.OrderedDict"], "model must be derived from Module, and collections.OrderedDict is not."),
     (["--selector", "mymodels.make_net"], "selector must be derived from Selector, and mymodels.make_net is not."),
     (["--selector", "mymodels.NoSelect"], "selector cannot be mymodels.NoSelect, which does not define select."),
@@ -269,10 +269,10 @@ def test_a_module_that_does_not_import_says_why(tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(tmp_path)
     said = refused("--model", "brokenpackage.lacks.Net")
     assert said.endswith(
-        "importing it failed with ModuleNotFoundError: No module named 'surely_not_installed'."
+        "whose import failed: ModuleNotFoundError: No module named 'surely_not_installed' (lacks.py, line 1)."
     )
     said = refused("--model", "syntax_is_broken.Net")
-    assert "importing it failed with SyntaxError: invalid syntax (syntax_is_broken.py, line 1)." in said
+    assert "whose import failed: SyntaxError: invalid syntax (syntax_is_broken.py, line 1)." in said
 
 
 @pytest.mark.parametrize("key", ["local.optimizer", "server_optimizer"])

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from flsel import __version__
-from flsel.errors import Interrupted, UserError
+from flsel.errors import Interrupted, UserError, sentence
 
 COMMANDS = {
     "train": "play one federated run: flsel train [--config FILE] [--key value ...]",
@@ -43,9 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Nobody reads (flsel data | head); without this Python complains when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return _stop(f"error: {where}{(error.strerror or str(error)).lower()}.", 2)
+    except Exception as error:
+        said = sentence(error)
+        if said is None:  # a bug, which must look like one
+            raise
+        return _stop(f"error: {said}", 2)
 
 
 def _run(arguments: list[str]) -> int:

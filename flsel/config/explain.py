@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import pkgutil
 import re
 from argparse import ArgumentError
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from typing import Any, get_type_hints
 
 from flsel.config.schema import Plugin, allows_null, groups, items, keys, one_of, plugin, rule
-from flsel.errors import UserError
+from flsel.errors import UserError, imported
 
 
 def explain(error: ArgumentError, key: str, value: Any) -> str:
@@ -100,10 +98,7 @@ def resolve(key: str, asked: Plugin, path: str) -> Any:
     Raises:
         UserError: If there is none, or it does not fit.
     """
-    try:
-        made = pkgutil.resolve_name(path)
-    except Exception as error:  # importing runs the user's code
-        raise UserError(f"{key} cannot be {path}: {_why_not_imported(path, error)}") from error
+    made = imported(key, path)
     if asked.factory and inspect.isroutine(made):
         return made
     if not (inspect.isclass(made) and issubclass(made, asked.base)):
@@ -182,26 +177,6 @@ def _explain_items(error: ArgumentError, key: str, value: Iterable[Any], each: P
         if said:
             return said
     return tidy(error)
-
-
-def _why_not_imported(path: str, error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name and f"{path}.".startswith(f"{error.name}."):
-        return _no_module(error.name)
-    if not isinstance(error, AttributeError):
-        return f"importing it failed with {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}."
-    home, _, name = path.rpartition(".")
-    try:
-        close = _close(
-            name,
-            [public for public in vars(import_module(home)) if not public.startswith("_")],
-        )
-    except ImportError as inner:
-        return _why_not_imported(home, inner)
-    return f"{home} has no {name}{f'; did you mean {home}.{close}?' if close else '.'}"
-
-
-def _no_module(name: str) -> str:
-    return f"there is no module {name} in the current folder or among the installed packages."
 
 
 def _close(word: Any, known: Iterable[str]) -> str | None:

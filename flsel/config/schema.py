@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from flsel.availability import Availability
 from flsel.config.run import RunConfig
+from flsel.errors import UserError, imported
 from flsel.objectives import Objective
 from flsel.partition import Partition
 from flsel.selector import Selector
@@ -69,8 +70,8 @@ class Plugin:
         if "." not in path:
             return self.classes().get(path)
         try:
-            return pkgutil.resolve_name(path)
-        except Exception:  # importing runs the user's code
+            return imported("a class", path)
+        except UserError:
             return None
 
     def arguments(self, made: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:

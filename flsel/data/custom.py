@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pkgutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from flsel.data.checks import as_inputs, as_labels, as_tensor, count_classes, examples, measured, same_inputs
 from flsel.data.population import Examples, Source
-from flsel.errors import UserError
+from flsel.errors import UserError, imported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,10 +59,7 @@ def load_custom(config: DataConfig) -> Source:
 
 
 def _resolve(path: str) -> Any:
-    try:
-        thing = pkgutil.resolve_name(path)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"data.name {path} cannot be imported: {error}.") from error
+    thing = imported("data.name", path)
     if not callable(thing):
         raise UserError(f"data.name {path} must be a class or function, got {type(thing).__name__}.")
     return thing

@@ -248,7 +248,7 @@ def test_a_dataset_that_fails_to_load():
 
 @pytest.mark.parametrize("name", [f"{__name__}.nothing", "no_such_package.Thing"])
 def test_an_unknown_import_path(name):
-    with pytest.raises(UserError, match=f"data.name {name} cannot be imported"):
+    with pytest.raises(UserError, match=f"data.name cannot be {name}: "):
         load_source(DataConfig(name=name), clients=None, seed=0)
 
 

@@ -1,0 +1,142 @@
+"""The one place that turns what users' code raises into a sentence."""
+
+# ruff: noqa: E501 (sentences are quoted whole)
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import flsel.rng
+from flsel.errors import Interrupted, UserError, imported, sentence, short, users_code
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def said(error: pytest.ExceptionInfo[UserError]) -> str:
+    assert "\n" not in str(error.value)
+    assert error.value.__cause__ is not None
+    return str(error.value)
+
+
+class Broken:
+    def method(self, error: BaseException) -> None:
+        self._inner(error)
+
+    def _inner(self, error: BaseException) -> None:
+        raise error
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (KeyError("a\nb"), r"Broken.method raised KeyError: 'a\nb' (test_errors.py, line 35)."),
+        (ValueError("k must be\n 3."), "Broken.method raised k must be 3 (test_errors.py, line 35)."),
+        (SystemExit(3), "Broken.method raised SystemExit: 3 (test_errors.py, line 35)."),
+        (StopIteration(), "Broken.method raised StopIteration (test_errors.py, line 35)."),
+        (FileNotFoundError(2, "nope", "x"), "Broken.method raised FileNotFoundError: [Errno 2] nope: 'x' ("),
+        (Speechless(), "Broken.method raised Speechless: <exception str() failed> (test_errors.py, line 35)."),
+        (MemoryError(), "the memory is not enough; lower local.chunk, "),
+        (torch.cuda.OutOfMemoryError("CUDA out of memory."), "the accelerator's memory is not enough (CUDA out"),
+    ],
+)  # fmt: skip
+def test_any_error_is_one_sentence(error: BaseException, reason: str) -> None:
+    with pytest.raises(UserError) as caught, users_code("round 3 failed"):
+        Broken().method(error)
+    assert said(caught).startswith(f"round 3 failed: {reason}")
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [UserError("mine."), Interrupted("later"), KeyboardInterrupt()])
+def test_what_is_said_already_passes(error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught, users_code("round 3 failed"):
+        Broken().method(error)
+    assert caught.value is error
+
+
+def test_an_error_of_flsel_itself_is_no_fault_of_the_user() -> None:
+    with pytest.raises(AttributeError), users_code("round 3 failed"):
+        flsel.rng.generator(0, None)  # type: ignore[arg-type]
+
+
+def test_an_error_inside_a_library_is_the_users() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    with pytest.raises(UserError) as caught, users_code("the model failed"):
+        torch.nn.Module.__call__(net, torch.zeros(1, 4))
+    assert said(caught).startswith("the model failed: RuntimeError: mat1 and mat2 shapes cannot be mult")
+
+
+def test_sentences_of_the_system_only() -> None:
+    assert sentence(PermissionError(13, "Permission denied", "a/b")) == "a/b: permission denied."
+    assert sentence(KeyError("x")) is None
+
+
+def test_long_values_are_cut() -> None:
+    assert short("a\n b") == "a b"
+    cut = short("x" * 10_000)
+    assert len(cut) < 310
+    assert " ... " in cut
+
+
+MODULES = {
+    "missing": ("import no_such_package\n", "ModuleNotFoundError: No module named 'no_such_package' (missing.py, line 1)."),
+    "unclosed": ("x = 1\ny = (\n", "SyntaxError: '(' was never closed (unclosed.py, line 2)."),
+    "leaves": ("import sys\nsys.exit('bye')\n", "SystemExit: bye (leaves.py, line 2)."),
+    "divides": ("\n\n1 / 0\n", "ZeroDivisionError: division by zero (divides.py, line 3)."),
+    "lazy": ("def __getattr__(name):\n    if name == 'Thing':\n        return {}[name]\n    raise AttributeError\n", "__getattr__ raised KeyError: 'Thing' (lazy.py, line 3)."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_that_cannot_be_imported(name: str, tmp_path: Path) -> None:
+    text, reason = MODULES[name]
+    (tmp_path / f"{name}.py").write_text(text)
+    with pytest.raises(UserError) as caught:
+        imported("selector", f"{name}.Thing")
+    assert said(caught) == f"selector cannot be {name}.Thing, whose import failed: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("nothere.Thing", ": there is no module nothere in the current folder or among the installed packages."),
+        ("torch.nn.Linaer", ": torch.nn has no Linaer; did you mean torch.nn.Linear?"),
+        ("torch.nn.zzz", ": torch.nn has no zzz."),
+        ("", ", which is no import path, such as my_module.MyClass."),
+        ("a..b", ", which is no import path, such as my_module.MyClass."),
+        ("a\0b.c", ", which is no import path, such as my_module.MyClass."),
+        (".a", ", which is no import path, such as my_module.MyClass."),
+    ],
+)  # fmt: skip
+def test_a_path_that_leads_nowhere(path: str, reason: str) -> None:
+    with pytest.raises(UserError) as caught:
+        imported("model", path)
+    assert str(caught.value) == f"model cannot be {path}{reason}"
+
+
+def test_what_a_path_may_name(tmp_path: Path) -> None:
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("thing = 'attribute'\n")
+    (package / "thing.py").write_text("class A:\n    class B:\n        value = 3\n")
+    assert imported("model", "torch.nn.Linear") is torch.nn.Linear
+    assert imported("model", "mine.thing.A.B.value") == 3
+
+
+def test_the_module_stays_light() -> None:
+    code = "import sys, flsel.errors; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
