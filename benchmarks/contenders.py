@@ -10,7 +10,7 @@ import torch
 from synthetic import CLASSES, Synthetic
 
 from flsel.selector import Plan, Selector
-from flsel.selectors._vectors import EXACT, SKETCH
+from flsel.selectors._sketch import EXACT, SKETCH
 from flsel.selectors.afl import AFL
 from flsel.selectors.clustered import ClusteredSampling
 from flsel.selectors.clustered_by_size import ClusteredSamplingBySize

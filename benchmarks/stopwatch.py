@@ -19,7 +19,7 @@ from flsel.config.groups import OutputConfig
 from flsel.data.population import Examples
 from flsel.engine.federation import Trainer
 from flsel.runner.build import Built, build
-from flsel.selector import Params
+from flsel.stack import Params
 
 
 class Stopwatch:

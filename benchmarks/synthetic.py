@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from flsel.rng import generator
-from flsel.selector import Need, Params, Plan, Updates, View
+from flsel.selector import Need, Plan, Updates, View
+from flsel.stack import Params
 
 MLP = {
     "body.0.weight": (64, 784),

@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 
 from flsel.errors import UndeclaredNeedError
+from flsel.stack import Params
 from flsel.state import restore_state, state_of
-
-Params = dict[str, Tensor]
 
 IDLE = -1
 """In a path of a plan: the model copy rests for this hop, untrained and at no cost."""

@@ -15,10 +15,10 @@ import flsel.engine.evaluation
 from flsel.availability import LN
 from flsel.config.groups import EvaluationConfig
 from flsel.data.config import DataConfig
-from flsel.engine.ledger import model_bytes
 from flsel.errors import UserError
 from flsel.objectives import FedAvg
-from flsel.selector import Need, Params, Plan, Selector, View
+from flsel.selector import Need, Plan, Selector, View
+from flsel.stack import Params, model_bytes
 
 
 class Asking(Selector):

@@ -15,7 +15,6 @@ from torch import Tensor, nn, optim
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
 from flsel.data.config import DataConfig
-from flsel.engine.ledger import model_bytes
 from flsel.errors import DivergedError, UserError
 from flsel.local.batches import BatchSpec, schedule
 from flsel.objectives import FedAvg
@@ -23,6 +22,7 @@ from flsel.partition import IID, BySize
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
 from flsel.selectors.complete import Complete
 from flsel.selectors.uniform import Uniform
+from flsel.stack import model_bytes
 
 
 def quadratic(folder: Path, **changes: Any) -> RunConfig:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from flsel.availability import LN
 from flsel.config.groups import LocalConfig
-from flsel.engine.ledger import model_bytes
 from flsel.objectives import FedAvg
 from flsel.runner.play import run
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
 from flsel.selectors.fedcat import FedCat
+from flsel.stack import model_bytes
 
 PATHS = ((IDLE, 2, 0), (2, IDLE, IDLE), (3, 1, IDLE), (2, IDLE, 5))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from flsel.engine.ledger import count_models_down, count_models_up, count_trainings
 from flsel.errors import UserError
-from flsel.selector import Params
+from flsel.stack import Params
 
 if TYPE_CHECKING:
     from flsel.engine.evaluation import Evaluator

@@ -15,7 +15,7 @@ from flsel.errors import UserError
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, loss_of
 from flsel.rng import generator
-from flsel.selector import Params
+from flsel.stack import Params
 
 _NOISE = 128  # Examples in the batch of noise, as in FedGS's reference code.
 

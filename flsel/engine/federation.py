@@ -20,7 +20,8 @@ from flsel.errors import DivergedError
 from flsel.objectives import Objective, Visits
 from flsel.objectives.objective import overrides
 from flsel.rng import generator
-from flsel.selector import IDLE, Need, Params, Plan, Selector, Updates, View
+from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
+from flsel.stack import Params, finite_rows, replaced, rows, weighted_sum
 
 if TYPE_CHECKING:
     from flsel.engine.evaluation import Evaluator
@@ -104,7 +105,7 @@ class Federation:
         deltas = self._train(plan, view, objective.messages)
         clock.lap("train")
         # 3. Drop what is not finite, weigh the rest, learn.
-        keep = _finite_rows(deltas, len(plan))
+        keep = finite_rows(deltas)
         if len(keep) == 0 and len(plan) > 0:
             raise DivergedError(
                 f"every client of round {round} returned a non-finite model; lower the learning rate of "
@@ -118,8 +119,7 @@ class Federation:
             objective.observe(self._visits(view, updates, keep, deltas))
         # 4. Aggregate.
         every = torch.zeros(len(plan), dtype=torch.float64).index_put_((keep,), weights)
-        mean = {name: _weighted_sum(stack, every, keep) for name, stack in deltas.items()}
-        delta = objective.aggregate(mean)
+        delta = objective.aggregate(weighted_sum(rows(deltas, keep), weights))
         clock.lap("aggregate")
         lost = sorted(set(range(len(plan))) - set(keep.tolist()))
         dropped = tuple(plan.visits[k][-1] for k in lost)
@@ -163,21 +163,21 @@ class Federation:
 
     def _fan_out(self, stack: Params, clients: list[int], round: int) -> tuple[Params, int]:
         """Train the first hop; from one start a repeated client arrives at one end: it trains once."""
-        rows = [k for k, client in enumerate(clients) if client != IDLE]
-        distinct = list(dict.fromkeys(clients[k] for k in rows))
+        on = [k for k, client in enumerate(clients) if client != IDLE]
+        distinct = list(dict.fromkeys(clients[k] for k in on))
         starts = {name: value[: len(distinct)] for name, value in stack.items()}
         ends = self.trainer.train(starts, distinct, round)
         if clients == distinct:
             return ends, len(distinct)
-        where = torch.tensor([distinct.index(clients[k]) for k in rows], dtype=torch.int64)
-        return _put(stack, rows, {n: e[where.to(e.device)] for n, e in ends.items()}), len(distinct)
+        where = torch.tensor([distinct.index(clients[k]) for k in on], dtype=torch.int64)
+        return replaced(stack, on, {n: e[where.to(e.device)] for n, e in ends.items()}), len(distinct)
 
     def _move_on(self, stack: Params, clients: list[int], round: int) -> tuple[Params, int]:
         """Train a later hop; copies that idle stay as they are."""
-        rows = [k for k, client in enumerate(clients) if client != IDLE]
-        starts = _rows(stack, torch.tensor(rows, dtype=torch.int64))
-        ends = self.trainer.train(starts, [clients[k] for k in rows], round)
-        return _put(stack, rows, ends), len(rows)
+        on = [k for k, client in enumerate(clients) if client != IDLE]
+        starts = rows(stack, torch.tensor(on, dtype=torch.int64))
+        ends = self.trainer.train(starts, [clients[k] for k in on], round)
+        return replaced(stack, on, ends), len(on)
 
     def _updates(
         self, plan: Plan, keep: Tensor, deltas: Params, own_loss: Tensor | None, needs: Need
@@ -188,7 +188,7 @@ class Federation:
         if own_loss is not None:
             answers["own_loss"] = own_loss[keep]
         if Need.DELTAS in needs:
-            answers["deltas"] = _rows(deltas, keep)
+            answers["deltas"] = rows(deltas, keep)
         if Need.HEAD in needs:
             assert self.head is not None
             weight, bias = self.head
@@ -198,7 +198,7 @@ class Federation:
                 key: deltas[name].flatten(2) if key == "weight" else deltas[name]
                 for key, name in names.items()
             }
-            answers["head"] = _rows(head, keep)
+            answers["head"] = rows(head, keep)
         return Updates(
             plan=kept,
             sizes=torch.tensor([sum(sizes) for sizes in per_visit], dtype=torch.int64),
@@ -209,15 +209,15 @@ class Federation:
 
     def _visits(self, view: View, updates: Updates, keep: Tensor, deltas: Params) -> Visits:
         """Describe what the clients of a one-hop plan did, each client once."""
-        rows: dict[int, int] = {}
+        firsts: dict[int, int] = {}
         for row, client in enumerate(updates.clients.tolist()):
-            rows.setdefault(client, row)
-        first = torch.tensor(list(rows.values()))
+            firsts.setdefault(client, row)
+        first = torch.tensor(list(firsts.values()))
         steps = updates.steps[first]
         return Visits(
             clients=updates.clients[first],
             starts=view.params,
-            deltas=_rows(deltas, keep[first]),
+            deltas=rows(deltas, keep[first]),
             steps=steps,
             reach=partial(self.reach, view.round, steps),
         )
@@ -234,34 +234,3 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[phase] = now - self._last
         self._last = now
-
-
-def _finite_rows(stack: Params, rows: int) -> Tensor:
-    """Return the rows of a stack that are finite everywhere, int64, ascending."""
-    finite = torch.ones(rows, dtype=torch.bool)
-    for value in stack.values():
-        # 0 times infinity or NaN is NaN: a quarter of isfinite's time, which would make three copies.
-        finite &= ((value * 0).reshape(rows, -1).sum(dim=1) == 0).cpu()
-    return finite.nonzero().squeeze(1)
-
-
-def _rows(stack: Params, rows: Tensor) -> Params:
-    count = len(next(iter(stack.values())))
-    if len(rows) == count:
-        return stack
-    return {name: value[rows.to(value.device)] for name, value in stack.items()}
-
-
-def _put(stack: Params, rows: list[int], ends: Params) -> Params:
-    """Return the stack with some rows replaced; a new one, as the old may be a view."""
-    if len(rows) == len(next(iter(stack.values()))):
-        return ends
-    where = torch.tensor(rows, dtype=torch.int64)
-    return {name: value.index_copy(0, where.to(value.device), ends[name]) for name, value in stack.items()}
-
-
-def _weighted_sum(stack: Tensor, weights: Tensor, keep: Tensor) -> Tensor:
-    if len(keep) < len(weights):
-        stack, weights = stack[keep.to(stack.device)], weights[keep]
-    total: Tensor = torch.tensordot(weights.to(stack), stack, dims=1)
-    return total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from flsel.selector import Params
+from flsel.stack import Params, model_bytes
 
 
 def count_models_down(ledger: Counter[str], models: int, params: Params) -> None:
@@ -24,8 +24,3 @@ def count_trainings(ledger: Counter[str], clients: int, params: Params, *, down:
     count_models_down(ledger, clients * down, params)
     count_models_up(ledger, clients * up, params)
     ledger["trainings"] += clients
-
-
-def model_bytes(params: Params) -> int:
-    """Return the size of a model on the wire, in bytes."""
-    return sum(value.numel() * value.element_size() for value in params.values())

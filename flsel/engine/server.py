@@ -17,7 +17,8 @@ from flsel.data.heterogeneity import cohort_entropy
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation, Outcome
 from flsel.objectives import Objective
-from flsel.selector import Params, Selector
+from flsel.selector import Selector
+from flsel.stack import Params
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from flsel.errors import UserError
-from flsel.selector import Params
+from flsel.stack import Params
 
 
 @final

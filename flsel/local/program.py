@@ -17,7 +17,7 @@ from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, schedule
 from flsel.local.features import Features
 from flsel.objectives import Objective
-from flsel.selector import Params
+from flsel.stack import Params
 
 
 class LocalTrainer(Protocol):

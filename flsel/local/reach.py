@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from flsel.errors import UserError
-from flsel.selector import Params
+from flsel.stack import Params
 
 
 @final

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
 from flsel.rng import torch_seed
-from flsel.selector import Params
+from flsel.stack import Params
 
 
 @final

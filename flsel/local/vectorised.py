@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from flsel.errors import UserError
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
-from flsel.selector import Params
+from flsel.stack import Params
 
 # Optimizers whose step treats every element alike, so that stacking models changes nothing.
 ELEMENTWISE = (

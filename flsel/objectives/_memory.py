@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flsel.selector import Params
+from flsel.stack import Params, finite_rows
 
 
 def allocate(params: Params, clients: int) -> tuple[Tensor, Params]:
@@ -32,8 +32,7 @@ def store(slots: Tensor, rows: Params, clients: Tensor, values: Params) -> Tenso
     Returns:
         Positions in ``clients`` of those that were written, int64, ascending.
     """
-    finite = torch.stack([v.isfinite().reshape(len(v), -1).all(dim=1) for v in values.values()]).all(dim=0)
-    kept = finite.nonzero().squeeze(1)
+    kept = finite_rows(values)
     clients = clients.to(slots.device)[kept]
     newcomers = clients[slots[clients] == 0]
     used = int(slots.max()) + 1

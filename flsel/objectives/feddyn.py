@@ -31,7 +31,7 @@ from torch import Tensor
 from flsel.errors import UserError
 from flsel.objectives._memory import allocate, store
 from flsel.objectives.objective import Objective, Visits
-from flsel.selector import Params
+from flsel.stack import Params
 
 
 @final

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.objectives.objective import Objective
-from flsel.selector import Params
+from flsel.stack import Params
 
 
 @final

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 
 from torch import Tensor, device
 
-from flsel.selector import Params
+from flsel.stack import Params
 from flsel.state import restore_state, state_of
 
 

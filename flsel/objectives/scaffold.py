@@ -23,7 +23,7 @@ from torch import Tensor
 
 from flsel.objectives._memory import allocate, store
 from flsel.objectives.objective import Objective, Visits
-from flsel.selector import Params
+from flsel.stack import Params
 
 
 @final

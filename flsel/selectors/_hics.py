@@ -15,9 +15,11 @@ from scipy.special import entr, log_softmax, softmax
 from torch import Tensor
 
 from flsel.errors import UserError
-from flsel.selector import Params, View
-from flsel.selectors._vectors import EXACT, nearest
-from flsel.selectors._ward import Linkage, angles, cut_into, unit, ward
+from flsel.selector import View
+from flsel.selectors._pairwise import angles, nearest, unit
+from flsel.selectors._sketch import EXACT
+from flsel.selectors._ward import Linkage, cut_into, ward
+from flsel.stack import Params
 
 Signal = Literal["bias", "weight_mean", "layer"]
 

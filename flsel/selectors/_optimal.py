@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from flsel.selector import Params
-from flsel.selectors._norms import inner_products
+from flsel.stack import Params, inner_products
 
 Expectation = Literal["sum", "mean"]
 

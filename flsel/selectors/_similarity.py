@@ -8,8 +8,8 @@ import numpy as np
 from scipy.cluster.hierarchy import leaves_list
 from scipy.spatial.distance import cdist
 
-from flsel.selectors._vectors import nearest
-from flsel.selectors._ward import Squares, angles, squared_distances, unit, ward
+from flsel.selectors._pairwise import Squares, angles, nearest, squared_distances, unit
+from flsel.selectors._ward import ward
 
 Similarity = Literal["cosine", "L1", "L2"]
 

@@ -30,11 +30,13 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Updates, View
+from flsel.selectors._pairwise import squared_lengths
 from flsel.selectors._sampling import equal_weights, shares
 from flsel.selectors._similarity import Similarity, dissimilarities, leaf_order
+from flsel.selectors._sketch import EXACT, sketch_length, sketched
 from flsel.selectors._strata import Rows, Shares, by_size, by_tree, draw, pour, shares_of
-from flsel.selectors._vectors import EXACT, flatten, sketch_length, sketched, squared_lengths
 from flsel.selectors._ward import ward
+from flsel.stack import flatten
 
 
 @final

@@ -31,15 +31,10 @@ from torch import Tensor
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
 from flsel.selectors._facility import greedy, lazy_greedy, represented, stochastic_greedy
+from flsel.selectors._pairwise import distances, squared_lengths
 from flsel.selectors._sampling import equal_weights
-from flsel.selectors._vectors import (
-    distances,
-    flatten,
-    sketch_distances,
-    sketch_length,
-    sketched,
-    squared_lengths,
-)
+from flsel.selectors._sketch import sketch_distances, sketch_length, sketched
+from flsel.stack import flatten
 
 _MOST = 20_000
 _AT_ONCE = 32  # Clients asked at a time: bounds the stack of their gradients.

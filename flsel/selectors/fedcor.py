@@ -30,9 +30,10 @@ import torch
 from torch import Tensor
 
 from flsel.errors import UserError
-from flsel.selector import Need, Params, Plan, Selector, Tunable, Updates, View
+from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
 from flsel.selectors import _gp
 from flsel.selectors._sampling import equal_weights
+from flsel.stack import Params
 
 Variant = Literal["paper", "reference"]
 

@@ -36,9 +36,10 @@ from torch import Tensor
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Tunable, View
 from flsel.selectors._graph import Variant, adjacency, distances, shortest_paths, similarity
+from flsel.selectors._pairwise import inner_products
 from flsel.selectors._qubo import cohort_problem, solve
 from flsel.selectors._sspp import secure_products, traffic
-from flsel.selectors._vectors import flatten, inner_products
+from flsel.stack import flatten
 
 _LOG = logging.getLogger("flsel")
 _NEEDS = {

@@ -32,10 +32,10 @@ import torch
 from torch import Tensor
 
 from flsel.errors import UserError
-from flsel.selector import Need, Params, Plan, Selector, Tunable, Updates, View
-from flsel.selectors._norms import squared_norms
+from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
 from flsel.selectors._optimal import Expectation, optimal_aggregation
 from flsel.selectors._sampling import successive
+from flsel.stack import Params, height, squared_norms, weighted_sum
 
 _EXACT = 1e-9  # 0.7 * 30 is 21.000000000000004 in floating point; the paper means 21.
 
@@ -161,7 +161,6 @@ def shifted(probability: Tensor, adverse: Tensor, decrement: Tensor, *, p_min: f
 
 def _candidate(params: Params, deltas: Params, rows: np.ndarray) -> Params:
     """Return the global model plus the mean of some rows of the updates."""
-    weights = np.zeros(len(next(iter(deltas.values()))))
-    weights[rows] = 1.0 / len(rows)
-    share = torch.from_numpy(weights)
-    return {name: params[name] + torch.tensordot(share.to(d), d, dims=1) for name, d in deltas.items()}
+    weights = torch.zeros(height(deltas), dtype=torch.float64)
+    weights[torch.from_numpy(rows)] = 1.0 / len(rows)
+    return {name: params[name] + mean for name, mean in weighted_sum(deltas, weights).items()}

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Updates, View
-from flsel.selectors._norms import squared_norms
+from flsel.stack import squared_norms
 
 
 @final

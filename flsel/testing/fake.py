@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from flsel.rng import generator
-from flsel.selector import Need, Params, Plan, Updates, View
+from flsel.selector import Need, Plan, Updates, View
+from flsel.stack import Params
 
 _SHAPES = {"body.weight": (5, 3), "head.weight": (4, 5), "head.bias": (4,)}
 CLASSES = 4

@@ -19,7 +19,7 @@ from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import Classifier, as_task, make_optimizer
 from flsel.local.vectorised import VmapTrainer
 from flsel.objectives import FedAvg, FedProx, Objective
-from flsel.selector import Params
+from flsel.stack import Params
 
 SIZES = (7, 23, 1, 40, 16)
 

@@ -17,10 +17,11 @@ from plain_views import chosen, view
 from flsel.errors import UserError
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates
-from flsel.selectors import _similarity, _vectors, clustered
+from flsel.selectors import _similarity, _sketch, clustered
+from flsel.selectors._pairwise import squared_lengths
 from flsel.selectors._similarity import dissimilarities, leaf_order
+from flsel.selectors._sketch import SKETCH, sketched
 from flsel.selectors._strata import by_tree
-from flsel.selectors._vectors import SKETCH, sketched, squared_lengths
 from flsel.selectors._ward import cut_by_mass, ward
 from flsel.selectors.clustered import ClusteredSampling
 
@@ -217,7 +218,7 @@ def test_a_samples_tree_orders_everybody(monkeypatch):
 
 def test_large_populations_keep_sketches_and_sample_their_tree(monkeypatch):
     monkeypatch.setattr(clustered, "EXACT", 50)
-    monkeypatch.setattr(_vectors, "EXACT", 50)
+    monkeypatch.setattr(_sketch, "EXACT", 50)
     sizes = [2] * 90
     axes = torch.eye(3).repeat_interleave(100, dim=1).repeat(30, 1)
     selector = told(ClusteredSampling(), sizes, axes)

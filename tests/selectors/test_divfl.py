@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Updates, View
-from flsel.selectors import _vectors
+from flsel.selectors import _sketch
 from flsel.selectors.divfl import DivFL
 from flsel.testing import CHECKS
 
@@ -162,7 +162,7 @@ def test_sketches_stand_for_gradients(mode):
 
 
 def test_large_populations_are_sketched(monkeypatch):
-    monkeypatch.setattr(_vectors, "EXACT", 5)
+    monkeypatch.setattr(_sketch, "EXACT", 5)
     selector, federation = fresh(DivFL(), 6), Federation(LINE)
     assert sorted(plain_views.chosen(selector.select(see(federation, selector, 3)))) == [2, 3, 5]
     assert selector.distance_.dtype == torch.float32

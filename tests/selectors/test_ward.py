@@ -15,8 +15,9 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
 from flsel.rng import generator
-from flsel.selectors import _vectors, _ward
-from flsel.selectors._ward import angles, cut_by_mass, cut_into, squared_distances, unit, ward
+from flsel.selectors import _pairwise
+from flsel.selectors._pairwise import angles, squared_distances, unit
+from flsel.selectors._ward import cut_by_mass, cut_into, ward
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 VECTORS = arrays(
@@ -111,8 +112,8 @@ def test_squared_distances(vectors):
 def test_wide_updates_are_multiplied_part_by_part(monkeypatch):
     vectors = generator(0, "test").normal(size=(5, 1000)).astype(np.float32)
     whole = angles(vectors, vectors), squared_distances(vectors, vectors)
-    monkeypatch.setattr(_vectors, "_BLOCK", 1)
-    monkeypatch.setattr(_ward, "_BLOCK", 1)
+    monkeypatch.setattr(_pairwise, "_BLOCK", 1)
+    monkeypatch.setattr(_pairwise, "_PAIRS", 1)
     np.testing.assert_allclose(angles(vectors, vectors), whole[0], rtol=1e-12)
     np.testing.assert_allclose(squared_distances(vectors, vectors), whole[1], rtol=1e-12)
 
