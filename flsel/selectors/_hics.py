@@ -17,6 +17,7 @@ from torch import Tensor
 from flsel.errors import UserError
 from flsel.selector import View
 from flsel.selectors._pairwise import angles, nearest, unit
+from flsel.selectors._sampling import with_examples
 from flsel.selectors._sketch import EXACT
 from flsel.selectors._ward import Linkage, cut_into, ward
 from flsel.stack import Params
@@ -162,10 +163,10 @@ def annealed(gamma0: float, round: int, rounds: int) -> float:
 
 
 def fill_up(chosen: np.ndarray, view: View) -> np.ndarray:
-    """Append others of the pool, uniformly drawn, until the budget or the pool is used up."""
+    """Append others with examples, uniformly drawn, until the budget or the pool is used up."""
     if len(chosen) == view.budget:
         return chosen
-    others = view.rng.permutation(np.setdiff1d(view.pool, chosen))
+    others = view.rng.permutation(np.setdiff1d(with_examples(view.pool, view.sizes), chosen))
     return np.concatenate([chosen, others[: view.budget - len(chosen)]])
 
 

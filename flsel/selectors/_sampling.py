@@ -36,6 +36,17 @@ def largest(values: np.ndarray, count: int, rng: np.random.Generator) -> np.ndar
     return np.lexsort((rng.random(len(ranked)), -ranked))[:count]
 
 
+def with_examples(pool: np.ndarray, sizes: Tensor) -> np.ndarray:
+    """Return the clients of a pool that have examples, or all of them if none has.
+
+    Args:
+        pool: Ids of available clients, int64 ``[n]``.
+        sizes: Examples of every client, int64 ``[N]``.
+    """
+    able: np.ndarray = pool[sizes.numpy()[pool] > 0]
+    return able if len(able) else pool
+
+
 def shares(view: View) -> np.ndarray:
     """Return each available client's share p_k of the pool's examples, float64 ``[pool]``, sum one.
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
-from flsel.selectors._sampling import equal_weights, largest, successive
+from flsel.selectors._sampling import equal_weights, largest, successive, with_examples
 
 _ROUNDING = 1e-9  # 0.1 * 30 is 3.0000000000000004 in floating point; the paper means 3.
 
@@ -65,10 +65,11 @@ class AFL(Selector):
 
     def select(self, view: View) -> Plan:
         """Take clients without a valuation first, then follow Algorithm 1."""
-        value = self.value_.numpy()[view.pool]
+        pool = with_examples(view.pool, view.sizes)
+        value = self.value_.numpy()[pool]
         seen = ~np.isnan(value)
-        first = view.rng.permutation(view.pool[~seen])[: view.budget]
-        rest = view.pool[seen][self._draw(value[seen], view.budget - len(first), view.rng)]
+        first = view.rng.permutation(pool[~seen])[: view.budget]
+        rest = pool[seen][self._draw(value[seen], view.budget - len(first), view.rng)]
         # Without this, a client whose updates never come back would be "new", and chosen, for ever.
         self.value_ = self.value_.index_fill(0, torch.from_numpy(first), 0.0)
         return Plan.star(np.concatenate([first, rest]))

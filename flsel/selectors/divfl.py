@@ -32,7 +32,7 @@ from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
 from flsel.selectors._facility import greedy, lazy_greedy, represented, stochastic_greedy
 from flsel.selectors._pairwise import distances, squared_lengths
-from flsel.selectors._sampling import equal_weights
+from flsel.selectors._sampling import equal_weights, with_examples
 from flsel.selectors._sketch import sketch_distances, sketch_length, sketched
 from flsel.stack import flatten
 
@@ -123,9 +123,8 @@ class DivFL(Selector):
         known = self.known_.numpy()
         candidates = view.pool[known[view.pool]]
         chosen = self._choose(candidates, min(view.budget, len(candidates)), view.rng)
-        strangers = view.rng.permutation(view.pool[~known[view.pool]])
-        # Those with examples first, in random order.
-        strangers = strangers[np.argsort(view.sizes.numpy()[strangers] == 0, kind="stable")]
+        able = with_examples(view.pool, view.sizes)
+        strangers = view.rng.permutation(able[~known[able]])
         return Plan.star([*chosen, *strangers[: view.budget - len(chosen)].tolist()])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:

@@ -156,8 +156,10 @@ def dispatch(chosen: list[list[int]]) -> list[tuple[int, ...]]:
 
 
 def _available(view: View, hop: int) -> np.ndarray:
+    """Tell who can train ``hop`` rounds from now, bool ``[N]``: the available devices with examples."""
     available = view.available if hop == 0 else view.available_at(hop)
-    mask: np.ndarray = available.numpy()
+    able = available & (view.sizes > 0)
+    mask: np.ndarray = (able if able.any() else available).numpy()
     return mask
 
 

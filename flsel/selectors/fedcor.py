@@ -32,7 +32,7 @@ from torch import Tensor
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
 from flsel.selectors import _gp
-from flsel.selectors._sampling import equal_weights
+from flsel.selectors._sampling import equal_weights, with_examples
 from flsel.stack import Params
 
 Variant = Literal["paper", "reference"]
@@ -196,7 +196,7 @@ class FedCor(Selector):
     def _choose(self, view: View) -> np.ndarray:
         """Choose by Algorithm 1 and anneal those chosen."""
         assert self.embedding_ is not None
-        candidates = _candidates(view)
+        candidates = with_examples(view.pool, view.sizes)
         sizes = view.sizes.numpy().astype(np.float64)
         chosen = _gp.greedy(
             self.embedding_.numpy(),
@@ -213,15 +213,10 @@ class FedCor(Selector):
         return cohort
 
 
-def _candidates(view: View) -> np.ndarray:
-    """Return the available clients that have examples, or all of them if none has, int64."""
-    trainable = view.pool[view.sizes.numpy()[view.pool] > 0]
-    return trainable if len(trainable) else view.pool
-
-
 def _uniform(view: View) -> list[int]:
     """Draw a uniform cohort without replacement."""
-    clients: list[int] = view.rng.permutation(_candidates(view))[: view.budget].tolist()
+    able = with_examples(view.pool, view.sizes)
+    clients: list[int] = view.rng.permutation(able)[: view.budget].tolist()
     return clients
 
 

@@ -38,6 +38,7 @@ from flsel.selector import Need, Plan, Selector, Tunable, View
 from flsel.selectors._graph import Variant, adjacency, distances, shortest_paths, similarity
 from flsel.selectors._pairwise import inner_products
 from flsel.selectors._qubo import cohort_problem, solve
+from flsel.selectors._sampling import with_examples
 from flsel.selectors._sspp import secure_products, traffic
 from flsel.stack import flatten
 
@@ -139,10 +140,8 @@ class FedGS(Selector):
         """Extend the graph by what can be learnt now, then solve Eq. 16 over the available clients."""
         if self.alpha > 0:
             self._learn(view)
-        pool = view.pool
-        able = pool[view.sizes.numpy()[pool] > 0]
         # In random order, as the solver prefers the first of equals.
-        items = view.rng.permutation(able if len(able) else pool)
+        items = view.rng.permutation(with_examples(view.pool, view.sizes))
         problem = cohort_problem(
             self.count_.numpy(),
             self.graph_.numpy(),

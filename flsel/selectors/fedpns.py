@@ -34,7 +34,7 @@ from torch import Tensor
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
 from flsel.selectors._optimal import Expectation, optimal_aggregation
-from flsel.selectors._sampling import successive
+from flsel.selectors._sampling import successive, with_examples
 from flsel.stack import Params, height, squared_norms, weighted_sum
 
 _EXACT = 1e-9  # 0.7 * 30 is 21.000000000000004 in floating point; the paper means 21.
@@ -100,13 +100,16 @@ class FedPNS(Selector):
         self.adverse_ = torch.empty(0, dtype=torch.int64)
 
     def select(self, view: View) -> Plan:
-        """Draw without replacement from the pool, by the probabilities."""
-        pool, probability = view.pool, self.probability_.numpy()
+        """Draw without replacement from the clients with examples, by the probabilities, and count them."""
+        pool, probability = with_examples(view.pool, view.sizes), self.probability_.numpy()
         with np.errstate(divide="ignore"):
             drawn = pool[successive(np.log(probability[pool]), view.budget, view.rng)]
         if len(drawn) < min(view.budget, len(pool)):
             others = view.rng.permutation(np.setdiff1d(pool, drawn))
             drawn = np.append(drawn, others)[: view.budget]
+        # Here and not in observe: who was asked took part, whether or not the update arrives.
+        self.chosen_ = self.chosen_.clone()
+        self.chosen_[torch.from_numpy(drawn)] += 1
         return Plan.star(drawn)
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
@@ -130,8 +133,7 @@ class FedPNS(Selector):
         return weights
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
-        """Count who took part and who was labelled, then move probability from these to all others."""
-        self.chosen_ = self.chosen_.index_add(0, updates.clients, torch.ones_like(updates.clients))
+        """Count who was labelled, then move probability from these to all others."""
         self.labelled_ = self.labelled_.index_add(0, self.adverse_, torch.ones_like(self.adverse_))
         ratio = self.labelled_[self.adverse_].double() / self.chosen_[self.adverse_]
         decrement = ((ratio + self.beta) ** self.alpha).clamp(max=1.0)

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Updates, View
+from flsel.selectors._sampling import with_examples
 from flsel.stack import squared_norms
 
 
@@ -55,7 +56,7 @@ class GradientNorm(Selector):
         """
         if self.keep is not None and self.keep > view.budget:
             raise UserError(f"keep must be at most the budget ({view.budget}), got {self.keep}.")
-        return Plan.star(view.rng.permutation(view.pool)[: view.budget])
+        return Plan.star(view.rng.permutation(with_examples(view.pool, view.sizes))[: view.budget])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh the largest updates equally and the others zero; one that is not finite is never kept."""

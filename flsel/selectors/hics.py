@@ -16,7 +16,7 @@ arXiv:2310.00198, Algorithm 1 with Eqs. 7 (entropy), 9 (distance) and 10 (probab
   paper), frozen updates after the warm-up, warm-up in the order of ids, uniform draws inside a cluster.
 - The first ceil(N/K) rounds take new clients only, as in the paper; later ones fill up the cohort. A client
   that was asked once but whose update was lost belongs to a cluster of its kind, with the largest mean
-  entropy there is. Clients without examples come only where nobody else is left.
+  entropy there is. Clients without examples come only where nobody else is there.
 - Clusters are those of all measured clients; draws are among the available ones, so pi_m goes to the
   available clients of G_m.
 - Between a zero update and another the angle is pi/2 (0 in the code).

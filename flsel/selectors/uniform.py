@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.selector import Plan, Selector, Updates, View
-from flsel.selectors._sampling import equal_weights
+from flsel.selectors._sampling import equal_weights, with_examples
 
 Weights = Literal["size", "equal", "partial", "scaled"]
 
@@ -28,8 +28,8 @@ class Uniform(Selector):
     Args:
         weights: Weight of a client with a share p_k of all N clients' examples in a cohort S of K:
             ``size`` p_k / sum over S of p; ``equal`` 1/K; ``partial`` p_k, the rest stays on the old model;
-            ``scaled`` N p_k / K, unbiased if everyone is available, though a round's weights need not sum
-            to one.
+            ``scaled`` N p_k / K, N the clients with examples, unbiased if everyone is available, though a
+            round's weights need not sum to one.
     """
 
     def __init__(self, weights: Weights = "size") -> None:
@@ -38,8 +38,8 @@ class Uniform(Selector):
         self.weights = weights
 
     def select(self, view: View) -> Plan:
-        """Draw distinct clients from the pool, each with the same chance."""
-        pool = view.pool
+        """Draw distinct clients with examples from the pool, each with the same chance."""
+        pool = with_examples(view.pool, view.sizes)
         return Plan.star(view.rng.choice(pool, min(view.budget, len(pool)), replace=False))
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
@@ -50,5 +50,5 @@ class Uniform(Selector):
         if self.weights == "partial":
             return share
         if self.weights == "scaled":
-            return share * (len(view.sizes) / len(updates.plan))
+            return share * (view.sizes.count_nonzero() / len(updates.plan))
         return share / share.sum() if share.any() else equal_weights(updates)

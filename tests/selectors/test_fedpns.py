@@ -72,9 +72,9 @@ def test_probabilities_of_the_reference(case):
         key: torch.tensor([case[key][str(k)] for k in range(20)])
         for key in ("selected_count", "labelled_count")
     }
-    # The counts of the case include the present round.
+    # The counts of the case include the present round: select has counted those chosen.
     participants = torch.tensor(case["participants"])
-    selector.chosen_ = counts["selected_count"].index_add(0, participants, -torch.ones_like(participants))
+    selector.chosen_ = counts["selected_count"].clone()
     selector.adverse_ = torch.tensor(labelled, dtype=torch.int64)
     selector.labelled_ = counts["labelled_count"].index_add(
         0, selector.adverse_, -torch.ones_like(selector.adverse_)
@@ -82,7 +82,6 @@ def test_probabilities_of_the_reference(case):
     selector.observe(now(20), returned(torch.zeros(len(participants), 3), participants), torch.zeros(1))
     expected = torch.tensor(case["p_after"], dtype=torch.float64)
     torch.testing.assert_close(selector.probability_, expected, atol=1e-12, rtol=0)
-    assert torch.equal(selector.chosen_, counts["selected_count"])
     assert torch.equal(selector.labelled_, counts["labelled_count"])
 
 
@@ -187,7 +186,21 @@ def test_one_participant_is_never_labelled():
     assert selector.weigh(now(4), back).tolist() == [1.0]
     selector.observe(now(4), back, torch.ones(1))
     assert selector.probability_.tolist() == [0.25] * 4
-    assert selector.chosen_.tolist() == [0, 0, 1, 0]
+
+
+def test_a_participation_counts_even_if_its_update_is_dropped():
+    selector, four = started(FedPNS(), 4), adverse(4)
+    for round in range(3):
+        drawn = chosen(selector.select(now(4, seed=round)))
+        kept = [k for k in sorted(drawn) if round == 2 or k != 3]  # Client 3's first two updates are lost.
+        back = returned(four[kept], kept)
+        selector.observe(now(4), back, selector.weigh(now(4), back))
+    assert selector.chosen_.tolist() == [3, 3, 3, 3]
+    assert selector.labelled_.tolist() == [0, 0, 0, 1]
+    # One label in three participations, not in one: it keeps a part of its probability.
+    lost = (1 / 3 + 0.7) ** 2
+    assert lost > 1
+    assert selector.probability_[3] == 0
 
 
 @pytest.mark.parametrize(
