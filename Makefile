@@ -13,7 +13,7 @@ help: ## List the targets.
 demo: $(INSTALLED) ## Train two selectors on generated data and draw their curves (no download, under a minute).
 	@for selector in Uniform PowD; do \
 		echo "--- $$selector"; \
-		$(BIN)/flsel train --config configs/runs/quickstart.yaml --selector $$selector \
+		$(BIN)/flsel train --config quickstart --selector $$selector \
 			--output.dir $(DEMO) --output.name $$selector || exit; \
 	done
 	@$(BIN)/python docs/plot_runs.py --title "Synthetic(0.5, 0.5), 30 clients, 6 a round" \

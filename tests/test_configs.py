@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flsel.commands.cli import main
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.groups import OutputConfig
-from flsel.config.parser import parse_file
+from flsel.config.parser import parse, parse_file, run_parser
+from flsel.config.shipped import find, shipped
+from flsel.errors import UserError
 from flsel.runner.play import run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,10 +48,60 @@ def test_the_named_configs_are_there():
     assert {"quickstart", "fashion_mnist", "mnist", "cifar10"} <= {path.stem for path in CONFIGS}
 
 
+@pytest.mark.parametrize("file", shipped(), ids=lambda file: f"{file.kind}-{file.name}")
+def test_the_first_line_is_a_title(file):
+    assert file.path.read_text().startswith("# ")
+    assert file.about.endswith(".")
+    assert 20 < len(file.about) < 120
+
+
+def test_names_are_unique_and_found():
+    files = shipped()
+    assert len({file.name for file in files}) == len(files) == len([*(ROOT / "configs").rglob("*.yaml")])
+    assert all(find(file.name, file.kind) == file.path for file in files)
+    assert {"quickstart", "papers/fedgs/synthetic"} <= {file.name for file in shipped("runs", "papers")}
+
+
+def test_a_file_of_ones_own_wins_over_a_shipped_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("quickstart").mkdir()
+    assert find("quickstart", "runs") == ROOT / "configs/runs/quickstart.yaml"
+    Path("mnist").write_text("rounds: 3\n")
+    assert find("mnist", "runs") == Path("mnist")
+    assert parse(run_parser("train"), [("config", "mnist")]).rounds == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("quickstrat", "there is no such file; did you mean quickstart, which flsel brings along?"),
+        ("configs/runs/mnist.yaml", "there is no such file; did you mean mnist, which flsel brings along?"),
+        ("papers/fedgs/sintetic", "there is no such file; did you mean papers/fedgs/synthetic, which"),
+        ("powd", "there is no such file, and flsel brings none of that name along (flsel configs lists"),
+        ("elsewhere/mine.yaml", "there is no such file."),
+    ],
+)
+def test_a_name_that_is_nothing_is_one_sentence(name, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as refused:
+        find(name, "runs", "papers")
+    assert said in str(refused.value)
+
+
+def test_the_command_lists_and_prints(capsys):
+    assert main(["configs"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"  {file.name} " in listed and file.about in listed for file in shipped())
+    assert main(["configs", "hics"]) == 0
+    assert capsys.readouterr().out == (ROOT / "configs/search/hics.yaml").read_text()
+    assert main(["configs", "hicks"]) == 2
+    assert "hicks: there is no such file; did you mean hics" in capsys.readouterr().err
+
+
 @each_config
 def test_first_lines_say_what_to_expect(path):
     comments = [line for line in path.read_text().splitlines() if line.startswith("#")]
-    assert comments[0].startswith("# Expected: ")
+    assert comments[1].startswith("# Expected: ")
     assert any(line.startswith("# Cost: ") for line in comments)
     assert "TODO" not in path.read_text()
 

@@ -1,4 +1,4 @@
-"""The command line: ``flsel train | tune | data``. Light: a command loads what it needs when it is called."""
+"""The command line, ``flsel COMMAND``. Light: a command loads what it needs when it is called."""
 
 from __future__ import annotations
 
@@ -15,8 +15,14 @@ COMMANDS = {
     "train": "play one federated run: flsel train [--config FILE] [--key value ...]",
     "tune": "search for settings: flsel tune --config FILE [--space FILE] [--key value ...]",
     "data": "show how examples are dealt to clients: flsel data [--config FILE] [--key value ...]",
+    "configs": "list the settings that come with flsel, for --config and --space: flsel configs [NAME]",
 }
-MODULES = {"train": "flsel.commands.train", "tune": "flsel_tune.command", "data": "flsel.commands.data"}
+MODULES = {
+    "train": "flsel.commands.train",
+    "tune": "flsel_tune.command",
+    "data": "flsel.commands.data",
+    "configs": "flsel.commands.configs",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,6 +20,7 @@ from flsel.config.describe import describe
 from flsel.config.layers import Layer, from_mapping, from_words, read_yaml
 from flsel.config.run import RunConfig
 from flsel.config.schema import keys, plugins
+from flsel.config.shipped import PAPERS, RUNS, find
 from flsel.config.usage import DESCRIPTION, USAGE, HelpFormatter, class_help
 from flsel.errors import UserError
 
@@ -40,7 +41,7 @@ def run_parser(command: str) -> ArgumentParser:
         exit_on_error=False,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", action="config", help="YAML file of settings; may be repeated.")
+    parser.add_argument("--config", action="config", help="YAML file, or a name that `flsel configs` lists.")
     parser.add_class_arguments(RunConfig)
     # Plug-ins are given as plain values, so that --print_config can print them and a YAML can replace them.
     described = describe(RunConfig())
@@ -139,7 +140,7 @@ def _file(path: str | None) -> Layer:
     if path is None:
         raise UserError("--config needs a file: --config FILE.")
     with _located(path):
-        return from_mapping(read_yaml(Path(path).expanduser()), path)
+        return from_mapping(read_yaml(find(path, RUNS, PAPERS)), path)
 
 
 def _parse_layers(parser: ArgumentParser, layers: Sequence[Layer]) -> RunConfig:

@@ -6,10 +6,10 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from flsel.config.layers import read_yaml
+from flsel.config.shipped import SEARCH, find
 from flsel.errors import UserError
 from flsel_tune.space import Dimension, Space, auto_space, class_name, lookup, ordered
 
@@ -32,13 +32,13 @@ def read_space(name: str) -> Mapping[Any, Any]:
     """Read a space file as plain values.
 
     Args:
-        name: Path of the file.
+        name: Path of the file, or the name of a shipped one.
 
     Raises:
-        UserError: If it is not a readable YAML file.
+        UserError: If it is neither, or not readable YAML.
     """
     try:
-        return read_yaml(Path(name).expanduser())
+        return read_yaml(find(name, SEARCH))
     except UserError as error:
         raise UserError(f"space {name}: {error}") from error.__cause__
 

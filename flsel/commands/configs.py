@@ -1,0 +1,32 @@
+"""``flsel configs``: list the settings that flsel brings along, or print one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flsel.config.shipped import PAPERS, RUNS, SEARCH, find, shipped
+from flsel.errors import UserError
+
+_HEADINGS = {
+    RUNS: "Runs (flsel train --config NAME)",
+    PAPERS: "The papers' settings (flsel train --config NAME)",
+    SEARCH: "What to search over (flsel tune --config ... --space NAME)",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    if len(arguments) > 1 or any(word.startswith("-") and word not in ("-h", "--help") for word in arguments):
+        raise UserError("flsel configs takes at most one name: flsel configs [NAME].")
+    if arguments and not arguments[0].startswith("-"):
+        try:
+            print(find(arguments[0]).read_text(encoding="utf-8"), end="")
+        except UserError as error:
+            raise UserError(f"{arguments[0]}: {error}") from error
+        return 0
+    for kind, heading in _HEADINGS.items():
+        files = shipped(kind)
+        width = max(len(file.name) for file in files)
+        print(heading, *(f"  {file.name:{width}}  {file.about}" for file in files), "", sep="\n")
+    print("flsel configs NAME prints one; a copy of it is a start of your own.")
+    return 0
