@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
+    from flsel.selector import Need, Plan, Range, Selector, Tunable, Updates, View
 
 __version__ = "0.1.0"
 
-__all__ = ["Need", "Plan", "Selector", "Tunable", "Updates", "View", "__version__"]
+__all__ = ["Need", "Plan", "Range", "Selector", "Tunable", "Updates", "View", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

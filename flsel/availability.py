@@ -12,10 +12,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Annotated, TypeAlias, final
 
 import numpy as np
 
+from flsel.arguments import Checked, Range
 from flsel.errors import UserError
 from flsel.rng import generator
 
@@ -25,7 +26,7 @@ Schedule: TypeAlias = Callable[[np.ndarray], np.ndarray]
 REDRAWS = 10_000
 
 
-class Availability(ABC):
+class Availability(Checked, ABC):
     """With which probability each client is active; a mode overrides :meth:`formula`."""
 
     @abstractmethod
@@ -83,13 +84,10 @@ class MDF(Availability):
     """More data first: n_k^beta / max_i n_i^beta.
 
     Attributes:
-        beta: In [0, 1).
+        beta: How much less available clients are (beta).
     """
 
-    beta: float = 0.7
-
-    def __post_init__(self) -> None:
-        _check_beta(self.beta)
+    beta: Annotated[float, Range(0, below=1)] = 0.7
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
         """Compare every client's size with the largest."""
@@ -103,13 +101,10 @@ class LDF(Availability):
     """Less data first: n_k^-beta / max_i n_i^-beta, over the clients that have data.
 
     Attributes:
-        beta: In [0, 1).
+        beta: How much less available clients are (beta).
     """
 
-    beta: float = 0.7
-
-    def __post_init__(self) -> None:
-        _check_beta(self.beta)
+    beta: Annotated[float, Range(0, below=1)] = 0.7
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
         """Compare every client's size with the smallest."""
@@ -126,13 +121,10 @@ class YMF(Availability):
     If 0 is the only label, all clients have probability 1 - beta.
 
     Attributes:
-        beta: In [0, 1).
+        beta: How much less available clients are (beta).
     """
 
-    beta: float = 0.9
-
-    def __post_init__(self) -> None:
-        _check_beta(self.beta)
+    beta: Annotated[float, Range(0, below=1)] = 0.9
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
         """Compare every client's smallest label with the largest of all."""
@@ -152,17 +144,13 @@ class YC(Availability):
     t mod T_p = T_p - 1; this is the interval of the reference code, computed in whole numbers.
 
     Attributes:
-        beta: In [0, 1).
-        period: T_p in rounds, >= 1; None means 10 C (100 for ten labels, as in the reference code, the
+        beta: How much less available clients are (beta).
+        period: Period in rounds (T_p); null means 10 C (100 for ten labels, as in the reference code, the
             paper does not say). In a period below C some labels have no turn.
     """
 
-    beta: float = 0.9
-    period: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_beta(self.beta)
-        _check_period(self.period)
+    beta: Annotated[float, Range(0, below=1)] = 0.9
+    period: Annotated[int | None, Range(1)] = None
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
         """Follow the cycle of labels."""
@@ -185,13 +173,10 @@ class LN(Availability):
     The second parameter is the standard deviation of ln c_k.
 
     Attributes:
-        beta: In [0, 1).
+        beta: How much less available clients are (beta).
     """
 
-    beta: float = 0.5
-
-    def __post_init__(self) -> None:
-        _check_beta(self.beta)
+    beta: Annotated[float, Range(0, below=1)] = 0.5
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
         """Draw the c_k and compare them with the largest."""
@@ -211,16 +196,12 @@ class SLN(Availability):
     is not reproduced).
 
     Attributes:
-        beta: In [0, 1).
-        period: T_p in rounds, >= 1.
+        beta: How much less available clients are (beta).
+        period: Period in rounds (T_p).
     """
 
-    beta: float = 0.5
-    period: int = 24
-
-    def __post_init__(self) -> None:
-        _check_beta(self.beta)
-        _check_period(self.period)
+    beta: Annotated[float, Range(0, below=1)] = 0.5
+    period: Annotated[int, Range(1)] = 24
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
         """Draw the c_k and let the wave move them."""
@@ -287,13 +268,3 @@ def trace(mode: Availability, counts: np.ndarray, rounds: int, seed: int) -> np.
 
 def _constant(probabilities: np.ndarray) -> Schedule:
     return lambda rounds: np.broadcast_to(probabilities, (len(rounds), len(probabilities)))
-
-
-def _check_beta(beta: float) -> None:
-    if not 0 <= beta < 1:
-        raise UserError(f"beta must be in [0, 1), got {beta}.")
-
-
-def _check_period(period: int | None) -> None:
-    if period is not None and period < 1:
-        raise UserError(f"period must be >= 1, got {period}.")

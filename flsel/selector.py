@@ -21,6 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.arguments import Checked
+from flsel.arguments import Range as Range
+from flsel.arguments import Tunable as Tunable
 from flsel.errors import UndeclaredNeedError
 from flsel.stack import Params
 from flsel.state import restore_state, state_of
@@ -55,21 +58,6 @@ class Need(enum.Flag):
     """Gradients of any available clients' losses at the global model, before training."""
     NOISE_OUTPUTS = enum.auto()
     """Mean outputs of any models on Gaussian noise shaped like the server's holdout."""
-
-
-@dataclass(frozen=True)
-class Tunable:
-    """Search range of a selector's argument: ``alpha: Annotated[float, Tunable(0.01, 10, log=True)]``.
-
-    Attributes:
-        low: Smallest value worth trying.
-        high: Largest value worth trying, > ``low``.
-        log: Search on a logarithmic scale.
-    """
-
-    low: float
-    high: float
-    log: bool = False
 
 
 @dataclass(frozen=True)
@@ -285,17 +273,20 @@ class Updates:
         return deltas
 
 
-class Selector(ABC):
+class Selector(Checked, ABC):
     """A client selection method.
 
     The constructor stores its arguments and nothing else; :meth:`reset` allocates state in attributes
     whose names end in ``_``. These, and only these, are the state that a checkpoint keeps: tensors and
     plain Python values. Randomness comes from ``view.rng`` alone.
+
+    A dataclass is the short way: its fields are the arguments, each with its range
+    (:mod:`flsel.arguments`), and they are checked when it is made.
     """
 
     needs: ClassVar[Need] = Need.NONE
 
-    def reset(self, sizes: Tensor, num_classes: int) -> None:  # noqa: B027 (optional by design)
+    def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Allocate state before the first round.
 
         Args:
@@ -318,7 +309,7 @@ class Selector(ABC):
             return torch.full((len(updates.plan),), 1.0 / max(len(updates.plan), 1), dtype=torch.float64)
         return updates.sizes.double() / total
 
-    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:  # noqa: B027
+    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Learn from the round just played, before aggregation."""
 
     @final

@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib
 import inspect
 import random
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import flsel.selectors
 from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector
+from flsel.selector import Need, Plan, Range, Selector
 from flsel.testing import CHECKS, check_selector, checks
 
 
@@ -84,9 +87,20 @@ class Good(Selector):
         self.last_ = view.round
 
 
-def test_a_good_selector_passes_and_twice():
-    check_selector(Good)
-    check_selector(lambda: Good(alpha=2.0))
+@dataclass
+class Declared(Good):
+    """The same as a dataclass, with a default that no two selectors may share."""
+
+    alpha: Annotated[float, Range(0)] = 0.5
+    names: list[str] = field(default_factory=list)
+    count_: Tensor = field(init=False, repr=False)
+    last_: int | None = field(init=False, repr=False)
+
+
+@pytest.mark.parametrize("selector", [Good, Declared])
+def test_a_good_selector_passes_and_twice(selector):
+    check_selector(selector)
+    check_selector(lambda: selector(alpha=2.0))
 
 
 BROKEN: list[tuple[str, str, type[Selector]]] = []
@@ -107,6 +121,13 @@ class StoresMore(Good):
     def __init__(self, alpha: float = 0.5) -> None:
         self.alpha = alpha
         self.beta = 2 * alpha
+
+
+@broken("constructor", "must store its arguments .* nothing else, it stores .*'last_'")
+@dataclass
+class StoresState(Good):
+    alpha: float = 0.5
+    last_: list[int] = field(init=False, default_factory=list)
 
 
 @broken("constructor", r"must store its arguments as given, it changes \['alpha'\]")

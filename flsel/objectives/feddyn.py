@@ -23,38 +23,32 @@ with a tiny α is FedAvg that also adds the mean of all past updates, which over
 
 from __future__ import annotations
 
-import math
-from typing import final
+from dataclasses import dataclass, field
+from typing import Annotated, final
 
 from torch import Tensor
 
-from flsel.errors import UserError
+from flsel.arguments import Range
 from flsel.objectives._memory import allocate, store
 from flsel.objectives.objective import Objective, Visits
 from flsel.stack import Params
 
 
 @final
+@dataclass(eq=False)
 class FedDyn(Objective):
     """Minimise F_k(θ) - <∇F_k(θ_k), θ> + (α / 2) ||θ - θ_t||^2, with the gradient at the last local model.
 
     Memory: one model per client that ever took part. Nothing but the model is sent.
 
-    Args:
-        alpha: Strength of the regulariser (α), > 0; the paper chooses among 0.1, 0.01 and 0.001.
-
-    Raises:
-        UserError: If ``alpha`` is not a finite number above 0.
+    Attributes:
+        alpha: Strength of the regulariser (α); the paper chooses among 0.1, 0.01 and 0.001.
     """
 
-    slots_: Tensor
-    drift_: Params
-    lead_: Params
-
-    def __init__(self, alpha: float = 0.01) -> None:
-        if not (math.isfinite(alpha) and alpha > 0):
-            raise UserError(f"alpha must be a finite number > 0, got {alpha}.")
-        self.alpha = alpha
+    alpha: Annotated[float, Range(above=0)] = 0.01
+    slots_: Tensor = field(init=False, repr=False)
+    drift_: Params = field(init=False, repr=False)
+    lead_: Params = field(init=False, repr=False)
 
     def reset(self, params: Params, clients: int) -> None:
         """Start with no updates: all gradients and h are zero, as in Algorithm 1."""

@@ -8,31 +8,26 @@ Eq. (2).
 
 from __future__ import annotations
 
-import math
-from typing import final
+from dataclasses import dataclass
+from typing import Annotated, final
 
 from torch import Tensor
 
-from flsel.errors import UserError
+from flsel.arguments import Range
 from flsel.objectives.objective import Objective
 from flsel.stack import Params
 
 
 @final
+@dataclass(eq=False)
 class FedProx(Objective):
     """Minimise F_k(w) + (mu / 2) ||w - w_t||^2.
 
-    Args:
-        mu: Strength of the proximal term (μ), >= 0; 0 is FedAvg.
-
-    Raises:
-        UserError: If ``mu`` is negative or not finite.
+    Attributes:
+        mu: Strength of the proximal term (μ); 0 is FedAvg.
     """
 
-    def __init__(self, mu: float = 0.01) -> None:
-        if not (math.isfinite(mu) and mu >= 0):
-            raise UserError(f"mu must be a finite number >= 0, got {mu}.")
-        self.mu = mu
+    mu: Annotated[float, Range(0)] = 0.01
 
     def correct(self, grads: Params, params: Params, starts: Params, clients: int | Tensor) -> None:
         """Add mu (w - w_t), the gradient of the proximal term."""

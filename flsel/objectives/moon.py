@@ -16,45 +16,37 @@ Q. Li, B. He, D. Song: "Model-Contrastive Federated Learning", CVPR 2021, Eqs. (
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import final
+from dataclasses import dataclass, field
+from typing import Annotated, final
 
 import torch
 from torch import Tensor
 
-from flsel.errors import UserError
+from flsel.arguments import Range
 from flsel.objectives._memory import allocate, store
 from flsel.objectives.objective import Objective, Visits
 from flsel.stack import Params
 
 
 @final
+@dataclass(eq=False)
 class MOON(Objective):
     """Add μ times the model-contrastive loss of a batch to the client's loss.
 
     Memory: one model per client that ever took part. Every local step runs the global and the previous model
     too, so that a step costs up to twice as much. Nothing but the model is sent.
 
-    Args:
-        mu: Weight of the contrastive loss (μ), >= 0; 0 is FedAvg. The paper's best are 5 for CIFAR-10 and 1
-            for CIFAR-100 and Tiny-ImageNet.
-        temperature: Temperature of the similarities (τ), > 0.
-
-    Raises:
-        UserError: If an argument is out of range.
+    Attributes:
+        mu: Weight of the contrastive loss (μ); 0 is FedAvg. The paper's best are 5 for CIFAR-10 and 1 for
+            CIFAR-100 and Tiny-ImageNet.
+        temperature: Temperature of the similarities (τ).
     """
 
-    slots_: Tensor
-    previous_: Params
-
-    def __init__(self, mu: float = 1.0, temperature: float = 0.5) -> None:
-        if not (math.isfinite(mu) and mu >= 0):
-            raise UserError(f"mu must be a finite number >= 0, got {mu}.")
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise UserError(f"temperature must be a finite number > 0, got {temperature}.")
-        self.mu = mu
-        self.temperature = temperature
+    mu: Annotated[float, Range(0)] = 1.0
+    temperature: Annotated[float, Range(above=0)] = 0.5
+    slots_: Tensor = field(init=False, repr=False)
+    previous_: Params = field(init=False, repr=False)
 
     def reset(self, params: Params, clients: int) -> None:
         """Forget all previous local models."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, final
 
 from torch import Tensor, device
 
+from flsel.arguments import Checked
 from flsel.stack import Params
 from flsel.state import restore_state, state_of
 
@@ -34,7 +35,7 @@ class Visits:
     reach: Callable[[], Params]
 
 
-class Objective(ABC):  # noqa: B024 (every hook is optional)
+class Objective(Checked, ABC):
     """What a client minimises besides its own loss, and what is remembered about every client.
 
     :meth:`correct`, :meth:`models` and :meth:`contrast` serve one client (``clients`` is an int, no leading
@@ -50,7 +51,7 @@ class Objective(ABC):  # noqa: B024 (every hook is optional)
     messages: ClassVar[int] = 1
     """Model-sized messages that go each way at a visit: the model, and what else the method sends."""
 
-    def reset(self, params: Params, clients: int) -> None:  # noqa: B027
+    def reset(self, params: Params, clients: int) -> None:
         """Allocate state for ``clients`` clients.
 
         Args:
@@ -58,9 +59,7 @@ class Objective(ABC):  # noqa: B024 (every hook is optional)
             clients: N.
         """
 
-    def correct(  # noqa: B027
-        self, grads: Params, params: Params, starts: Params, clients: int | Tensor
-    ) -> None:
+    def correct(self, grads: Params, params: Params, starts: Params, clients: int | Tensor) -> None:
         """Add, in place, the objective's gradient to that of the client's loss, before a local step.
 
         Args:
@@ -91,7 +90,7 @@ class Objective(ABC):  # noqa: B024 (every hook is optional)
         """
         raise NotImplementedError(f"{type(self).__name__}.models names models but contrast is not defined")
 
-    def observe(self, visits: Visits) -> None:  # noqa: B027
+    def observe(self, visits: Visits) -> None:
         """Learn from the participants' updates, before aggregation."""
 
     def aggregate(self, delta: Params) -> Params:

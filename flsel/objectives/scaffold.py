@@ -17,6 +17,7 @@ Averaging for Federated Learning", ICML 2020, Algorithm 1 with option II of Eq. 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 from torch import Tensor
@@ -27,6 +28,7 @@ from flsel.stack import Params
 
 
 @final
+@dataclass(eq=False)
 class SCAFFOLD(Objective):
     """Step along g_k(y) - c_k + c, where c_k estimates the client's gradient and c the mean of all.
 
@@ -36,10 +38,9 @@ class SCAFFOLD(Objective):
 
     needs_sgd: ClassVar[bool] = True
     messages: ClassVar[int] = 2
-
-    slots_: Tensor
-    controls_: Params
-    control_: Params
+    slots_: Tensor = field(init=False, repr=False)
+    controls_: Params = field(init=False, repr=False)
+    control_: Params = field(init=False, repr=False)
 
     def reset(self, params: Params, clients: int) -> None:
         """Start with all control variates zero, as the paper recommends."""

@@ -12,6 +12,7 @@ from typing import final
 
 import numpy as np
 
+from flsel.arguments import Checked
 from flsel.errors import UserError
 
 MAX_SHARES = 10_000_000
@@ -20,7 +21,7 @@ MAX_SHARES = 10_000_000
 TINY = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 
 
-class Partition(ABC):
+class Partition(Checked, ABC):
     """Deals the samples of a dataset to clients.
 
     A scheme overrides :meth:`split`, stores nothing but its arguments and draws from the given generator
@@ -132,15 +133,3 @@ def attempts(shares: int) -> int:
 def repeated(pattern: Sequence[float], clients: int) -> np.ndarray:
     """Repeat relative sizes over the clients, float64 ``[clients]``."""
     return np.resize(np.asarray(pattern, dtype=np.float64), clients)
-
-
-def check_sizes(sizes: Sequence[float]) -> None:
-    """Refuse relative sizes that are not all positive and finite."""
-    if not len(sizes) or not all(0 < size < float("inf") for size in sizes):
-        raise UserError(f"sizes must be one or more positive numbers, got {list(sizes)}.")
-
-
-def check_alpha(alpha: float) -> None:
-    """Refuse a Dirichlet concentration that is not positive and finite."""
-    if not 0 < alpha < float("inf"):
-        raise UserError(f"alpha must be > 0, got {alpha}.")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 
+from flsel.arguments import Range
 from flsel.errors import UserError
-from flsel.partition.base import Partition, apportion, by_label, check_sizes, group, repeated
+from flsel.partition.base import Partition, apportion, by_label, group, repeated
 
 
 @final
@@ -32,18 +33,12 @@ class BySize(Partition):
     Every sample is dealt exactly once. A client whose share is far below one sample receives none.
 
     Attributes:
-        sigma: Standard deviation of the logarithm of the sizes, >= 0; 0 makes them equal.
-        sizes: Relative sizes, each > 0, repeated over the clients; replaces the log-normal draw.
+        sigma: Standard deviation of the logarithm of the sizes; 0 makes them equal.
+        sizes: Relative sizes, repeated over the clients; they replace the log-normal draw.
     """
 
-    sigma: float = 1.0
-    sizes: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.sigma < float("inf"):
-            raise UserError(f"sigma must be >= 0, got {self.sigma}.")
-        if self.sizes is not None:
-            check_sizes(self.sizes)
+    sigma: Annotated[float, Range(0)] = 1.0
+    sizes: Annotated[tuple[float, ...] | None, Range(above=0)] = None
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Deal random samples according to the sizes."""
@@ -67,14 +62,10 @@ class Shards(Partition):
     differ by at most one sample; the reference drops the remainder, all of it from the last label.
 
     Attributes:
-        per_client: Shards per client, >= 1.
+        per_client: Shards per client.
     """
 
-    per_client: int = 2
-
-    def __post_init__(self) -> None:
-        if self.per_client < 1:
-            raise UserError(f"per_client must be >= 1, got {self.per_client}.")
+    per_client: Annotated[int, Range(1)] = 2
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Deal random shards of the samples sorted by label."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 
+from flsel.arguments import Range
 from flsel.errors import UserError
 from flsel.partition.base import (
     TINY,
     Partition,
     apportion,
     attempts,
-    check_alpha,
-    check_sizes,
     cut,
     deal,
     repeated,
@@ -33,16 +32,12 @@ class Dirichlet(Partition):
     Every sample is dealt exactly once; sizes are equal up to one sample unless ``sizes`` says otherwise.
 
     Attributes:
-        alpha: Concentration, > 0; small gives one label per client, large the mix of the dataset.
-        sizes: Relative sizes of the clients, each > 0, repeated over them; ``[1]`` makes them equal.
+        alpha: Concentration; small gives one label per client, large the mix of the dataset.
+        sizes: Relative sizes of the clients, repeated over them; ``[1]`` makes them equal.
     """
 
-    alpha: float = 0.5
-    sizes: tuple[float, ...] = (1.0,)
-
-    def __post_init__(self) -> None:
-        check_alpha(self.alpha)
-        check_sizes(self.sizes)
+    alpha: Annotated[float, Range(above=0)] = 0.5
+    sizes: Annotated[tuple[float, ...], Range(above=0)] = (1.0,)
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Let one client after another draw from its mix."""
@@ -68,17 +63,12 @@ class DirichletPerClass(Partition):
     an average share (``HicsDirichlet`` has it), and an end to the redrawing.
 
     Attributes:
-        alpha: Concentration, > 0; small gives each label to few clients, large to all equally.
-        min_size: Fewest samples a client may have, >= 0.
+        alpha: Concentration; small gives each label to few clients, large to all equally.
+        min_size: Fewest samples a client may have.
     """
 
-    alpha: float = 0.5
-    min_size: int = 10
-
-    def __post_init__(self) -> None:
-        check_alpha(self.alpha)
-        if self.min_size < 0:
-            raise UserError(f"min_size must be >= 0, got {self.min_size}.")
+    alpha: Annotated[float, Range(above=0)] = 0.5
+    min_size: Annotated[int, Range(0)] = 10
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Split the labels until every client has ``min_size`` samples."""
@@ -117,16 +107,12 @@ class HicsDirichlet(Partition):
     redrawing ends.
 
     Attributes:
-        alphas: Concentrations alpha_1..alpha_P, each > 0; P must divide the number of clients. The paper's
-            setting {0.001} is 0.001 five times in the code: one block of 50 clients cannot be filled from ten
-            labels that go to one client each.
+        alphas: Concentrations alpha_1..alpha_P; P must divide the number of clients. The paper's setting
+            {0.001} is 0.001 five times in the code: one block of 50 clients cannot be filled from ten labels
+            that go to one client each.
     """
 
-    alphas: tuple[float, ...] = (0.001, 0.002, 0.005, 0.01, 0.5)
-
-    def __post_init__(self) -> None:
-        if not self.alphas or not all(0 < alpha < float("inf") for alpha in self.alphas):
-            raise UserError(f"alphas must be one or more numbers > 0, got {list(self.alphas)}.")
+    alphas: Annotated[tuple[float, ...], Range(above=0)] = (0.001, 0.002, 0.005, 0.01, 0.5)
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Split each block of clients with its own concentration."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 
+from flsel.arguments import Range
 from flsel.errors import UserError
-from flsel.partition.base import Partition, check_alpha, deal
+from flsel.partition.base import Partition, deal
 
 REDRAWS = 100
 TOLERANCE = 1e-6
@@ -27,13 +28,10 @@ class FedCorDirichlet(Partition):
     reference code; mixes for which no x exists (few clients, small alpha) are drawn again.
 
     Attributes:
-        alpha: Concentration, > 0; the paper uses 0.2.
+        alpha: Concentration; the paper uses 0.2.
     """
 
-    alpha: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+    alpha: Annotated[float, Range(above=0)] = 0.2
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Draw mixes until sizes exist that use up every label, and deal accordingly."""

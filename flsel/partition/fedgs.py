@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 
+from flsel.arguments import Range
 from flsel.errors import UserError
-from flsel.partition.base import Partition, check_alpha, cut, deal
+from flsel.partition.base import Partition, cut, deal
 
 REDRAWS = 10_000
 CANDIDATES = 100
@@ -32,13 +33,10 @@ class FedGSLogNormal(Partition):
     new draws), steps are n/N where N > 100, and a mix is replaced only by a better one.
 
     Attributes:
-        alpha: Concentration, > 0; the paper uses 1.75.
+        alpha: Concentration; the paper uses 1.75.
     """
 
-    alpha: float = 1.75
-
-    def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+    alpha: Annotated[float, Range(above=0)] = 1.75
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Draw sizes and matching mixes, and split every label accordingly."""
@@ -83,11 +81,7 @@ class LabelLimited(Partition):
         labels_per_client: Labels that each client holds, from 1 to C.
     """
 
-    labels_per_client: int = 2
-
-    def __post_init__(self) -> None:
-        if self.labels_per_client < 1:
-            raise UserError(f"labels_per_client must be >= 1, got {self.labels_per_client}.")
+    labels_per_client: Annotated[int, Range(1)] = 2
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Choose every client's labels and split each label over its holders."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 
+from flsel.arguments import Range
 from flsel.errors import UserError
 from flsel.partition.base import Partition, by_label, group
 
@@ -26,24 +27,21 @@ class FedPNSMix(Partition):
     i.i.d. client and to another one; here the shards are cut from the samples that are left.
 
     Attributes:
-        iid_share: Share of i.i.d. clients (sigma), in [0, 1]; the paper uses 0.2, 0.3 and 0.5.
-        labels_per_client: Shards of each other client (rho), >= 1; the paper uses 1 and 2.
+        iid_share: Share of i.i.d. clients (sigma); the paper uses 0.2, 0.3 and 0.5.
+        labels_per_client: Shards of each other client (rho); the paper uses 1 and 2.
         samples: Samples per client (D_i), a multiple of ``labels_per_client``.
     """
 
-    iid_share: float = 0.3
-    labels_per_client: int = 1
-    samples: int = 200
+    iid_share: Annotated[float, Range(0, 1)] = 0.3
+    labels_per_client: Annotated[int, Range(1)] = 1
+    samples: Annotated[int, Range(1)] = 200
 
     def __post_init__(self) -> None:
-        if not 0 <= self.iid_share <= 1:
-            raise UserError(f"iid_share must be in [0, 1], got {self.iid_share}.")
-        if self.labels_per_client < 1:
-            raise UserError(f"labels_per_client must be >= 1, got {self.labels_per_client}.")
-        if self.samples < 1 or self.samples % self.labels_per_client:
+        super().__post_init__()
+        if self.samples % self.labels_per_client:
             raise UserError(
-                f"samples must be a positive multiple of labels_per_client ({self.labels_per_client}), "
-                f"got {self.samples}."
+                f"samples must be a multiple of labels_per_client ({self.labels_per_client}), got "
+                f"{self.samples}."
             )
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -6,7 +6,6 @@ weight of the angle, G_m cluster, pi_m its probability, p_k data share. Dimensio
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import numpy as np
@@ -168,19 +167,3 @@ def fill_up(chosen: np.ndarray, view: View) -> np.ndarray:
         return chosen
     others = view.rng.permutation(np.setdiff1d(with_examples(view.pool, view.sizes), chosen))
     return np.concatenate([chosen, others[: view.budget - len(chosen)]])
-
-
-def check_grouping(lam: float, gamma0: float, num_clusters: int | None, linkage: str) -> None:
-    """Check the arguments that say how clients are clustered and drawn.
-
-    Raises:
-        UserError: If one of them is out of range.
-    """
-    if not 0 <= lam <= 1:
-        raise UserError(f"lam must be in [0, 1], got {lam}.")
-    if not 0 <= gamma0 < math.inf:
-        raise UserError(f"gamma0 must be finite and at least 0, got {gamma0}.")
-    if num_clusters is not None and num_clusters < 1:
-        raise UserError(f"num_clusters must be at least 1, or null for the budget, got {num_clusters}.")
-    if linkage not in ("rows", "condensed"):
-        raise UserError(f"linkage must be one of rows, condensed, got {linkage}.")

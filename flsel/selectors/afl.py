@@ -12,51 +12,40 @@ counts are those of the clients available now.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
+from flsel.arguments import Range, Tunable
+from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._sampling import equal_weights, largest, successive, with_examples
 
 _ROUNDING = 1e-9  # 0.1 * 30 is 3.0000000000000004 in floating point; the paper means 3.
 
 
 @final
+@dataclass(eq=False)
 class AFL(Selector):
     """Draw most of the cohort with probability exp(alpha2 v), the rest uniformly.
 
     The valuation of client k is v_k = sqrt(n_k) times the mean loss, on its n_k examples, of the model that
     it last received; it stays until the client takes part again.
 
-    Args:
+    Attributes:
         alpha1: Share of the clients, those with the smallest valuations, that only the uniform draws can
-            reach this round, in [0, 1).
-        alpha2: Inverse temperature of the valuations, >= 0.
-        alpha3: Share of the cohort drawn uniformly, in [0, 1].
+            reach this round (alpha_1).
+        alpha2: Inverse temperature of the valuations (alpha_2).
+        alpha3: Share of the cohort drawn uniformly (alpha_3).
     """
 
     needs: ClassVar[Need] = Need.OWN_LOSS
-    value_: Tensor
-
-    def __init__(
-        self,
-        alpha1: Annotated[float, Tunable(0.0, 0.95)] = 0.75,
-        alpha2: Annotated[float, Tunable(1e-3, 10.0, log=True)] = 0.01,
-        alpha3: Annotated[float, Tunable(0.0, 0.5)] = 0.1,
-    ) -> None:
-        if not 0 <= alpha1 < 1:
-            raise UserError(f"alpha1 must be in [0, 1), got {alpha1}.")
-        if not 0 <= alpha2 < math.inf:
-            raise UserError(f"alpha2 must be finite and at least 0, got {alpha2}.")
-        if not 0 <= alpha3 <= 1:
-            raise UserError(f"alpha3 must be in [0, 1], got {alpha3}.")
-        self.alpha1 = alpha1
-        self.alpha2 = alpha2
-        self.alpha3 = alpha3
+    alpha1: Annotated[float, Range(0, below=1), Tunable(0.0, 0.95)] = 0.75
+    alpha2: Annotated[float, Range(0), Tunable(1e-3, 10.0, log=True)] = 0.01
+    alpha3: Annotated[float, Range(0, 1), Tunable(0.0, 0.5)] = 0.1
+    value_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all valuations."""

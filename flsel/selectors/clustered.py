@@ -22,12 +22,14 @@ for Clients Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algo
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.arguments import Range
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._pairwise import squared_lengths
@@ -40,42 +42,32 @@ from flsel.stack import flatten
 
 
 @final
+@dataclass(eq=False)
 class ClusteredSampling(Selector):
     """Draw one client from each row of R; each draw weighs 1/m, so E[weight of client i] = p_i.
 
     A client can come from several rows; it then appears on as many paths and trains once. Keeps one update
     per client: N |theta| numbers, in the models' precision, and N^2 distances in float64.
 
-    Args:
-        similarity: ``"cosine"`` (the angle), ``"L1"`` (sum of absolute differences) or ``"L2"`` (sum of
-            squares); the first and the last only where sketches are kept.
-        warm_up: Rounds of multinomial sampling before, >= 0.
-        sketch: Numbers kept of an update, >= 1; None keeps it whole up to 2,000 clients and 256 numbers
-            beyond.
+    Attributes:
+        similarity: ``cosine`` (the angle), ``L1`` (sum of absolute differences) or ``L2`` (sum of squares);
+            the first and the last only where sketches are kept.
+        warm_up: Rounds of multinomial sampling before.
+        sketch: Numbers kept of an update; null keeps it whole up to 2,000 clients and 256 numbers beyond.
     """
 
     needs: ClassVar[Need] = Need.DELTAS
-    rows_: Tensor
-    square_: Tensor
-    distance_: Tensor
+    similarity: Similarity = "cosine"
+    warm_up: Annotated[int, Range(0)] = 0
+    sketch: Annotated[int | None, Range(1)] = None
+    rows_: Tensor = field(init=False, repr=False)
+    square_: Tensor = field(init=False, repr=False)
+    distance_: Tensor = field(init=False, repr=False)
 
-    def __init__(
-        self,
-        similarity: Similarity = "cosine",
-        warm_up: int = 0,
-        sketch: int | None = None,
-    ) -> None:
-        if similarity not in ("cosine", "L1", "L2"):
-            raise UserError(f"similarity must be one of cosine, L1, L2, got {similarity}.")
-        if warm_up < 0:
-            raise UserError(f"warm_up must be at least 0, got {warm_up}.")
-        if sketch is not None and sketch < 1:
-            raise UserError(f"sketch must be at least 1, or null, got {sketch}.")
-        if sketch is not None and similarity == "L1":
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sketch is not None and self.similarity == "L1":
             raise UserError("similarity must be cosine or L2 where updates are sketched, got L1.")
-        self.similarity = similarity
-        self.warm_up = warm_up
-        self.sketch = sketch
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all updates.

@@ -22,14 +22,16 @@ are part of a checkpoint.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Literal, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.arguments import Range, Tunable
 from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
+from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._facility import greedy, lazy_greedy, represented, stochastic_greedy
 from flsel.selectors._pairwise import distances, squared_lengths
 from flsel.selectors._sampling import equal_weights, with_examples
@@ -42,52 +44,34 @@ _MEASURED = 256  # Clients whose distances are computed at a time: bounds the co
 
 
 @final
+@dataclass(eq=False)
 class DivFL(Selector):
     """Choose greedily the clients whose gradients stand for everybody's.
 
-    Args:
+    Attributes:
         mode: ``ideal``: all available clients report before every round. ``no_overhead``: a client reports
             when it is first reached, and then only when it takes part.
         signal: What is reported: the ``gradient`` of the local loss at the global model, or the ``update``
             of a local training. Under ``no_overhead`` participants' updates cost nothing extra, while
             gradients cost them a pass over their data and a second upload.
         optimizer: ``lazy``, ``greedy`` (the same cohorts, slower) or ``stochastic``.
-        rho: Share of the candidates that stochastic greedy looks at in each step, in (0, 1].
+        rho: Share of the candidates that stochastic greedy looks at in each step (rho).
         weights: ``samples`` weighs updates by their clients' examples, ``equal`` by 1/K, ``represented`` by
             the number of clients that a chosen one is nearest to.
-        sketch: Numbers kept of a gradient, >= 1; None keeps it whole up to 2,000 clients and 256 numbers
-            beyond.
+        sketch: Numbers kept of a gradient; null keeps it whole up to 2,000 clients and 256 numbers beyond.
     """
 
-    row_: Tensor
-    square_: Tensor
-    known_: Tensor
-    distance_: Tensor
-
-    def __init__(
-        self,
-        mode: Literal["ideal", "no_overhead"] = "ideal",
-        signal: Literal["gradient", "update"] = "gradient",
-        *,
-        optimizer: Literal["lazy", "greedy", "stochastic"] = "lazy",
-        rho: Annotated[float, Tunable(0.05, 1.0)] = 0.1,
-        weights: Literal["samples", "equal", "represented"] = "samples",
-        sketch: int | None = None,
-    ) -> None:
-        _require_one_of("mode", mode, ("ideal", "no_overhead"))
-        _require_one_of("signal", signal, ("gradient", "update"))
-        _require_one_of("optimizer", optimizer, ("lazy", "greedy", "stochastic"))
-        if not 0 < rho <= 1:
-            raise UserError(f"rho must be in (0, 1], got {rho}.")
-        _require_one_of("weights", weights, ("samples", "equal", "represented"))
-        if sketch is not None and sketch < 1:
-            raise UserError(f"sketch must be at least 1, or null, got {sketch}.")
-        self.mode = mode
-        self.signal = signal
-        self.optimizer = optimizer
-        self.rho = rho
-        self.weights = weights
-        self.sketch = sketch
+    mode: Literal["ideal", "no_overhead"] = "ideal"
+    signal: Literal["gradient", "update"] = "gradient"
+    _: KW_ONLY
+    optimizer: Literal["lazy", "greedy", "stochastic"] = "lazy"
+    rho: Annotated[float, Range(above=0, high=1), Tunable(0.05, 1.0)] = 0.1
+    weights: Literal["samples", "equal", "represented"] = "samples"
+    sketch: Annotated[int | None, Range(1)] = None
+    row_: Tensor = field(init=False, repr=False)
+    square_: Tensor = field(init=False, repr=False)
+    known_: Tensor = field(init=False, repr=False)
+    distance_: Tensor = field(init=False, repr=False)
 
     # What is asked for depends on mode and signal, so this is no class attribute.
     @property
@@ -211,8 +195,3 @@ class DivFL(Selector):
             return stochastic_greedy(distance, candidates, known, count=count, rho=self.rho, rng=rng)
         choose = lazy_greedy if self.optimizer == "lazy" else greedy
         return choose(distance, candidates, known, count=count)
-
-
-def _require_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UserError(f"{name} must be one of {', '.join(known)}, got {value}.")

@@ -23,50 +23,39 @@ hops. The K copies of the global model start together, copy i visits the device 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.errors import UserError
-from flsel.selector import IDLE, Plan, Selector, Tunable, View
+from flsel.arguments import Range, Tunable
+from flsel.selector import IDLE, Plan, Selector, View
 
 
 @final
+@dataclass(eq=False)
 class FedCat(Selector):
     """Choose one device per group, the least used first, and chain them.
 
-    Args:
-        lam: Cycles between two groupings (λ), >= 1: groups are drawn anew every λK rounds. Ours: the paper
-            does not say.
-        epsilon: Chance (ε), in [0, 1], to take the device of a group least used at this position of the
-            cycle; else the draw has probabilities proportional to 1 / sqrt(count). Ours: the paper does not
-            say.
+    Attributes:
+        lam: Cycles between two groupings (λ): groups are drawn anew every λK rounds. Ours: the paper does
+            not say.
+        epsilon: Chance (ε) to take the device of a group least used at this position of the cycle; else the
+            draw has probabilities proportional to 1 / sqrt(count). Ours: the paper does not say.
         grouping: Choose by groups and counts; False draws K of the available devices uniformly (the paper's
             "FedCat w/ DC").
         concatenation: Chain the devices; False averages after every round (the paper's "FedCat w/ GC"). With
             neither this is FedAvg.
     """
 
-    count_: Tensor
-    groups_: Tensor
-
-    def __init__(
-        self,
-        lam: Annotated[int, Tunable(1, 10)] = 1,
-        epsilon: Annotated[float, Tunable(0.0, 1.0)] = 0.5,
-        grouping: bool = True,
-        concatenation: bool = True,
-    ) -> None:
-        if lam < 1:
-            raise UserError(f"lam must be >= 1, got {lam}.")
-        if not 0 <= epsilon <= 1:
-            raise UserError(f"epsilon must be in [0, 1], got {epsilon}.")
-        self.lam = lam
-        self.epsilon = epsilon
-        self.grouping = grouping
-        self.concatenation = concatenation
+    lam: Annotated[int, Range(1), Tunable(1, 10)] = 1
+    epsilon: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.5
+    grouping: bool = True
+    concatenation: bool = True
+    count_: Tensor = field(init=False, repr=False)
+    groups_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget counts and groups; their shapes wait for K, the first round's budget."""

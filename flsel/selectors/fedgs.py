@@ -26,15 +26,17 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Annotated, final, get_args
+from typing import Annotated, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.arguments import Range, Tunable, shown
 from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, Tunable, View
+from flsel.selector import Need, Plan, Selector, View
 from flsel.selectors._graph import Variant, adjacency, distances, shortest_paths, similarity
 from flsel.selectors._pairwise import inner_products
 from flsel.selectors._qubo import cohort_problem, solve
@@ -55,60 +57,46 @@ _AT_ONCE = 32  # Clients that train at a time while the graph is built: bounds t
 
 
 @final
+@dataclass(eq=False)
 class FedGS(Selector):
     """Choose the cohort that is far apart on a graph and evens out how often clients were sampled.
 
-    Args:
-        alpha: Weight of the distances against the counts, >= 0; 0 takes the smallest counts and no graph.
+    Attributes:
+        alpha: Weight of the distances against the counts (alpha); 0 takes the smallest counts and no graph.
         graph: What clients are compared by: ``labels`` (shares of the labels), ``secure`` (the same by a
             protocol that shows the server nothing but the inner products), ``cosine`` (updates),
             ``functional`` (outputs on Gaussian noise), ``optimal`` (models after one local training) or the
             path of a ``.npy`` file with features ``[N, d]``, such as known optimal models.
-        epsilon: Least similarity that makes an edge, in [0, 1).
-        sigma2: sigma^2, the similarity that makes an edge e times shorter, > 0.
+        epsilon: Least similarity that makes an edge (epsilon).
+        sigma2: Similarity that makes an edge e times shorter (sigma^2).
         variant: ``normalised``, ``paper`` or ``reference``, see above.
-        gap: Distance where there is no path, in units of the longest path, >= 1.
-        restarts: Random restarts of the search for a cohort, >= 0.
-        seconds: Time limit of the search in a round, > 0; a cut is logged. None makes the outcome
+        gap: Distance where there is no path, in units of the longest path.
+        restarts: Random restarts of the search for a cohort.
+        seconds: Time limit of the search in a round (tau_max); a cut is logged. Null makes the outcome
             independent of the machine.
     """
 
-    count_: Tensor
-    graph_: Tensor
-    feature_: Tensor
-    asked_: Tensor
+    alpha: Annotated[float, Range(0), Tunable(0.0, 5.0)] = 1.0
+    graph: str = "labels"
+    _: KW_ONLY
+    epsilon: Annotated[float, Range(0, below=1), Tunable(0.0, 0.5)] = 0.1
+    sigma2: Annotated[float, Range(above=0), Tunable(1e-3, 1.0, log=True)] = 0.01
+    variant: Variant = "normalised"
+    gap: Annotated[float, Range(1)] = 1.0
+    restarts: Annotated[int, Range(0)] = 8
+    seconds: Annotated[float | None, Range(above=0)] = None
+    count_: Tensor = field(init=False, repr=False)
+    graph_: Tensor = field(init=False, repr=False)
+    feature_: Tensor = field(init=False, repr=False)
+    asked_: Tensor = field(init=False, repr=False)
 
-    def __init__(
-        self,
-        alpha: Annotated[float, Tunable(0.0, 5.0)] = 1.0,
-        graph: str = "labels",
-        *,
-        epsilon: Annotated[float, Tunable(0.0, 0.5)] = 0.1,
-        sigma2: Annotated[float, Tunable(1e-3, 1.0, log=True)] = 0.01,
-        variant: Variant = "normalised",
-        gap: float = 1.0,
-        restarts: int = 8,
-        seconds: float | None = None,
-    ) -> None:
-        _require(0 <= alpha < math.inf, "alpha must be finite and at least 0", alpha)
-        known = f"graph must be {', '.join(_NEEDS)} or the path of a .npy file with features [N, d]"
-        _require(graph in _NEEDS or Path(graph).is_file(), known, graph)
-        _require(0 <= epsilon < 1, "epsilon must be in [0, 1)", epsilon)
-        _require(0 < sigma2 < math.inf, "sigma2 must be finite and above 0", sigma2)
-        _require(
-            variant in get_args(Variant), f"variant must be one of {', '.join(get_args(Variant))}", variant
-        )
-        _require(1 <= gap < math.inf, "gap must be finite and at least 1", gap)
-        _require(restarts >= 0, "restarts must be at least 0", restarts)
-        _require(seconds is None or seconds > 0, "seconds must be above 0, or null for no limit", seconds)
-        self.alpha = alpha
-        self.graph = graph
-        self.epsilon = epsilon
-        self.sigma2 = sigma2
-        self.variant = variant
-        self.gap = gap
-        self.restarts = restarts
-        self.seconds = seconds
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.graph not in _NEEDS and not Path(self.graph).is_file():
+            raise UserError(
+                f"graph must be {', '.join(_NEEDS)} or the path of a .npy file with features [N, d], got "
+                f"{shown(self.graph)}."
+            )
 
     # What is asked for depends on the graph, so this is no class attribute.
     @property
@@ -234,8 +222,3 @@ def _read(path: str, clients: int) -> np.ndarray:
         )
     rows: np.ndarray = features.astype(np.float64)
     return rows
-
-
-def _require(holds: bool, rule: str, value: object) -> None:
-    if not holds:
-        raise UserError(f"{rule}, got {value}.")

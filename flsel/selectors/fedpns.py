@@ -25,14 +25,16 @@ the code's has five clients known to be i.i.d.
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, final, get_args
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.arguments import Range, Tunable
 from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
+from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._optimal import Expectation, optimal_aggregation
 from flsel.selectors._sampling import successive, with_examples
 from flsel.stack import Params, height, squared_norms, weighted_sum
@@ -41,48 +43,30 @@ _EXACT = 1e-9  # 0.7 * 30 is 21.000000000000004 in floating point; the paper mea
 
 
 @final
+@dataclass(eq=False)
 class FedPNS(Selector):
     """Draw clients by probabilities that fall whenever Optimal Aggregation labels a client as adverse.
 
-    Args:
-        alpha: Exponent of the decrement (alpha), > 0.
-        beta: Offset of the decrement (beta), in [0, 1].
-        v: Share of the updates that survive at least (v), in (0, 1]; with 1 none is ever labelled.
+    Attributes:
+        alpha: Exponent of the decrement (alpha).
+        beta: Offset of the decrement (beta).
+        v: Share of the updates that survive at least (v); with 1 none is ever labelled.
         expectation: ``sum`` or ``mean`` of the inner products.
-        p_min: Floor of every client's probability, in 0..1/N; 0 is the paper, where a client labelled the
+        p_min: Floor of every client's probability, at most 1/N; 0 is the paper, where a client labelled the
             first time that it takes part is not chosen again until others are labelled.
     """
 
     needs: ClassVar[Need] = Need.DELTAS | Need.SERVER_LOSS
-    probability_: Tensor
-    chosen_: Tensor
-    labelled_: Tensor
-    adverse_: Tensor
-
-    def __init__(
-        self,
-        alpha: Annotated[float, Tunable(1.0, 3.0)] = 2.0,
-        beta: Annotated[float, Tunable(0.3, 0.9)] = 0.7,
-        v: Annotated[float, Tunable(0.5, 0.9)] = 0.7,
-        *,
-        expectation: Expectation = "sum",
-        p_min: float = 0.0,
-    ) -> None:
-        if not 0 < alpha < math.inf:
-            raise UserError(f"alpha must be finite and above 0, got {alpha}.")
-        if not 0 <= beta <= 1:
-            raise UserError(f"beta must be in [0, 1], got {beta}.")
-        if not 0 < v <= 1:
-            raise UserError(f"v must be in (0, 1], got {v}.")
-        if expectation not in get_args(Expectation):
-            raise UserError(f"expectation must be one of sum, mean, got {expectation}.")
-        if not 0 <= p_min <= 1:
-            raise UserError(f"p_min must be in 0..1/N for N clients, got {p_min}.")
-        self.alpha = alpha
-        self.beta = beta
-        self.v = v
-        self.expectation = expectation
-        self.p_min = p_min
+    alpha: Annotated[float, Range(above=0), Tunable(1.0, 3.0)] = 2.0
+    beta: Annotated[float, Range(0, 1), Tunable(0.3, 0.9)] = 0.7
+    v: Annotated[float, Range(above=0, high=1), Tunable(0.5, 0.9)] = 0.7
+    _: KW_ONLY
+    expectation: Expectation = "sum"
+    p_min: Annotated[float, Range(0, 1)] = 0.0
+    probability_: Tensor = field(init=False, repr=False)
+    chosen_: Tensor = field(init=False, repr=False)
+    labelled_: Tensor = field(init=False, repr=False)
+    adverse_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Give every client the probability 1/N.

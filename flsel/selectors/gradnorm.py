@@ -18,12 +18,14 @@ clients of twenty whatever their norms; this does what the paper says.
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.arguments import Range
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._sampling import with_examples
@@ -31,22 +33,19 @@ from flsel.stack import squared_norms
 
 
 @final
+@dataclass(eq=False)
 class GradientNorm(Selector):
     """Draw the budget's worth of clients uniformly and keep the updates with the largest norms.
 
-    Args:
-        keep: Updates to aggregate (K), 1 <= keep <= budget (the macro set's size M0); None means half the
+    Attributes:
+        keep: Updates to aggregate (K), at most the budget (the macro set's size M0); null means half the
             budget, rounded up.
         per_step: Whether to compare updates per local step.
     """
 
     needs: ClassVar[Need] = Need.DELTAS
-
-    def __init__(self, keep: int | None = None, per_step: bool = True) -> None:
-        if keep is not None and keep < 1:
-            raise UserError(f"keep must be in 1..budget, or null for half the budget, got {keep}.")
-        self.keep = keep
-        self.per_step = per_step
+    keep: Annotated[int | None, Range(1)] = None
+    per_step: bool = True
 
     def select(self, view: View) -> Plan:
         """Draw the macro set.

@@ -27,19 +27,19 @@ arXiv:2310.00198, Algorithm 1 with Eqs. 7 (entropy), 9 (distance) and 10 (probab
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
+from flsel.arguments import Range, Tunable
+from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._hics import (
     Signal,
     annealed,
     auto_temperature,
-    check_grouping,
     entropy,
     fill_up,
     group,
@@ -53,50 +53,35 @@ from flsel.selectors._ward import Linkage
 
 
 @final
+@dataclass(eq=False)
 class HiCS(Selector):
     """Prefer clusters of clients with balanced labels, less and less as training goes on.
 
     Two classes are too few for angles to tell clients apart: they are 0 or pi.
 
-    Args:
-        temperature: T > 0 of the estimated entropies, in the units of the signal; ``"auto"`` is 0.25 times
-            the median over the clients of largest minus mean entry.
-        lam: lambda, weight of the angle against the difference of entropies, in [0, 1].
-        gamma0: gamma^0 >= 0, preference for balanced clusters at the start; 0 makes all clusters equal.
-        num_clusters: M >= 1; None means K, the budget.
-        signal: What is read off the output layer: ``"bias"`` its bias update, ``"weight_mean"`` the row
-            means of its weight update (also for models without bias), ``"layer"`` these for the entropies
-            and the whole layer for the angles.
-        linkage: Ward's method on the ``"rows"`` of the distance matrix or on the ``"condensed"`` matrix.
+    Attributes:
+        temperature: Temperature (T) of the estimated entropies, in the units of the signal; ``auto`` is 0.25
+            times the median over the clients of largest minus mean entry.
+        lam: Weight of the angle against the difference of entropies (lambda).
+        gamma0: Preference for balanced clusters at the start (gamma^0); 0 makes all clusters equal.
+        num_clusters: Clusters (M); null means K, the budget.
+        signal: What is read off the output layer (v): ``bias`` its bias update, ``weight_mean`` the row means
+            of its weight update (also for models without bias), ``layer`` these for the entropies and the
+            whole layer for the angles.
+        linkage: Ward's method on the ``rows`` of the distance matrix or on the ``condensed`` matrix.
     """
 
     needs: ClassVar[Need] = Need.HEAD
-    signal_: Tensor
-    layer_: Tensor
-    asked_: Tensor
-    measured_: Tensor
-
-    def __init__(
-        self,
-        temperature: Annotated[float | Literal["auto"], Tunable(1e-4, 1e-1, log=True)] = "auto",
-        lam: Annotated[float, Tunable(0.0, 1.0)] = 0.1,
-        gamma0: Annotated[float, Tunable(0.0, 8.0)] = 4.0,
-        num_clusters: int | None = None,
-        signal: Signal = "bias",
-        linkage: Linkage = "rows",
-    ) -> None:
-        valid = temperature == "auto" if isinstance(temperature, str) else 0 < temperature < math.inf
-        if not valid:
-            raise UserError(f'temperature must be finite and above 0, or "auto", got {temperature}.')
-        check_grouping(lam, gamma0, num_clusters, linkage)
-        if signal not in ("bias", "weight_mean", "layer"):
-            raise UserError(f"signal must be one of bias, weight_mean, layer, got {signal}.")
-        self.temperature = temperature
-        self.lam = lam
-        self.gamma0 = gamma0
-        self.num_clusters = num_clusters
-        self.signal = signal
-        self.linkage = linkage
+    temperature: Annotated[float | Literal["auto"], Range(above=0), Tunable(1e-4, 1e-1, log=True)] = "auto"
+    lam: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.1
+    gamma0: Annotated[float, Range(0), Tunable(0.0, 8.0)] = 4.0
+    num_clusters: Annotated[int | None, Range(1)] = None
+    signal: Signal = "bias"
+    linkage: Linkage = "rows"
+    signal_: Tensor = field(init=False, repr=False)
+    layer_: Tensor = field(init=False, repr=False)
+    asked_: Tensor = field(init=False, repr=False)
+    measured_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all updates."""

@@ -16,17 +16,17 @@ information: it is for studies.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, Tunable, Updates, View
+from flsel.arguments import Range, Tunable
+from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._hics import (
     annealed,
-    check_grouping,
     fill_up,
     group,
     label_entropy,
@@ -39,37 +39,26 @@ from flsel.selectors._ward import Linkage
 
 
 @final
+@dataclass(eq=False)
 class HiCSOracle(Selector):
     """Prefer clusters of clients whose labels are balanced in truth.
 
-    Args:
-        lam: lambda, weight of the angle against the difference of entropies, in [0, 1].
-        gamma0: gamma^0 >= 0, preference for balanced clusters at the start; 0 makes all clusters equal.
-        num_clusters: M >= 1; None means K, the budget.
-        signal: Whose angles are compared: the output layer's ``"bias"`` update or the row means of its weight
-            update, ``"weight_mean"``.
-        linkage: Ward's method on the ``"rows"`` of the distance matrix or on the ``"condensed"`` matrix.
+    Attributes:
+        lam: Weight of the angle against the difference of entropies (lambda).
+        gamma0: Preference for balanced clusters at the start (gamma^0); 0 makes all clusters equal.
+        num_clusters: Clusters (M); null means K, the budget.
+        signal: Whose angles are compared (v): the output layer's ``bias`` update or the row means of its
+            weight update, ``weight_mean``.
+        linkage: Ward's method on the ``rows`` of the distance matrix or on the ``condensed`` matrix.
     """
 
     needs: ClassVar[Need] = Need.LABELS | Need.HEAD
-    signal_: Tensor
-
-    def __init__(
-        self,
-        lam: Annotated[float, Tunable(0.0, 1.0)] = 0.1,
-        gamma0: Annotated[float, Tunable(0.0, 8.0)] = 4.0,
-        num_clusters: int | None = None,
-        signal: Literal["bias", "weight_mean"] = "bias",
-        linkage: Linkage = "rows",
-    ) -> None:
-        check_grouping(lam, gamma0, num_clusters, linkage)
-        if signal not in ("bias", "weight_mean"):
-            raise UserError(f"signal must be one of bias, weight_mean, got {signal}.")
-        self.lam = lam
-        self.gamma0 = gamma0
-        self.num_clusters = num_clusters
-        self.signal = signal
-        self.linkage = linkage
+    lam: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.1
+    gamma0: Annotated[float, Range(0), Tunable(0.0, 8.0)] = 4.0
+    num_clusters: Annotated[int | None, Range(1)] = None
+    signal: Literal["bias", "weight_mean"] = "bias"
+    linkage: Linkage = "rows"
+    signal_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all updates."""

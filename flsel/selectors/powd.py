@@ -10,31 +10,30 @@ cannot be candidates. A candidate that reports NaN ranks below every number. The
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, final
 
 from torch import Tensor
 
+from flsel.arguments import Range
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._sampling import equal_weights, largest, log_shares, successive
 
 
 @final
+@dataclass(eq=False)
 class PowD(Selector):
     """Draw d candidates by data share without replacement, then keep the budget's worth of largest losses.
 
-    Args:
-        d: Candidates asked for their loss, budget <= d; None means twice the budget. The budget itself
-            makes this sampling by data share without replacement, the number of clients the largest losses
-            of all.
+    Attributes:
+        d: Candidates asked for their loss (d), at least the budget; null means twice the budget. The budget
+            itself makes this sampling by data share without replacement, the number of clients the largest
+            losses of all.
     """
 
     needs: ClassVar[Need] = Need.LOSSES
-
-    def __init__(self, d: int | None = None) -> None:
-        if d is not None and d < 1:
-            raise UserError(f"d must be at least the budget, or null for twice the budget, got {d}.")
-        self.d = d
+    d: Annotated[int | None, Range(1)] = None
 
     def select(self, view: View) -> Plan:
         """Draw candidates, ask for their losses and keep the largest.

@@ -9,12 +9,12 @@ over all clients in Algorithm 1 and over the cohort in later versions; both are 
 
 from __future__ import annotations
 
-from typing import Literal, final, get_args
+from dataclasses import dataclass
+from typing import Literal, final
 
 import torch
 from torch import Tensor
 
-from flsel.errors import UserError
 from flsel.selector import Plan, Selector, Updates, View
 from flsel.selectors._sampling import equal_weights, with_examples
 
@@ -22,20 +22,18 @@ Weights = Literal["size", "equal", "partial", "scaled"]
 
 
 @final
+@dataclass(eq=False)
 class Uniform(Selector):
     """Draw distinct clients uniformly.
 
-    Args:
+    Attributes:
         weights: Weight of a client with a share p_k of all N clients' examples in a cohort S of K:
             ``size`` p_k / sum over S of p; ``equal`` 1/K; ``partial`` p_k, the rest stays on the old model;
             ``scaled`` N p_k / K, N the clients with examples, unbiased if everyone is available, though a
             round's weights need not sum to one.
     """
 
-    def __init__(self, weights: Weights = "size") -> None:
-        if weights not in get_args(Weights):
-            raise UserError(f"weights must be one of {', '.join(get_args(Weights))}, got {weights}.")
-        self.weights = weights
+    weights: Weights = "size"
 
     def select(self, view: View) -> Plan:
         """Draw distinct clients with examples from the pool, each with the same chance."""

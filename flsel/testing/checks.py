@@ -6,17 +6,17 @@ import copy
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import MISSING, replace
 
 import numpy as np
 import torch
 
+from flsel.arguments import arguments
 from flsel.selector import Need, Selector
 from flsel.testing.fake import CLASSES, FakeFederation
 from flsel.testing.rounds import (
     Factory,
     Played,
-    arguments,
     begin,
     coming,
     is_plain,
@@ -49,8 +49,8 @@ def check_constructor(factory: Factory) -> None:
     """The constructor has defaults and stores its arguments under their names, and nothing else."""
     selector = _made(factory)
     name = type(selector).__name__
-    known = arguments(selector)
-    required = [key for key, parameter in known.items() if parameter.default is parameter.empty]
+    known = arguments(type(selector))
+    required = [key for key, argument in known.items() if argument.default is MISSING]
     assert not required, f"{name}: every constructor argument must have a default, {required} have none"
     assert set(vars(selector)) == set(known), (
         f"{name}: the constructor must store its arguments {sorted(known)} under their names and "
@@ -167,7 +167,7 @@ def check_state(factory: Factory) -> None:
     name = type(selector).__name__
     keys = set(selector.state_dict())
     for _ in coming(federation, 6):
-        stray = set(vars(selector)) - set(arguments(selector)) - keys
+        stray = set(vars(selector)) - set(arguments(type(selector))) - keys
         assert not stray, (
             f"{name}: state must be allocated by reset under names ending in _, got {sorted(stray)}"
         )
@@ -222,7 +222,7 @@ def check_odd_data(factory: Factory) -> None:
 def check_hyperparameters(factory: Factory) -> None:
     """The constructor's arguments never change."""
     selector, federation = begin(factory, usual_world(factory))
-    before = copy.deepcopy({key: vars(selector)[key] for key in arguments(selector)})
+    before = copy.deepcopy({key: vars(selector)[key] for key in arguments(type(selector))})
     for _ in coming(federation, 6):
         step(selector, federation)
     changed = [key for key, value in before.items() if not same(vars(selector)[key], value)]

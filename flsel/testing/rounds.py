@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,14 +106,6 @@ def blame(selector: Selector, method: str) -> Iterator[None]:
         raise AssertionError(
             f"{type(selector).__name__}: {method} must not fail, got {type(error).__name__}: {error}"
         ) from error
-
-
-def arguments(selector: Selector) -> Mapping[str, inspect.Parameter]:
-    """Return the constructor's parameters by name."""
-    constructor = type(selector).__init__
-    if constructor is object.__init__:
-        return {}
-    return dict(list(inspect.signature(constructor).parameters.items())[1:])
 
 
 def saved(selector: Selector) -> bytes:

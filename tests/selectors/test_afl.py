@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_views import assert_frequencies, chosen, updates, view
 
-from flsel.errors import UserError
 from flsel.rng import generator
 from flsel.selectors.afl import AFL, tempered
 
@@ -175,21 +174,6 @@ def test_the_pool_is_respected():
 
 def test_weights_are_equal():
     assert AFL().weigh(view([1, 3], 2), updates([0, 1], [1, 3])).tolist() == [0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"alpha1": 1.0}, r"alpha1 must be in \[0, 1\), got 1.0"),
-        ({"alpha1": math.nan}, "alpha1 must be in"),
-        ({"alpha2": -0.1}, "alpha2 must be finite and at least 0, got -0.1"),
-        ({"alpha2": math.inf}, "alpha2 must be finite"),
-        ({"alpha3": 1.1}, r"alpha3 must be in \[0, 1\], got 1.1"),
-    ],
-)
-def test_arguments_out_of_range(arguments, message):
-    with pytest.raises(UserError, match=message):
-        AFL(**arguments)
 
 
 def test_a_hundred_thousand_clients():

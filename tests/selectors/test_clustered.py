@@ -240,17 +240,3 @@ def test_ten_thousand_clients():
         plan = chosen(selector.select(now))
         selector.observe(now, updates(plan, torch.ones(budget, 1000)), torch.ones(budget))
         assert len(plan) == budget
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"similarity": "Arccos"}, "similarity must be one of cosine, L1, L2, got Arccos"),
-        ({"warm_up": -1}, "warm_up must be at least 0, got -1"),
-        ({"sketch": 0}, "sketch must be at least 1, or null, got 0"),
-        ({"sketch": 8, "similarity": "L1"}, "similarity must be cosine or L2 where updates are sketched"),
-    ],
-)
-def test_arguments_out_of_range(arguments, message):
-    with pytest.raises(UserError, match=message):
-        ClusteredSampling(**arguments)

@@ -290,23 +290,6 @@ def test_needs_follow_mode_and_signal(kind, needs):
     assert DivFL(**kind).needs == needs
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"mode": "stale"}, "mode must be one of ideal, no_overhead, got stale"),
-        ({"signal": "loss"}, "signal must be one of gradient, update, got loss"),
-        ({"optimizer": "fast"}, "optimizer must be one of lazy, greedy, stochastic, got fast"),
-        ({"weights": "data"}, "weights must be one of samples, equal, represented, got data"),
-        ({"rho": 0.0}, r"rho must be in \(0, 1\], got 0"),
-        ({"rho": 1.1}, r"rho must be in \(0, 1\], got 1.1"),
-        ({"rho": math.nan}, r"rho must be in \(0, 1\], got nan"),
-    ],
-)
-def test_arguments_out_of_range(arguments, message):
-    with pytest.raises(UserError, match=message):
-        DivFL(**arguments)
-
-
 @pytest.mark.parametrize("absent", [[], [3, 500]], ids=["all", "some"])
 def test_everybodys_distances_are_those_of_their_gradients(absent):
     table = np.random.default_rng(0).normal(size=(600, 20))

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_views import assert_frequencies, view
 
-from flsel.errors import UserError
 from flsel.selector import IDLE, Updates, View
 from flsel.selectors.fedcat import FedCat, chances, dispatch
 
@@ -322,19 +321,6 @@ def test_another_budget_starts_the_counts_anew():
     selector.select(at_round(7, [1] * 6, 3))
     assert selector.count_.shape == (6, 3)
     assert torch.bincount(selector.groups_).tolist() == [2, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"lam": 0}, "lam must be >= 1, got 0"),
-        ({"epsilon": -0.1}, r"epsilon must be in \[0, 1\], got -0.1"),
-        ({"epsilon": math.nan}, r"epsilon must be in \[0, 1\], got nan"),
-    ],
-)
-def test_arguments_out_of_range(arguments, message):
-    with pytest.raises(UserError, match=message):
-        FedCat(**arguments)
 
 
 @pytest.mark.parametrize("clients", [10_000, 100_000])

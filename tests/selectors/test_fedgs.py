@@ -282,25 +282,6 @@ def test_needs_follow_the_graph(graph, needs):
     assert FedGS(0.0, graph).needs == Need.NONE
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"alpha": -1.0}, "alpha must be finite and at least 0, got -1"),
-        ({"alpha": math.inf}, "alpha must be finite"),
-        ({"graph": "label"}, r"graph must be labels, .* or the path of a \.npy file .*, got label"),
-        ({"epsilon": 1.0}, r"epsilon must be in \[0, 1\), got 1"),
-        ({"sigma2": 0.0}, "sigma2 must be finite and above 0, got 0"),
-        ({"variant": "code"}, "variant must be one of normalised, paper, reference, got code"),
-        ({"gap": 0.5}, "gap must be finite and at least 1, got 0.5"),
-        ({"restarts": -1}, "restarts must be at least 0, got -1"),
-        ({"seconds": 0.0}, "seconds must be above 0, or null for no limit, got 0"),
-    ],
-)
-def test_arguments_out_of_range(arguments, message):
-    with pytest.raises(UserError, match=message):
-        FedGS(**arguments)
-
-
 def test_a_hundred_thousand_clients_without_a_graph():
     selector = fresh(FedGS(alpha=0.0), (10,) * 100_000)
     now = see(Federation(), selector, 100, clients=100_000)

@@ -203,21 +203,6 @@ def test_a_participation_counts_even_if_its_update_is_dropped():
     assert selector.probability_[3] == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"alpha": 0.0}, "alpha must be finite and above 0, got 0.0"),
-        ({"beta": 1.5}, r"beta must be in \[0, 1\], got 1.5"),
-        ({"v": 0.0}, r"v must be in \(0, 1\], got 0.0"),
-        ({"expectation": "max"}, "expectation must be one of sum, mean, got max"),
-        ({"p_min": -0.1}, r"p_min must be in 0\.\.1/N for N clients, got -0.1"),
-    ],
-)
-def test_arguments_out_of_range(arguments, message):
-    with pytest.raises(UserError, match=message):
-        FedPNS(**arguments)
-
-
 def test_a_floor_that_no_distribution_can_have():
     with pytest.raises(UserError, match=r"p_min must be at most 1/20 for 20 clients, got 0\.06"):
         started(FedPNS(p_min=0.06), 20)

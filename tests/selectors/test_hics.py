@@ -352,24 +352,3 @@ def test_ten_thousand_clients():
 def test_weights_are_equal_and_divide_by_the_number_returned():
     answer = updates([1, 3], head(np.zeros((2, 3))))
     assert HiCS().weigh(at([1] * 4, 3), answer).tolist() == [0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"temperature": 0.0}, 'temperature must be finite and above 0, or "auto", got 0.0'),
-        ({"temperature": math.nan}, "temperature must be finite"),
-        ({"temperature": math.inf}, "temperature must be finite"),
-        ({"temperature": "hot"}, "temperature must be finite"),
-        ({"lam": -0.1}, r"lam must be in \[0, 1\], got -0.1"),
-        ({"lam": 1.1}, "lam must be in"),
-        ({"gamma0": -1.0}, "gamma0 must be finite and at least 0, got -1.0"),
-        ({"gamma0": math.inf}, "gamma0 must be finite"),
-        ({"num_clusters": 0}, "num_clusters must be at least 1, or null for the budget, got 0"),
-        ({"signal": "logits"}, "signal must be one of bias, weight_mean, layer, got logits"),
-        ({"linkage": "single"}, "linkage must be one of rows, condensed, got single"),
-    ],
-)
-def test_arguments_out_of_range(arguments, message):
-    with pytest.raises(UserError, match=message):
-        HiCS(**arguments)

@@ -6,12 +6,10 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 from plain_views import assert_frequencies, chosen, inclusion, view
 from scipy.special import softmax
 
-from flsel.errors import UserError
 from flsel.selector import Need, Plan, Updates
 from flsel.selectors._hics import label_entropy
 from flsel.selectors.hics_oracle import HiCSOracle
@@ -69,16 +67,3 @@ def test_angles_are_those_of_the_last_updates():
     before = selector.signal_.clone()
     selector.observe(now, Updates(Plan.star([2]), ones[:1], ones[:1], now.needs, broken), torch.ones(1))
     assert torch.equal(selector.signal_, before)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"lam": 2.0}, "lam must be in"),
-        ({"num_clusters": -1}, "num_clusters must be at least 1"),
-        ({"signal": "layer"}, "signal must be one of bias, weight_mean, got layer"),
-    ],
-)
-def test_arguments_out_of_range(arguments, message):
-    with pytest.raises(UserError, match=message):
-        HiCSOracle(**arguments)

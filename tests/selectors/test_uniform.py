@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_views import assert_frequencies, chosen, updates, view
 
-from flsel.errors import UserError
 from flsel.selectors.uniform import Uniform
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "13_aggregation.json"
@@ -61,11 +60,6 @@ def test_scaled_weights_are_unbiased():
 )
 def test_cohort_without_examples(weights, expected):
     assert Uniform(weights).weigh(view([0, 0, 9], 2), updates([0, 1], [0, 0, 9])).tolist() == [expected] * 2
-
-
-def test_unknown_weights():
-    with pytest.raises(UserError, match="weights must be one of size, equal, partial, scaled, got data"):
-        Uniform("data")
 
 
 def test_a_hundred_thousand_clients():

@@ -160,7 +160,10 @@ def parses(selector):
     [
         ({"selector.lamb": UNIFORM}, r"selector\.lamb at 0\.0: .*; did you mean lam\?"),
         ({"selectr.lam": UNIFORM}, r"space selectr\.lam at 0\.0: there is no setting selectr\.lam"),
-        ({"selector.lam": {**UNIFORM, "high": 2}}, r"space selector\.lam at 2\.0: .*lam must be in \[0, 1\]"),
+        (
+            {"selector.lam": {**UNIFORM, "high": 2}},
+            r"space selector\.lam at 2\.0: .*lam must be a number in \[0, 1\]",
+        ),
         ({"budget": {"type": "int", "low": 0, "high": 3}}, r"space budget at 0: budget must be >= 1, got 0"),
         ({"budget": {**UNIFORM, "high": 1.5}}, r"space budget at 0\.0: budget must be a whole number"),
         ({"selector": {"type": "choice", "values": ["HiCS", "FedCorr"]}}, r"FedCorr: .*did you mean FedCor"),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, dataclass
+from typing import Any, Literal
 
 import optuna
 
+from flsel.arguments import Tunable, arguments
 from flsel.config.schema import plugins
 from flsel.errors import UserError
-from flsel.selector import Tunable
 
 Value = bool | int | float | str | None
 Kind = Literal["uniform", "loguniform", "int", "quantised", "choice"]
@@ -210,14 +209,8 @@ def auto_space(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def declared(made: type) -> dict[str, tuple[Tunable, bool]]:
     """Return the search ranges that a class declares, by argument, and whether it is a whole number."""
-    hints = get_type_hints(made.__init__, include_extras=True)  # type: ignore[misc]
-    found = dict[str, tuple[Tunable, bool]]()
-    for name, hint in hints.items():
-        if get_origin(hint) is Annotated:
-            inner, note, *_ = get_args(hint)
-            if isinstance(note, Tunable):
-                found[name] = (note, inner is int)
-    return found
+    found = arguments(made).values()
+    return {each.name: (each.tunable, each.hint is int) for each in found if each.tunable is not None}
 
 
 def lookup(config: Mapping[str, Any], key: str) -> Any:
@@ -243,8 +236,8 @@ def _entry(declared: tuple[Tunable, bool]) -> dict[str, Any]:
 
 
 def _default(made: Any, argument: str) -> Any:
-    parameter = inspect.signature(made).parameters.get(argument)
-    return None if parameter is None or parameter.default is parameter.empty else parameter.default
+    known = arguments(made).get(argument)
+    return None if known is None or known.default is MISSING else known.default
 
 
 def ordered(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
