@@ -17,28 +17,29 @@ import flsel.runner.play
 from flsel.config import RunConfig
 from flsel.config.groups import OutputConfig
 from flsel.data.population import Examples
-from flsel.engine.federation import Trainer
+from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit
 from flsel.runner.build import Built, build
-from flsel.stack import Params
+from flsel.stack import Params, stacked
 
 
-class Stopwatch:
+class Stopwatch(LocalTrainer):
     """A local trainer that notes when each round's training begins and how long it takes, in seconds.
 
     Args:
         trainer: What trains.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: LocalTrainer) -> None:
         self._trainer = trainer
         self.began: list[float] = []
         self.trained: list[float] = []
 
-    def train(self, starts: Params, clients: Sequence[int], round: int) -> Params:
-        device = next(iter(starts.values())).device
+    def train(self, visits: Sequence[Visit]) -> Params:
+        device = visits[0].program.task.device
         wait(device)
         self.began.append(time.perf_counter())
-        ends = self._trainer.train(starts, clients, round)
+        ends = self._trainer.train(visits)
         wait(device)
         self.trained.append(time.perf_counter() - self.began[-1])
         return ends
@@ -51,11 +52,11 @@ class Stopwatch:
         ]
 
 
-class Nothing:
+class Nothing(LocalTrainer):
     """Local training and evaluation that cost nothing: every client moves a little, every loss is one."""
 
-    def train(self, starts: Params, clients: Sequence[int], round: int) -> Params:
-        return {name: start + 1e-6 for name, start in starts.items()}
+    def train(self, visits: Sequence[Visit]) -> Params:
+        return {name: start + 1e-6 for name, start in stacked([visit.start for visit in visits]).items()}
 
     def measure(self, params: Params, examples: Examples) -> tuple[float, float]:
         return 1.0, 0.5

@@ -18,7 +18,13 @@ from torch.utils.data import TensorDataset
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig, OutputConfig
 from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.engine.federation import Federation, Outcome
+from flsel.engine.job import train
+from flsel.engine.server import Server
+from flsel.local.visit import from_rows
+from flsel.objectives import FedAvg
 from flsel.runner.build import Built, build, make_fabric
+from flsel.stack import Params
 
 DIMENSION = 3
 SMALL = SyntheticConfig(size_mean=2.5, size_std=0.8, size_min=10, dimension=8, classes=4)
@@ -41,6 +47,19 @@ def settings(folder: Path, **changes: Any) -> RunConfig:
 
 def built(config: RunConfig) -> Built:
     return build(config, make_fabric(config))
+
+
+def play_round(server: Server, round: int = 0) -> Outcome:
+    """Play a round of plain federated averaging; the server stays where it is."""
+    federation = server.federation
+    job = federation.open(round, server.params, server.selector, FedAvg())
+    (ends,) = train([job], federation.trainer)
+    return federation.close(job, ends)
+
+
+def trained(federation: Federation, starts: Params, clients: list[int], round: int) -> Params:
+    """Train clients from the rows of a stack."""
+    return federation.trainer.train(from_rows(starts, clients, round, federation.program))
 
 
 class Quadratic(LightningModule):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import built, settings
+from runs import built, play_round, settings
 from torch import Tensor, nn
 
 import flsel.engine.evaluation
@@ -16,7 +16,6 @@ from flsel.availability import LN
 from flsel.config.groups import EvaluationConfig
 from flsel.data.config import DataConfig
 from flsel.errors import UserError
-from flsel.objectives import FedAvg
 from flsel.selector import Need, Plan, Selector, View
 from flsel.stack import Params, model_bytes
 
@@ -33,7 +32,7 @@ class Asking(Selector):
 
 def asked(folder: Path, **changes: Any) -> tuple[Any, View]:
     run = built(settings(folder, selector=Asking(), precision="64-true", **changes))
-    run.server.federation.play(0, run.server.params, run.server.selector, FedAvg())
+    play_round(run.server)
     run.server.selector.view.ledger.clear()
     return run, run.server.selector.view
 

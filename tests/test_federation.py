@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import DIMENSION, Quadratic, built, settings
+from runs import DIMENSION, Quadratic, built, play_round, settings, trained
 from torch import Tensor, nn, optim
 
 from flsel.config import RunConfig
@@ -17,7 +17,6 @@ from flsel.config.groups import LocalConfig
 from flsel.data.config import DataConfig
 from flsel.errors import DivergedError, UserError
 from flsel.local.batches import BatchSpec, schedule
-from flsel.objectives import FedAvg
 from flsel.partition import IID, BySize
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
 from flsel.selectors.complete import Complete
@@ -128,17 +127,17 @@ class Scripted(Selector):
 def play(folder: Path, selector: Selector, **changes: Any) -> tuple[Any, Any]:
     config = settings(folder, selector=selector, precision="64-true", **changes)
     run = built(config)
-    outcome = run.server.federation.play(0, run.server.params, run.server.selector, FedAvg())
+    outcome = play_round(run.server)
     return run, outcome
 
 
 def test_a_path_visits_its_clients_in_order(tmp_path: Path) -> None:
     run, outcome = play(tmp_path, Scripted([(0, 1), (2, 0)]))
-    trainer, params = run.server.federation.trainer, run.server.params
+    params = run.server.params
     for row, path in enumerate([(0, 1), (2, 0)]):
         stack = {name: value[None] for name, value in params.items()}
         for hop, client in enumerate(path):
-            stack = trainer.train(stack, [client], hop)
+            stack = trained(run.server.federation, stack, [client], hop)
         for name, deltas in run.server.selector.seen[1].deltas.items():
             torch.testing.assert_close(deltas[row], stack[name][0] - params[name], atol=1e-12, rtol=0)
     sizes = run.data.population.sizes

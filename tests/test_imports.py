@@ -133,8 +133,9 @@ def test_the_top_is_a_table_of_contents():
     assert len(entries) <= 22, sorted(p.name for p in entries)
 
 
-def test_a_round_needs_no_lightning():
-    (loaded,) = loaded_by("flsel.engine.federation")
+def test_lightning_begins_at_local_training():
+    below = ("testing", "objectives", "partition", "availability", "data.federate", "data.sources")
+    loaded = loaded_by(*(f"flsel.{name}" for name in below))[-1]
     assert not {"lightning", "pytorch_lightning"} & loaded
 
 

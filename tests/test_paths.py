@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from runs import built, left_behind, settings
+from runs import built, left_behind, play_round, settings, trained
 from torch import Tensor
 
 from flsel.availability import LN
 from flsel.config.groups import LocalConfig
-from flsel.objectives import FedAvg
+from flsel.local.visit import from_one
 from flsel.runner.play import run
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
 from flsel.selectors.fedcat import FedCat
@@ -53,20 +53,21 @@ def test_an_idle_copy_stays_as_it_is(tmp_path: Path, backend: Any) -> None:
     federation = (made := built(config)).server.federation
     params = made.server.params
     before = {name: value.clone() for name, value in params.items()}
-    outcome = federation.play(0, params, made.server.selector, FedAvg())
+    outcome = play_round(made.server)
     _, updates, weights = made.server.selector.seen
 
     sizes = federation.sizes
     assert updates.sizes.tolist() == [int(sizes[list(visits)].sum()) for visits in Plan(PATHS).visits]
     assert updates.steps.tolist() == [6, 3, 6, 6]
     assert updates.clients.tolist() == [2, 2, 3, 2]
-    torch.testing.assert_close(updates.own_loss, federation.evaluator.losses(params, [2, 2, 3, 2]))
+    asked = federation.trainer.losses(from_one(params, [2, 2, 3, 2], 0, federation.program))
+    torch.testing.assert_close(updates.own_loss, asked)
     torch.testing.assert_close(weights, updates.sizes.double() / updates.sizes.sum())
     for row, path in enumerate(PATHS):
         stack = {name: value[None] for name, value in params.items()}
         for hop, client in enumerate(path):
             if client != IDLE:
-                stack = federation.trainer.train(stack, [client], hop)
+                stack = trained(federation, stack, [client], hop)
         for name, deltas in updates.deltas.items():
             torch.testing.assert_close(deltas[row], stack[name][0] - params[name], atol=1e-12, rtol=0)
     # Hop 0: clients 2 (once, though two copies wait for it) and 3; hop 1: 2 and 1; hop 2: 0 and 5.
@@ -110,7 +111,7 @@ def test_fedcat_is_copies_trained_by_hand(tmp_path: Path, backend: Any) -> None:
         local=LocalConfig(batch_size=5, steps=3, backend=backend),
     )
     server = built(config).server
-    trainer, sizes = server.federation.trainer, server.federation.sizes
+    sizes = server.federation.sizes
     glb = {name: value.clone() for name, value in server.params.items()}
     rounds = []
     while not server.finished:
@@ -121,7 +122,7 @@ def test_fedcat_is_copies_trained_by_hand(tmp_path: Path, backend: Any) -> None:
             copy, seen = {name: value[None] for name, value in glb.items()}, 0
             for hop, device in enumerate(path):
                 if device != IDLE:
-                    copy = trainer.train(copy, [device], record.round + hop)
+                    copy = trained(server.federation, copy, [device], record.round + hop)
                     seen += int(sizes[device])
             weight += seen
             for name, value in total.items():

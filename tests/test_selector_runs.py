@@ -11,6 +11,7 @@ import torch
 from runs import built, settings
 
 from flsel.availability import LN
+from flsel.local.visit import from_one
 from flsel.selectors.divfl import DivFL
 from flsel.selectors.fedgs import FedGS
 
@@ -41,7 +42,7 @@ def test_divfl_keeps_the_gradients_of_participants_at_the_model_they_received(tm
     record = server.step()
     assert isinstance(server.selector, DivFL)
     clients = [path[0] for path in record.outcome.plan.paths]
-    expected = server.evaluator.gradients(before, clients)
+    expected = server.federation.trainer.gradients(from_one(before, clients, 1, run.program))
     flat = torch.cat([value.flatten(1) for value in expected.values()], dim=1)
     torch.testing.assert_close(server.selector.row_[clients], flat, atol=0, rtol=0)
 

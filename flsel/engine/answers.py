@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from flsel.engine.evaluation import Evaluator
 from flsel.engine.ledger import count_models_down, count_models_up, count_trainings
 from flsel.errors import UserError
-from flsel.stack import Params
-
-if TYPE_CHECKING:
-    from flsel.engine.evaluation import Evaluator
-    from flsel.local.program import LocalTrainer
+from flsel.local.program import Program
+from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, from_one
+from flsel.stack import Params, repeated
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,9 @@ class Answers:
     """Answer a selector's questions in one round, at a counted cost.
 
     Attributes:
-        evaluator: Losses of models.
-        trainer: Local training.
+        evaluator: Losses and outputs of models on what the server holds.
+        trainer: Trains and asks clients.
+        program: The client's side of the federation.
         availability: Tells who is available in a communication round, bool ``[N]``.
         label_counts: Label counts of every client, int64 ``[N, C]``.
         round: Communication round.
@@ -36,6 +36,7 @@ class Answers:
 
     evaluator: Evaluator
     trainer: LocalTrainer
+    program: Program
     availability: Callable[[int], Tensor]
     label_counts: Tensor
     round: int
@@ -55,17 +56,19 @@ class Answers:
         self.ledger["passes"] += len(asked)
         self.ledger["scalars_up"] += len(asked)
         answered = torch.full((len(clients),), torch.nan, dtype=torch.float64)
-        rows = torch.tensor([i for i, c in enumerate(clients) if free[int(c)]], dtype=torch.int64)
-        answered[rows] = self.evaluator.losses(self.params if at is None else at, asked)
+        if asked:
+            rows = torch.tensor([i for i, c in enumerate(clients) if free[int(c)]], dtype=torch.int64)
+            answered[rows] = self.trainer.losses(self._visits(asked, at))
         return answered
 
     def shadow(self, clients: Sequence[int]) -> Params:
         """Return the end models of the clients' training."""
         self._require_available(clients, "to train")
-        stack = {name: value.expand(len(clients), *value.shape) for name, value in self.params.items()}
         count_trainings(self.ledger, len(clients), self.params, down=self.messages, up=1)
         self.ledger["shadow_trainings"] += len(clients)
-        return self.trainer.train(stack, [int(c) for c in clients], self.round)
+        if len(clients) == 0:
+            return repeated(self.params, 0)
+        return self.trainer.train(self._visits(clients))
 
     def server_loss(self, at: Params) -> float:
         """Return the loss on the server's holdout."""
@@ -78,7 +81,9 @@ class Answers:
         count_models_down(self.ledger, len(clients), self.params)
         count_models_up(self.ledger, len(clients), self.params)
         self.ledger["passes"] += len(clients)
-        return self.evaluator.gradients(self.params, [int(c) for c in clients])
+        if len(clients) == 0:
+            return repeated(self.program.trainable(), 0)
+        return self.trainer.gradients(self._visits(clients))
 
     def noise_outputs(self, models: Params) -> Tensor:
         """Return the models' mean outputs on noise."""
@@ -88,6 +93,9 @@ class Answers:
     def available_at(self, hop: int) -> Tensor:
         """Tell who is available ``hop`` rounds from now."""
         return self.availability(self.round + hop)
+
+    def _visits(self, clients: Sequence[int], at: Params | None = None) -> list[Visit]:
+        return from_one(self.params if at is None else at, clients, self.round, self.program)
 
     def _require_available(self, clients: Sequence[int], what: str) -> None:
         free = self.availability(self.round)

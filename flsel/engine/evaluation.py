@@ -1,12 +1,10 @@
-"""Losses, accuracies, gradients and outputs of models: on held-out sets, the clients' data, and noise."""
+"""Losses, accuracies and outputs of models: on held-out sets, the clients' data, and noise."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import final
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor
 from torchmetrics import MeanMetric
 
@@ -26,18 +24,12 @@ class Evaluator:
 
     Args:
         program: The client's side of the run.
-        fabric: Device and precision.
-        batch_size: Examples per forward pass.
         server: The server's holdout, or None.
     """
 
-    def __init__(
-        self, program: Program, fabric: Fabric, *, batch_size: int, server: Examples | None = None
-    ) -> None:
+    def __init__(self, program: Program, server: Examples | None = None) -> None:
         self._server = server
         self._program = program
-        self._fabric = fabric
-        self._batch_size = batch_size
         device = program.task.device
         # In float64: a share of 10,000 examples is then exact to the last digit that is printed. The type
         # is set last, because Metric.to() forgets it.
@@ -78,47 +70,6 @@ class Evaluator:
         table = torch.tensor(rows, dtype=torch.float64)
         return table[:, 0], table[:, 1]
 
-    def losses(self, params: Params, clients: Sequence[int]) -> Tensor:
-        """Return the clients' mean training losses, float64 ``[n]``; NaN for one without examples."""
-        self._program.load(params)
-        if isinstance(self._program.task, Classifier):
-            return self._pooled_losses(self._program.task, clients)
-        data = self._program.population
-        return torch.tensor(
-            [
-                self._measure(data.x[data.shards[c]], data.y[data.shards[c]])[0]
-                if len(data.shards[c])
-                else float("nan")
-                for c in clients
-            ],
-            dtype=torch.float64,
-        )
-
-    def gradients(self, params: Params, clients: Sequence[int]) -> Params:
-        """Return the gradients of the clients' mean training losses, in eval mode.
-
-        Returns:
-            Stack over the trainable parameters, each ``[n, ...]``; NaN for a client without examples.
-        """
-        program = self._program
-        program.load(params)
-        program.task.eval()
-        live = program.trainable()
-        stack = {n: torch.full((len(clients), *p.shape), torch.nan).to(p) for n, p in live.items()}
-        for row, client in enumerate(clients):
-            shard = program.population.shards[client]
-            if len(shard) == 0:
-                continue
-            sums = [rows[row].zero_() for rows in stack.values()]
-            for where in (shard[i : i + self._batch_size] for i in range(0, len(shard), self._batch_size)):
-                with self._fabric.autocast():
-                    loss = loss_of(program.task.training_step(program.batch(where), 0))
-                grads = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
-                for total, grad in zip(sums, grads, strict=True):
-                    if grad is not None:
-                        total.add_(grad, alpha=len(where) / len(shard))
-        return stack
-
     def noise_outputs(self, models: Params) -> Tensor:
         """Return the mean logits of a stack of models on one batch of Gaussian noise, float64 ``[n, C]``.
 
@@ -134,7 +85,7 @@ class Evaluator:
         rows = []
         for row in range(len(next(iter(models.values())))):
             self._program.load({name: stack[row] for name, stack in models.items()})
-            with torch.inference_mode(), self._fabric.autocast():
+            with torch.inference_mode(), self._program.fabric.autocast():
                 rows.append(task(noise).double().mean(dim=0).cpu())
         return torch.stack(rows)
 
@@ -152,34 +103,17 @@ class Evaluator:
         noise: Tensor = centre + torch.tensordot(mix, x - centre, dims=1)
         return noise
 
-    def _pooled_losses(self, task: Classifier, clients: Sequence[int]) -> Tensor:
-        """Evaluate several clients per forward pass and take the means client by client."""
-        data = self._program.population
-        sizes = torch.tensor([len(data.shards[c]) for c in clients])
-        if len(clients) == 0:
-            return torch.empty(0, dtype=torch.float64)
-        where = torch.cat([data.shards[c] for c in clients])
-        losses = torch.empty(len(where), dtype=torch.float64)
-        task.eval()
-        with torch.inference_mode(), self._fabric.autocast():
-            for first in range(0, len(where), self._batch_size):
-                part = slice(first, first + self._batch_size)
-                x, y = self._program.batch(where[part])
-                losses[part] = torch.nn.functional.cross_entropy(task(x), y, reduction="none").cpu().double()
-        owner = torch.repeat_interleave(torch.arange(len(clients)), sizes)
-        sums = torch.zeros(len(clients), dtype=torch.float64).index_add_(0, owner, losses)
-        return sums / sizes
-
     def _measure(self, x: Tensor, y: Tensor) -> tuple[float, float]:
         """Measure the loaded model on raw examples."""
         task, device = self._program.task, self._program.task.device
+        size = self._program.at_once
         self._accuracy.reset()
         self._loss.reset()
         task.eval()
-        with torch.inference_mode(), self._fabric.autocast():
-            for first in range(0, len(y), self._batch_size):
-                labels = y[first : first + self._batch_size].to(device)
-                inputs = self._program.population.normalize(x[first : first + self._batch_size].to(device))
+        with torch.inference_mode(), self._program.fabric.autocast():
+            for first in range(0, len(y), size):
+                labels = y[first : first + size].to(device)
+                inputs = self._program.population.normalize(x[first : first + size].to(device))
                 logits = task(inputs)
                 if isinstance(task, Classifier):
                     loss = torch.nn.functional.cross_entropy(logits, labels)

@@ -16,6 +16,7 @@ from flsel.config.groups import EvaluationConfig
 from flsel.data.heterogeneity import cohort_entropy
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation, Outcome
+from flsel.engine.job import Job, train
 from flsel.objectives import Objective
 from flsel.selector import Selector
 from flsel.stack import Params
@@ -94,9 +95,26 @@ class Server:
         return reached or self.round >= self.federation.rounds
 
     def step(self) -> RoundRecord:
-        """Play one round: select, train, weigh, observe, server optimizer, evaluate when due."""
+        """Play one round: open it, train, close it."""
+        job = self.open()
+        started = time.perf_counter()
+        (ends,) = train([job], self.federation.trainer)
+        self._seconds["train"] += time.perf_counter() - started
+        return self.close(job, ends)
+
+    def open(self) -> Job:
+        """Decide who trains in the coming round; nothing that is kept changes but the selector's state."""
+        return self.federation.open(self.round, self.params, self.selector, self.objective)
+
+    def close(self, job: Job, ends: Params) -> RoundRecord:
+        """Aggregate what came back, step the server optimizer, and evaluate when due.
+
+        Args:
+            job: What :meth:`open` returned.
+            ends: End models of its paths (:func:`flsel.engine.job.train`); written to.
+        """
         began = self.round
-        outcome = self.federation.play(began, self.params, self.selector, self.objective)
+        outcome = self.federation.close(job, ends)
         started = time.perf_counter()
         self._apply(outcome.delta)
         clients = torch.tensor([c for visits in outcome.plan.visits for c in visits])

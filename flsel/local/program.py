@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
+from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
@@ -20,25 +20,9 @@ from flsel.objectives import Objective
 from flsel.stack import Params
 
 
-class LocalTrainer(Protocol):
-    """Maps a stack of start models to a stack of end models; how is nobody else's business."""
-
-    def train(self, starts: Params, clients: Sequence[int], round: int) -> Params:
-        """Train each client from its own start.
-
-        Args:
-            starts: Stack of start models, each tensor ``[K, ...]``; not written to.
-            clients: K client ids.
-            round: Communication round; the batches and the learning rate depend on it.
-
-        Returns:
-            Stack of end models, each tensor ``[K, ...]``.
-        """
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """The client's side of a run, shared by the local trainers.
+    """The client's side of a federation: everything that local training depends on but start and round.
 
     Attributes:
         task: LightningModule whose ``training_step`` gives the loss, on its device and in its precision.
@@ -48,6 +32,9 @@ class Program:
         objective: What is minimised besides the loss.
         lr_factors: Factor on the local learning rate for every communication round.
         seed: The run's seed.
+        optimizer: Local optimizer of the task's parameters.
+        fabric: Device and precision.
+        at_once: Most examples in a forward pass of an evaluation.
         features: Looks at what enters the output layer, for an objective with a contrast; else None.
     """
 
@@ -58,6 +45,9 @@ class Program:
     objective: Objective
     lr_factors: Sequence[float]
     seed: int
+    optimizer: Optimizer
+    fabric: Fabric
+    at_once: int = 2048
     features: Features | None = None
 
     def state(self) -> Params:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import torch
-from lightning.fabric import Fabric
 from lightning.fabric.plugins import MixedPrecision
 from torch import Tensor, nn, optim
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -17,7 +17,9 @@ from torch.optim import Optimizer
 from flsel.errors import UserError
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
-from flsel.stack import Params
+from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, alike
+from flsel.stack import Params, stacked
 
 # Optimizers whose step treats every element alike, so that stacking models changes nothing.
 ELEMENTWISE = (
@@ -27,83 +29,97 @@ ELEMENTWISE = (
 
 
 @final
-class VmapTrainer:
-    """Train the clients of a cohort together, as one stacked model.
+class VmapTrainer(LocalTrainer):
+    """Train the clients of a federation and a round together, as one stacked model.
 
     The same ``training_step`` runs under ``torch.func.vmap`` with the same batches as
     :class:`~flsel.local.sequential.SequentialTrainer`; the same optimizer class updates the stacked leaves.
 
     Args:
-        program: The client's side of the run.
-        fabric: Device and precision.
-        optimizer: Local optimizer of the task's parameters; its class and settings are used.
         chunk: Most clients in one stack, which bounds memory; None means all.
-
-    Raises:
-        UserError: If the model or the optimizer cannot be stacked; the message says why.
     """
 
-    def __init__(
-        self, program: Program, fabric: Fabric, optimizer: Optimizer, chunk: int | None = None
-    ) -> None:
-        reason = why_not_vmap(program, fabric, optimizer)
-        if reason is not None:
-            raise UserError(f"local.backend vmap cannot train this model: {reason}; use sequential.")
-        self._program = program
-        self._fabric = fabric
-        self._optimizer = optimizer
+    def __init__(self, chunk: int | None = None) -> None:
         self._chunk = chunk
-        self._call = _Step(program.task)
-        every = program.task.named_parameters(remove_duplicate=False)
+        self._steps: WeakKeyDictionary[Program, _Step] = WeakKeyDictionary()
+
+    def train(self, visits: Sequence[Visit]) -> Params:
+        """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`).
+
+        Raises:
+            UserError: If a program cannot be stacked; the message says why.
+        """
+        ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
+        for group in alike(visits, start=False):
+            program = visits[group[0]].program
+            program.task.train()
+            steps = {
+                r: program.spec.num_steps(len(program.population.shards[visits[r].client])) for r in group
+            }
+            # Longest first: the clients still training are always a prefix of the stack.
+            order = sorted(group, key=lambda row: -steps[row])
+            width = self._chunk or len(order)
+            for first in range(0, len(order), width):
+                rows = order[first : first + width]
+                stack = _Stack(self._step(program), rows, [visits[row] for row in rows])
+                stack.train([steps[row] for row in rows], ends)
+        return ends
+
+    def _step(self, program: Program) -> _Step:
+        if program not in self._steps:
+            require_vmap(program)
+            self._steps[program] = _Step(program)
+        return self._steps[program]
+
+
+class _Step:
+    """What the stacks of one program share: its training step as a function, and its optimizer's settings."""
+
+    def __init__(self, program: Program) -> None:
+        task, optimizer = program.task, program.optimizer
+        self._call = _Call(task)
+        self._prefix = "task." if program.model is task else "task.net."
+        every = task.named_parameters(remove_duplicate=False)
         # functional_call looks for tied weights in every call unless it is told that there are none.
-        self._tied = len(list(every)) > len(list(program.task.parameters()))
+        self._tied = len(list(every)) > len(list(task.parameters()))
         names = {id(p): name for name, p in program.trainable().items()}
+        self._make: Callable[..., Optimizer] = type(optimizer)
         self._groups = [
             ({k: v for k, v in g.items() if k != "params"}, [names[id(p)] for p in g["params"]])
             for g in optimizer.param_groups
         ]
-        self._prefix = "task." if program.model is program.task else "task.net."
 
-    def train(self, starts: Params, clients: Sequence[int], round: int) -> Params:
-        """Train each client from its own start (see :class:`flsel.local.program.LocalTrainer`)."""
-        ends = {name: torch.empty_like(start) for name, start in starts.items()}
-        sizes = [len(self._program.population.shards[c]) for c in clients]
-        steps = [self._program.spec.num_steps(n) for n in sizes]
-        # Longest first: the clients still training are always a prefix of the stack.
-        order = sorted(range(len(clients)), key=lambda row: -steps[row])
-        width = self._chunk or max(len(order), 1)
-        self._program.task.train()
-        for first in range(0, len(order), width):
-            rows = order[first : first + width]
-            stack = _Stack(self, starts, rows, [clients[row] for row in rows], round)
-            stack.train([steps[row] for row in rows], ends)
-        return ends
+    def loss(self, params: Params, x: Tensor, y: Tensor, step: int) -> Tensor:
+        """Return the loss of a model on a batch, a scalar."""
+        named = {self._prefix + name: value for name, value in params.items()}
+        loss: Tensor = torch.func.functional_call(self._call, named, (x, y, step), tie_weights=self._tied)
+        return loss
+
+    def optimizer(self, params: Params, factor: float) -> Optimizer:
+        """Make the optimizer of stacked parameters, at a factor on its learning rates."""
+        optimizer = self._make(
+            [dict(settings, params=[params[name] for name in names]) for settings, names in self._groups]
+        )
+        scale_lr(optimizer.param_groups, [settings["lr"] for settings, _ in self._groups], factor)
+        return optimizer
 
 
 class _Stack:
-    """The models of one chunk of clients on their way through a round; row i is client ``clients[i]``."""
+    """The models of one chunk of visits on their way through a round; row i is that of visit i."""
 
-    def __init__(
-        self, trainer: VmapTrainer, starts: Params, rows: list[int], clients: list[int], round: int
-    ) -> None:
-        self.trainer = trainer
-        self.program = trainer._program
+    def __init__(self, step: _Step, rows: list[int], visits: list[Visit]) -> None:
+        self.step = step
+        self.program, round = visits[0].program, visits[0].round
+        clients = [visit.client for visit in visits]
         self.rows = torch.tensor(rows, device=self.program.task.device)
         self.clients = torch.tensor(clients, device=self.program.task.device)
-        self.starts = {name: start[self.rows] for name, start in starts.items()}
+        self.starts = stacked([visit.start for visit in visits])
         self.params = {name: _laid_out(start).requires_grad_() for name, start in self.starts.items()}
         self.models = self.program.objective.models(self.starts, self.clients)
         batches = [self.program.batches(client, round) for client in clients]
         self.positions = pad_sequence(batches, batch_first=True, padding_value=-1)  # [n, steps, size]
         self.lengths = (self.positions >= 0).sum(dim=2)
-        groups = [
-            dict(settings, params=[self.params[name] for name in names])
-            for settings, names in trainer._groups
-        ]
-        make: Callable[..., Optimizer] = type(trainer._optimizer)
-        self.optimizer = make(groups)
-        base = [settings["lr"] for settings, _ in trainer._groups]
-        scale_lr(self.optimizer.param_groups, base, self.program.lr_factors[round])
+        self.optimizer = step.optimizer(self.params, self.program.lr_factors[round])
 
     def train(self, steps: list[int], ends: Params) -> None:
         """Run every client's local steps and write the end models into ``ends``."""
@@ -111,7 +127,7 @@ class _Stack:
             active = sum(s > step for s in steps)
             if active < len(self.clients):
                 self._retire(active, ends)
-            self._step(step)
+            self._take(step)
         self._retire(0, ends)
 
     def _retire(self, active: int, ends: Params) -> None:
@@ -129,7 +145,7 @@ class _Stack:
         self.models = tuple({n: v[:active] for n, v in model.items()} for model in self.models)
         self.rows, self.clients = self.rows[:active], self.clients[:active]
 
-    def _step(self, step: int) -> None:
+    def _take(self, step: int) -> None:
         """Take one local step of every client still training."""
         active = len(self.clients)
         positions, lengths = self.positions[:active, step], self.lengths[:active, step]
@@ -140,7 +156,7 @@ class _Stack:
             rows = (lengths == length).nonzero().squeeze(1)
             total = total + self._losses(rows, positions[rows, :length], step).sum()
         self.optimizer.zero_grad()
-        self.trainer._fabric.backward(total)
+        self.program.fabric.backward(total)
         grads = {name: p.grad for name, p in self.params.items() if p.grad is not None}
         with torch.no_grad():
             self.program.objective.correct(grads, self.params, self.starts, self.clients)
@@ -149,20 +165,14 @@ class _Stack:
     def _losses(self, rows: Tensor, positions: Tensor, step: int) -> Tensor:
         """Return the losses of some rows, ``[n]``, on batches of one size, ``[n, size]``."""
         whole = len(rows) == len(self.clients)
-        params = {
-            self.trainer._prefix + name: p if whole else p[rows.to(p.device)]
-            for name, p in self.params.items()
-        }
+        params = {name: p if whole else p[rows.to(p.device)] for name, p in self.params.items()}
         models = self.models
         if models and not whole:
             models = tuple({n: v[rows.to(v.device)] for n, v in model.items()} for model in models)
         x, y = self.program.batch(positions)
-        call, tied = self.trainer._call, self.trainer._tied
 
         def loss(params: Params, models: tuple[Params, ...], x: Tensor, y: Tensor) -> Tensor:
-            return self.program.loss(
-                lambda: torch.func.functional_call(call, params, (x, y, step), tie_weights=tied), x, models
-            )
+            return self.program.loss(lambda: self.step.loss(params, x, y, step), x, models)
 
         losses: Tensor = torch.func.vmap(loss)(params, models, x, y)
         return losses
@@ -178,7 +188,7 @@ def _laid_out(stack: Tensor) -> Tensor:
     return stack.clone()
 
 
-class _Step(nn.Module):
+class _Call(nn.Module):
     """Give ``training_step`` the name ``forward``, which is what ``functional_call`` calls."""
 
     def __init__(self, task: nn.Module) -> None:
@@ -189,9 +199,20 @@ class _Step(nn.Module):
         return loss_of(self.task.training_step((x, y), step))  # type: ignore[operator]
 
 
-def why_not_vmap(program: Program, fabric: Fabric, optimizer: Optimizer) -> str | None:
+def require_vmap(program: Program) -> None:
+    """Refuse a program that cannot be vectorised over clients.
+
+    Raises:
+        UserError: Saying why.
+    """
+    reason = why_not_vmap(program)
+    if reason is not None:
+        raise UserError(f"local.backend vmap cannot train this model: {reason}; use sequential.")
+
+
+def why_not_vmap(program: Program) -> str | None:
     """Say why a program cannot be vectorised over clients, or None if it can."""
-    if isinstance(fabric.strategy.precision, MixedPrecision):
+    if isinstance(program.fabric.strategy.precision, MixedPrecision):
         return "torch.func.vmap does not apply mixed precision to linear layers and convolutions"
     for module in program.task.modules():
         kind = type(module).__name__
@@ -201,8 +222,8 @@ def why_not_vmap(program: Program, fabric: Fabric, optimizer: Optimizer) -> str 
             return f"{kind} draws masks, which would depend on who else is in the stack"
         if isinstance(module, nn.RNNBase):
             return f"{kind} is not supported by torch.func.vmap"
-    if not isinstance(optimizer, ELEMENTWISE):
-        return f"{type(optimizer).__name__} does not treat every element alike"
+    if not isinstance(program.optimizer, ELEMENTWISE):
+        return f"{type(program.optimizer).__name__} does not treat every element alike"
     if set(program.state()) != set(program.trainable()):
         return "it has floating-point buffers"
     return None

@@ -14,7 +14,6 @@ import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from flsel.availability import Trace
 from flsel.config import RunConfig
@@ -28,11 +27,12 @@ from flsel.engine.server import Server
 from flsel.errors import UserError
 from flsel.local.features import Features
 from flsel.local.head import find_head, find_layer
-from flsel.local.program import LocalTrainer, Program, lr_factors
+from flsel.local.program import Program, lr_factors
 from flsel.local.reach import Reach
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import as_task, make_optimizer
-from flsel.local.vectorised import VmapTrainer, why_not_vmap
+from flsel.local.trainer import LocalTrainer
+from flsel.local.vectorised import VmapTrainer, require_vmap, why_not_vmap
 from flsel.objectives.objective import overrides
 from flsel.partition import Natural
 from flsel.rng import torch_seed
@@ -112,6 +112,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
     fabric.setup_module(task)
     data = _on_device(data, task)
     objective = copy.deepcopy(config.objective)
+    optimizer = make_optimizer(task, config.local.optimizer)
     program = Program(
         task=task,
         model=model,
@@ -120,23 +121,24 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
         objective=objective,
         lr_factors=lr_factors(config.local.lr_schedule, config.rounds),
         seed=config.seed,
+        optimizer=optimizer,
+        fabric=fabric,
+        at_once=config.evaluation.batch_size,
     )
     _check_logits(program, data.test)
     program = replace(program, features=_features(config, program, data))
-    optimizer = make_optimizer(task, config.local.optimizer)
     reach = Reach(optimizer, program.trainable(), program.lr_factors)
     if objective.needs_sgd:
         reach.check()
-    evaluator = Evaluator(program, fabric, batch_size=config.evaluation.batch_size, server=data.server)
+    evaluator = Evaluator(program, data.server)
     federation = Federation(
         data=data,
-        trainer=_make_trainer(config.local, program, fabric, optimizer),
+        program=program,
+        trainer=_make_trainer(config.local, program),
         evaluator=evaluator,
         available=_availability(config, data),
-        steps=program.spec.num_steps,
         reach=reach,
         head=_find_head(config, model, data),
-        seed=config.seed,
         rounds=config.rounds,
         budget=config.budget,
     )
@@ -271,20 +273,15 @@ def _features(config: RunConfig, program: Program, data: FederatedData) -> Featu
     return Features(program.task, program.model, layer)
 
 
-def _make_trainer(
-    config: LocalConfig, program: Program, fabric: Fabric, optimizer: Optimizer
-) -> LocalTrainer:
+def _make_trainer(config: LocalConfig, program: Program) -> LocalTrainer:
     backend = config.backend
     if backend == "auto":
-        backend = (
-            "vmap"
-            if _vmap_is_faster(program) and why_not_vmap(program, fabric, optimizer) is None
-            else "sequential"
-        )
+        backend = "vmap" if _vmap_is_faster(program) and why_not_vmap(program) is None else "sequential"
         _LOG.info("local.backend auto: %s", backend)
     if backend == "vmap":
-        return VmapTrainer(program, fabric, optimizer, config.chunk)
-    return SequentialTrainer(program, fabric, optimizer)
+        require_vmap(program)
+        return VmapTrainer(config.chunk)
+    return SequentialTrainer()
 
 
 def _vmap_is_faster(program: Program) -> bool:

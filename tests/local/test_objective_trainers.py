@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_trainers import OPTIMIZERS, SIZES, SPECS, largest_gap, make_program, starts_of
+from test_trainers import OPTIMIZERS, SIZES, SPECS, largest_gap, make_program, starts_of, train
 from torch import Tensor, nn
 
 from flsel.errors import UserError
 from flsel.local.features import Features
+from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import VmapTrainer
 from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, Objective, Visits
@@ -19,10 +20,10 @@ from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, Objective, Visits
 OBJECTIVES = {"feddyn": FedDyn(0.3), "scaffold": SCAFFOLD(), "moon": MOON(5.0)}
 
 
-def ready(objective: Objective, optimizer: str, spec: str) -> tuple[Any, Any, Any]:
+def ready(objective: Objective, optimizer: str, spec: str) -> Program:
     """A program whose objective remembers clients 0, 2 and 3 of five, with numbers that matter."""
     net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
-    program, fabric, made = make_program(OPTIMIZERS[optimizer], SPECS[spec], net=net, objective=objective)
+    program = make_program(OPTIMIZERS[optimizer], SPECS[spec], net=net, objective=objective)
     program = replace(program, features=Features(program.task, net, net[2]))
     model = {name: value.detach().clone() for name, value in program.trainable().items()}
     objective.reset(model, len(SIZES))
@@ -40,32 +41,32 @@ def ready(objective: Objective, optimizer: str, spec: str) -> tuple[Any, Any, An
             reach=lambda: {name: torch.full((3,), 0.2, dtype=torch.float64) for name in model},
         )
     )
-    return program, fabric, made
+    return program
 
 
 @pytest.mark.parametrize("optimizer", ["nesterov", "adam"])
 @pytest.mark.parametrize("spec", ["epochs", "steps wrapped"])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_trainers_agree_in_float64(name: str, optimizer: str, spec: str) -> None:
-    program, fabric, made = ready(OBJECTIVES[name], optimizer, spec)
+    program = ready(OBJECTIVES[name], optimizer, spec)
     clients = [3, 0, 2, 4, 1]
     starts = starts_of(program, len(clients))
     before = {key: value.clone() for key, value in starts.items()}
-    one = SequentialTrainer(program, fabric, made).train(starts, clients, 2)
+    one = train(SequentialTrainer(), program, starts, clients, 2)
     for chunk in (None, 2):
-        other = VmapTrainer(program, fabric, made, chunk).train(starts, clients, 2)
+        other = train(VmapTrainer(chunk), program, starts, clients, 2)
         assert largest_gap(one, other) < 1e-10
     assert largest_gap(before, starts) == 0.0
-    plain = SequentialTrainer(replace(program, objective=FedAvg()), fabric, made).train(starts, clients, 2)
+    plain = train(SequentialTrainer(), replace(program, objective=FedAvg()), starts, clients, 2)
     assert largest_gap(one, plain) > 1e-3
 
 
 @pytest.mark.parametrize("kind", [SequentialTrainer, VmapTrainer])
 def test_a_first_visit_has_no_contrast(kind: Any) -> None:
-    program, fabric, made = ready(MOON(5.0), "sgd", "steps")
+    program = ready(MOON(5.0), "sgd", "steps")
     starts = starts_of(program, 3)
-    with_moon = kind(program, fabric, made).train(starts, [1, 3, 4], 0)
-    plain = kind(replace(program, objective=FedAvg()), fabric, made).train(starts, [1, 3, 4], 0)
+    with_moon = train(kind(), program, starts, [1, 3, 4], 0)
+    plain = train(kind(), replace(program, objective=FedAvg()), starts, [1, 3, 4], 0)
     for name, value in with_moon.items():
         torch.testing.assert_close(value[[0, 2]], plain[name][[0, 2]], atol=1e-12, rtol=0)
     assert largest_gap(with_moon, plain) > 1e-3
@@ -73,7 +74,7 @@ def test_a_first_visit_has_no_contrast(kind: Any) -> None:
 
 def test_frozen_models_run_in_eval_mode_and_stay_as_they_are() -> None:
     net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 4))
-    program, fabric, made = make_program(OPTIMIZERS["sgd"], SPECS["steps wrapped"], net=net, objective=MOON())
+    program = make_program(OPTIMIZERS["sgd"], SPECS["steps wrapped"], net=net, objective=MOON())
     program = replace(program, features=Features(program.task, net, net[3]))
     model = {name: value.detach().clone() for name, value in program.state().items()}
     program.objective.reset({n: v for n, v in model.items() if "running" not in n}, len(SIZES))
@@ -85,7 +86,7 @@ def test_frozen_models_run_in_eval_mode_and_stay_as_they_are() -> None:
     before = {name: value.clone() for name, value in starts.items()}
     _, previous = program.objective.models({name: value[0] for name, value in starts.items()}, 1)
     assert largest_gap(previous, ends) < 1e-12
-    SequentialTrainer(program, fabric, made).train(starts, [1, 3], 0)
+    train(SequentialTrainer(), program, starts, [1, 3], 0)
     assert largest_gap(before, starts) == 0.0
     assert all(module.training for module in program.task.modules())
     x = program.population.x[:9]
@@ -98,8 +99,8 @@ def test_frozen_models_run_in_eval_mode_and_stay_as_they_are() -> None:
 
 
 def test_a_training_step_past_the_output_layer_is_told() -> None:
-    program, fabric, made = ready(MOON(), "sgd", "steps")
+    program = ready(MOON(), "sgd", "steps")
     lonely = Features(program.task, program.model, nn.Linear(5, 4))
     program = replace(program, features=lonely)
     with pytest.raises(UserError, match="did not run the output layer; set output_layer"):
-        SequentialTrainer(program, fabric, made).train(starts_of(program, 1), [0], 0)
+        train(SequentialTrainer(), program, starts_of(program, 1), [0], 0)

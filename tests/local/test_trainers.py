@@ -17,7 +17,9 @@ from flsel.local.batches import BatchSpec, schedule
 from flsel.local.program import Program, lr_factors
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import Classifier, as_task, make_optimizer
-from flsel.local.vectorised import VmapTrainer
+from flsel.local.trainer import LocalTrainer
+from flsel.local.vectorised import VmapTrainer, require_vmap
+from flsel.local.visit import from_rows
 from flsel.objectives import FedAvg, FedProx, Objective
 from flsel.stack import Params
 
@@ -32,7 +34,7 @@ def make_program(
     objective: Objective | None = None,
     precision: Any = "64-true",
     factors: list[float] | None = None,
-) -> tuple[Program, Fabric, optim.Optimizer]:
+) -> Program:
     torch.manual_seed(3)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(sum(SIZES), 6, generator=generator, dtype=torch.float64)
@@ -44,8 +46,17 @@ def make_program(
     fabric.setup_module(task)
     dtype = next(task.parameters()).dtype
     population = Population(x.to(dtype), y, shards, 4, Normalize().to(dtype))
-    program = Program(task, net, population, spec, objective or FedAvg(), factors or [1.0] * 5, seed=1)
-    return program, fabric, make_optimizer(task, None)
+    return Program(
+        task=task,
+        model=net,
+        population=population,
+        spec=spec,
+        objective=objective or FedAvg(),
+        lr_factors=factors or [1.0] * 5,
+        seed=1,
+        optimizer=make_optimizer(task, None),
+        fabric=fabric,
+    )
 
 
 def starts_of(program: Program, rows: int) -> Params:
@@ -54,6 +65,10 @@ def starts_of(program: Program, rows: int) -> Params:
         name: torch.stack([value.detach() + 0.1 * row for row in range(rows)])
         for name, value in program.state().items()
     }
+
+
+def train(trainer: LocalTrainer, program: Program, starts: Params, clients: Any, round: int) -> Params:
+    return trainer.train(from_rows(starts, list(clients), round, program))
 
 
 def largest_gap(one: Params, other: Params) -> float:
@@ -80,12 +95,12 @@ SPECS = {
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("objective", [FedAvg(), FedProx(0.5)], ids=["fedavg", "fedprox"])
 def test_trainers_agree_in_float64(optimizer: str, spec: str, objective: Objective) -> None:
-    program, fabric, made = make_program(OPTIMIZERS[optimizer], SPECS[spec], objective=objective)
+    program = make_program(OPTIMIZERS[optimizer], SPECS[spec], objective=objective)
     clients = [3, 0, 2, 4, 1]
     starts = starts_of(program, len(clients))
     before = {name: value.clone() for name, value in starts.items()}
-    one = SequentialTrainer(program, fabric, made).train(starts, clients, 2)
-    other = VmapTrainer(program, fabric, made).train(starts, clients, 2)
+    one = train(SequentialTrainer(), program, starts, clients, 2)
+    other = train(VmapTrainer(), program, starts, clients, 2)
     assert largest_gap(one, other) < 1e-10
     assert largest_gap(one, starts) > 1e-3
     assert largest_gap(before, starts) == 0.0
@@ -93,28 +108,28 @@ def test_trainers_agree_in_float64(optimizer: str, spec: str, objective: Objecti
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, None])
 def test_chunks_do_not_change_the_result(chunk: int | None) -> None:
-    program, fabric, made = make_program(OPTIMIZERS["momentum"], SPECS["epochs"])
+    program = make_program(OPTIMIZERS["momentum"], SPECS["epochs"])
     starts = starts_of(program, 5)
-    whole = VmapTrainer(program, fabric, made).train(starts, range(5), 0)
-    assert largest_gap(whole, VmapTrainer(program, fabric, made, chunk).train(starts, range(5), 0)) < 1e-12
+    whole = train(VmapTrainer(), program, starts, range(5), 0)
+    assert largest_gap(whole, train(VmapTrainer(chunk), program, starts, range(5), 0)) < 1e-12
 
 
 @pytest.mark.parametrize("kind", [SequentialTrainer, VmapTrainer])
 def test_a_client_does_not_depend_on_its_cohort(kind: Any) -> None:
-    program, fabric, made = make_program(OPTIMIZERS["adam"], SPECS["epochs"])
-    trainer = kind(program, fabric, made)
+    program = make_program(OPTIMIZERS["adam"], SPECS["epochs"])
+    trainer = kind()
     starts = starts_of(program, 5)
-    whole = trainer.train(starts, [0, 1, 2, 3, 4], 1)
-    alone = trainer.train({name: value[3:4] for name, value in starts.items()}, [3], 1)
+    whole = train(trainer, program, starts, [0, 1, 2, 3, 4], 1)
+    alone = train(trainer, program, {name: value[3:4] for name, value in starts.items()}, [3], 1)
     assert largest_gap({name: value[3:4] for name, value in whole.items()}, alone) < 1e-12
 
 
 @pytest.mark.parametrize("kind", [SequentialTrainer, VmapTrainer])
 def test_a_visit_is_plain_pytorch(kind: Any) -> None:
     spec = SPECS["epochs"]
-    program, fabric, made = make_program(OPTIMIZERS["weight decay"], spec, factors=[1.0, 0.5])
+    program = make_program(OPTIMIZERS["weight decay"], spec, factors=[1.0, 0.5])
     starts = starts_of(program, 1)
-    ends = kind(program, fabric, made).train(starts, [1], 1)
+    ends = train(kind(), program, starts, [1], 1)
 
     net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4)).double()
     net.load_state_dict({name: value[0] for name, value in starts.items()})
@@ -131,9 +146,9 @@ def test_a_visit_is_plain_pytorch(kind: Any) -> None:
 
 def test_fedprox_adds_the_gradient_of_its_penalty() -> None:
     mu, spec = 0.7, BatchSpec(64, steps=2)
-    program, fabric, made = make_program(OPTIMIZERS["sgd"], spec, objective=FedProx(mu))
+    program = make_program(OPTIMIZERS["sgd"], spec, objective=FedProx(mu))
     starts = starts_of(program, 1)
-    ends = SequentialTrainer(program, fabric, made).train(starts, [3], 0)
+    ends = train(SequentialTrainer(), program, starts, [3], 0)
 
     net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4)).double()
     net.load_state_dict({name: value[0] for name, value in starts.items()})
@@ -169,11 +184,11 @@ class Regression(LightningModule):
 
 
 def test_trainers_agree_on_a_lightning_module() -> None:
-    program, fabric, made = make_program(None, SPECS["epochs"], net=Regression())
+    program = make_program(None, SPECS["epochs"], net=Regression())
     assert program.model is program.task
     starts = starts_of(program, 4)
-    one = SequentialTrainer(program, fabric, made).train(starts, [0, 1, 2, 3], 0)
-    other = VmapTrainer(program, fabric, made).train(starts, [0, 1, 2, 3], 0)
+    one = train(SequentialTrainer(), program, starts, [0, 1, 2, 3], 0)
+    other = train(VmapTrainer(), program, starts, [0, 1, 2, 3], 0)
     assert largest_gap(one, other) < 1e-10
     assert largest_gap(one, starts) > 1e-3
 
@@ -187,36 +202,36 @@ def test_bf16_mixed_computes_in_bfloat16_and_keeps_float32() -> None:
             seen.append(output.dtype)
             return output
 
-    program, fabric, made = make_program(
+    program = make_program(
         OPTIMIZERS["sgd"], SPECS["steps"], net=nn.Sequential(Spy(6, 4)), precision="bf16-mixed"
     )
-    ends = SequentialTrainer(program, fabric, made).train(starts_of(program, 2), [1, 3], 0)
+    ends = train(SequentialTrainer(), program, starts_of(program, 2), [1, 3], 0)
     assert set(seen) == {torch.bfloat16}
     assert {value.dtype for value in ends.values()} == {torch.float32}
     with pytest.raises(UserError, match="mixed precision"):
-        VmapTrainer(program, fabric, made)
+        require_vmap(program)
 
 
 def test_dropout_masks_depend_on_seed_round_and_client_only() -> None:
     net = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 4))
-    program, fabric, made = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=net)
-    trainer = SequentialTrainer(program, fabric, made)
+    program = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=net)
+    trainer = SequentialTrainer()
     starts = starts_of(program, 2)
     state = torch.random.get_rng_state()
-    both = trainer.train(starts, [1, 3], 0)
+    both = train(trainer, program, starts, [1, 3], 0)
     assert torch.equal(state, torch.random.get_rng_state())
     torch.rand(17)
-    alone = trainer.train({name: value[1:] for name, value in starts.items()}, [3], 0)
+    alone = train(trainer, program, {name: value[1:] for name, value in starts.items()}, [3], 0)
     assert largest_gap({name: value[1:] for name, value in both.items()}, alone) == 0.0
-    assert largest_gap(alone, trainer.train({n: v[1:] for n, v in starts.items()}, [3], 1)) > 0.0
+    assert largest_gap(alone, train(trainer, program, {n: v[1:] for n, v in starts.items()}, [3], 1)) > 0.0
 
 
 def test_batchnorm_statistics_travel_with_the_sequential_trainer() -> None:
     net = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))
-    program, fabric, made = make_program(OPTIMIZERS["sgd"], BatchSpec(8, steps=2, last="wrap"), net=net)
+    program = make_program(OPTIMIZERS["sgd"], BatchSpec(8, steps=2, last="wrap"), net=net)
     assert {"1.running_mean", "1.running_var"} <= set(program.state())
     starts = starts_of(program, 2)
-    ends = SequentialTrainer(program, fabric, made).train(starts, [1, 3], 0)
+    ends = train(SequentialTrainer(), program, starts, [1, 3], 0)
     assert not torch.equal(ends["1.running_mean"][0], ends["1.running_mean"][1])
 
 
@@ -229,9 +244,9 @@ def test_batchnorm_statistics_travel_with_the_sequential_trainer() -> None:
     ],
 )
 def test_vmap_says_what_it_cannot_stack(net: nn.Module, optimizer: Any, reason: str) -> None:
-    program, fabric, made = make_program(optimizer, SPECS["steps"], net=net)
+    program = make_program(optimizer, SPECS["steps"], net=net)
     with pytest.raises(UserError, match=reason):
-        VmapTrainer(program, fabric, made)
+        train(VmapTrainer(), program, starts_of(program, 1), [0], 0)
 
 
 def test_learning_rate_schedule_counts_rounds() -> None:

@@ -1,0 +1,112 @@
+"""An open round: who trains is decided, what came back is not known yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flsel.local.program import Program
+from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, from_one, from_rows
+from flsel.objectives import Objective
+from flsel.selector import IDLE, Plan, Selector, View
+from flsel.stack import Params, repeated, replaced, rows
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What a round's training is about; nothing in it changes.
+
+    :func:`train` plays it. Whoever trains by other means asks for the :meth:`visits` of a hop, trains them
+    and puts the end models in their :meth:`place`, hop by hop.
+
+    Attributes:
+        view: What the selector saw; its cost holds the training that is planned.
+        plan: Who trains, checked.
+        selector: Who planned.
+        objective: What clients minimise.
+        program: The client's side of the federation.
+        own_loss: Loss of the global model on the data of each path's first client, float64 ``[K]``; None
+            where nobody asked.
+        seconds: Wall time that it took to plan.
+    """
+
+    view: View
+    plan: Plan
+    selector: Selector
+    objective: Objective
+    program: Program
+    own_loss: Tensor | None
+    seconds: float
+
+    def visits(self, hop: int, at: Params | None = None) -> list[Visit]:
+        """Say what has to be trained in a hop.
+
+        Args:
+            hop: In ``0..plan.hops - 1``.
+            at: Where the paths are, each tensor ``[K, ...]``; None stands for the global model, from which
+                the first hop starts. A repeated client then trains once, since it arrives at one end.
+
+        Returns:
+            Visits for :meth:`place`; none where all paths rest.
+        """
+        clients, round = self._clients(hop), self.view.round + hop
+        if at is None:
+            return from_one(self.view.params, list(dict.fromkeys(clients.values())), round, self.program)
+        starts = rows(at, torch.tensor(list(clients), dtype=torch.int64))
+        return from_rows(starts, list(clients.values()), round, self.program)
+
+    def trainings(self, hop: int) -> int:
+        """Count the visits of a hop."""
+        clients = self._clients(hop).values()
+        return len(clients) if hop else len(set(clients))
+
+    def place(self, hop: int, ends: Params | None, at: Params | None = None) -> Params:
+        """Return where the paths are after a hop, each tensor ``[K, ...]``.
+
+        Args:
+            hop: As for :meth:`visits`.
+            ends: End models of these visits; None if there were none.
+            at: As for :meth:`visits`.
+        """
+        clients = self._clients(hop)
+        before = repeated(self.view.params, len(self.plan)) if at is None else at
+        if ends is None:
+            return before
+        if at is None:
+            distinct = {client: row for row, client in enumerate(dict.fromkeys(clients.values()))}
+            if len(distinct) < len(clients):
+                where = torch.tensor([distinct[client] for client in clients.values()])
+                ends = {name: end[where.to(end.device)] for name, end in ends.items()}
+        return replaced(before, list(clients), ends)
+
+    def _clients(self, hop: int) -> dict[int, int]:
+        """Return the client of every path that does not rest."""
+        return {k: path[hop] for k, path in enumerate(self.plan.paths) if path[hop] != IDLE}
+
+
+def train(jobs: Sequence[Job], trainer: LocalTrainer) -> list[Params]:
+    """Carry the models of open rounds along their paths, those of all jobs together.
+
+    Args:
+        jobs: Rounds of one or several federations, whose models have the same names and shapes.
+        trainer: Trains one hop of all of them in a call.
+
+    Returns:
+        For each job the ends of its paths, each tensor ``[K, ...]``.
+    """
+    at: list[Params | None] = [None] * len(jobs)
+    for hop in range(max(job.plan.hops for job in jobs)):
+        going = [i for i, job in enumerate(jobs) if hop < job.plan.hops]
+        asked = {i: jobs[i].visits(hop, at[i]) for i in going}
+        visits = [visit for part in asked.values() for visit in part]
+        ends = trainer.train(visits) if visits else {}
+        first = 0
+        for i, part in asked.items():
+            own = {name: end[first : first + len(part)] for name, end in ends.items()} if part else None
+            at[i] = jobs[i].place(hop, own, at[i])
+            first += len(part)
+    return [stack for stack in at if stack is not None]

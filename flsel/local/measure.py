@@ -1,0 +1,93 @@
+"""Losses and gradients of models on the clients' training data, in eval mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from flsel.local.program import Program
+from flsel.local.tasks import Classifier, loss_of
+from flsel.local.visit import Visit, alike
+from flsel.stack import Params
+
+
+def losses(visits: Sequence[Visit]) -> Tensor:
+    """Return mean losses (see :meth:`flsel.local.trainer.LocalTrainer.losses`)."""
+    found = torch.empty(len(visits), dtype=torch.float64)
+    for group in alike(visits, start=True):
+        first = visits[group[0]]
+        first.program.load(first.start)
+        first.program.task.eval()
+        clients = [visits[position].client for position in group]
+        pooled = isinstance(first.program.task, Classifier)
+        found[group] = (_pooled_losses if pooled else _step_losses)(first.program, clients)
+    return found
+
+
+def gradients(visits: Sequence[Visit]) -> Params:
+    """Return gradients (see :meth:`flsel.local.trainer.LocalTrainer.gradients`)."""
+    live = visits[0].program.trainable()
+    stack = {n: torch.full((len(visits), *p.shape), torch.nan).to(p) for n, p in live.items()}
+    for group in alike(visits, start=True):
+        first = visits[group[0]]
+        first.program.load(first.start)
+        first.program.task.eval()
+        for position in group:
+            _gradient(first.program, visits[position].client, {n: v[position] for n, v in stack.items()})
+    return stack
+
+
+def _pooled_losses(program: Program, clients: Sequence[int]) -> Tensor:
+    """Evaluate several clients per forward pass and take the means client by client."""
+    shards = [program.population.shards[client] for client in clients]
+    where = torch.cat(shards)
+    sizes = torch.tensor([len(shard) for shard in shards])
+    found = torch.empty(len(where), dtype=torch.float64)
+    with torch.inference_mode(), program.fabric.autocast():
+        for part in _parts(program, where):
+            x, y = program.batch(where[part])
+            logits = program.task(x)
+            found[part] = torch.nn.functional.cross_entropy(logits, y, reduction="none").cpu().double()
+    owner = torch.repeat_interleave(torch.arange(len(shards)), sizes)
+    sums = torch.zeros(len(shards), dtype=torch.float64).index_add_(0, owner, found)
+    return sums / sizes
+
+
+def _step_losses(program: Program, clients: Sequence[int]) -> Tensor:
+    """Evaluate the task's own loss, a mean over the batch, client by client."""
+    means = []
+    for client in clients:
+        shard = program.population.shards[client]
+        total = 0.0
+        with torch.inference_mode(), program.fabric.autocast():
+            for part in _parts(program, shard):
+                loss = loss_of(program.task.training_step(program.batch(shard[part]), part.start))
+                total += float(loss.double()) * len(shard[part])
+        means.append(total / len(shard) if len(shard) else math.nan)
+    return torch.tensor(means, dtype=torch.float64)
+
+
+def _gradient(program: Program, client: int, sums: Params) -> None:
+    """Write the gradient of a client's mean loss at the loaded model, unless it has no examples."""
+    shard, live = program.population.shards[client], program.trainable()
+    if len(shard) == 0:
+        return
+    for total in sums.values():
+        total.zero_()
+    for part in _parts(program, shard):
+        where = shard[part]
+        with program.fabric.autocast():
+            loss = loss_of(program.task.training_step(program.batch(where), 0))
+        grads = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
+        for total, grad in zip(sums.values(), grads, strict=True):
+            if grad is not None:
+                total.add_(grad, alpha=len(where) / len(shard))
+
+
+def _parts(program: Program, where: Tensor) -> Iterator[slice]:
+    """Cut positions into forward passes."""
+    for first in range(0, len(where), program.at_once):
+        yield slice(first, min(first + program.at_once, len(where)))

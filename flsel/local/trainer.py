@@ -1,0 +1,46 @@
+"""The contract of whoever trains the clients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from flsel.local import measure
+from flsel.local.visit import Visit
+from flsel.stack import Params
+
+
+class LocalTrainer(ABC):
+    """Maps visits to end models; whether one by one or together is nobody else's business.
+
+    The visits of one call, at least one, may belong to different federations, rounds and starts; their
+    models have the same names and shapes. Row i of an answer depends on visit i alone: not on the other
+    visits, their order or earlier calls, beyond the rounding of sums.
+    """
+
+    @abstractmethod
+    def train(self, visits: Sequence[Visit]) -> Params:
+        """Train each client from its own start.
+
+        Returns:
+            New stack of end models, each tensor ``[len(visits), ...]``.
+        """
+
+    def losses(self, visits: Sequence[Visit]) -> Tensor:
+        """Return the mean loss of each start on its client's training data, in eval mode.
+
+        Returns:
+            Float64 ``[len(visits)]``, on the CPU; NaN for a client without examples.
+        """
+        return measure.losses(visits)
+
+    def gradients(self, visits: Sequence[Visit]) -> Params:
+        """Return the gradient of each start's mean loss on its client's training data, in eval mode.
+
+        Returns:
+            New stack over the trainable parameters, each ``[len(visits), ...]``; NaN for a client without
+            examples.
+        """
+        return measure.gradients(visits)

@@ -1,0 +1,54 @@
+"""What is to be trained or asked: a client's turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from flsel.local.program import Program
+from flsel.stack import Params, height, row
+
+
+class Visit(NamedTuple):
+    """One client's turn: to train from a model, or to be asked about it.
+
+    Attributes:
+        start: The model that the client receives, not to be written to; visits share the dict where they
+            share the model.
+        client: Client id.
+        round: Communication round; the batches, the learning rate and the layers' randomness depend on it.
+        program: The client's side of the federation that the client belongs to.
+    """
+
+    start: Params
+    client: int
+    round: int
+    program: Program
+
+
+def from_one(start: Params, clients: Sequence[int], round: int, program: Program) -> list[Visit]:
+    """Let clients start from one model."""
+    return [Visit(start, int(client), round, program) for client in clients]
+
+
+def from_rows(starts: Params, clients: Sequence[int], round: int, program: Program) -> list[Visit]:
+    """Let each client start from its own row of a stack."""
+    assert len(clients) == height(starts)
+    return [Visit(row(starts, k), int(client), round, program) for k, client in enumerate(clients)]
+
+
+def alike(visits: Sequence[Visit], *, start: bool) -> Iterator[list[int]]:
+    """Group visits by program and, as is asked, by start or by round.
+
+    Args:
+        visits: The visits of a call.
+        start: Whether a group shares the start, as questions about one model do; else it shares the round.
+
+    Yields:
+        Positions in ``visits``, ascending; groups come in the order of their first visit.
+    """
+    groups: dict[tuple[int, int], list[int]] = {}
+    for position, visit in enumerate(visits):
+        key = (id(visit.program), id(visit.start) if start else visit.round)
+        groups.setdefault(key, []).append(position)
+    yield from groups.values()
