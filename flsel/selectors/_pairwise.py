@@ -109,7 +109,10 @@ def angles(
     """
     products = inner_products(left, right)
     one, other = squares or (squared_lengths(left), squared_lengths(right))
-    scale = np.sqrt(np.outer(one, other))
+    with np.errstate(over="ignore", under="ignore"):
+        scale = np.sqrt(np.outer(one, other))
+    beyond = ~np.isfinite(scale) | (scale == 0)  # Products of squares that double precision does not hold.
+    scale[beyond] = np.outer(np.sqrt(one), np.sqrt(other))[beyond]
     cosine = np.divide(products, scale, out=np.zeros_like(scale), where=scale > 0)
     result: np.ndarray = np.arccos(np.clip(cosine, -1.0, 1.0))
     result[scale == 0] = to_zero

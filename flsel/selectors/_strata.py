@@ -6,12 +6,16 @@ Q = sum n_i, so that a row's masses over Q are probabilities, and a client's mas
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
+from flsel.errors import UserError
 from flsel.selector import View
 from flsel.selectors._ward import cut_by_mass
+
+_MOST = float(2**63 - 2**12)  # The sum of floats may be off by a few units of its last digit.
 
 
 class Shares(NamedTuple):
@@ -46,12 +50,21 @@ def shares_of(view: View) -> Shares:
     """Return the available clients that have examples; if none has, all of them with equal masses.
 
     There are at most as many rows as clients.
+
+    Raises:
+        UserError: If the masses do not fit into 64-bit integers.
     """
     sizes: np.ndarray = view.sizes.numpy()[view.pool].astype(np.int64)
     if not sizes.any():
         sizes += 1
     some = sizes > 0
-    count = min(view.budget, np.count_nonzero(some))
+    count = min(view.budget, int(np.count_nonzero(some)))
+    total = count * math.fsum(sizes)
+    if total >= _MOST:
+        raise UserError(
+            "budget times the examples of the available clients must be below 9.2e18 for Clustered Sampling, "
+            f"whose sums are exact integers, got {total:.2g}; lower budget or the clients' sizes."
+        )
     return Shares(view.pool[some], count * sizes[some], int(sizes.sum()))
 
 

@@ -8,25 +8,37 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage as build_tree
 from scipy.spatial.distance import squareform
 
+from flsel.errors import UserError
 from flsel.selectors._pairwise import squared_distances
 
 Linkage = Literal["rows", "condensed"]
+
+_MOST = 1e150  # Sums of squares of as many as there are must be finite.
 
 
 def ward(distances: np.ndarray, linkage: Linkage = "rows") -> np.ndarray:
     """Merge n clients into one by Ward's method.
 
     Args:
-        distances: Symmetric, zero diagonal, finite, float64 ``[n, n]``, n >= 1.
+        distances: Symmetric, zero diagonal, float64 ``[n, n]``, n >= 1.
         linkage: ``"rows"`` takes client k as the point of R^n that row k is, as the reference
             implementations do; ``"condensed"`` takes the matrix as the distances themselves.
 
     Returns:
         One row a merge, float64 ``[n - 1, 4]``: the two merged clusters (merge j makes cluster n + j, and
         cluster k < n is client k), the height, never falling, and the number of clients.
+
+    Raises:
+        UserError: If a distance, or a sum of their squares, is beyond double precision.
     """
     if len(distances) == 1:
         return np.empty((0, 4))
+    most = float(np.abs(distances).max())
+    if not most < _MOST / len(distances):
+        raise UserError(
+            f"distances of clients' updates must be below {_MOST / len(distances):.1g} to be clustered, got "
+            f'{most:.2g}; lower the learning rate of local.optimizer, or compare by "cosine".'
+        )
     between = distances
     if linkage == "rows":
         centred = distances - distances.mean(axis=0)

@@ -155,9 +155,8 @@ class DivFL(Selector):
             precision = torch.float64 if length is None else torch.float32
             self.distance_ = torch.zeros(len(self.row_), len(self.row_), dtype=precision)
         where, square = torch.from_numpy(clients), torch.from_numpy(squared_lengths(rows.numpy()))
-        finite = square.isfinite()
-        if length is not None:  # The distances' squares must be single-precision numbers.
-            finite &= square < torch.finfo(torch.float32).max / 4
+        # The distances' squares must be numbers of their precision.
+        finite = square < torch.finfo(self.distance_.dtype).max / 4
         # In place, like the distances: these two are large.
         self.row_[where] = rows
         self.row_[where[~finite]] = 0.0

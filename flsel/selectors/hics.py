@@ -14,9 +14,10 @@ arXiv:2310.00198, Algorithm 1 with Eqs. 7 (entropy), 9 (distance) and 10 (probab
   ``signal="layer"``. With ``"weight_mean"`` the row means serve both, with ``"bias"`` (the paper) the bias.
 - Not taken from the code: its switch to Clustered Sampling by the variance of the entropies (not in the
   paper), frozen updates after the warm-up, warm-up in the order of ids, uniform draws inside a cluster.
-- The first ceil(N/K) rounds take new clients only, as in the paper; later ones fill up the cohort. A client
-  that was asked once but whose update was lost belongs to a cluster of its kind, with the largest mean
-  entropy there is. Clients without examples come only where nobody else is there.
+- The first ceil(N/K) rounds take new clients only, as in the paper, unless those that are left are away:
+  then, as in later rounds, others fill up the cohort. A client that was asked once but whose update was lost
+  belongs to a cluster of its kind, with the largest mean entropy there is. Clients without examples come only
+  where nobody else is there.
 - Clusters are those of all measured clients; draws are among the available ones, so pi_m goes to the
   available clients of G_m.
 - Between a zero update and another the angle is pi/2 (0 in the code).
@@ -95,9 +96,12 @@ class HiCS(Selector):
         sizes = view.sizes.numpy()
         able = view.pool[sizes[view.pool] > 0]
         asked = self.asked_.numpy()[able]
+        new = np.count_nonzero(~self.asked_.numpy() & (sizes > 0))
         first = view.rng.permutation(able[~asked])[: view.budget]
         self.asked_ = self.asked_.index_fill(0, torch.from_numpy(first), True)
-        if len(first) and view.round < math.ceil(np.count_nonzero(sizes) / view.budget):
+        warming_up = view.round < math.ceil(np.count_nonzero(sizes) / view.budget)
+        # Fewer than the budget only where nobody new is left: who is away shall leave no place empty.
+        if len(first) and warming_up and len(first) == min(new, view.budget):
             return Plan.star(first)
         drawn = self._draw(view, able[asked], view.budget - len(first))
         return Plan.star(fill_up(np.concatenate([first, drawn]), view))

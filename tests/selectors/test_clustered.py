@@ -240,3 +240,19 @@ def test_ten_thousand_clients():
         plan = chosen(selector.select(now))
         selector.observe(now, updates(plan, torch.ones(budget, 1000)), torch.ones(budget))
         assert len(plan) == budget
+
+
+def test_updates_too_long_for_squared_distances_are_refused_and_angles_are_not():
+    rows = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 1.0]], dtype=torch.float64) * 1e150
+    for similarity in ("L2", "cosine"):
+        selector = ClusteredSampling(similarity)
+        selector.reset(torch.full((4,), 5), 2)
+        now = view([5] * 4, 2, needs=Need.DELTAS)
+        ones = torch.ones(4, dtype=torch.int64)
+        answers = {"deltas": {"w": rows}}
+        selector.observe(now, Updates(Plan.star(range(4)), ones, ones, Need.DELTAS, answers), torch.ones(4))
+        if similarity == "cosine":
+            assert sorted(k // 2 for k in chosen(selector.select(now))) == [0, 1]
+        else:
+            with pytest.raises(UserError, match="lower the learning rate"):
+                selector.select(now)

@@ -206,6 +206,21 @@ def test_annealing_ends_at_zero_in_the_last_round():
     assert early.count(0) < 5
 
 
+def test_a_warm_up_round_is_filled_up_where_new_clients_are_away():
+    selector, sizes = HiCS(), [1] * 12
+    selector.reset(torch.tensor(sizes), 3)
+    selector.observe(
+        at(sizes, 4), updates(range(8), head(np.eye(3)[[k % 3 for k in range(8)]])), torch.ones(8)
+    )
+    selector.asked_[:8] = True
+    # Four are new; one of them is there, and seven that are known.
+    plan = chosen(selector.select(at(sizes, 4, 2, absent=[0, 9, 10, 11])))
+    assert plan[0] == 8
+    assert len(set(plan)) == 4
+    # Where everybody is there, the last round of the warm-up has the remaining new clients alone.
+    assert sorted(chosen(selector.select(at(sizes, 4, 2)))) == [9, 10, 11]
+
+
 def test_warm_up_meets_everybody_once_in_random_order():
     firsts = set()
     for seed in range(20):

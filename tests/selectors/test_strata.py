@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from plain_views import view
 from scipy.spatial.distance import cdist
 
+from flsel.errors import UserError
 from flsel.rng import generator
 from flsel.selectors._strata import by_size, by_tree, draw, pour, shares_of
 from flsel.selectors._ward import ward
@@ -120,3 +121,10 @@ def test_the_pool_sets_capacity_and_number_of_rows():
     empty = shares_of(view([0, 0, 7], 1, absent=[2]))
     assert empty.clients.tolist() == [0, 1]
     assert empty.masses.tolist() == [1, 1]
+
+
+def test_more_examples_than_integers_hold_are_refused():
+    sizes = [10**15] * 100
+    assert shares_of(view(sizes, 50)).masses.sum() == 5 * 10**18
+    with pytest.raises(UserError, match=r"budget times the examples .* must be below 9\.2e18 .* got 1e\+19"):
+        shares_of(view(sizes, 100))

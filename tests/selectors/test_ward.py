@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
+from flsel.errors import UserError
 from flsel.rng import generator
 from flsel.selectors import _pairwise
 from flsel.selectors._pairwise import angles, squared_distances, unit
@@ -170,3 +171,20 @@ def test_cut_by_mass_keeps_each_merge_that_fits(sizes, capacity, seed):
         members.append(members[one] | members[other])
         joined = len({labels[k] for k in members[-1]}) == 1
         assert joined == (masses[list(members[-1])].sum() <= capacity)
+
+
+@pytest.mark.parametrize("largest", [1e150, 1e200, math.inf, math.nan])
+@pytest.mark.parametrize("linkage", ["rows", "condensed"])
+def test_distances_beyond_double_precision_are_refused(largest, linkage):
+    distances = np.array([[0.0, largest, 1.0], [largest, 0.0, 2.0], [1.0, 2.0, 0.0]])
+    with pytest.raises(
+        UserError, match=r"distances of clients' updates must be below 3e.149 to be clustered"
+    ):
+        ward(distances, linkage)
+
+
+@pytest.mark.parametrize("size", [1e-120, 1e100, 1e150])
+def test_angles_of_very_long_and_very_short_vectors(size):
+    vectors = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    expected = angles(vectors, vectors)
+    np.testing.assert_allclose(angles(vectors * size, vectors * size), expected, atol=1e-12)
