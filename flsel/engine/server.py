@@ -17,9 +17,12 @@ from flsel.data.heterogeneity import cohort_entropy
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation, Outcome
 from flsel.engine.job import Job, train
+from flsel.metrics import names
 from flsel.objectives import Objective
 from flsel.selector import Selector
 from flsel.stack import Params
+
+_LEDGER, _PHASES = names("ledger"), names("seconds")
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Server:
         }
         self._trainable = [name for name in self.params if name in names]
         self.optimizer = optimizer([self.params[name] for name in self._trainable])  # type: ignore[misc]
-        self._seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self._seconds: dict[str, float] = dict.fromkeys(_PHASES, 0.0)
         selector.reset(federation.sizes, federation.data.population.num_classes)
         objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
 
@@ -150,10 +153,10 @@ class Server:
         if self.config.per_client:
             metrics |= self._client_metrics()
         metrics |= self._selection_metrics(cohort)
-        metrics |= {f"ledger/{name}": float(self.ledger[name]) for name in LEDGER}
+        metrics |= {f"ledger/{name}": float(self.ledger[name]) for name in _LEDGER}
         self._seconds["evaluate"] += time.perf_counter() - started
-        metrics |= {f"seconds/{phase}": self._seconds[phase] for phase in PHASES}
-        self._seconds = dict.fromkeys(PHASES, 0.0)
+        metrics |= {f"seconds/{phase}": self._seconds[phase] for phase in _PHASES}
+        self._seconds = dict.fromkeys(_PHASES, 0.0)
         target = self.config.target
         if self.rounds_to_target is None and target is not None and metrics["test/accuracy"] >= target:
             self.rounds_to_target = self.round
@@ -221,10 +224,3 @@ class Server:
         else:
             metrics["cohort/entropy"] = float("nan")
         return metrics
-
-
-LEDGER = (
-    "models_down", "models_up", "scalars_up", "passes", "trainings", "shadow_trainings",
-    "server_passes", "bytes_down", "bytes_up", "dropped_updates",
-)  # fmt: skip
-PHASES = ("select", "train", "aggregate", "evaluate")

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from flsel.metrics import METRICS
+
 _LOG = logging.getLogger("flsel")
-_MAXIMA = ("test/accuracy", "validation/accuracy", "client/accuracy_mean", "client/accuracy_worst10")
 _INIT_SECONDS = 20
 _LOGIN_SECONDS = 5
 _FINISH_SECONDS = 60
@@ -39,8 +40,9 @@ def start_run(mode: str, start: Mapping[str, Any]) -> Any:
     if run is not None:
         run.define_metric("round")
         run.define_metric("*", step_metric="round")
-        for metric in _MAXIMA:
-            run.define_metric(metric, step_metric="round", summary="max")
+        for metric in METRICS.values():
+            if metric.better == "max":
+                run.define_metric(metric.column, step_metric="round", summary="max")
     return run
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flsel.errors import UserError
+from flsel.metrics import METRICS
 
 Rows = Sequence[Mapping[str, float]]
 How = Literal["last", "best", "auc", "rounds_to"]
@@ -16,8 +17,6 @@ Mode = Literal["max", "min"]
 
 _CALL = re.compile(r"(\w+)\(\s*([^,()\s]+)\s*(?:,\s*([^,()\s]+)\s*)?\)")
 _HOWS: Mapping[str, How] = {"last": "last", "best": "best", "auc": "auc", "rounds_to": "rounds_to"}
-_SMALLER = ("loss", "ledger/", "seconds/", "variance")
-_LARGER = ("accuracy",)
 
 
 @dataclass(frozen=True)
@@ -152,9 +151,7 @@ def _parse(text: str, mode: str) -> Metric:
 
 
 def _better(source: str) -> Mode | None:
-    if any(part in source for part in _SMALLER):
-        return "min"
-    return "max" if any(part in source for part in _LARGER) else None
+    return METRICS[source].better if source in METRICS else None
 
 
 def _number(text: str, metric: str) -> float:
