@@ -91,7 +91,7 @@ class EvaluationConfig:
         batch_size: Examples per forward pass, >= 1.
         per_client: Also measure the model on every client's training data (mean, worst 10 %, variance).
         target: Test accuracy in (0, 1] whose first round is reported, or null.
-        stop_at_target: End the run at the first evaluation that reaches the target.
+        stop_at_target: Also end the run at the first evaluation that reaches the target.
 
     Raises:
         UserError: If a value is out of range.
@@ -101,7 +101,7 @@ class EvaluationConfig:
     batch_size: int = 2048
     per_client: bool = False
     target: float | None = None
-    stop_at_target: bool = True
+    stop_at_target: bool = False
 
     def __post_init__(self) -> None:
         for name in ("every", "batch_size"):

@@ -107,7 +107,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
         raise UserError(
             f"budget must be at most the number of clients, got budget {config.budget} of {clients}."
         )
-    model = _make_model(config, data)
+    model = make_model(config, data.population.num_classes, tuple(_sample(data, 1)[0].shape[1:]))
     task = as_task(model, config.local.optimizer)
     fabric.setup_module(task)
     data = _on_device(data, task)
@@ -199,13 +199,16 @@ def _deal(partition: Any, clients: int, labels: Any, rng: Any) -> Any:
     return partition(labels, clients, rng)
 
 
-def _make_model(config: RunConfig, data: FederatedData) -> nn.Module:
-    """Build the model under its own seed, telling it the data's shapes where it asks and was not told."""
+def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    """Build the initial model under its own seed, telling it the data's shapes where it asks.
+
+    Args:
+        config: The settings.
+        num_classes: C.
+        input_shape: Shape of one input.
+    """
     factory = config.model
-    known = {
-        "num_classes": data.population.num_classes,
-        "input_shape": tuple(_sample(data, 1)[0].shape[1:]),
-    }
+    known = {"num_classes": num_classes, "input_shape": input_shape}
     given = factory.keywords if isinstance(factory, functools.partial) else {}
     parts = (*factory.args, factory.func) if isinstance(factory, functools.partial) else (factory,)
     made_by = next((part for part in parts if inspect.isclass(part) or inspect.isroutine(part)), factory)
