@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from flsel.availability import LN
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.config import DataConfig
@@ -64,7 +63,6 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "reference code": {"variant": "reference"},
     "scaled": {},
 }
-MODES = {"everybody is there": None, "log-normal": LN()}
 
 
 @dataclass(frozen=True)
@@ -73,18 +71,16 @@ class Case:
 
     partition: str
     graph: str
-    mode: str
     seed: int
 
     @property
     def file(self) -> str:
         """Name of the file that keeps what the run told."""
-        return f"{self.partition}-{self.graph}-{self.mode}-{self.seed}.json".replace(" ", "_")
+        return f"{self.partition}-{self.graph}-{self.seed}.json".replace(" ", "_")
 
 
 def play(case: Case, data_root: str | None) -> dict[str, float]:
     """Play a run; return the mean distance of its cohorts and the accuracy at its end, in %."""
-    mode = MODES[case.mode]
     config = RunConfig(
         seed=case.seed,
         rounds=ROUNDS,
@@ -97,7 +93,6 @@ def play(case: Case, data_root: str | None) -> dict[str, float]:
         selector=FedGS(**GRAPHS[case.graph]),
         evaluation=EvaluationConfig(every=5),
         quiet=True,
-        **({} if mode is None else {"availability": mode}),
     )
     server = build(config, make_fabric(config)).server
     counts = server.federation.labels.numpy()
@@ -113,23 +108,22 @@ def play(case: Case, data_root: str | None) -> dict[str, float]:
 
 
 def tables(found: dict[Case, dict[str, float]]) -> str:
-    """Lay out one table of distances and one of accuracies per availability mode."""
+    """Lay out a table of distances and one of accuracies."""
     text = []
-    for mode in MODES:
-        for key, title, digits in (
-            ("apart", "Distance of a cohort's label mix from everybody's", 3),
-            ("accuracy", f"Test accuracy in %, mean of rounds {ROUNDS - 15} to {ROUNDS}", 1),
-        ):
-            rows = [_row(found, name, mode, key, digits) for name in PARTITIONS]
-            head = f"| {mode} | " + " | ".join(GRAPHS) + " |\n" + "|---" * (len(GRAPHS) + 1) + "|"
-            text.append(f"{title}.\n\n{head}\n" + "\n".join(row for row in rows if row))
+    for key, title, digits in (
+        ("apart", "Distance of a cohort's label mix from everybody's", 3),
+        ("accuracy", f"Test accuracy in %, mean of rounds {ROUNDS - 15} to {ROUNDS}", 1),
+    ):
+        rows = [_row(found, name, key, digits) for name in PARTITIONS]
+        head = "| | " + " | ".join(GRAPHS) + " |\n" + "|---" * (len(GRAPHS) + 1) + "|"
+        text.append(f"{title}.\n\n{head}\n" + "\n".join(row for row in rows if row))
     return "\n\n".join(text)
 
 
-def _row(found: dict[Case, dict[str, float]], partition: str, mode: str, key: str, digits: int) -> str:
+def _row(found: dict[Case, dict[str, float]], partition: str, key: str, digits: int) -> str:
     cells = []
     for graph in GRAPHS:
-        cases = [Case(partition, graph, mode, seed) for seed in SEEDS]
+        cases = [Case(partition, graph, seed) for seed in SEEDS]
         values = [found[case][key] for case in cases if case in found]
         if len(values) < len(SEEDS):
             return ""
@@ -148,8 +142,8 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     found = {}
-    for mode, seed, name, graph in product(MODES, SEEDS, PARTITIONS, GRAPHS):
-        case = Case(name, graph, mode, seed)
+    for seed, name, graph in product(SEEDS, PARTITIONS, GRAPHS):
+        case = Case(name, graph, seed)
         path = options.out / case.file
         if not path.exists() and not options.show:
             path.write_text(json.dumps(play(case, options.data_root)))
