@@ -48,8 +48,6 @@ RULES = {
         "lam": SHARE,
         "gamma0": ANY,
         "num_clusters": f"{COUNT} or null",
-        "tau": POSITIVE,
-        "clustered_from_variance": "a finite number >= 0 or null",
     },
     "HiCSOracle": {"lam": SHARE, "gamma0": ANY, "num_clusters": f"{COUNT} or null"},
     "FedCor": {
@@ -66,11 +64,11 @@ RULES = {
     },
     "FedGS": {
         "alpha": ANY,
-        "epsilon": f"{BELOW_ONE} or auto",
-        "sigma2": f"{POSITIVE} or auto",
+        "epsilon": BELOW_ONE,
+        "sigma2": POSITIVE,
         "gap": "a finite number >= 1",
         "restarts": FROM_ZERO,
-        "moves": f"{FROM_ZERO} or null",
+        "seconds": f"{POSITIVE} or null",
     },
     "FedPNS": {"alpha": POSITIVE, "beta": SHARE, "v": PART, "p_min": SHARE},
     "FedCat": {"lam": COUNT, "epsilon": SHARE},
