@@ -16,7 +16,7 @@ from pathlib import Path
 from measure import add_options
 
 from flsel.files import write_atomic
-from flsel.runner.record import device_name, git_commit, versions
+from flsel.runner.provenance import device_name, git_commit, versions
 
 TITLES = {
     "trainers": "Local training against a plain PyTorch loop",

@@ -14,9 +14,10 @@ from lightning.fabric import Fabric
 from settings import wait
 
 import flsel.runner.play
+import flsel.runner.session
 from flsel.config import RunConfig
 from flsel.config.groups import OutputConfig
-from flsel.data.population import Examples
+from flsel.data.population import Examples, Source
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.runner.build import Built, build
@@ -75,8 +76,8 @@ def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
     """
     watches: list[Stopwatch] = []
 
-    def build_watched(config: RunConfig, fabric: Fabric) -> Built:
-        built = build(config, fabric)
+    def build_watched(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Built:
+        built = build(config, fabric, source)
         federation = built.server.federation
         watches.append(Stopwatch(federation.trainer if work else Nothing()))
         built.server.federation = replace(federation, trainer=watches[0])
@@ -85,6 +86,6 @@ def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
         return built
 
     # The benchmark's own standard output is its table.
-    with patch.object(flsel.runner.play, "build", build_watched), redirect_stdout(sys.stderr):
+    with patch.object(flsel.runner.session, "build", build_watched), redirect_stdout(sys.stderr):
         flsel.runner.play.run(replace(config, output=OutputConfig(dir=str(folder))))
     return watches[0]

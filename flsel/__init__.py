@@ -1,7 +1,6 @@
 """flsel: which clients should a federated round train on, and with which settings?
 
-Importing the package is light; the names below are loaded on first use. A run is played by
-:func:`flsel.runner.play.run`, which has no short name here: it would hide its module.
+Importing the package is light; the names below are loaded on first use.
 """
 
 from __future__ import annotations
@@ -10,14 +9,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flsel.config.run import RunConfig
+    from flsel.runner.play import run
+    from flsel.runner.result import Result
     from flsel.selector import Need, Plan, Range, Selector, Tunable, Updates, View
 
 __version__ = "0.1.0"
 
-__all__ = ["Need", "Plan", "Range", "Selector", "Tunable", "Updates", "View", "__version__"]
+# Where each name is defined; no module of the package may carry the name of a function here.
+_HOMES = {
+    **dict.fromkeys(("Need", "Plan", "Range", "Selector", "Tunable", "Updates", "View"), "flsel.selector"),
+    "Result": "flsel.runner.result",
+    "RunConfig": "flsel.config.run",
+    "run": "flsel.runner.play",
+}
+
+__all__ = [
+    "Need",
+    "Plan",
+    "Range",
+    "Result",
+    "RunConfig",
+    "Selector",
+    "Tunable",
+    "Updates",
+    "View",
+    "__version__",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'flsel' has no attribute {name!r}")
-    return getattr(import_module("flsel.selector"), name)
+    return getattr(import_module(_HOMES[name]), name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, final
 
@@ -238,6 +238,7 @@ class Updates:
         steps: Local optimizer steps taken along each path, int64 ``[K]``.
         needs: What the selector declared.
         answers: Named stacks behind the gated properties.
+        travelled: Answers :attr:`travel`; None where every step goes as far as plain SGD's.
     """
 
     plan: Plan
@@ -245,11 +246,21 @@ class Updates:
     steps: Tensor
     needs: Need
     answers: Mapping[str, Any]
+    travelled: Callable[[], Tensor] | None = None
 
     @property
     def clients(self) -> Tensor:
         """First client that every path visits, int64 ``[K]`` (the client, where paths have length one)."""
         return torch.tensor([visits[0] for visits in self.plan.visits], dtype=torch.int64)
+
+    @property
+    def travel(self) -> Tensor:
+        """How far a constant gradient carries the model along each path, in first steps, float64 ``[K]``.
+
+        For plain SGD the steps; with momentum more, as later steps go farther. An update divided by it
+        compares with those of clients that take other numbers of steps.
+        """
+        return self.steps.double() if self.travelled is None else self.travelled()
 
     @property
     def own_loss(self) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -108,6 +110,18 @@ def left_behind(folder: Path) -> dict[str, Any]:
     rounds = folder / "rounds.jsonl"
     plans = [json.loads(line) for line in rounds.read_text().splitlines()] if rounds.exists() else []
     return {"state": state, "metrics": metrics, "plans": plans}
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a file; none if it is not there yet."""
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.01)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -48,6 +48,8 @@ RULES = {
         "lam": SHARE,
         "gamma0": ANY,
         "num_clusters": f"{COUNT} or null",
+        "tau": POSITIVE,
+        "clustered_from_variance": "a finite number >= 0 or null",
     },
     "HiCSOracle": {"lam": SHARE, "gamma0": ANY, "num_clusters": f"{COUNT} or null"},
     "FedCor": {
@@ -64,11 +66,11 @@ RULES = {
     },
     "FedGS": {
         "alpha": ANY,
-        "epsilon": BELOW_ONE,
-        "sigma2": POSITIVE,
+        "epsilon": f"{BELOW_ONE} or auto",
+        "sigma2": f"{POSITIVE} or auto",
         "gap": "a finite number >= 1",
         "restarts": FROM_ZERO,
-        "seconds": f"{POSITIVE} or null",
+        "moves": f"{FROM_ZERO} or null",
     },
     "FedPNS": {"alpha": POSITIVE, "beta": SHARE, "v": PART, "p_min": SHARE},
     "FedCat": {"lam": COUNT, "epsilon": SHARE},

@@ -58,6 +58,34 @@ def test_package_and_command_line_are_light():
         assert not heavy & loaded
 
 
+@pytest.mark.parametrize("before", ["", "import flsel.runner.play, flsel.selectors.powd, flsel.config.run"])
+def test_names_of_the_package_stay_what_they_are(before):
+    """A submodule that was imported before takes nobody's name."""
+    code = f"""
+{before}
+import flsel, inspect
+from flsel.selectors import PowD
+assert inspect.isfunction(flsel.run) and inspect.isclass(flsel.Result) and inspect.isclass(PowD)
+assert flsel.RunConfig(selector=PowD(d=3)).selector.d == 3
+assert all(getattr(flsel, name) for name in flsel.__all__)
+"""
+    done = fresh(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_selector_is_offered_by_the_package():
+    written = {
+        node.name: path.stem
+        for path in Path(flsel.selectors.__file__).parent.glob("[!_]*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        and any(isinstance(base, ast.Name) and base.id == "Selector" for base in node.bases)
+    }  # fmt: skip
+    assert sorted(written) == sorted(flsel.selectors.__all__)
+    homes = {name: getattr(flsel.selectors, name).__module__ for name in written}
+    assert homes == {name: f"flsel.selectors.{module}" for name, module in written.items()}
+
+
 def test_selectors_know_the_contract_only():
     loaded = loaded_by(*(f"flsel.selectors.{name}" for name in SELECTORS))[-1]
     heavy = {"lightning", "pytorch_lightning", "wandb", "ray", "optuna", "matplotlib", "torchvision"}

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flsel.errors import UserError
-from flsel.runner.record import JsonLines, MetricsCsv, device_name, git_commit, versions, write_summary
+from flsel.runner.provenance import device_name, git_commit, versions
+from flsel.runner.record import JsonLines, Mark, MetricsCsv, write_summary
 
 in_tmp_path = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None
@@ -70,38 +71,29 @@ def test_json_lines_refuse_what_json_cannot_hold(tmp_path):
 
 @pytest.mark.parametrize("cut", range(1, 25))
 def test_json_lines_survive_a_torn_last_line(tmp_path, cut):
-    file = JsonLines(tmp_path / "rounds.jsonl")
+    file, marks = JsonLines(tmp_path / "rounds.jsonl"), [Mark()]
     for index in range(3):
         file.append({"round": index, "x": 0.5 + index})
+        marks.append(file.lines.mark())
     text = file.path.read_bytes()
     file.path.write_bytes(text[:-cut])
-    kept = [row["round"] for row in file.rows()]
+    again = JsonLines(file.path)
+    kept = [row["round"] for row in again.rows()]
     assert kept == list(range(text[:-cut].count(b"\n")))
-    file.truncate(len(kept))
+    again.lines.check(marks[len(kept)])
+    again.lines.rewind(marks[len(kept)])
     for index in range(len(kept), 3):
-        file.append({"round": index, "x": 0.5 + index})
-    assert file.path.read_bytes() == text
+        again.append({"round": index, "x": 0.5 + index})
+    assert again.path.read_bytes() == text
+    assert again.lines.mark() == marks[-1]
 
 
-@pytest.mark.parametrize(("after", "left"), [(0, []), (2, [0]), (4, [0, 2]), (99, [0, 2, 4])])
-def test_json_lines_truncate_drops_from_the_given_round_on(tmp_path, after, left):
-    file = JsonLines(tmp_path / "rounds.jsonl")
-    for index in (0, 2, 4):
-        file.append({"round": index})
-    file.truncate(after)
-    assert [row["round"] for row in file.rows()] == left
-    assert [path.name for path in tmp_path.iterdir()] == ["rounds.jsonl"]
-
-
-@pytest.mark.parametrize("damage", ["not json", "[1]", '{"other": 1}', "3"])
+@pytest.mark.parametrize("damage", [b"not json", b"[1]", b'{"other": 1}', b"3", b"\xff\xfe", b"[" * 100_000])
 def test_json_lines_name_a_damaged_line(tmp_path, damage):
     file = JsonLines(tmp_path / "rounds.jsonl")
-    file.path.write_text('{"round":0}\n' + damage + '\n{"round":2}\n')
+    file.path.write_bytes(b'{"round":0}\n' + damage + b'\n{"round":2}\n')
     with pytest.raises(UserError, match="line 2 is damaged"):
         file.rows()
-    with pytest.raises(UserError, match="line 2 is damaged"):
-        file.truncate(1)
-    assert file.path.read_text().count("\n") == 3
 
 
 # --- metrics.csv ---
@@ -146,38 +138,39 @@ def test_metrics_need_a_round(tmp_path):
 
 
 def test_metrics_survive_a_cut_anywhere(tmp_path):
-    file = MetricsCsv(tmp_path / "metrics.csv")
+    file, marks = MetricsCsv(tmp_path / "metrics.csv"), [Mark()]
     rows = [{"round": index, "a": 0.125 * index, "b": 12345.678} for index in range(3)]
     for row in rows:
         file.append(row)
+        marks.append(file.lines.mark())
     whole = file.path.read_bytes()
     for size in range(len(whole)):
         file.path.write_bytes(whole[:size])
-        kept = whole[:size].count(b"\n") - 1
-        assert file.rows() == rows[: max(kept, 0)]
-        file.truncate(99)
-        for row in rows[max(kept, 0) :]:
-            file.append(row)
-        assert file.path.read_bytes() == whole
+        kept = max(whole[:size].count(b"\n") - 1, 0)
+        again = MetricsCsv(file.path)
+        assert again.rows() == rows[:kept]
+        again.lines.check(marks[kept])
+        again.lines.rewind(marks[kept])
+        for row in rows[kept:]:
+            again.append(row)
+        assert again.path.read_bytes() == whole
 
 
-@pytest.mark.parametrize(("after", "left"), [(0, []), (10, [0, 5]), (11, [0, 5, 10])])
-def test_metrics_truncate_drops_from_the_given_round_on(tmp_path, after, left):
-    file = MetricsCsv(tmp_path / "metrics.csv")
-    for index in (0, 5, 10):
-        file.append({"round": index, "a": 1.0})
-    file.truncate(after)
-    assert [row["round"] for row in file.rows()] == left
-    file.append({"round": 99, "a": 2.0})
-    assert file.path.read_text().count("round") == 1
-
-
-@pytest.mark.parametrize("damage", ["1,2.0,3.0", "1", "1,x", "\0\0"])
+@pytest.mark.parametrize("damage", [b"1,2.0,3.0", b"1", b"1,x", b"\0\0", b"1.5,2.0", b"\xff,1.0"])
 def test_metrics_name_a_damaged_line(tmp_path, damage):
     file = MetricsCsv(tmp_path / "metrics.csv")
-    file.path.write_text(f"round,a\n0,1.0\n{damage}\n")
+    file.path.write_bytes(b"round,a\n0,1.0\n" + damage + b"\n")
     with pytest.raises(UserError, match="line 3 is damaged"):
         file.rows()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00\n", b"a,b\n1,2\n"])
+def test_metrics_without_a_header_are_refused(tmp_path, content):
+    (tmp_path / "metrics.csv").write_bytes(content)
+    with pytest.raises(
+        UserError, match=r"metrics\.csv must hold a header with `round`.*line [12] is damaged"
+    ):
+        MetricsCsv(tmp_path / "metrics.csv").rows()
 
 
 # --- both ---
@@ -186,10 +179,52 @@ def test_metrics_name_a_damaged_line(tmp_path, damage):
 @pytest.mark.parametrize("kind", [JsonLines, MetricsCsv])
 def test_a_missing_file_is_an_empty_one(tmp_path, kind):
     file = kind(tmp_path / "none")
-    file.truncate(0)
-    file.sync()
+    file.lines.check(Mark())
+    file.lines.rewind(Mark())
+    assert file.lines.mark() == Mark()
     assert file.rows() == []
     assert list(tmp_path.iterdir()) == []
+
+
+DAMAGES = {
+    "missing": (lambda path, text: path.unlink(), "is missing, and the checkpoint counts on its first"),
+    "emptied": (lambda path, text: path.write_bytes(b""), "ends after 0 lines, and the checkpoint counts on"),
+    "cut": (lambda path, text: path.write_bytes(text[:-1]), r"ends after \d lines, and the checkpoint"),
+    "changed": (lambda path, text: path.write_bytes(text.replace(b"1", b"2")), "was changed or damaged, and"),
+}
+
+
+@pytest.mark.parametrize("kind", [JsonLines, MetricsCsv])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_lost_what_a_mark_counts_on_is_refused(tmp_path, kind, damage):
+    file = kind(tmp_path / "rows")
+    for index in range(3):
+        file.append({"round": index, "a": 1.0})
+    mark = Mark.of(file.lines.mark().plain())
+    act, message = DAMAGES[damage]
+    act(file.path, file.path.read_bytes())
+    with pytest.raises(UserError, match=f"rows {message}"):
+        kind(file.path).lines.check(mark)
+
+
+@pytest.mark.parametrize("kind", [JsonLines, MetricsCsv])
+def test_going_back_to_a_mark_drops_what_came_after_it(tmp_path, kind):
+    file = kind(tmp_path / "rows")
+    file.append({"round": 0, "a": 1.0})
+    text, mark = file.path.read_bytes(), file.lines.mark()
+    file.append({"round": 1, "a": 1.0})
+    file.lines.check(mark)
+    file.lines.rewind(mark)
+    assert (file.path.read_bytes(), file.lines.mark()) == (text, mark)
+
+
+@pytest.mark.parametrize(
+    "plain", [None, {}, {"lines": 1, "bytes": 1}, {"lines": -1, "bytes": 3, "sha256": ""},
+              {"lines": 2, "bytes": 1, "sha256": ""}, {"lines": 1.0, "bytes": 3, "sha256": ""}],
+)  # fmt: skip
+def test_a_mark_is_checked(plain):
+    with pytest.raises(ValueError, match="a mark"):
+        Mark.of(plain)
 
 
 @pytest.mark.parametrize("kind", [JsonLines, MetricsCsv])
@@ -201,11 +236,11 @@ def test_a_full_disk_is_one_sentence(full, kind):
 
 
 @pytest.mark.parametrize("kind", [JsonLines, MetricsCsv])
-def test_sync_reaches_the_file(tmp_path, monkeypatch, kind):
+def test_a_mark_makes_the_file_durable(tmp_path, monkeypatch, kind):
     file, synced = kind(tmp_path / "rows"), []
     file.append({"round": 0, "a": 1.0})
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
-    file.sync()
+    file.lines.mark()
     assert synced == [file.path.stat().st_ino]
 
 
@@ -217,8 +252,8 @@ def test_summary_is_readable_json(tmp_path):
         tmp_path / "summary.json", {"final": {"test/accuracy": np.float32(0.5)}, "rounds_to_target": None}
     )
     text = (tmp_path / "summary.json").read_text()
-    assert json.loads(text) == {"final": {"test/accuracy": 0.5}, "rounds_to_target": None}
-    assert text.count("\n") == 6
+    assert json.loads(text) == {"format": 1, "final": {"test/accuracy": 0.5}, "rounds_to_target": None}
+    assert text.count("\n") == 7
 
 
 def test_versions_are_those_imported():

@@ -14,6 +14,7 @@ from flsel.availability import LN
 from flsel.local.visit import from_one
 from flsel.selectors.divfl import DivFL
 from flsel.selectors.fedgs import FedGS
+from flsel.selectors.gradnorm import GradientNorm
 
 ASKED = {"cosine": 8, "functional": 8, "optimal": 8, "labels": 0, "secure": 0}
 
@@ -75,3 +76,17 @@ def test_fedgs_extends_its_graph_as_clients_come_along(tmp_path: Path) -> None:
         assert torch.equal(server.selector.asked_, seen)
         assert server.ledger["shadow_trainings"] == int(seen.sum())
         assert server.selector.graph_.isfinite().all()
+
+
+def test_updates_tell_how_far_momentum_carries_each_client(tmp_path: Path) -> None:
+    run = built(settings(tmp_path, selector=GradientNorm()))
+    seen: list[Any] = []
+    weigh = GradientNorm.weigh
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GradientNorm, "weigh", lambda *args: seen.append(args[2]) or weigh(*args))
+        run.server.step()
+    (updates,) = seen
+    # Momentum 0.9: 1, 1.9, 2.71, ... in the first, second, third step.
+    expected = [sum(10 * (1 - 0.9**k) for k in range(1, n + 1)) for n in updates.steps.tolist()]
+    assert updates.travel.tolist() == pytest.approx(expected)
+    assert (updates.travel > updates.steps).all()

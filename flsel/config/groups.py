@@ -30,9 +30,8 @@ class LocalConfig:
         optimizer: Local optimizer; null is the LightningModule's own, or SGD with learning rate 0.1 for a
             plain network.
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
-        backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once), ``compiled`` (the step
-            is traced once and replayed) or ``auto``.
-        chunk: Most clients that ``vmap`` and ``compiled`` stack, >= 1, or null for all; bounds memory.
+        backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once) or ``auto``.
+        chunk: Most clients that ``vmap`` stacks at once, >= 1, or null for all; bounds memory.
 
     Raises:
         UserError: If a value is out of range or both ``epochs`` and ``steps`` are set.
@@ -44,7 +43,7 @@ class LocalConfig:
     last_batch: Literal["short", "wrap"] = "short"
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
     lr_schedule: Callable[[Optimizer], LRScheduler] | None = None
-    backend: Literal["auto", "sequential", "vmap", "compiled"] = "auto"
+    backend: Literal["auto", "sequential", "vmap"] = "auto"
     chunk: int | None = None
 
     def __post_init__(self) -> None:
@@ -92,7 +91,7 @@ class EvaluationConfig:
         batch_size: Examples per forward pass, >= 1.
         per_client: Also measure the model on every client's training data (mean, worst 10 %, variance).
         target: Test accuracy in (0, 1] whose first round is reported, or null.
-        stop_at_target: End the run at the first evaluation that reaches the target.
+        stop_at_target: Also end the run at the first evaluation that reaches the target.
 
     Raises:
         UserError: If a value is out of range.
@@ -102,7 +101,7 @@ class EvaluationConfig:
     batch_size: int = 2048
     per_client: bool = False
     target: float | None = None
-    stop_at_target: bool = True
+    stop_at_target: bool = False
 
     def __post_init__(self) -> None:
         for name in ("every", "batch_size"):

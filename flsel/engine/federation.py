@@ -20,6 +20,7 @@ from flsel.engine.job import Job
 from flsel.engine.ledger import count_trainings
 from flsel.errors import DivergedError
 from flsel.local.program import Program
+from flsel.local.reach import Reach
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import from_one
 from flsel.objectives import Objective, Visits
@@ -62,8 +63,7 @@ class Federation:
         trainer: Trains and asks clients.
         evaluator: Losses and outputs of models on what the server holds.
         available: Tells who is available in a communication round, bool ``[N]``.
-        reach: How far a constant gradient of one moves the parameters in a round, for numbers of steps
-            (:class:`flsel.local.reach.Reach`).
+        reach: How far a constant gradient moves the parameters in numbers of steps.
         head: Names of the output layer's weight and bias (None without one).
         rounds: Communication rounds of the run.
         budget: Most paths per round.
@@ -74,7 +74,7 @@ class Federation:
     trainer: LocalTrainer
     evaluator: Evaluator
     available: Callable[[int], Tensor]
-    reach: Callable[[int, Tensor], Params]
+    reach: Reach
     head: tuple[str, str | None] | None
     rounds: int
     budget: int
@@ -186,6 +186,7 @@ class Federation:
     def _updates(self, job: Job, keep: Tensor, deltas: Params) -> Updates:
         kept, needs = Plan(tuple(job.plan.paths[k] for k in keep.tolist())), job.view.needs
         per_visit = [[int(self.sizes[c]) for c in visits] for visits in kept.visits]
+        steps = [[self.program.spec.num_steps(size) for size in sizes] for sizes in per_visit]
         answers: dict[str, Any] = {}
         if job.own_loss is not None:
             answers["own_loss"] = job.own_loss[keep]
@@ -204,12 +205,16 @@ class Federation:
         return Updates(
             plan=kept,
             sizes=torch.tensor([sum(sizes) for sizes in per_visit], dtype=torch.int64),
-            steps=torch.tensor(
-                [sum(map(self.program.spec.num_steps, sizes)) for sizes in per_visit], dtype=torch.int64
-            ),
+            steps=torch.tensor([sum(visits) for visits in steps], dtype=torch.int64),
             needs=needs,
             answers=answers,
+            travelled=partial(self._travel, steps),
         )
+
+    def _travel(self, steps: list[list[int]]) -> Tensor:
+        """Add up how far a constant gradient comes in the visits of each path, float64 ``[K]``."""
+        far = [float(self.reach.travel(torch.tensor(visits)).sum()) for visits in steps]
+        return torch.tensor(far, dtype=torch.float64)
 
     def _returned(self, view: View, updates: Updates, keep: Tensor, deltas: Params) -> Visits:
         """Describe what the clients of a one-hop plan did, each client once."""

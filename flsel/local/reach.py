@@ -34,6 +34,9 @@ class Reach:
             ({k: v for k, v in g.items() if k != "params"}, [names[id(p)] for p in g["params"]])
             for g in optimizer.param_groups
         ]
+        sizes = [sum(p.numel() for p in group["params"]) for group in optimizer.param_groups]
+        self._main = self._groups[sizes.index(max(sizes))][0]
+        self._units = torch.zeros(1, dtype=torch.float64)
         self._lr_factors = lr_factors
         self._tables = [torch.zeros(1, dtype=torch.float64) for _ in self._groups]
 
@@ -66,6 +69,23 @@ class Reach:
                 self._tables[index] = _travel(settings, int(steps.max()))
             reach |= dict.fromkeys(names, self._tables[index][steps] * self._lr_factors[round])
         return reach
+
+    def travel(self, steps: Tensor) -> Tensor:
+        """Tell how far a constant gradient comes in units of a visit's first step.
+
+        Args:
+            steps: Local steps of K visits, int64 ``[K]``.
+
+        Returns:
+            Float64 ``[K]``, of the group with the most parameters; the number of steps for an optimizer other
+            than SGD.
+        """
+        if not self._linear:
+            return steps.double()
+        if len(self._units) <= int(steps.max()):
+            # At a learning rate of one: plain SGD's steps are then exact.
+            self._units = _travel({**self._main, "lr": 1.0}, max(int(steps.max()), 1))
+        return self._units[steps] / self._units[1]
 
 
 def _travel(settings: dict[str, Any], steps: int) -> Tensor:

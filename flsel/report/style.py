@@ -23,23 +23,18 @@ PANEL_INCHES = (4.4, 3.6)
 _DPI = 150
 
 
-def save_figure(figure: Figure, path: str | Path, *, crop: bool = False) -> None:
+def save_figure(figure: Figure, path: str | Path) -> None:
     """Save a figure as a PNG, whole or not at all; the same figure gives the same bytes.
 
     Args:
         figure: The figure.
         path: The file.
-        crop: Fit the picture to what is drawn, for a figure that was laid out by somebody else.
 
     Raises:
         UserError: If the file cannot be written.
     """
-    box = "tight" if crop else None
     write_atomic(
-        path,
-        lambda stream: figure.savefig(
-            stream, format="png", dpi=_DPI, metadata={"Software": None}, bbox_inches=box
-        ),
+        path, lambda stream: figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": None})
     )
 
 

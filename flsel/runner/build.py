@@ -25,7 +25,6 @@ from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
 from flsel.engine.server import Server
 from flsel.errors import UserError
-from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.features import Features
 from flsel.local.head import find_head, find_layer
 from flsel.local.program import Program, lr_factors
@@ -108,7 +107,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
         raise UserError(
             f"budget must be at most the number of clients, got budget {config.budget} of {clients}."
         )
-    model = _make_model(config, data)
+    model = make_model(config, data.population.num_classes, tuple(_sample(data, 1)[0].shape[1:]))
     task = as_task(model, config.local.optimizer)
     fabric.setup_module(task)
     data = _on_device(data, task)
@@ -200,13 +199,16 @@ def _deal(partition: Any, clients: int, labels: Any, rng: Any) -> Any:
     return partition(labels, clients, rng)
 
 
-def _make_model(config: RunConfig, data: FederatedData) -> nn.Module:
-    """Build the model under its own seed, telling it the data's shapes where it asks and was not told."""
+def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    """Build the initial model under its own seed, telling it the data's shapes where it asks.
+
+    Args:
+        config: The settings.
+        num_classes: C.
+        input_shape: Shape of one input.
+    """
     factory = config.model
-    known = {
-        "num_classes": data.population.num_classes,
-        "input_shape": tuple(_sample(data, 1)[0].shape[1:]),
-    }
+    known = {"num_classes": num_classes, "input_shape": input_shape}
     given = factory.keywords if isinstance(factory, functools.partial) else {}
     parts = (*factory.args, factory.func) if isinstance(factory, functools.partial) else (factory,)
     made_by = next((part for part in parts if inspect.isclass(part) or inspect.isroutine(part)), factory)
@@ -277,17 +279,19 @@ def _features(config: RunConfig, program: Program, data: FederatedData) -> Featu
 def _make_trainer(config: LocalConfig, program: Program) -> LocalTrainer:
     backend = config.backend
     if backend == "auto":
-        stacks = why_not_vmap(program) is None
-        # Measured in benchmarks/results.md; on a GPU the compiled step is not yet.
-        backend = ("compiled" if program.task.device.type == "cpu" else "vmap") if stacks else "sequential"
+        backend = "vmap" if _vmap_is_faster(program) and why_not_vmap(program) is None else "sequential"
         _LOG.info("local.backend auto: %s", backend)
-    if backend == "compiled":
-        require_vmap(program)
-        return CompiledTrainer(config.chunk)
     if backend == "vmap":
         require_vmap(program)
         return VmapTrainer(config.chunk)
     return SequentialTrainer()
+
+
+def _vmap_is_faster(program: Program) -> bool:
+    """Decide by what benchmarks/results.md measured: on a CPU, convolutions gain nothing from stacking."""
+    if program.task.device.type != "cpu":
+        return True
+    return not any(isinstance(m, nn.modules.conv._ConvNd) for m in program.task.modules())
 
 
 def _availability(config: RunConfig, data: FederatedData) -> Callable[[int], Tensor]:

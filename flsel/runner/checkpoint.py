@@ -1,61 +1,205 @@
-"""Checkpoints: written whole or not at all, bound to their config, loaded without running code."""
+"""Checkpoints: written whole or not at all, checksummed, bound to a config, loaded without running code."""
 
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.fabric import Fabric
+from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.files import naming, sync_folder
+from flsel.runner.digest import digest
+from flsel.runner.record import Mark
 
-VERSION = 1
+VERSION = 2
 
 
-def save_checkpoint(fabric: Fabric, path: Path, state: dict[str, Any], fingerprint: str) -> None:
-    """Save a run's state under a temporary name, then rename.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run between two rounds.
+
+    Attributes:
+        server: The server's state.
+        best: Best metrics so far, by name.
+        wall: Wall-clock seconds of all processes so far.
+        metrics: How far ``metrics.csv`` had grown.
+        plans: How far ``rounds.jsonl`` had grown.
+    """
+
+    server: dict[str, Any]
+    best: dict[str, float]
+    wall: float
+    metrics: Mark
+    plans: Mark
+
+
+class Checkpoints:
+    """The last two checkpoints of a run: ``last.ckpt`` and, in case that is damaged, ``previous.ckpt``.
 
     Args:
-        fabric: Writes the file.
-        path: The checkpoint; its folder exists.
-        state: Tensors and plain values.
-        fingerprint: Hash of the config that the state belongs to.
+        fabric: Writes and reads the files.
+        run: The run's folder.
+        fingerprint: Hash of the config that the states belong to.
+    """
+
+    def __init__(self, fabric: Fabric, run: Path, fingerprint: str) -> None:
+        self.last = run / "checkpoints" / "last.ckpt"
+        self.previous = self.last.with_name("previous.ckpt")
+        self._fabric = fabric
+        self._run = run
+        self._fingerprint = fingerprint
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write the last checkpoint under a temporary name, then rename; the one before it is kept.
+
+        Raises:
+            UserError: If the file cannot be written; the checkpoints before it are then untouched.
+        """
+        content = vars(checkpoint) | {
+            "metrics": checkpoint.metrics.plain(),
+            "plans": checkpoint.plans.plain(),
+        }
+        content |= {"version": VERSION, "fingerprint": self._fingerprint}
+        self.last.parent.mkdir(exist_ok=True)
+        temporary = self.last.with_name(f".{self.last.name}.tmp")
+        try:
+            with naming(self.last):
+                self._fabric.save(temporary, {**content, "sha256": digest(content)})
+                with open(temporary, "rb") as stream:
+                    os.fsync(stream.fileno())
+                # A kill between these two leaves the older one alone, with which load() is content.
+                with suppress(FileNotFoundError):
+                    os.replace(self.last, self.previous)
+                os.replace(temporary, self.last)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(self.last.parent)
+
+    def load(self) -> Checkpoint | None:
+        """Load the last checkpoint, or the one before it where the last is missing; None without any.
+
+        Raises:
+            UserError: If the file is damaged, of another format, or belongs to another config.
+        """
+        path = next((path for path in (self.last, self.previous) if path.exists()), None)
+        if path is None:
+            return None
+        content = _read(path)
+        if content["fingerprint"] != self._fingerprint:
+            raise UserError(
+                f"checkpoint {path} belongs to another config than {self._run / 'config.yaml'}; restore "
+                "that file, or start a new run with --config."
+            )
+        _check_fields(path, content)
+        try:
+            marks = {name: Mark.of(content[name]) for name in ("metrics", "plans")}
+        except ValueError as error:
+            raise UserError(f"checkpoint {path} is not one of flsel: {error}.") from None
+        fields = {name: content[name] for name in Checkpoint.__dataclass_fields__}
+        return Checkpoint(**{**fields, **marks})
+
+
+def read_model(run: Path) -> dict[str, Tensor]:
+    """Return the trained parameters in a run's last checkpoint, by name, on the CPU.
 
     Raises:
-        UserError: If the file cannot be written; the previous checkpoint is then untouched.
+        UserError: If there is no checkpoint, or it is damaged.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    path = run / "checkpoints" / "last.ckpt"
+    if not path.exists():
+        raise UserError(f"checkpoint {path} is missing, and with it the trained model.")
+    content = _read(path)
+    _check_fields(path, content)
+    model: dict[str, Tensor] = content["server"]["model"]
+    return model
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a file's fields, once its format and its checksum are right."""
     try:
-        with naming(path):
-            fabric.save(temporary, {"version": VERSION, "fingerprint": fingerprint, **state})
-            with open(temporary, "rb") as stream:
-                os.fsync(stream.fileno())
-            os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def load_checkpoint(fabric: Fabric, path: Path, fingerprint: str) -> dict[str, Any]:
-    """Load a run's state.
-
-    Raises:
-        UserError: If the file is not a complete checkpoint, or belongs to another config.
-    """
-    try:
-        state = fabric.load(path, weights_only=True)
-        version = state["version"]
+        content = dict(torch.load(path, map_location="cpu", weights_only=True))
+        version = content["version"]
     except Exception as error:  # torch raises half a dozen kinds for a damaged file
-        raise UserError(
-            f"checkpoint {path} is damaged or not a checkpoint of flsel; remove it to start the run again."
-        ) from error
+        raise _damaged(path) from error
     if version != VERSION:
-        raise UserError(f"checkpoint {path} has format {version}, this flsel reads format {VERSION}.")
-    if state["fingerprint"] != fingerprint:
         raise UserError(
-            f"checkpoint {path} belongs to another config than {path.parents[1] / 'config.yaml'}; restore "
-            "that file, or start a new run with --config."
+            f"checkpoint {path} has format {str(version)[:20]}, this flsel reads format {VERSION}: go on "
+            f"with the flsel that wrote it, or start a new run with --config {path.parents[1]}/config.yaml."
         )
-    return state
+    if content.pop("sha256", None) != digest(content) or not isinstance(content.get("fingerprint"), str):
+        raise _damaged(path)
+    return content
+
+
+def _damaged(path: Path) -> UserError:
+    older = path.with_name("previous.ckpt")
+    offer = path.name != older.name and older.exists()
+    effect = f"go on from the one before it, {older.name}" if offer else "start the run again"
+    return UserError(
+        f"checkpoint {path} is damaged or not a checkpoint of flsel; to {effect}: "
+        f"rm {shlex.quote(str(path))} && flsel train --resume {shlex.quote(str(path.parents[1]))}"
+    )
+
+
+def _check_fields(path: Path, content: Mapping[str, Any]) -> None:
+    for owner, fields, label in ((content, _FIELDS, ""), (content.get("server"), _SERVER_FIELDS, "server.")):
+        for name, (right, rule) in fields.items():
+            if not isinstance(owner, Mapping) or name not in owner or not right(owner[name]):
+                raise UserError(f"checkpoint {path} is not one of flsel: {label}{name} must be {rule}.")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _maps_to(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, Mapping)
+        and all(isinstance(name, str) and right(item) for name, item in value.items())
+    )
+
+
+def _is_counts(value: Any) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and value.dtype == torch.int64
+        and value.ndim == 1
+        and bool((value >= 0).all())
+    )
+
+
+def _is_anything(value: Any) -> bool:
+    return True
+
+
+_Fields = Mapping[str, tuple[Callable[[Any], bool], str]]
+_MAPPING = (_maps_to(_is_anything), "a mapping")
+_FIELDS: _Fields = {
+    "server": _MAPPING,
+    "best": (_maps_to(_is_number), "numbers by name"),
+    "wall": (lambda value: _is_number(value) and value >= 0, "a number of seconds >= 0"),
+    "metrics": _MAPPING,
+    "plans": _MAPPING,
+}
+_SERVER_FIELDS: _Fields = {
+    "round": (_is_count, "a whole number >= 0"),
+    "rounds_to_target": (lambda value: value is None or _is_count(value), "a whole number >= 0 or null"),
+    "model": (_maps_to(lambda value: isinstance(value, Tensor)), "tensors by name"),
+    "server_optimizer": _MAPPING,
+    "selector": _MAPPING,
+    "objective": _MAPPING,
+    "counts": (_is_counts, "whole numbers >= 0, one a client"),
+    "ledger": (_maps_to(lambda value: _is_number(value) and value >= 0), "numbers >= 0 by name"),
+}

@@ -1,27 +1,118 @@
 """A run's own account, which every report reads: ``rounds.jsonl``, ``metrics.csv``, ``summary.json``.
 
-Trackers are sinks; these files are the source of truth. They grow by whole lines,
-so a killed run loses at most the line it was writing, and a resumed run first drops what it will play again.
+Trackers are sinks; these files are the source of truth. They grow by whole lines, so a killed run loses at
+most the line it was writing. A checkpoint marks how far they had grown, and a resumed run goes back there.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
-import platform
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from flsel.errors import UserError
 from flsel.files import naming, write_atomic
 
-_PACKAGES = ("flsel", "torch", "torchvision", "lightning", "torchmetrics", "numpy", "scipy")
+SUMMARY_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How far a file had grown.
+
+    Attributes:
+        lines: Whole lines, >= 0.
+        bytes: Their length, >= 0.
+        sha256: Their hash.
+    """
+
+    lines: int = 0
+    bytes: int = 0
+    sha256: str = hashlib.sha256().hexdigest()
+
+    @classmethod
+    def of(cls, plain: Any) -> Mark:
+        """Read what :meth:`plain` returned.
+
+        Raises:
+            ValueError: If it is anything else.
+        """
+        mark = cls(**plain) if isinstance(plain, dict) and plain.keys() == vars(cls()).keys() else None
+        if mark is None or [type(value) for value in vars(mark).values()] != [int, int, str]:
+            raise ValueError(f"a mark must hold lines, bytes and sha256, got {str(plain)[:80]}")
+        if mark.lines < 0 or mark.bytes < mark.lines:
+            raise ValueError(f"a mark of {mark.lines} lines in {mark.bytes} bytes cannot be")
+        return mark
+
+    def plain(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return asdict(self)
+
+
+class _Lines:
+    """A file that grows by whole lines and knows how far it has grown."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._count = self._bytes = 0
+        self._hash = hashlib.sha256()
+
+    def append(self, text: str) -> None:
+        """Add whole lines and hand them to the operating system."""
+        data = text.encode()
+        with naming(self.path), open(self.path, "ab") as stream:
+            stream.write(data)
+        self._count += data.count(b"\n")
+        self._bytes += len(data)
+        self._hash.update(data)
+
+    def mark(self) -> Mark:
+        """Make what was appended survive a power loss, and return how far that is."""
+        if self.path.exists():
+            with naming(self.path), open(self.path, "rb") as stream:
+                os.fsync(stream.fileno())
+        return Mark(self._count, self._bytes, self._hash.hexdigest())
+
+    def check(self, mark: Mark) -> None:
+        """Refuse a file that no longer holds what it held at a mark."""
+        remedy = "; put the file back, or start a new run with --config"
+        counts_on = f"the checkpoint counts on its first {mark.lines} lines"
+        if mark.bytes and not self.path.exists():
+            raise UserError(f"{self.path} is missing, and {counts_on}{remedy}.")
+        held = self._head(mark.bytes)
+        if len(held) < mark.bytes:
+            lines = held.count(b"\n")
+            raise UserError(f"{self.path} ends after {lines} lines, and {counts_on}{remedy}.")
+        if hashlib.sha256(held).hexdigest() != mark.sha256:
+            raise UserError(f"{self.path} was changed or damaged, and {counts_on}{remedy}.")
+
+    def rewind(self, mark: Mark) -> None:
+        """Drop what was appended after a mark that :meth:`check` found in order."""
+        if self.path.exists():
+            with naming(self.path):
+                os.truncate(self.path, mark.bytes)
+        self._count, self._bytes = mark.lines, mark.bytes
+        self._hash = hashlib.sha256(self._head(mark.bytes))
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the whole lines; a torn last one is left out."""
+        if self.path.exists():
+            with open(self.path, "rb") as stream:
+                yield from (line for line in stream if line.endswith(b"\n"))
+
+    def _head(self, length: int) -> bytes:
+        if not self.path.exists():
+            return b""
+        with open(self.path, "rb") as stream:
+            return stream.read(length)
 
 
 class JsonLines:
@@ -36,6 +127,7 @@ class JsonLines:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.lines = _Lines(self.path)
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add one object and hand it to the operating system.
@@ -46,7 +138,7 @@ class JsonLines:
         Raises:
             UserError: If the file cannot be written.
         """
-        _append(self.path, _dump(row, separators=(",", ":")) + "\n")
+        self.lines.append(_dump(row, separators=(",", ":")) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all objects; a torn last line is left out.
@@ -54,29 +146,13 @@ class JsonLines:
         Raises:
             UserError: If a complete line is not a JSON object.
         """
-        return [self._parse(number, line) for number, line in enumerate(_lines(self.path), 1)]
-
-    def truncate(self, after_round: int) -> None:
-        """Drop every object whose ``round`` is ``after_round`` or later, and a torn last line.
-
-        Raises:
-            UserError: If a complete line is not a JSON object, or the file cannot be written.
-        """
-
-        def keep(number: int, line: bytes) -> bool:
-            return bool(self._parse(number, line)["round"] < after_round)
-
-        _rewrite(self.path, keep)
-
-    def sync(self) -> None:
-        """Make what was appended survive a power loss (before a checkpoint that relies on it)."""
-        _sync(self.path)
+        return [self._parse(number, line) for number, line in enumerate(self.lines, 1)]
 
     def _parse(self, number: int, line: bytes) -> dict[str, Any]:
         try:
             row: dict[str, Any] = json.loads(line)
             row["round"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError(
                 f"{self.path} must hold one JSON object with the key `round` a line, "
                 f"line {number} is damaged."
@@ -96,6 +172,7 @@ class MetricsCsv:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.lines = _Lines(self.path)
 
     def append(self, row: Mapping[str, float]) -> None:
         """Add one row and hand it to the operating system.
@@ -112,53 +189,39 @@ class MetricsCsv:
         if set(columns) != set(row):
             raise ValueError(f"{self.path} has the columns {columns}, got a row with {list(row)}.")
         header = "" if stored else _csv_line(columns)
-        _append(self.path, header + _csv_line([_cell(row[column]) for column in columns]))
+        self.lines.append(header + _csv_line([_cell(row[column]) for column in columns]))
 
     def rows(self) -> list[dict[str, float]]:
         """Return all rows; a torn last line is left out.
 
         Raises:
-            UserError: If a complete line does not fit the header.
+            UserError: If the header or a complete line is damaged.
         """
         columns = self._columns()
-        return [
-            self._parse(columns, number, line)
-            for number, line in enumerate(_lines(self.path), 1)
-            if number > 1
-        ]
-
-    def truncate(self, after_round: int) -> None:
-        """Drop every row whose ``round`` is ``after_round`` or later, and a torn last line.
-
-        Raises:
-            UserError: If a complete line does not fit the header, or the file cannot be written.
-        """
-        columns = self._columns()
-
-        def keep(number: int, line: bytes) -> bool:
-            return number == 1 or self._parse(columns, number, line)["round"] < after_round
-
-        _rewrite(self.path, keep)
-
-    def sync(self) -> None:
-        """Make what was appended survive a power loss (before a checkpoint that relies on it)."""
-        _sync(self.path)
+        return [self._parse(columns, number, line) for number, line in enumerate(self.lines, 1) if number > 1]
 
     def _columns(self) -> list[str]:
-        header = next(_lines(self.path), b"")
-        return next(csv.reader([header.decode()]), [])
+        return self._cells(1, next(iter(self.lines), b""))
 
     def _parse(self, columns: list[str], number: int, line: bytes) -> dict[str, float]:
-        try:
-            cells = next(csv.reader([line.decode()]), [])
+        with suppress(ValueError, KeyError):
+            cells = self._cells(number, line)
             row = {name: _number(cell) for name, cell in zip(columns, cells, strict=True)}
-            row["round"]
-        except (ValueError, KeyError):
-            raise UserError(
-                f"{self.path} must hold a header with `round` and rows of as many numbers, "
-                f"line {number} is damaged."
-            ) from None
-        return row
+            if isinstance(row["round"], int):
+                return row
+        raise self._damaged(number)
+
+    def _cells(self, number: int, line: bytes) -> list[str]:
+        try:
+            return next(csv.reader([line.decode()]), [])
+        except (ValueError, csv.Error):
+            raise self._damaged(number) from None
+
+    def _damaged(self, number: int) -> UserError:
+        return UserError(
+            f"{self.path} must hold a header with `round` and rows of as many numbers, "
+            f"line {number} is damaged."
+        )
 
 
 def write_summary(path: str | Path, summary: Mapping[str, Any]) -> None:
@@ -167,47 +230,7 @@ def write_summary(path: str | Path, summary: Mapping[str, Any]) -> None:
     Raises:
         UserError: If the file cannot be written.
     """
-    write_atomic(path, _dump(summary, indent=2) + "\n")
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the installed packages that a result depends on."""
-    found = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def git_commit() -> str | None:
-    """Return the commit checked out in the current folder's repository, or None where there is none."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def device_name(device: str) -> str:
-    """Return the hardware's name behind a torch device such as ``"cpu"`` or ``"cuda:0"``."""
-    if device.startswith("cuda"):
-        import torch
-
-        return torch.cuda.get_device_name(device)
-    return _cpu_name() if device == "cpu" else device
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    write_atomic(path, _dump({"format": SUMMARY_FORMAT, **summary}, indent=2) + "\n")
 
 
 def _dump(
@@ -238,29 +261,3 @@ def _number(cell: str) -> float:
         return int(cell)
     except ValueError:
         return float(cell)
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    if not path.exists():
-        return
-    with open(path, "rb") as stream:
-        yield from (line for line in stream if line.endswith(b"\n"))
-
-
-def _append(path: Path, text: str) -> None:
-    with naming(path), open(path, "ab") as stream:
-        stream.write(text.encode())
-
-
-def _rewrite(path: Path, keep: Callable[[int, bytes], bool]) -> None:
-    def fill(stream: BinaryIO) -> None:
-        stream.writelines(line for number, line in enumerate(_lines(path), 1) if keep(number, line))
-
-    if path.exists():
-        write_atomic(path, fill)
-
-
-def _sync(path: Path) -> None:
-    if path.exists():
-        with naming(path), open(path, "rb") as stream:
-            os.fsync(stream.fileno())

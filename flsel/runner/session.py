@@ -1,89 +1,164 @@
-"""A run in steps: its server, and the files, trackers and callbacks that follow it."""
+"""A run in steps: its server, and the files, trackers and callbacks that follow it, from start to close."""
 
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
+import yaml
 
 from flsel.config import RunConfig
-from flsel.config.describe import fingerprint
+from flsel.config.describe import describe, fingerprint
+from flsel.config.parser import parse_file
+from flsel.data.population import Source
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError
+from flsel.files import new_run_dir, write_atomic
 from flsel.report.curves import curves_figure
+from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
-from flsel.runner.build import Built
-from flsel.runner.checkpoint import load_checkpoint, save_checkpoint
-from flsel.runner.record import JsonLines, MetricsCsv, device_name, git_commit, versions, write_summary
-from flsel.runner.tracking import Tracker
+from flsel.runner.build import Built, build, make_fabric
+from flsel.runner.checkpoint import Checkpoint, Checkpoints
+from flsel.runner.digest import digest, fingerprints
+from flsel.runner.lock import Lock
+from flsel.runner.provenance import device_name, git_commit, versions
+from flsel.runner.record import JsonLines, Mark, MetricsCsv, write_summary
+from flsel.runner.tracking import Tracker, make_loggers
+from flsel.runner.trained import describe_inputs
 
 _LOG = logging.getLogger("flsel")
 
 
 class Session:
-    """One process's part of a run: steps of the server, written to the run's folder.
+    """One process's part of a run: it has the folder to itself, plays rounds, writes them down, and leaves.
 
-    :meth:`restore`, :meth:`begin`, then :meth:`step` until the server is finished, then :meth:`end`. What
-    drives it - the command line, a trial of a sweep - decides when to save and what to show.
+    Made by :meth:`start`, :meth:`resume` or :meth:`at`; then :meth:`open` or ``with``, :meth:`step` until the
+    server is finished, and :meth:`end`. What drives it - the command line, a trial of a sweep - decides when
+    to save and what to show.
 
     Args:
         config: The settings.
-        described: The same as plain values.
-        built: The run's server and what belongs to it.
         folder: The run's folder, which exists.
+        built: The run's server and what belongs to it.
+        tracked: Open the trackers that the settings name.
+        new: The folder is a new run's: it goes if the run never gets through a round.
     """
 
-    def __init__(self, config: RunConfig, described: dict[str, Any], built: Built, folder: Path) -> None:
+    def __init__(
+        self, config: RunConfig, folder: Path, built: Built, *, tracked: bool = True, new: bool = False
+    ) -> None:
         self.config = config
-        self.described = described
+        self.folder = folder
         self.built = built
         self.server = built.server
-        self.folder = folder
-        self.checkpoint = folder / "checkpoints" / "last.ckpt"
-        self.metrics_file = MetricsCsv(folder / "metrics.csv")
-        self.tracker = Tracker([])
+        self.described = describe(config)
+        self._initial_model = digest(built.server.params)
         self.best: dict[str, float] = {}
-        self._rounds_file = JsonLines(folder / "rounds.jsonl")
-        self._fingerprint = fingerprint(described)
+        self.tracker = Tracker([])
+        self._tracked = tracked
+        self._new = new
+        self._lock = Lock(folder, "run")
+        self._metrics = MetricsCsv(folder / "metrics.csv")
+        self._plans = JsonLines(folder / "rounds.jsonl")
+        self._summary_file = folder / "summary.json"
+        self._checkpoints = Checkpoints(built.fabric, folder, fingerprint(self.described))
+        self._status = "failed"
         self._earlier = 0.0
         self._started = time.perf_counter()
 
-    def restore(self) -> None:
-        """Go back to the last checkpoint: state, and files without what will be played again.
+    @classmethod
+    def start(cls, config: RunConfig) -> Session:
+        """Make the session of a new run, with a folder of its own below ``output.dir``.
 
         Raises:
-            UserError: If the checkpoint is damaged or does not fit the settings.
+            UserError: If a setting is wrong or the folder cannot be created.
         """
-        if self.checkpoint.exists():
-            state = load_checkpoint(self.built.fabric, self.checkpoint, self._fingerprint)
-            try:
-                self.server.load_state_dict(state["server"])
-                self.best, self._earlier = dict(state["best"]), state["wall"]
-            except (KeyError, RuntimeError, TypeError, ValueError) as error:
-                raise UserError(
-                    f"checkpoint {self.checkpoint} does not fit this run ({error}): restore the model, the "
-                    "selector or the flsel that wrote it, or start a new run with --config."
-                ) from error
-        # A row of metrics.csv carries the number of rounds completed, one of rounds.jsonl the round's index.
-        evaluated = self.server.round + 1 if self.checkpoint.exists() else 0
-        self.metrics_file.truncate(evaluated)
-        self._rounds_file.truncate(self.server.round)
+        describe(config)  # refuses what config.yaml could not hold, before there is a folder
+        built = build(config, make_fabric(config))
+        return cls(config, new_run_dir(config.output.dir, run_name(config)), built, new=True)
 
-    def begin(self) -> None:
-        """Measure the initial model, unless that was done, and tell the callbacks that training starts."""
-        if self.server.round == 0 and not self.metrics_file.rows():
+    @classmethod
+    def resume(cls, folder: Path) -> Session:
+        """Make a session that goes on with the run in a folder.
+
+        Raises:
+            UserError: If it is not the folder of a run, or its config no longer fits.
+        """
+        config = read_config(folder)
+        return cls(config, folder, build(config, make_fabric(config)))
+
+    @classmethod
+    def at(cls, config: RunConfig, folder: Path, source: Source | None = None) -> Session:
+        """Make the session of a part of something larger, such as a trial of a sweep; it has no trackers.
+
+        Args:
+            config: The settings.
+            folder: The run's folder; created, or gone on with if it holds the same run.
+            source: The dataset, if it is at hand already.
+
+        Raises:
+            UserError: If a setting is wrong.
+        """
+        built = build(config, make_fabric(config), source)
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(config, folder, built, tracked=False)
+
+    def __enter__(self) -> Session:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A run that never got through a round leaves nothing to look at or to go on with.
+        if self._new and isinstance(error, UserError) and self.server.round == 0:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.close()
+
+    def open(self) -> None:
+        """Take the folder, go back to the last checkpoint, and unless the run is finished, get ready to play.
+
+        Raises:
+            UserError: If somebody else writes to the folder, or what is in it is damaged or another run's.
+        """
+        self._lock.acquire()
+        self._restore()
+        if self.finished:
+            self._status = "success"
+            return
+        self._summary_file.unlink(missing_ok=True)
+        write_atomic(self.folder / "config.yaml", yaml.safe_dump(self.described, sort_keys=False))
+        if self._tracked:
+            self._open_tracker()
+        if self.server.round == 0 and not self._metrics.rows():
             self._evaluated(self.server.evaluate(torch.empty(0, dtype=torch.int64)))
             self.save()
         self._call("on_fit_start")
         self._call("on_train_start")
 
+    def close(self) -> None:
+        """Finish the trackers and let others have the folder."""
+        self.tracker.close(self._status)
+        self._lock.release()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are played and everything is written."""
+        return self.server.finished and self._summary_file.exists()
+
     @property
     def seconds(self) -> float:
         """Wall-clock seconds of all processes that played this run."""
         return self._earlier + time.perf_counter() - self._started
+
+    def rows(self) -> list[dict[str, float]]:
+        """Return the rows of ``metrics.csv``."""
+        return self._metrics.rows()
 
     def step(self) -> RoundRecord:
         """Play one round and write down what happened."""
@@ -98,27 +173,67 @@ class Session:
         return record
 
     def save(self) -> None:
-        """Write the checkpoint that :meth:`restore` goes back to."""
-        self._rounds_file.sync()
-        self.metrics_file.sync()
-        state = {"server": self.server.state_dict(), "best": self.best, "wall": self.seconds}
-        self.checkpoint.parent.mkdir(exist_ok=True)
-        save_checkpoint(self.built.fabric, self.checkpoint, state, self._fingerprint)
+        """Write the checkpoint that :meth:`open` goes back to."""
+        self._checkpoints.save(
+            Checkpoint(
+                server=self.server.state_dict(),
+                best=self.best,
+                wall=self.seconds,
+                metrics=self._metrics.lines.mark(),
+                plans=self._plans.lines.mark(),
+            )
+        )
 
-    def end(self) -> dict[str, Any]:
-        """Tell the callbacks that training is over, draw the curves, and write and return the summary."""
+    def end(self) -> None:
+        """Tell the callbacks that training is over, draw the curves, and write the summary."""
         self._call("on_train_end")
-        rows = self.metrics_file.rows()
+        rows = self._metrics.rows()
         title = f"{self.built.data.name}, {type(self.config.selector).__name__}, seed {self.config.seed}"
         counts = self.server.counts.tolist()
         figure = curves_figure(rows, title=title, target=self.config.evaluation.target, counts=counts)
         save_figure(figure, self.folder / "curves.png")
-        # The last file: a run that has it is finished.
-        summary = self._summary(rows[-1])
-        write_summary(self.folder / "summary.json", summary)
         self.tracker.table("selection/counts", ("client", "count"), list(enumerate(counts)))
         self.tracker.summary({f"best/{name}": value for name, value in self.best.items()})
-        return summary
+        # The last file: a run that has it is finished.
+        write_summary(self._summary_file, self._summary(rows[-1]))
+        self._status = "success"
+
+    def _restore(self) -> None:
+        """Go back to the last checkpoint: state, and files without what will be played again."""
+        state = self._checkpoints.load()
+        files = (self._metrics.lines, self._plans.lines)
+        marks = (Mark(), Mark()) if state is None else (state.metrics, state.plans)
+        for file, mark in zip(files, marks, strict=True):
+            file.check(mark)
+        if state is not None:
+            try:
+                self.server.load_state_dict(state.server)
+            except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+                reason = " ".join(str(error).split())[:300]
+                raise UserError(
+                    f"checkpoint {self._checkpoints.last} does not fit this run ({reason}): restore the "
+                    "model, the selector or the flsel that wrote it, or start a new run with --config."
+                ) from error
+            self.best, self._earlier = dict(state.best), state.wall
+        for file, mark in zip(files, marks, strict=True):
+            file.rewind(mark)
+
+    def _open_tracker(self) -> None:
+        data = self.built.data
+        loggers = make_loggers(
+            self.config.track,
+            run_dir=self.folder,
+            name=self.folder.name,
+            resolved_config=self.described,
+            tags=(type(self.config.selector).__name__, data.name),
+        )
+        self.built.fabric.loggers.extend(loggers)
+        self.tracker = Tracker(loggers)
+        picture = self.folder / "partition.png"
+        if not picture.exists():
+            counts = self.server.federation.labels.numpy()
+            save_figure(partition_figure(counts, f"{data.name}: {len(counts)} clients"), picture)
+        self.tracker.image("partition", picture, self.server.round)
 
     def _played(self, record: RoundRecord) -> None:
         outcome = record.outcome
@@ -127,7 +242,7 @@ class Session:
                 "round %d: dropped the non-finite updates of clients %s",
                 record.round, ", ".join(map(str, outcome.dropped)),
             )  # fmt: skip
-        self._rounds_file.append(
+        self._plans.append(
             {
                 "round": record.round,
                 "plan": outcome.plan.paths,
@@ -139,7 +254,7 @@ class Session:
         )
 
     def _evaluated(self, metrics: dict[str, float]) -> None:
-        self.metrics_file.append({"round": self.server.round, **metrics})
+        self._metrics.append({"round": self.server.round, **metrics})
         for name in ("test", "validation"):
             if f"{name}/loss" in metrics:
                 low, high = f"{name}/loss", f"{name}/accuracy"
@@ -165,10 +280,16 @@ class Session:
             ) from error
 
     def _summary(self, last: dict[str, float]) -> dict[str, Any]:
-        device = str(self.built.program.task.device)
+        data, program = self.built.data, self.built.program
+        device = str(program.task.device)
         return {
             "name": self.folder.name,
+            "selector": type(self.config.selector).__name__,
+            "dataset": data.name,
+            "seed": self.config.seed,
+            "clients": len(data.population),
             "rounds": self.server.round,
+            "planned_rounds": self.config.rounds,
             "final": {k: v for k, v in last.items() if not k.startswith("seconds/")},
             "best": self.best,
             "target": self.config.evaluation.target,
@@ -177,6 +298,30 @@ class Session:
             "wall_seconds": self.seconds,
             "device": device,
             "device_name": device_name(device),
+            "fingerprints": fingerprints(self.server.federation, self._initial_model),
+            "data": describe_inputs(data.population),
             "versions": versions(),
             "git_commit": git_commit(),
         }
+
+
+def read_config(folder: Path) -> RunConfig:
+    """Read the settings of the run in a folder.
+
+    Raises:
+        UserError: If it is not the folder of a run.
+    """
+    if not folder.is_dir():
+        raise UserError(
+            f"there is no folder {folder} to resume; a run's folder is below runs/ or output.dir."
+        )
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
+    return parse_file(folder / "config.yaml")
+
+
+def run_name(config: RunConfig) -> str:
+    """Return the name of a run's folder: as set, or made of its dataset, selector and seed."""
+    dataset = config.data.name.rpartition(".")[2].lower()
+    made = f"{dataset}-{type(config.selector).__name__.lower()}-s{config.seed}"
+    return config.output.name or made

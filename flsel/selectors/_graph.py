@@ -12,7 +12,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.sparse.csgraph import floyd_warshall
 
-Variant = Literal["normalised", "paper", "reference"]
+Variant = Literal["scaled", "normalised", "paper", "reference"]
+
+EPSILON: dict[Variant, float] = {"scaled": 0.0, "normalised": 0.1, "paper": 0.1, "reference": 0.01}
+"""The least similarity that makes an edge; of the reference, what its code ran with."""
+SIGMA2: dict[Variant, float] = {"scaled": 1.0, "normalised": 0.01, "paper": 0.01, "reference": 0.1}
+"""The scale of the edges."""
 
 
 def cosines(products: np.ndarray) -> np.ndarray:
@@ -46,11 +51,18 @@ def similarity(products: np.ndarray, *, clip: bool, variant: Variant) -> np.ndar
         products: Inner products of the clients' features, float64 ``[N, N]``; NaN where unknown.
         clip: Take the positive part of the cosine, as for models, instead of stretching inner products to
             [0, 1], as for the oracle features.
-        variant: ``reference`` stretches cosines, with the diagonal counted as 0, for all features.
+        variant: ``scaled`` stretches what the paper takes over the pairs of different clients;
+            ``reference`` stretches cosines, with the diagonal counted as 0, for all features.
 
     Returns:
         ``[N, N]``, NaN where unknown.
     """
+    if variant == "scaled":
+        between = np.maximum(cosines(products), 0.0) if clip else products.copy()
+        np.fill_diagonal(between, np.nan)
+        values = stretched(between)
+        np.fill_diagonal(values, 1.0)
+        return values
     if variant == "reference":
         values = cosines(products)
         np.fill_diagonal(values, 0.0)

@@ -24,7 +24,6 @@ from flsel.stack import Params
 Signal = Literal["bias", "weight_mean", "layer"]
 
 _SAMPLE = 500
-_TAU = 0.25
 
 
 def signal_of(head: Params, signal: Signal) -> Tensor:
@@ -52,12 +51,12 @@ def layer_of(head: Params) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def entropy(signal: np.ndarray, temperature: float) -> np.ndarray:
+def entropy(signal: np.ndarray, temperature: float | np.ndarray) -> np.ndarray:
     """Estimate label entropies: H_k = H(softmax(v_k / T)), Eq. 7.
 
     Args:
         signal: v, finite, float64 ``[n, C]``.
-        temperature: T > 0, in the units of v.
+        temperature: T > 0, in the units of v; one for all, or one for each, ``[n]``.
 
     Returns:
         Nats, float64 ``[n]`` in [0, ln C]; ln C for a constant row.
@@ -75,16 +74,31 @@ def label_entropy(counts: np.ndarray) -> np.ndarray:
     return np.asarray(entr(columns / np.maximum(columns.sum(axis=0), 1)).sum(axis=0))
 
 
-def auto_temperature(signal: np.ndarray) -> float:
-    """Return T = tau median_k(max_c v_kc - mean_c v_kc) over the rows that are not constant, tau = 0.25.
+def auto_temperature(signal: np.ndarray, tau: float = 0.25) -> float:
+    """Return T = tau median_k(max_c v_kc - mean_c v_kc) over the rows that are not constant.
 
-    Where the median client has a single label of ten, its largest logit then leads by 4.4. One, where all
-    rows are constant.
+    Where the median client has a single label of ten, its largest logit then leads by 1.11 / tau: 4.4. One,
+    where all rows are constant.
     """
+    peaks = _peaks(signal)
+    return tau * float(np.median(peaks[peaks > 0])) if peaks.any() else 1.0
+
+
+def client_temperatures(signal: np.ndarray, tau: float) -> np.ndarray:
+    """Return T_k = tau (max_c v_kc - mean_c v_kc) of every client, float64 ``[n]``; one for a constant row.
+
+    The entropy then depends on the shape of an update and not on its length, which shrinks as the model comes
+    to fit a client.
+    """
+    peaks = _peaks(signal)
+    return np.where(peaks > 0, tau * peaks, 1.0)
+
+
+def _peaks(signal: np.ndarray) -> np.ndarray:
+    """Return max_c v_kc - mean_c v_kc, float64 ``[n]``; exactly zero for a constant row."""
     columns = np.ascontiguousarray(signal.T)
     top = columns.max(axis=0)
-    peaks = (top - columns.mean(axis=0))[top > columns.min(axis=0)]
-    return _TAU * float(np.median(peaks)) if len(peaks) else 1.0
+    return np.where(top > columns.min(axis=0), top - columns.mean(axis=0), 0.0)
 
 
 def group(

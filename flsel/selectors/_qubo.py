@@ -7,7 +7,6 @@ between the chosen ones and the evenness of the sampling counts v.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -58,12 +57,10 @@ class Solution:
     Attributes:
         chosen: Positions, int64 ``[count]``.
         value: Objective.
-        timed_out: Whether the time limit cut the search short.
     """
 
     chosen: np.ndarray
     value: float
-    timed_out: bool = False
 
 
 def cohort_problem(
@@ -89,17 +86,19 @@ def cohort_problem(
     return Problem(-z / max(clients - 1, 1), distance, items, weight, count)
 
 
-def solve(problem: Problem, *, restarts: int, seconds: float | None, rng: np.random.Generator) -> Solution:
+def solve(problem: Problem, *, restarts: int, moves: int | None, rng: np.random.Generator) -> Solution:
     """Solve exactly where there are at most a million sets, else search for a good set.
 
     The search takes the best set of several descents: each completes a set greedily (the first an empty one,
     the others a random half) and exchanges one member at a time for the best non-member until none helps.
-    No restart begins after 3 10^7 exchanges were looked at, a limit that does not depend on the machine.
+    Limits count work and not time, so that the set depends on nothing but the problem and the draws: no
+    restart begins after 3 10^7 exchanges were looked at.
 
     Args:
         problem: At least one item; among equal sets lower positions are preferred.
         restarts: Descents after the first.
-        seconds: Time limit of the search, or None.
+        moves: Most exchanges made in all descents together, >= 0, or None for no limit; descents that are
+            cut, or could only construct a set, count with what they have.
         rng: Source of the random halves.
     """
     items = len(problem.gain)
@@ -109,7 +108,7 @@ def solve(problem: Problem, *, restarts: int, seconds: float | None, rng: np.ran
     if items <= _ITEMS and math.comb(items, problem.count) <= _SUBSETS:
         best = _best_of_all(problem)
         return Solution(best, problem.value(best))
-    return _search(problem, restarts=restarts, seconds=seconds, rng=rng)
+    return _search(problem, restarts=restarts, moves=moves, rng=rng)
 
 
 def _best_of_all(problem: Problem) -> np.ndarray:
@@ -140,20 +139,20 @@ def _best_subset(gain: np.ndarray, pair: np.ndarray, count: int) -> np.ndarray:
     return chosen
 
 
-def _search(problem: Problem, *, restarts: int, seconds: float | None, rng: np.random.Generator) -> Solution:
-    deadline = math.inf if seconds is None else time.monotonic() + seconds
-    work, best, timed_out = 0, Solution(np.empty(0, dtype=np.int64), -math.inf), False
+def _search(problem: Problem, *, restarts: int, moves: int | None, rng: np.random.Generator) -> Solution:
+    left = math.inf if moves is None else moves
+    work, best = 0, Solution(np.empty(0, dtype=np.int64), -math.inf)
     for start in _starts(problem, restarts, rng):
-        if best.chosen.size and (work > _WORK or timed_out):
+        if best.chosen.size and (work > _WORK or left == 0):
             break
         descent = _Descent(problem, start)
-        while not timed_out and descent.improve():
-            timed_out = time.monotonic() > deadline
+        while left > 0 and descent.improve():
+            left -= 1
         work += descent.work
         value = problem.value(descent.members)
         if value > best.value:
             best = Solution(descent.members, value)
-    return Solution(np.sort(best.chosen), best.value, timed_out)
+    return Solution(np.sort(best.chosen), best.value)
 
 
 def _starts(problem: Problem, restarts: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

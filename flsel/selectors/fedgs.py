@@ -3,12 +3,14 @@
 Z. Wang, X. Fan, J. Qi, H. Jin, P. Yang, S. Shen, C. Wang: "FedGS: Federated Graph-based Sampling with
 Arbitrary Client Availability", AAAI 2023 (arXiv:2211.13975), Algorithm 1, Eqs. 10-16, appendices C and D.
 
-**Deviations**. With the paper's sigma^2 = 0.01 every edge of the graph is shorter than 5e-5, and no alpha of
-its tables would outweigh a difference of one in the counts. So the default variant ``normalised`` takes
-similarities and edges from the paper, but, like the reference code, divides the shortest paths by the longest
-and weighs their mean over the chosen pairs (the alphas of the paper's tables belong to this scale).
-``paper`` is Eq. 14 to the letter. ``reference`` is the authors' code in all three: cosines stretched to
-[0, 1] for every graph, edges exp(-V^2 / sigma2) where V > epsilon; what it really ran with was
+**Deviations**. With the paper's epsilon = 0.1 and sigma^2 = 0.01 every edge of the graph is shorter than
+5e-5, and no alpha of its tables would outweigh a difference of one in the counts. Divided by the longest path
+(``normalised``: the reference code's scale, to which the alphas of the tables belong) nearly all distances
+are still zero, and cohorts are less diverse than without a graph. So the default variant ``scaled`` stretches
+the similarities of different clients to [0, 1], joins all pairs (epsilon = 0) and takes sigma^2 = 1:
+distances then fall from 1 to 1/e, nearly linearly in V, and their mean over a cohort is large where the mean
+of its label mixes is even. ``paper`` is Eq. 14 to the letter. ``reference`` is the authors' code: cosines
+stretched to [0, 1] for every graph, edges exp(-V^2 / sigma2) where V > epsilon, what it really ran with being
 epsilon = 0.01 and sigma2 = 0.1. Where there is no path the reference puts the longest one (gap = 1): then in
 a graph of cliques of identical clients all distances are equal and it says nothing; gap = 2 mends that.
 
@@ -24,11 +26,10 @@ random; clients without examples come only where nobody else is there.
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Annotated, final
+from typing import Annotated, Literal, final
 
 import numpy as np
 import torch
@@ -37,14 +38,13 @@ from torch import Tensor
 from flsel.arguments import Range, Tunable, shown
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, View
-from flsel.selectors._graph import Variant, adjacency, distances, shortest_paths, similarity
+from flsel.selectors._graph import EPSILON, SIGMA2, Variant, adjacency, distances, shortest_paths, similarity
 from flsel.selectors._pairwise import inner_products
 from flsel.selectors._qubo import cohort_problem, solve
 from flsel.selectors._sampling import with_examples
 from flsel.selectors._sspp import secure_products, traffic
 from flsel.stack import flatten
 
-_LOG = logging.getLogger("flsel")
 _NEEDS = {
     "labels": Need.LABELS,
     "secure": Need.LABELS,
@@ -67,24 +67,25 @@ class FedGS(Selector):
             protocol that shows the server nothing but the inner products), ``cosine`` (updates),
             ``functional`` (outputs on Gaussian noise), ``optimal`` (models after one local training) or the
             path of a ``.npy`` file with features ``[N, d]``, such as known optimal models.
-        epsilon: Least similarity that makes an edge (epsilon).
-        sigma2: Similarity that makes an edge e times shorter (sigma^2).
-        variant: ``normalised``, ``paper`` or ``reference``, see above.
+        epsilon: Least similarity that makes an edge (epsilon); ``auto`` is the variant's.
+        sigma2: Similarity that makes an edge e times shorter (sigma^2); ``auto`` is the variant's.
+        variant: ``scaled`` (epsilon 0, sigma^2 1), ``normalised`` or ``paper`` (0.1, 0.01) or ``reference``
+            (0.01, 0.1), see above.
         gap: Distance where there is no path, in units of the longest path.
         restarts: Random restarts of the search for a cohort.
-        seconds: Time limit of the search in a round (tau_max); a cut is logged. Null makes the outcome
-            independent of the machine.
+        moves: Most exchanges of a member in a round's search, in place of the paper's time limit (tau_max);
+            null goes on until none helps.
     """
 
     alpha: Annotated[float, Range(0), Tunable(0.0, 5.0)] = 1.0
     graph: str = "labels"
     _: KW_ONLY
-    epsilon: Annotated[float, Range(0, below=1), Tunable(0.0, 0.5)] = 0.1
-    sigma2: Annotated[float, Range(above=0), Tunable(1e-3, 1.0, log=True)] = 0.01
-    variant: Variant = "normalised"
+    epsilon: Annotated[float | Literal["auto"], Range(0, below=1), Tunable(0.0, 0.5)] = "auto"
+    sigma2: Annotated[float | Literal["auto"], Range(above=0), Tunable(0.01, 10.0, log=True)] = "auto"
+    variant: Variant = "scaled"
     gap: Annotated[float, Range(1)] = 1.0
     restarts: Annotated[int, Range(0)] = 8
-    seconds: Annotated[float | None, Range(above=0)] = None
+    moves: Annotated[int | None, Range(0)] = None
     count_: Tensor = field(init=False, repr=False)
     graph_: Tensor = field(init=False, repr=False)
     feature_: Tensor = field(init=False, repr=False)
@@ -138,9 +139,7 @@ class FedGS(Selector):
             alpha=self.alpha,
             paper=self.variant == "paper",
         )
-        solution = solve(problem, restarts=self.restarts, seconds=self.seconds, rng=view.rng)
-        if solution.timed_out:
-            _LOG.warning("FedGS: the search of round %d was cut after %g s", view.round, self.seconds)
+        solution = solve(problem, restarts=self.restarts, moves=self.moves, rng=view.rng)
         chosen = torch.from_numpy(np.sort(items[solution.chosen]))
         self.count_ = self.count_.index_add(0, chosen, torch.ones_like(chosen))
         return Plan.star(chosen)
@@ -160,7 +159,9 @@ class FedGS(Selector):
         v = similarity(
             self._products(view), clip=self.graph in ("cosine", "functional"), variant=self.variant
         )
-        r = adjacency(v, epsilon=self.epsilon, sigma2=self.sigma2, variant=self.variant)
+        epsilon = EPSILON[self.variant] if isinstance(self.epsilon, str) else self.epsilon
+        sigma2 = SIGMA2[self.variant] if isinstance(self.sigma2, str) else self.sigma2
+        r = adjacency(v, epsilon=epsilon, sigma2=sigma2, variant=self.variant)
         h = distances(shortest_paths(r), gap=self.gap, variant=self.variant)
         self.graph_ = torch.from_numpy(h)
         if bool(self.asked_.all()):

@@ -15,11 +15,11 @@ The loss is measured on the whole server holdout. The paper takes a batch of the
 option for that, because a view never shows a selector the test set, and accuracy on a test set that has
 steered the training is no test accuracy.
 
-Beyond the paper: an update is divided by its own number of local steps before gradients are compared (the
-paper's clients all take equally many); the draw is among the clients available now, and clients of
-probability zero fill up a cohort where the others are too few; an update that is not finite weighs nothing
-and is not labelled; ``p_min`` keeps every client's probability above a floor. The first cohort is uniform;
-the code's has five clients known to be i.i.d.
+Beyond the paper: an update is divided by how far a constant gradient would have come in its own local steps
+before gradients are compared (the paper's clients all take equally many); the draw is among the clients
+available now, and clients of probability zero fill up a cohort where the others are too few; an update that
+is not finite weighs nothing and is not labelled; ``p_min`` keeps every client's probability above a floor.
+The first cohort is uniform; the code's has five clients known to be i.i.d.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class FedPNS(Selector):
             return weights
         verdict = optimal_aggregation(
             deltas,
-            1.0 / updates.steps.numpy()[finite].clip(min=1),
+            1.0 / updates.travel.numpy()[finite].clip(min=1),
             least=math.ceil(self.v * len(finite) - _EXACT),
             expectation=self.expectation,
             loss=lambda rows: view.server_loss(_candidate(view.params, deltas, rows)),

@@ -10,9 +10,10 @@ of it are aggregated. So a budget of 20 with ``keep=10`` is FedPNS's baseline ag
 as a training; in the protocol only a norm comes back from those not kept, but the ledger counts a whole model
 up from each (``budget - keep`` too many), because the simulated server looks at the updates themselves.
 
-Updates are divided by their number of local steps before they are compared, so that clients with more data
-do not win by taking more steps (FedPNS's code divides by one number for all, Amiri's clients are alike);
-``per_step=False`` compares whole updates. FedPNS's code computes the norms and then averages the first ten
+Updates are divided by how far a constant gradient would have come in their local steps (the number of steps
+for plain SGD, more with momentum) before they are compared, so that clients with more data do not win by
+taking more steps (FedPNS's code divides by one number for all, Amiri's clients are alike); ``per_step=False``
+compares whole updates. FedPNS's code computes the norms and then averages the first ten
 clients of twenty whatever their norms; this does what the paper says.
 """
 
@@ -40,7 +41,7 @@ class GradientNorm(Selector):
     Attributes:
         keep: Updates to aggregate (K), at most the budget (the macro set's size M0); null means half the
             budget, rounded up.
-        per_step: Whether to compare updates per local step.
+        per_step: Whether to compare updates per local step, momentum reckoned in.
     """
 
     needs: ClassVar[Need] = Need.DELTAS
@@ -61,7 +62,7 @@ class GradientNorm(Selector):
         """Weigh the largest updates equally and the others zero; one that is not finite is never kept."""
         size = np.sqrt(squared_norms(updates.deltas))
         if self.per_step:
-            size /= updates.steps.numpy().clip(min=1)
+            size /= updates.travel.numpy().clip(min=1)
         # Among equals the lowest id wins.
         order = np.lexsort((updates.clients.numpy(), -size))
         keep = (view.budget + 1) // 2 if self.keep is None else self.keep

@@ -9,11 +9,12 @@ arXiv:2310.00198, Algorithm 1 with Eqs. 7 (entropy), 9 (distance) and 10 (probab
   not say); ``linkage="condensed"`` takes the matrix as the distances. The paper's lambda is
   1 / (1 + lambda') for the code's lambda'.
 - T has the units of the updates, so the default ``temperature="auto"`` scales it to them; the paper sets
-  0.0025 or 0.0015.
+  0.0025 or 0.0015. One T for all makes the entropy follow the length of an update:
+  ``temperature_per_client``, not in the paper, gives each client a T in proportion to it.
 - The code estimates entropies from the row means of the weight update and angles from the whole layer:
   ``signal="layer"``. With ``"weight_mean"`` the row means serve both, with ``"bias"`` (the paper) the bias.
-- Not taken from the code: its switch to Clustered Sampling by the variance of the entropies (not in the
-  paper), frozen updates after the warm-up, warm-up in the order of ids, uniform draws inside a cluster.
+- From the code, not in the paper, and off by default: ``clustered_from_variance`` (0.1 in the code),
+  ``keep_first_update`` and ``warm_up_by_id``. Not taken from it: uniform draws inside a cluster.
 - The first ceil(N/K) rounds take new clients only, as in the paper, unless those that are left are away:
   then, as in later rounds, others fill up the cohort. A client that was asked once but whose update was lost
   belongs to a cluster of its kind, with the largest mean entropy there is. Clients without examples come only
@@ -28,7 +29,7 @@ arXiv:2310.00198, Algorithm 1 with Eqs. 7 (entropy), 9 (distance) and 10 (probab
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, ClassVar, Literal, final
 
 import numpy as np
@@ -36,11 +37,14 @@ import torch
 from torch import Tensor
 
 from flsel.arguments import Range, Tunable
+from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._hics import (
     Signal,
     annealed,
     auto_temperature,
+    client_temperatures,
+    distances,
     entropy,
     fill_up,
     group,
@@ -50,7 +54,9 @@ from flsel.selectors._hics import (
     signal_of,
 )
 from flsel.selectors._sampling import equal_weights, successive
-from flsel.selectors._ward import Linkage
+from flsel.selectors._sketch import EXACT
+from flsel.selectors._strata import by_tree, draw
+from flsel.selectors._ward import Linkage, ward
 
 
 @final
@@ -61,7 +67,7 @@ class HiCS(Selector):
     Two classes are too few for angles to tell clients apart: they are 0 or pi.
 
     Attributes:
-        temperature: Temperature (T) of the estimated entropies, in the units of the signal; ``auto`` is 0.25
+        temperature: Temperature (T) of the estimated entropies, in the units of the signal; ``auto`` is tau
             times the median over the clients of largest minus mean entry.
         lam: Weight of the angle against the difference of entropies (lambda).
         gamma0: Preference for balanced clusters at the start (gamma^0); 0 makes all clusters equal.
@@ -70,6 +76,13 @@ class HiCS(Selector):
             of its weight update (also for models without bias), ``layer`` these for the entropies and the
             whole layer for the angles.
         linkage: Ward's method on the ``rows`` of the distance matrix or on the ``condensed`` matrix.
+        temperature_per_client: Give every client a temperature of its own, tau times its largest minus its
+            mean entry (T_k), so that the length of an update does not matter.
+        tau: Temperature in units of what it is scaled to (tau): ``auto``'s and the clients' own.
+        keep_first_update: Keep each client's first update, that of the warm-up, for good.
+        clustered_from_variance: Variance of the estimated entropies (nats^2) from which a round's clients are
+            drawn by Clustered Sampling, Algorithm 2, on the tree of the same distances; null never.
+        warm_up_by_id: Meet clients in the order of their ids instead of a random one.
     """
 
     needs: ClassVar[Need] = Need.HEAD
@@ -79,13 +92,39 @@ class HiCS(Selector):
     num_clusters: Annotated[int | None, Range(1)] = None
     signal: Signal = "bias"
     linkage: Linkage = "rows"
+    _: KW_ONLY
+    temperature_per_client: bool = False
+    tau: Annotated[float, Range(above=0), Tunable(0.05, 1.0, log=True)] = 0.25
+    keep_first_update: bool = False
+    clustered_from_variance: Annotated[float | None, Range(0)] = None
+    warm_up_by_id: bool = False
     signal_: Tensor = field(init=False, repr=False)
     layer_: Tensor = field(init=False, repr=False)
     asked_: Tensor = field(init=False, repr=False)
     measured_: Tensor = field(init=False, repr=False)
+    clustered_: Tensor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.temperature_per_client and self.temperature != "auto":
+            raise UserError(
+                f"temperature must be auto where every client has its own (temperature_per_client), got "
+                f"{self.temperature}."
+            )
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
-        """Forget all updates."""
+        """Forget all updates.
+
+        Raises:
+            UserError: If there are more clients than Clustered Sampling's tree is built for.
+        """
+        if self.clustered_from_variance is not None and len(sizes) > EXACT:
+            raise UserError(
+                f"clustered_from_variance must be null for more than {EXACT} clients, got "
+                f"{self.clustered_from_variance} and {len(sizes)}."
+            )
+        # Rounds drawn by Clustered Sampling so far.
+        self.clustered_ = torch.zeros((), dtype=torch.int64)
         self.signal_ = torch.zeros((len(sizes), num_classes), dtype=torch.float64)
         self.layer_ = torch.zeros((len(sizes), 0), dtype=torch.float64)
         self.asked_ = torch.zeros(len(sizes), dtype=torch.bool)
@@ -97,7 +136,8 @@ class HiCS(Selector):
         able = view.pool[sizes[view.pool] > 0]
         asked = self.asked_.numpy()[able]
         new = np.count_nonzero(~self.asked_.numpy() & (sizes > 0))
-        first = view.rng.permutation(able[~asked])[: view.budget]
+        order = able[~asked] if self.warm_up_by_id else view.rng.permutation(able[~asked])
+        first = order[: view.budget]
         self.asked_ = self.asked_.index_fill(0, torch.from_numpy(first), True)
         warming_up = view.round < math.ceil(np.count_nonzero(sizes) / view.budget)
         # Fewer than the budget only where nobody new is left: who is away shall leave no place empty.
@@ -114,6 +154,8 @@ class HiCS(Selector):
         """Store the participants' updates of the output layer; non-finite ones leave the old."""
         signal, layer = signal_of(updates.head, self.signal), layer_of(updates.head)
         told = layer.square().sum(dim=1).isfinite()
+        if self.keep_first_update:
+            told &= ~self.measured_[updates.clients]
         clients = updates.clients[told]
         if self.signal == "layer":
             known = (
@@ -124,12 +166,18 @@ class HiCS(Selector):
         self.measured_ = self.measured_.index_fill(0, clients, True)
 
     def _draw(self, view: View, candidates: np.ndarray, count: int) -> np.ndarray:
-        """Draw ``count`` of the candidates, asked before and with examples, by Eq. 10."""
+        """Draw ``count`` of the candidates, asked before and with examples: by Eq. 10, or one per stratum."""
         if count == 0 or len(candidates) == 0:
             return candidates[:0]
         sizes = view.sizes.numpy()
         measured = np.flatnonzero(self.measured_.numpy() & (sizes > 0))
-        labels, means = self._clusters(measured, view)
+        entropies = self._entropies(measured)
+        if self.clustered_from_variance is not None and len(measured):
+            here = np.isin(measured, candidates)
+            if entropies.var() >= self.clustered_from_variance and here.any():
+                self.clustered_ = self.clustered_ + 1
+                return self._draw_strata(view, measured[here], entropies[here], count)
+        labels, means = self._clusters(measured, entropies, view)
         cluster = np.full(len(sizes), len(means) - 1)
         cluster[measured] = labels
         gamma = annealed(self.gamma0, view.round, view.rounds)
@@ -137,15 +185,37 @@ class HiCS(Selector):
         drawn: np.ndarray = candidates[successive(weights, count, view.rng)]
         return drawn
 
-    def _clusters(self, measured: np.ndarray, view: View) -> tuple[np.ndarray, np.ndarray]:
+    def _draw_strata(self, view: View, clients: np.ndarray, entropies: np.ndarray, count: int) -> np.ndarray:
+        """Draw one of the measured clients from each of ``count`` strata; one may come from several."""
+        sizes = view.sizes.numpy()[clients]
+        tree = ward(distances(self._direction(clients), entropies, self.lam), self.linkage)
+        capacity = int(sizes.sum())
+        rows = by_tree(tree, min(count, len(clients)) * sizes, capacity, view.rng)
+        drawn: np.ndarray = clients[draw(rows, capacity, view.rng)]
+        return drawn
+
+    def _entropies(self, measured: np.ndarray) -> np.ndarray:
+        """Estimate the entropies of measured clients, float64 ``[n]``."""
+        signal = self.signal_.numpy()[measured]
+        if self.temperature_per_client:
+            return entropy(signal, client_temperatures(signal, self.tau))
+        if isinstance(self.temperature, str):
+            return entropy(signal, auto_temperature(signal, self.tau))
+        return entropy(signal, self.temperature)
+
+    def _direction(self, clients: np.ndarray) -> np.ndarray:
+        """Return what measured clients' angles are taken between, float64 ``[n, d]``."""
+        rows: np.ndarray = (self.layer_ if self.signal == "layer" else self.signal_).numpy()[clients]
+        return rows
+
+    def _clusters(
+        self, measured: np.ndarray, entropies: np.ndarray, view: View
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the clusters of the measured clients and the mean entropy of each, and of the unmeasured."""
         if len(measured) == 0:
             return measured, np.zeros(1)
-        signal = self.signal_.numpy()[measured]
-        scale = auto_temperature(signal) if isinstance(self.temperature, str) else self.temperature
-        entropies = entropy(signal, scale)
         labels = group(
-            self.layer_.numpy()[measured] if self.signal == "layer" else signal,
+            self._direction(measured),
             entropies,
             lam=self.lam,
             count=self.num_clusters or view.budget,

@@ -71,3 +71,17 @@ def test_other_optimizers_are_refused() -> None:
     reach = Reach(optim.Adam([param]), {"w": param}, [1.0])
     with pytest.raises(UserError, match=r"must be torch.optim.SGD for this objective, got Adam"):
         reach(0, torch.tensor([1]))
+
+
+def test_travel_is_counted_in_first_steps() -> None:
+    steps = torch.tensor([0, 1, 10, 38])
+    slow, fast = nn.Parameter(torch.zeros(9)), nn.Parameter(torch.zeros(2))
+    groups = [{"params": [fast], "momentum": 0.5}, {"params": [slow]}]
+    reach = Reach(optim.SGD(groups, lr=0.003, momentum=0.9), {"slow": slow, "fast": fast}, [1.0])
+    expected = [sum((1 - 0.9**k) / (1 - 0.9) for k in range(1, count + 1)) for count in steps.tolist()]
+    assert reach.travel(steps).tolist() == pytest.approx(expected)
+    assert (reach.travel(steps)[2:] / steps[2:]).tolist() == pytest.approx([4.1, 7.7], abs=0.05)
+    plain = Reach(optim.SGD([slow], lr=0.003), {"slow": slow}, [1.0])
+    assert plain.travel(steps).tolist() == steps.tolist()
+    adam = Reach(optim.Adam([slow]), {"slow": slow}, [1.0])
+    assert adam.travel(steps).tolist() == steps.tolist()

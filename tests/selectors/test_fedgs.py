@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flsel.errors import UserError
+from flsel.partition import Dirichlet, FedGSLogNormal, FedPNSMix, Shards
 from flsel.selector import Need, View
 from flsel.selectors import _sspp
-from flsel.selectors._graph import adjacency, distances, shortest_paths, similarity
+from flsel.selectors._graph import EPSILON, SIGMA2, adjacency, distances, shortest_paths, similarity
 from flsel.selectors.fedgs import FedGS
 from flsel.testing import CHECKS
 
@@ -64,13 +64,13 @@ def fresh(selector: FedGS, sizes: Sequence[int] = (10,) * 6) -> FedGS:
     return selector
 
 
-def graph_of(features, *, clip: bool = False, variant="normalised", diagonal: bool = True) -> np.ndarray:
+def graph_of(features, *, clip: bool = False, variant="scaled", diagonal: bool = True) -> np.ndarray:
     u = np.asarray(features, dtype=float)
     given = u @ u.T
     if not diagonal:
         np.fill_diagonal(given, np.nan)
     v = similarity(given, clip=clip, variant=variant)
-    r = adjacency(v, epsilon=0.1, sigma2=0.01, variant=variant)
+    r = adjacency(v, epsilon=EPSILON[variant], sigma2=SIGMA2[variant], variant=variant)
     return distances(shortest_paths(r), gap=1.0, variant=variant)
 
 
@@ -80,7 +80,7 @@ MODELS = [[1.0, 2.0], [1.1, 2.2], [3.0, 1.2], [2.0, -1.0], [1.0, 1.0], [0.5, 1.5
 CLOSE = {"atol": 1e-9, "rtol": 1e-9}
 
 
-@pytest.mark.parametrize("variant", ["normalised", "paper", "reference"])
+@pytest.mark.parametrize("variant", ["scaled", "normalised", "paper", "reference"])
 def test_the_graph_of_labels(variant):
     selector, federation = fresh(FedGS(variant=variant)), Federation(LABELS)
     selector.select(see(federation, selector, 2, absent=[3]))
@@ -251,6 +251,30 @@ def test_distant_clients_are_chosen_together_and_counts_stay_even():
         assert int(selector.count_.max() - selector.count_.min()) <= 1
 
 
+@pytest.mark.parametrize(
+    "partition",
+    [FedGSLogNormal(), Dirichlet(0.1), Dirichlet(0.5), Shards(2), FedPNSMix(samples=80)],
+    ids=repr,
+)
+@pytest.mark.parametrize("presence", [0.5, 1.0])
+def test_the_default_graph_makes_cohorts_more_diverse_than_no_graph(partition, presence):
+    labels, rng = np.repeat(np.arange(10), 600), np.random.default_rng(7)
+    counts = np.stack(
+        [np.bincount(labels[part], minlength=10) for part in partition(labels, 60, np.random.default_rng(1))]
+    )
+    sizes, away = counts.sum(1).tolist(), rng.random((40, 60)) > presence
+    apart = {}
+    for alpha in (0.0, 1.0):
+        selector, federation, far = fresh(FedGS(alpha), sizes), Federation(counts.tolist()), []
+        for round in range(40):
+            absent = np.flatnonzero(away[round]).tolist()
+            now = see(federation, selector, 8, 60, seed=round, sizes=sizes, absent=absent)
+            cohort = counts[plain_views.chosen(selector.select(now))].sum(0)
+            far.append(np.abs(cohort / cohort.sum() - counts.sum(0) / counts.sum()).sum() / 2)
+        apart[alpha] = np.mean(far)
+    assert apart[1.0] < 0.8 * apart[0.0]
+
+
 def test_counts_grow_at_selection_even_if_the_update_is_lost():
     selector = fresh(FedGS(alpha=0.0))
     for round in range(6):
@@ -258,13 +282,16 @@ def test_counts_grow_at_selection_even_if_the_update_is_lost():
     assert selector.count_.tolist() == [2] * 6
 
 
-def test_a_time_limit_is_logged(caplog):
+def test_a_limit_on_moves_counts_work_and_not_time():
     labels = np.random.default_rng(0).integers(0, 9, (300, 3)).tolist()
-    selector = fresh(FedGS(seconds=1e-9, restarts=1000), (10,) * 300)
-    with caplog.at_level(logging.WARNING, logger="flsel"):
-        plan = selector.select(see(Federation(labels), selector, 20, clients=300))
-    assert len(plan) == 20
-    assert "the search of round 0 was cut after 1e-09 s" in caplog.text
+    plans = [
+        fresh(FedGS(moves=2, restarts=1000), (10,) * 300).select(
+            see(Federation(labels), FedGS(), 20, clients=300)
+        )
+        for _ in range(2)
+    ]
+    assert len(plans[0]) == 20
+    assert plans[0] == plans[1]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from plain_views import assert_frequencies, chosen, view
 
 from flsel.errors import UserError
+from flsel.local.reach import Reach
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates
 from flsel.selectors.gradnorm import GradientNorm
@@ -76,6 +78,18 @@ def test_updates_are_compared_per_step_or_whole():
     back = returned([[3.0, 0], [4.0, 0], [2.0, 0]], steps=[1, 4, 0])
     assert weigh(GradientNorm(1), back) == [1, 0, 0]
     assert weigh(GradientNorm(1, per_step=False), back) == [0, 1, 0]
+
+
+def test_the_same_gradient_scores_the_same_however_many_steps_with_momentum():
+    param = torch.nn.Parameter(torch.zeros(2))
+    reach = Reach(torch.optim.SGD([param], lr=0.1, momentum=0.9), {"w": param}, [1.0])
+    counts = torch.tensor([38, 10, 1])
+    moved = reach(0, counts)["w"]
+    # Everybody's gradient is the same but the last one's, which is a little larger.
+    rows = torch.stack([moved, moved], dim=1) * torch.tensor([[1.0], [1.0], [1.1]])
+    back = replace(returned(rows, steps=counts.tolist()), travelled=lambda: reach.travel(counts))
+    assert weigh(GradientNorm(1), back) == [0, 0, 1]
+    assert weigh(GradientNorm(1), replace(back, travelled=None)) == [1, 0, 0]
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])

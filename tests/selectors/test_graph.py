@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flsel.selectors._graph import (
+    EPSILON,
+    SIGMA2,
     adjacency,
     cosines,
     distances,
@@ -222,3 +224,34 @@ def test_distances_are_finite_symmetric_and_follow_a_permutation(
     np.testing.assert_allclose(graph(features[order]), h[np.ix_(order, order)], atol=1e-9)
     if variant != "paper" and clients > 1:
         assert h.max() in (pytest.approx(1.0), pytest.approx(gap))
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_scaled_similarities_span_the_pairs_of_different_clients(clip: bool) -> None:
+    rng = np.random.default_rng(5)
+    # Models that are almost equal, as after one local training: cosines between 0.99 and 1.
+    features = 1.0 + 0.05 * rng.normal(size=(9, 30))
+    products = features @ features.T
+    plain = similarity(products, clip=clip, variant="normalised")
+    scaled = similarity(products, clip=clip, variant="scaled")
+    pairs = np.triu_indices(9, k=1)
+    assert scaled[pairs].min() == 0
+    assert scaled[pairs].max() == 1
+    np.testing.assert_allclose(np.argsort(scaled[pairs]), np.argsort(plain[pairs]))
+    r = adjacency(scaled, epsilon=EPSILON["scaled"], sigma2=SIGMA2["scaled"], variant="scaled")
+    h = distances(shortest_paths(r), gap=1.0, variant="scaled")
+    assert h[pairs].max() == pytest.approx(1.0)
+    assert np.exp(-1) - 1e-12 <= h[pairs].min() < 0.5
+    # Scaling all updates, or adding the same to all similarities, changes nothing.
+    again = similarity(4.0 * products + (0.0 if clip else 7.0), clip=clip, variant="scaled")
+    np.testing.assert_allclose(again, scaled, atol=1e-9)
+
+
+def test_unknown_clients_stay_unknown_in_scaled_similarities() -> None:
+    products = np.array([[1.0, 0.2, np.nan], [0.2, 1.0, np.nan], [np.nan, np.nan, np.nan]])
+    scaled = similarity(products, clip=False, variant="scaled")
+    assert np.isnan(scaled[0, 2])
+    assert scaled[0, 1] == 0
+    r = adjacency(scaled, epsilon=0.0, sigma2=1.0, variant="scaled")
+    assert np.isinf(r[0, 2])
+    assert distances(shortest_paths(r), gap=1.0, variant="scaled").max() == 1.0

@@ -23,6 +23,7 @@ from flsel.selectors import _hics
 from flsel.selectors._hics import (
     annealed,
     auto_temperature,
+    client_temperatures,
     distances,
     entropy,
     group,
@@ -34,6 +35,7 @@ from flsel.selectors._hics import (
 from flsel.selectors.hics import HiCS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+GATE = json.loads((GOLDEN / "06_hics_round_with_gate.json").read_text())["cases"]
 ENTROPY = json.loads((GOLDEN / "01_hics_entropy.json").read_text())
 
 
@@ -121,6 +123,98 @@ def test_a_round_of_the_reference_has_these_clusters_and_probabilities():
         return chosen(selector.select(at(sizes.tolist(), 2, 20, 200, seed=seed)))
 
     assert_frequencies(draw, inclusion(weights, 2), times=300)
+
+
+def test_a_temperature_of_ones_own_is_a_share_of_the_largest_minus_the_mean_entry():
+    rows = np.array([[3.0, -1.0, 1.0], [0.0, 0.0, 0.0], [2.0, 2.0, -4.0], [1e-9, 0.0, -1e-9]])
+    np.testing.assert_allclose(client_temperatures(rows, 0.5), [1.0, 1.0, 1.0, 5e-10])
+    by_hand = []
+    for row in rows:
+        peak = max(row) - sum(row) / 3
+        q = softmax(row / (0.25 * peak)) if peak else np.full(3, 1 / 3)
+        by_hand.append(-sum(p * math.log(p) for p in q if p > 0))
+    np.testing.assert_allclose(entropy(rows, client_temperatures(rows, 0.25)), by_hand)
+
+
+@given(st.integers(0, 10**6), st.lists(st.floats(1e-6, 1e6), min_size=5, max_size=5))
+def test_with_temperatures_of_their_own_lengths_of_updates_do_not_matter(seed, factors):
+    update = labels_to_update([0.01, 0.1, 1.0, 10.0, 0.5], seed=seed)
+    plain = entropy(update, client_temperatures(update, 0.25))
+    longer = update * np.array(factors)[:, None]
+    np.testing.assert_allclose(entropy(longer, client_temperatures(longer, 0.25)), plain, atol=1e-9)
+
+
+def test_a_short_update_does_not_pass_for_balanced_labels_with_temperatures_of_their_own():
+    skewed, balanced = np.array([4.0, -1, -1, -1, -1]), np.array([2.0, 1, 0, -1, -2])
+    update = np.stack([skewed, skewed / 30, balanced])
+    for own, order in ((False, [0, 2, 1]), (True, [0, 1, 2])):
+        selector = measured(HiCS(temperature_per_client=own), head(update))
+        assert np.argsort(selector._entropies(np.arange(3)), kind="stable").tolist() == order
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_first_update_is_kept_for_good_where_this_is_asked_for(keep):
+    selector, sizes = HiCS(keep_first_update=keep), [1] * 4
+    selector.reset(torch.tensor(sizes), 3)
+    for turn, clients in enumerate(([0, 1], [1, 2])):
+        answer = head(np.eye(3)[[turn] * 2])
+        selector.observe(at(sizes, 2, turn), updates(clients, answer), torch.ones(2))
+    assert selector.signal_.argmax(1).tolist() == [0, 0 if keep else 1, 1, 0]
+    assert selector.measured_.tolist() == [True, True, True, False]
+
+
+def test_warm_up_in_the_order_of_ids():
+    selector, sizes = HiCS(warm_up_by_id=True), [1] * 5
+    selector.reset(torch.tensor(sizes), 3)
+    met = [chosen(selector.select(at(sizes, 2, round, seed=round))) for round in range(3)]
+    assert met == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize("case", GATE, ids=lambda case: case["name"])
+def test_the_switch_to_clustered_sampling_is_that_of_the_published_code(case):
+    answer, sizes = head(case["delta_b"], case["delta_W"]), case["n_samples"]
+    lam, count = 1 / (1 + case["lambda_code"]), case["K"]
+    selector = HiCS(case["T"], lam, case["gamma0"], case["M"], "layer", clustered_from_variance=0.1)
+    measured(selector, answer)
+    np.testing.assert_allclose(
+        selector._entropies(np.arange(len(sizes))).var(), case["variance_of_H_population"], rtol=1e-8
+    )
+    times = np.zeros(len(sizes))
+    for seed in range(400):
+        np.add.at(times, chosen(selector.select(at(sizes, count, 20, 200, seed=seed))), 1)
+    if case["branch"] == "hics":
+        assert selector.clustered_ == 0
+        return
+    assert selector.clustered_ == 400
+    # Draws of Clustered Sampling: client k comes K p_k times, whatever the strata.
+    expected = count * np.array(sizes) / sum(sizes)
+    assert np.all(np.abs(times / 400 - expected) < 5 * np.sqrt(expected / 400))
+
+
+def test_the_switch_draws_unlike_clients_from_different_strata():
+    update = np.repeat(np.eye(4) - 0.25, 3, axis=0)
+    selector = measured(HiCS(lam=1.0, clustered_from_variance=0.0), head(update))
+    for seed in range(20):
+        plan = chosen(selector.select(at([1] * 12, 4, 9, seed=seed)))
+        assert sorted(k // 3 for k in plan) == [0, 1, 2, 3]
+    away = chosen(selector.select(at([1] * 12, 4, 9, absent=[0, 1, 2, 3, 4])))
+    assert set(away) <= set(range(5, 12))
+    assert len(away) == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: HiCS(0.5, temperature_per_client=True), "temperature must be auto where every client has"),
+        (
+            lambda: HiCS(clustered_from_variance=0.1).reset(torch.ones(2001, dtype=torch.int64), 3),
+            "clustered_from_variance must be null for more than 2000 clients, got 0.1 and 2001",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
 
 
 @given(st.integers(0, 10**6), st.floats(1e-6, 1e6), st.floats(-1, 1))

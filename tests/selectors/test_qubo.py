@@ -51,8 +51,8 @@ def test_optima_match_the_reference(case: Any, rule: str) -> None:
         members = np.searchsorted(problem.items, entry["S"])
         assert problem.value(members) == pytest.approx(entry["value"], abs=1e-9)
     for found in (
-        solve(problem, restarts=0, seconds=None, rng=draws()),
-        _qubo._search(problem, restarts=8, seconds=None, rng=draws()),
+        solve(problem, restarts=0, moves=None, rng=draws()),
+        _qubo._search(problem, restarts=8, moves=None, rng=draws()),
     ):
         assert found.value == pytest.approx(best["value"], abs=1e-9)
         assert problem.value(found.chosen) == pytest.approx(found.value, abs=1e-12)
@@ -62,11 +62,11 @@ def test_optima_match_the_reference(case: Any, rule: str) -> None:
 def test_small_problems_are_solved_exactly(seed: int, items: int, data: Any, weight: float) -> None:
     problem = random_problem(seed, items, data.draw(st.integers(1, items)), weight=weight)
     best = max(by_hand(problem, s) for s in itertools.combinations(range(items), problem.count))
-    found = solve(problem, restarts=0, seconds=None, rng=draws())
+    found = solve(problem, restarts=0, moves=None, rng=draws())
     assert len(set(found.chosen.tolist())) == problem.count
     assert by_hand(problem, found.chosen) == pytest.approx(best, abs=1e-9)
     assert found.value == pytest.approx(best, abs=1e-9)
-    assert _qubo._search(problem, restarts=2, seconds=None, rng=draws()).value <= best + 1e-9
+    assert _qubo._search(problem, restarts=2, moves=None, rng=draws()).value <= best + 1e-9
 
 
 @settings(max_examples=20)
@@ -74,7 +74,7 @@ def test_small_problems_are_solved_exactly(seed: int, items: int, data: Any, wei
 def test_a_search_ends_where_no_exchange_helps(seed: int, weight: float) -> None:
     problem = random_problem(seed, 40, 8, weight=weight)
     assert math.comb(40, 8) > 10**6
-    found = solve(problem, restarts=3, seconds=None, rng=draws(seed))
+    found = solve(problem, restarts=3, moves=None, rng=draws(seed))
     assert sorted(set(found.chosen.tolist())) == found.chosen.tolist()
     assert found.value == pytest.approx(by_hand(problem, found.chosen), abs=1e-9)
     for out, new in itertools.product(found.chosen, set(range(40)) - set(found.chosen.tolist())):
@@ -85,8 +85,8 @@ def test_a_search_is_nearly_exact() -> None:
     gaps = []
     for seed in range(40):
         problem = random_problem(seed, 16, 6, weight=0.3)
-        exact = solve(problem, restarts=0, seconds=None, rng=draws()).value
-        found = _qubo._search(problem, restarts=8, seconds=None, rng=draws(seed)).value
+        exact = solve(problem, restarts=0, moves=None, rng=draws()).value
+        found = _qubo._search(problem, restarts=8, moves=None, rng=draws(seed)).value
         gaps.append((exact - found) / exact)
     assert max(gaps) < 0.01
     assert np.count_nonzero(np.array(gaps) > 1e-12) <= 2
@@ -100,7 +100,7 @@ def test_without_distances_the_smallest_counts_win(counts: list[int], data: Any)
         problem = cohort_problem(
             np.array(counts), np.empty((0, 0)), np.array(available), count=count, alpha=0.0, paper=paper
         )
-        found = solve(problem, restarts=2, seconds=None, rng=draws())
+        found = solve(problem, restarts=2, moves=None, rng=draws())
         chosen = [counts[available[position]] for position in found.chosen]
         assert sorted(chosen) == sorted(counts[k] for k in available)[:count]
 
@@ -110,7 +110,7 @@ def test_a_cohort_of_one_has_no_distances() -> None:
         np.array([3, 1, 2]), 1.0 - np.eye(3), np.arange(3), count=1, alpha=5.0, paper=False
     )
     assert problem.weight == 0
-    assert solve(problem, restarts=0, seconds=None, rng=draws()).chosen.tolist() == [1]
+    assert solve(problem, restarts=0, moves=None, rng=draws()).chosen.tolist() == [1]
 
 
 def test_the_reference_weighs_distances_more_than_the_paper() -> None:
@@ -124,12 +124,12 @@ def test_the_reference_weighs_distances_more_than_the_paper() -> None:
 
 def test_equal_sets_give_way_to_lower_positions() -> None:
     problem = Problem(np.zeros(6), 1.0 - np.eye(6), np.arange(6), 1.0, 3)
-    assert solve(problem, restarts=0, seconds=None, rng=draws()).chosen.tolist() == [0, 1, 2]
+    assert solve(problem, restarts=0, moves=None, rng=draws()).chosen.tolist() == [0, 1, 2]
 
 
 def test_a_search_depends_on_its_seed_only() -> None:
     problem = random_problem(0, 60, 9)
-    one, other = (solve(problem, restarts=5, seconds=None, rng=draws(3)) for _ in range(2))
+    one, other = (solve(problem, restarts=5, moves=None, rng=draws(3)) for _ in range(2))
     np.testing.assert_array_equal(one.chosen, other.chosen)
     assert one.value == other.value
 
@@ -137,23 +137,28 @@ def test_a_search_depends_on_its_seed_only() -> None:
 def test_restarts_only_help() -> None:
     for seed in range(10):
         problem = random_problem(seed, 60, 9)
-        values = [solve(problem, restarts=r, seconds=None, rng=draws()).value for r in (0, 2, 8)]
+        values = [solve(problem, restarts=r, moves=None, rng=draws()).value for r in (0, 2, 8)]
         assert values == sorted(values)
 
 
-def test_a_time_limit_is_told() -> None:
+def test_a_limit_on_moves_gives_the_same_set_on_every_machine() -> None:
     problem = random_problem(0, 300, 20)
-    cut = solve(problem, restarts=10**6, seconds=1e-9, rng=draws())
-    assert cut.timed_out
-    assert len(cut.chosen) == 20
-    assert not solve(problem, restarts=1, seconds=60.0, rng=draws()).timed_out
+    values = []
+    for moves in (0, 1, 3, 10, 10**6):
+        one, other = (solve(problem, restarts=50, moves=moves, rng=draws()) for _ in range(2))
+        np.testing.assert_array_equal(one.chosen, other.chosen)
+        assert len(set(one.chosen.tolist())) == 20
+        values.append(one.value)
+    assert values == sorted(values)
+    assert values[0] < values[-1]
+    assert values[-1] == solve(problem, restarts=50, moves=None, rng=draws()).value
 
 
 def test_the_limit_on_work_ends_the_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_problem(0, 60, 9)
-    without = solve(problem, restarts=0, seconds=None, rng=draws())
+    without = solve(problem, restarts=0, moves=None, rng=draws())
     monkeypatch.setattr(_qubo, "_WORK", 0)
-    assert solve(problem, restarts=10**6, seconds=None, rng=draws()).value == without.value
+    assert solve(problem, restarts=10**6, moves=None, rng=draws()).value == without.value
 
 
 @pytest.mark.parametrize("count", [10, 100])
@@ -161,4 +166,4 @@ def test_three_thousand_clients(count: int) -> None:
     place = draws().random(3000)
     distance = np.abs(place[:, None] - place)
     problem = Problem(place, distance, np.arange(3000), 2 / (count * (count - 1)), count)
-    assert len(set(solve(problem, restarts=8, seconds=None, rng=draws()).chosen.tolist())) == count
+    assert len(set(solve(problem, restarts=8, moves=None, rng=draws()).chosen.tolist())) == count

@@ -179,11 +179,43 @@ def test_trials_and_the_sweep_are_wandb_runs(sweep):
         assert (last["round"], last["tune/validation/accuracy"]) == (row["round"], row["validation/accuracy"])
         measured = [item["round"] for item in found.history if "validation/loss" in item]
         assert measured == list(range(row["round"] + 1))
+        assert not [name for item in found.history for name in item if name.startswith("test/")]
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
     own = read_run(path)
     assert (own.group, own.job_type) == ("first", "sweep")
     assert own.summary["trials/complete"] == sum(row["status"] == "complete" for row in rows(folder))
     assert [item["sweep/trials/nrows"] for item in own.history if "sweep/trials/nrows" in item] == [8]
+
+
+def test_several_metrics_are_optimised_together_and_resumed(home):
+    metrics = ["validation/accuracy", "ledger/bytes_up"]
+    (home / "candidates.yaml").write_text("selector.d: {type: int, low: 3, high: 8}\n")
+    done = tune(
+        home, "--config", "config.yaml", "--selector", "PowD", "--space", "candidates.yaml", "--trials", "3",
+        "--metric", ", ".join(metrics), "--scheduler", "none", "--rounds", "4", "--name", "several",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder = home / "sweeps/several"
+    resumed = tune(home, "--resume", "sweeps/several", "--trials", "4")
+    assert resumed.returncode == 0, resumed.stderr
+    found = rows(folder)
+    assert [row["status"] for row in found] == ["complete"] * 4
+    both = [(row["validation/accuracy"], -row["ledger/bytes_up"]) for row in found]
+    front = [n for n, one in enumerate(both) if not any(beats(other, one) for other in both)]
+    study = optuna.load_study(
+        study_name=None, storage=JournalStorage(JournalFileBackend(str(folder / "study.journal")))
+    )
+    assert sorted(trial.number for trial in study.best_trials) == front
+    assert f"# Trial {front[0]} of {folder}: validation/accuracy {both[front[0]][0]!r}, ledger/bytes_up" in (
+        (folder / "best.yaml").read_text()
+    )
+    drawn = {path.stem for path in (folder / "figures").iterdir()}
+    assert {"curves", "pareto", "history", "slices", "parallel"} == drawn
+    assert all(f"{metric} " in done.stdout for metric in metrics)
+
+
+def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
 
 
 def comparable(folder: Path) -> list[dict[str, Any]]:

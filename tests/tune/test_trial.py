@@ -80,8 +80,8 @@ def test_every_seed_is_a_run_as_train_writes_it(whole):
         assert {"config.yaml", "metrics.csv", "rounds.jsonl", "summary.json", "checkpoints"} <= names
         settings = common.run_config(POWD, seed)
         place = {"output.dir": common.folder, "output.name": f"train{seed}"}
-        metrics = run(parse_settings(settings, place))
-        assert metrics["validation/accuracy"] == found[-1]["seeds"][index]
+        result = run(parse_settings(settings, place))
+        assert result.final["validation/accuracy"] == found[-1]["seeds"][index]
         assert same(left_behind(Path(common.folder) / f"train{seed}"), left_behind(folder))
 
 
@@ -101,7 +101,7 @@ def test_a_trial_killed_between_reports_goes_on(whole, tmp_path, after):
     trial = Trial(common, 0, POWD)
     for _ in range(after):
         trial.advance()
-    del trial
+    trial.close()
     first, *others = reports(Trial(common, 0, POWD))
     repeated = expected[after - 1]
     history = [[row for report in expected[:after] for row in report["rows"][n]] for n in range(2)]
@@ -129,7 +129,7 @@ def test_a_trial_killed_where_one_seed_has_moved_and_the_other_not(whole, tmp_pa
     with pytest.raises(StopIteration):
         reports(trial)
     assert trial._sessions[0].server.round > second.server.round
-    del trial
+    trial.close()
     *_, last = reports(Trial(common, 0, POWD))
     assert last["seeds"] == expected[-1]["seeds"]
     for seed in common.seeds:
@@ -141,7 +141,7 @@ def test_a_trial_killed_before_its_first_report_starts_again(whole, tmp_path):
     common, expected = replace(whole[0], folder=str(tmp_path)), whole[1]
     trial = Trial(common, 0, POWD)
     trial._sessions[0].step()
-    del trial
+    trial.close()
     assert same_reports(reports(Trial(common, 0, POWD)), expected)
 
 

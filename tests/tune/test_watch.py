@@ -49,8 +49,10 @@ def study(tmp_path):
 
 
 def report(at=2, **changes):
-    rows = [[{"round": at, "validation/accuracy": 0.5, "test/loss": 1.0}],
-            [{"round": at, "validation/accuracy": 0.7, "test/loss": 3.0}]]  # fmt: skip
+    rows = [
+        [{"round": at, "validation/accuracy": value, "client/loss_mean": loss, "test/loss": loss}]
+        for value, loss in ((0.5, 1.0), (0.7, 3.0))
+    ]
     return {
         "round": at, "objective": 0.6, "spread": 0.1, "seeds": [0.5, 0.7], "rows": rows, "finished": False,
         "seconds": 1.0, "status": "running", "error": "", "done": False, **changes,
@@ -177,7 +179,8 @@ def test_a_trial_is_a_run_of_the_tracker(study, tmp_path, monkeypatch):
     assert run.config["tune"] == {"trial": 0, "seeds": [3, 4]}
     logged = {key: value for row in run.history for key, value in row.items() if not key.startswith("_")}
     assert logged["validation/accuracy"] == pytest.approx(0.6)
-    assert logged["test/loss"] == 2.0
+    assert logged["client/loss_mean"] == 2.0
+    assert "test/loss" not in logged
     assert logged["tune/validation/accuracy"] == 0.6
     assert run.summary["tune/status"] == "diverged"
 

@@ -26,12 +26,13 @@ class TrialActor(tune.Trainable):
         logging.getLogger("flsel").setLevel(logging.WARNING)
         self._job = job
         self._source: Source | None = None if packed is None else unpack(packed)
+        self._trial: Trial | None = None
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take up another trial in the same process."""
+        self.cleanup()
         self._number, self._settings = new_config["number"], new_config["settings"]
-        self._trial: Trial | None = None
         # The trial before is tied in circles; without this its models wait for the collector.
         gc.collect()
         return True
@@ -44,6 +45,12 @@ class TrialActor(tune.Trainable):
                 return built
             self._trial = built
         return attempt(self._trial)
+
+    def cleanup(self) -> None:
+        """Let others have the trial's folder."""
+        if self._trial is not None:
+            self._trial.close()
+        self._trial = None
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:
         """Keep nothing: the runs' folders hold their checkpoints."""

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.data.population import Source
 from flsel.errors import DivergedError, UserError
 from flsel.files import write_atomic
-from flsel.runner.build import build, make_fabric
 from flsel.runner.session import Session
 from flsel_tune.metric import Metric
 from flsel_tune.space import Settings
@@ -87,11 +85,17 @@ class Trial:
         self.job = job
         self.folder = job.trial_folder(number)
         self._sessions = [self._session(settings, seed, source) for seed in job.seeds]
+        self._open()
         reached = self.round
         self._next = max(job.report_every, reached // job.report_every * job.report_every)
         if reached >= job.rounds:
             self._next = job.rounds
         self._shown = [0] * len(self._sessions)
+
+    def close(self) -> None:
+        """Let others have the runs' folders; nothing can be played afterwards."""
+        for session in self._sessions:
+            session.close()
 
     def advance(self) -> Report:
         """Play up to the next report.
@@ -110,7 +114,7 @@ class Trial:
             while session.server.round < point:
                 session.step()
             session.save()
-            if finished and not (session.folder / "summary.json").exists():
+            if finished and not session.finished:
                 session.end()
         self._next = point + self.job.report_every
         return self._report(point, finished)
@@ -125,8 +129,16 @@ class Trial:
         """Wall-clock seconds; all runs' clocks go on while one of them plays."""
         return max(session.seconds for session in self._sessions)
 
+    def _open(self) -> None:
+        try:
+            for session in self._sessions:
+                session.open()
+        except BaseException:
+            self.close()
+            raise
+
     def _report(self, point: int, finished: bool) -> Report:
-        histories = [list(_until(session.metrics_file.rows(), point)) for session in self._sessions]
+        histories = [list(_until(session.rows(), point)) for session in self._sessions]
         values = [[metric.value(rows, self.job.rounds) for rows in histories] for metric in self.job.metrics]
         rows = [history[shown:] for history, shown in zip(histories, self._shown, strict=True)]
         self._shown = [len(history) for history in histories]
@@ -146,13 +158,7 @@ class Trial:
         folder = self.folder / f"seed{seed}"
         place = {"output.dir": str(self.folder), "output.name": folder.name}
         config = parse_settings(self.job.config, {**settings, **place, "seed": seed})
-        described = describe(config)
-        session = Session(config, described, build(config, make_fabric(config), source), folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / "config.yaml", yaml.safe_dump(described, sort_keys=False))
-        session.restore()
-        session.begin()
-        return session
+        return Session.at(config, folder, source)
 
 
 def build_trial(job: Job, number: int, settings: Settings, source: Source | None) -> Trial | Report:

@@ -26,6 +26,8 @@ _LOG = logging.getLogger("flsel")
 class Watch(Callback):
     """Follow the trials; a failure in here is said once and never stops the sweep.
 
+    Whoever looks on is shown nothing of the test set, lest it choose the settings.
+
     Args:
         study: The sweep's study.
         job: What its trials have in common.
@@ -104,7 +106,8 @@ class Watch(Callback):
         for row in mean_rows(result["rows"]):
             # A process that replaces a dead one reports from the beginning.
             if row["round"] > self._logged.get(number, -1):
-                self._trackers[number].log(row, int(row["round"]))
+                seen = {name: value for name, value in row.items() if not name.startswith("test/")}
+                self._trackers[number].log(seen, int(row["round"]))
                 self._logged[number] = int(row["round"])
         if result["status"] in ("running", "complete"):
             names = [self._job.objective(n) for n in range(len(self._job.metrics))]

@@ -1,0 +1,79 @@
+"""Hashes of nested values: a checkpoint's checksum, and the fingerprints by which runs are paired."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from flsel.engine.federation import Federation
+
+_SAMPLE = 1024  # Inputs that stand for a dataset: hashing all of them would take seconds.
+
+
+def digest(value: Any) -> str:
+    """Hash tensors and plain values, nested in mappings and sequences, to 64 hexadecimal digits.
+
+    Equal bits give equal digits on every device; the order of a mapping and the kind of a sequence do not
+    matter, types and shapes of tensors do.
+    """
+    found = hashlib.sha256()
+    _feed(found, value)
+    return found.hexdigest()
+
+
+def fingerprints(federation: Federation, model: str) -> dict[str, str]:
+    """Hash what runs of one seed must share to be compared in pairs.
+
+    Args:
+        federation: Clients, holdouts and availability.
+        model: Digest of the initial model.
+
+    Returns:
+        By name: ``partition``, every client's shard; ``holdouts``, the server's, validation and test sets;
+        ``availability``, who can be reached in each round; ``model``, the initial parameters. Labels enter
+        whole, inputs by a sample of at most 1,024.
+    """
+    data = federation.data
+    population = data.population
+    trace = hashlib.sha256(f"{federation.rounds} rounds, {len(population)} clients".encode())
+    for round in range(federation.rounds):
+        trace.update(np.packbits(federation.available(round).numpy()).tobytes())
+    held = [None if e is None else _sample(e.x, e.y) for e in (data.server, data.validation, data.test)]
+    return {
+        "partition": digest([_sample(population.x, population.y), list(population.shards)]),
+        "holdouts": digest(held),
+        "availability": trace.hexdigest(),
+        "model": model,
+    }
+
+
+def _sample(x: Tensor, y: Tensor) -> list[Any]:
+    where = torch.linspace(0, max(len(x) - 1, 0), min(len(x), _SAMPLE)).long().to(x.device)
+    return [list(x.shape), x[where], y]
+
+
+def _feed(found: hashlib._Hash, value: Any) -> None:
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().contiguous()
+        found.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        found.update(value.reshape(-1).view(torch.uint8).numpy())
+    elif isinstance(value, Mapping):
+        found.update(f"mapping{len(value)}".encode())
+        for key in sorted(value, key=repr):
+            _feed(found, key)
+            _feed(found, value[key])
+    elif isinstance(value, list | tuple):
+        found.update(f"sequence{len(value)}".encode())
+        for item in value:
+            _feed(found, item)
+    elif isinstance(value, set | frozenset):
+        _feed(found, sorted(value, key=repr))
+    else:
+        text = repr(value).encode()
+        found.update(f"{type(value).__name__}{len(text)}:".encode() + text)

@@ -1,0 +1,146 @@
+"""Read the files of a finished run, and refuse in one sentence what is damaged or of another version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from flsel.errors import UserError
+from flsel.runner.record import SUMMARY_FORMAT, JsonLines
+
+
+@dataclass(frozen=True)
+class Played:
+    """One step of a run, a line of ``rounds.jsonl``.
+
+    Attributes:
+        round: Communication round the step began with, >= 0.
+        plan: Who trained, in paths of client ids; -1 rests for a hop.
+        weights: Weight of each path, float64 ``[K]``.
+        available: Number of clients that were available.
+        dropped: Clients whose model was not finite.
+        ledger: What the step cost, by name.
+    """
+
+    round: int
+    plan: tuple[tuple[int, ...], ...]
+    weights: np.ndarray
+    available: int
+    dropped: tuple[int, ...]
+    ledger: dict[str, float]
+
+    @property
+    def clients(self) -> list[int]:
+        """The client of every visit; one that was visited twice stands there twice."""
+        return [client for path in self.plan for client in path if client >= 0]
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Read ``summary.json``.
+
+    Raises:
+        UserError: If it is damaged or of another format.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _damaged(path, "it must hold a JSON object")
+    if found.get("format") != SUMMARY_FORMAT:
+        raise UserError(
+            f"{path} has format {str(found.get('format'))[:20]}, this flsel reads format {SUMMARY_FORMAT}: "
+            "read it with the flsel that wrote it, or play the run again."
+        )
+    for name, (right, rule) in _SUMMARY.items():
+        if name not in found or not right(found[name]):
+            raise _damaged(path, f"{name} must be {rule}")
+    return found
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read ``config.yaml`` as plain values.
+
+    Raises:
+        UserError: If it is damaged.
+    """
+    try:
+        found = yaml.safe_load(path.read_bytes())
+    except (ValueError, yaml.YAMLError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is damaged: it must hold a YAML mapping.")
+    return found
+
+
+def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[Played]:
+    """Read ``rounds.jsonl`` of a run with this summary.
+
+    Raises:
+        UserError: If it is damaged, or is not of as many rounds.
+    """
+    rows = JsonLines(path).rows()
+    try:
+        played = [
+            Played(
+                round=row["round"],
+                plan=tuple(tuple(map(int, path)) for path in row["plan"]),
+                weights=np.array(row["weights"], dtype=np.float64),
+                available=int(row["available"]),
+                dropped=tuple(map(int, row["dropped"])),
+                ledger={str(name): float(value) for name, value in row["ledger"].items()},
+            )
+            for row in rows
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        raise UserError(
+            f"{path} is damaged: a line lacks what a round has, or has it of another type."
+        ) from None
+    hops = sum(max((len(path) for path in step.plan), default=1) for step in played)
+    if hops != summary["rounds"]:
+        raise UserError(f"{path} holds {hops} of the run's {summary['rounds']} rounds.")
+    if any(client >= summary["clients"] for step in played for client in step.clients):
+        raise UserError(f"{path} is damaged: a plan names a client that the run does not have.")
+    return played
+
+
+def _damaged(path: Path, why: str) -> UserError:
+    return UserError(
+        f"{path} is damaged ({why}); remove it and write it again: flsel train --resume {path.parent}."
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _maps_to(kind: type | tuple[type, ...]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(isinstance(item, kind) for item in value.values())
+
+
+_NAME, _COUNT = (_is_text, "text"), (_is_count, "a whole number >= 0")
+_NUMBERS = (_maps_to((int, float)), "numbers by name")
+_SUMMARY: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "name": _NAME,
+    "selector": _NAME,
+    "dataset": _NAME,
+    "seed": _COUNT,
+    "clients": _COUNT,
+    "rounds": _COUNT,
+    "planned_rounds": _COUNT,
+    "final": _NUMBERS,
+    "best": _NUMBERS,
+    "target": (lambda value: value is None or isinstance(value, float | int), "a number or null"),
+    "fingerprints": (_maps_to(str), "texts by name"),
+    "data": (_maps_to((int, list)), "what describes the inputs"),
+}

@@ -1,0 +1,228 @@
+"""What a finished run did and measured, read from its folder."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flsel.errors import UserError
+from flsel.files import naming
+from flsel.runner.lock import LOCK_FILE
+from flsel.runner.reading import Played, read_rounds, read_settings, read_summary
+from flsel.runner.record import MetricsCsv
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from flsel.config import RunConfig
+    from flsel.data.population import Normalize
+
+_TIMED = ("seconds/select", "seconds/train", "seconds/aggregate")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What reaching a target cost.
+
+    Attributes:
+        value: The cost when the target was reached, or all that was spent without reaching it.
+        reached: False if it was not: the true cost is then at least ``value`` (right-censored).
+    """
+
+    value: float
+    reached: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run, as :func:`flsel.run` returns it and :meth:`load` reads it.
+
+    Attributes:
+        folder: The run's folder.
+        settings: ``config.yaml`` as plain nested values.
+        summary: ``summary.json``.
+        rows: ``metrics.csv``, a row an evaluation, first the initial model's.
+        rounds: ``rounds.jsonl``, one entry a step.
+    """
+
+    folder: Path
+    settings: dict[str, Any] = field(repr=False)
+    summary: dict[str, Any] = field(repr=False)
+    rows: list[dict[str, float]] = field(repr=False)
+    rounds: list[Played] = field(repr=False)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Result:
+        """Read the folder of a finished run.
+
+        Raises:
+            UserError: If it is none, the run is not finished, another version wrote it, or a file is damaged.
+        """
+        folder = Path(folder).expanduser()
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}; a run's folder is below runs/ or output.dir.")
+        if not (folder / "config.yaml").is_file():
+            raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
+        if not (folder / "summary.json").exists():
+            raise UserError(f"the run {folder} is not finished: flsel train --resume {folder}.")
+        summary = read_summary(folder / "summary.json")
+        settings = read_settings(folder / "config.yaml")
+        rows = MetricsCsv(folder / "metrics.csv").rows()
+        if not rows or rows[-1]["round"] != summary["rounds"]:
+            last = f"ends with round {rows[-1]['round']}" if rows else "has no rows"
+            raise UserError(f"{folder / 'metrics.csv'} {last}, but the run has {summary['rounds']} rounds.")
+        return cls(folder, settings, summary, rows, read_rounds(folder / "rounds.jsonl", summary))
+
+    def save(self, folder: str | Path) -> Result:
+        """Copy the run's folder.
+
+        Args:
+            folder: Where to; there must be nothing yet.
+
+        Returns:
+            The copy.
+
+        Raises:
+            UserError: If there is something already, or it cannot be written.
+        """
+        target = Path(folder).expanduser()
+        if target.exists():
+            raise UserError(f"{target} exists; a run is never written over something else.")
+        with naming(target):
+            shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns(LOCK_FILE))
+        return Result.load(target)
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return str(self.summary["name"])
+
+    @property
+    def selector(self) -> str:
+        """Name of the selector's class."""
+        return str(self.summary["selector"])
+
+    @property
+    def dataset(self) -> str:
+        """Name of the dataset."""
+        return str(self.summary["dataset"])
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return int(self.summary["seed"])
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Hashes of ``partition``, ``holdouts``, ``availability`` and initial ``model``.
+
+        Two runs with the same four are paired: they differ in what clients were selected and trained.
+        """
+        return dict(self.summary["fingerprints"])
+
+    @property
+    def final(self) -> dict[str, float]:
+        """Metrics of the last evaluation, without ``seconds/*``."""
+        return dict(self.summary["final"])
+
+    @property
+    def best(self) -> dict[str, float]:
+        """Best metrics over the evaluations: a diagnostic, since to choose by test data is to cheat."""
+        return dict(self.summary["best"])
+
+    @cached_property
+    def history(self) -> dict[str, np.ndarray]:
+        """Columns of ``metrics.csv`` by name: ``round`` is int64 ``[E]``, the others are float64 ``[E]``."""
+        columns = {
+            name: np.array([row[name] for row in self.rows], dtype=np.float64) for name in self.rows[0]
+        }
+        return columns | {"round": np.array([row["round"] for row in self.rows], dtype=np.int64)}
+
+    def last(self, evaluations: int = 10) -> dict[str, float]:
+        """Return means over the last evaluations, all but the initial model's if there are fewer."""
+        rows = self.rows[1:][-evaluations:] or self.rows[-1:]
+        names = [name for name in self.rows[0] if name != "round"]
+        return {name: math.fsum(row[name] for row in rows) / len(rows) for name in names}
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """How often each client was selected, int64 ``[N]``."""
+        clients = [client for played in self.rounds for client in played.clients]
+        return np.bincount(np.array(clients, dtype=np.int64), minlength=self.summary["clients"])
+
+    @property
+    def ledger(self) -> dict[str, float]:
+        """What the whole run cost: models, bytes, passes, trainings."""
+        final = self.summary["final"].items()
+        return {name.removeprefix("ledger/"): value for name, value in final if name.startswith("ledger/")}
+
+    def to_target(
+        self,
+        target: float | None = None,
+        *,
+        cost: str = "round",
+        metric: str = "test/accuracy",
+        window: int = 1,
+    ) -> Spent:
+        """Return what it cost until a metric reached a target.
+
+        Args:
+            target: The target; None is the one in the settings.
+            cost: ``round``, ``seconds`` (selecting, training and aggregating) or a column of
+                ``metrics.csv`` that adds up, such as ``ledger/bytes_down``.
+            metric: What has to reach it: a column, from above if it is a loss.
+            window: Evaluations, >= 1, whose running mean counts. First hits reward jumpy curves.
+
+        Raises:
+            UserError: If there is no such column or no target.
+        """
+        target = self.summary["target"] if target is None else target
+        if target is None:
+            raise UserError(f"the run {self.folder} has no target: set evaluation.target, or name one.")
+        spent, curve = self._cost(cost), self._column(metric)
+        if window < 1:
+            raise UserError(f"window must be >= 1, got {window}.")
+        means = (
+            np.convolve(curve, np.full(window, 1 / window), "valid") if len(curve) >= window else curve[:0]
+        )
+        hits = np.flatnonzero(means <= target if "loss" in metric else means >= target) + window - 1
+        return Spent(float(spent[hits[0] if len(hits) else -1]), bool(len(hits)))
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The settings."""
+        from flsel.config.parser import parse_file
+
+        return parse_file(self.folder / "config.yaml")
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The trained model, in eval mode on the CPU; :attr:`normalize` makes its inputs."""
+        from flsel.runner.checkpoint import read_model
+        from flsel.runner.trained import trained_model
+
+        return trained_model(self.config, self.summary["data"], read_model(self.folder))
+
+    @cached_property
+    def normalize(self) -> Normalize:
+        """Maps the dataset's raw inputs, such as uint8 images, to the model's."""
+        from flsel.runner.trained import input_normalisation
+
+        return input_normalisation(self.summary["data"])
+
+    def _cost(self, name: str) -> np.ndarray:
+        if name != "seconds":
+            return self._column(name)
+        total: np.ndarray = sum(np.cumsum(self._column(part)) for part in _TIMED)  # type: ignore[assignment]
+        return total
+
+    def _column(self, name: str) -> np.ndarray:
+        if name not in self.history:
+            raise UserError(f"{self.folder / 'metrics.csv'} has no column {name}: {', '.join(self.history)}.")
+        return self.history[name]

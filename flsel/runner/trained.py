@@ -1,0 +1,53 @@
+"""The trained model of a finished run, built from what its folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from flsel.config import RunConfig
+from flsel.data.population import Normalize, Population
+from flsel.errors import UserError
+from flsel.runner.build import make_model
+
+
+def describe_inputs(population: Population) -> dict[str, Any]:
+    """Describe what a model of the run sees, for ``summary.json``: :func:`trained_model` reads it."""
+    where = torch.cat(population.shards[:1])[:1]
+    normalize = population.normalize
+    return {
+        "num_classes": population.num_classes,
+        "input_shape": list(normalize(population.x[where]).shape[1:]),
+        "scale": normalize.scale.flatten().tolist(),
+        "shift": normalize.shift.flatten().tolist(),
+    }
+
+
+def trained_model(config: RunConfig, inputs: Mapping[str, Any], params: Mapping[str, Tensor]) -> nn.Module:
+    """Build a run's model with trained parameters, in eval mode, on the CPU.
+
+    Args:
+        config: The run's settings.
+        inputs: What :func:`describe_inputs` returned.
+        params: Trained parameters and running statistics, by name.
+
+    Raises:
+        UserError: If the model no longer has these parameters.
+    """
+    model = make_model(config, inputs["num_classes"], tuple(inputs["input_shape"]))
+    model.to(next(iter(params.values())).dtype)
+    wrong = model.load_state_dict(params, strict=False).unexpected_keys
+    if wrong:
+        raise UserError(f"model {type(model).__name__} has no parameter {wrong[0]}, which the run trained.")
+    return model.eval()
+
+
+def input_normalisation(inputs: Mapping[str, Any]) -> Normalize:
+    """Rebuild what maps a dataset's raw inputs to the model's, from what :func:`describe_inputs` returned."""
+    normalize = Normalize()
+    for name in ("scale", "shift"):
+        setattr(normalize, name, torch.tensor(inputs[name], dtype=torch.float64).view(-1, 1, 1))
+    return normalize.to(torch.get_default_dtype())

@@ -1,0 +1,162 @@
+"""Checkpoints that were damaged, and histories that were lost: one sentence, and a way on."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import InterruptIn, left_behind, same, settings
+
+from flsel.commands.cli import main
+from flsel.errors import Interrupted, UserError
+from flsel.runner.checkpoint import read_model
+from flsel.runner.digest import digest
+from flsel.runner.play import resume, run
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of a run that was stopped after round 3 of 6, and what it leaves if it goes on."""
+    root = tmp_path_factory.mktemp("stopped")
+    with pytest.raises(Interrupted):
+        run(settings(root, callbacks=(partial(InterruptIn, 2),)))
+    text = (root / "run/config.yaml").read_text()
+    (root / "run/config.yaml").write_text(text[: text.index("callbacks:")] + text[text.index("output:") :])
+    shutil.copytree(root / "run", root / "whole")
+    resume(root / "whole")
+    return root / "run", left_behind(root / "whole")
+
+
+@pytest.fixture
+def folder(stopped: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    return shutil.copytree(stopped[0], tmp_path / "run")
+
+
+def last(folder: Path) -> Path:
+    return folder / "checkpoints" / "last.ckpt"
+
+
+def test_no_flipped_byte_changes_what_is_loaded(folder: Path) -> None:
+    whole, state = last(folder).read_bytes(), read_model(folder)
+    refused = 0
+    for position in random.Random(0).sample(range(len(whole)), 150):
+        flipped = bytearray(whole)
+        flipped[position] ^= 0x10
+        last(folder).write_bytes(flipped)
+        try:
+            found = read_model(folder)
+        except UserError:
+            refused += 1
+        else:
+            assert same(found, state), f"byte {position}"  # one that nobody reads, such as padding
+    assert refused > 50
+
+
+def test_a_flipped_byte_of_the_model_is_refused_and_the_older_checkpoint_offered(
+    folder: Path, stopped: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = bytearray(last(folder).read_bytes())
+    weights = next(iter(read_model(folder).values())).numpy().tobytes()
+    content[content.find(weights) + 3] ^= 1
+    last(folder).write_bytes(content)
+    before = {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
+    assert main(["train", "--resume", str(folder)]) == 2
+    message = capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
+    (command,) = re.findall(
+        r"go on from the one before it, previous\.ckpt: rm (\S+) && flsel train --resume", message
+    )
+    Path(command).unlink()
+    assert main(["train", "--resume", str(folder)]) == 0
+    assert same(left_behind(folder), stopped[1])
+
+
+def test_without_an_older_checkpoint_the_run_starts_again(
+    folder: Path, stopped: tuple[Path, dict[str, Any]]
+) -> None:
+    (folder / "checkpoints" / "previous.ckpt").unlink()
+    last(folder).write_bytes(b"")
+    with pytest.raises(UserError, match="to start the run again: rm "):
+        resume(folder)
+    last(folder).unlink()
+    resume(folder)
+    assert same(left_behind(folder), stopped[1])
+
+
+DAMAGES = {
+    "missing": lambda path: path.unlink(),
+    "emptied": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2])),
+    "binary": lambda path: path.write_bytes(bytes(range(256)) * 99),
+}
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "rounds.jsonl"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_lost_history_is_noticed(folder: Path, name: str, damage: str) -> None:
+    DAMAGES[damage](folder / name)
+    with pytest.raises(
+        UserError, match=rf"{name} .*the checkpoint counts on its first [35] lines; put the file back"
+    ):
+        resume(folder)
+
+
+WRONG: dict[str, Any] = {
+    "server": 3,
+    "best": {"test/loss": "low"},
+    "wall": -1.0,
+    "metrics": {"lines": -1, "bytes": 0, "sha256": ""},
+    "plans": None,
+    "server.round": -1,
+    "server.rounds_to_target": "soon",
+    "server.model": {"w": 1.0},
+    "server.counts": torch.full((8,), -1),
+    "server.ledger": {"passes": -1},
+    "server.selector": None,
+}
+
+
+@pytest.mark.parametrize("key", WRONG)
+@pytest.mark.parametrize("missing", [True, False])
+def test_fields_that_are_missing_negative_or_mistyped_are_one_sentence(
+    folder: Path, key: str, missing: bool
+) -> None:
+    content = torch.load(last(folder), weights_only=True)
+    *group, name = key.split(".")
+    owner = content["server"] if group else content
+    owner[name] = WRONG[key]
+    if missing:
+        del owner[name]
+    del content["sha256"]
+    torch.save({**content, "sha256": digest(content)}, last(folder))
+    with pytest.raises(UserError, match=r"^checkpoint .*last\.ckpt is not one of flsel: ") as caught:
+        resume(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("version", [1, "x" * 5000])
+def test_a_checkpoint_of_another_format_is_refused(folder: Path, version: Any) -> None:
+    content = torch.load(last(folder), weights_only=True)
+    torch.save({**content, "version": version}, last(folder))
+    with pytest.raises(
+        UserError, match=r"has format .{1,20}, this flsel reads format 2: go on with the flsel"
+    ):
+        resume(folder)
+
+
+def test_digests_tell_types_shapes_and_bits_and_nothing_else() -> None:
+    tensor = torch.arange(6, dtype=torch.float32)
+    values = [
+        tensor, tensor.double(), tensor.view(2, 3), -tensor, tensor / 0, [1, 2], [12], ["1", 2],
+        {"a": 1}, {"b": 1}, {"a": {"b": 1}}, None, True, 1, 1.0, [[1], 2], [[1, 2]], {},
+    ]  # fmt: skip
+    assert len({digest(value) for value in values}) == len(values)
+    assert digest({"a": (1, 2), "b": tensor}) == digest({"b": tensor.clone(), "a": [1, 2]})
+    assert digest(tensor.view(2, 3).T.contiguous()) == digest(tensor.view(2, 3).T)
+    assert digest(tensor.bfloat16()) != digest(tensor)
