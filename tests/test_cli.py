@@ -146,12 +146,13 @@ def test_classes_of_the_current_folder_are_found_and_hide_nothing(tmp_path: Path
     command = [str(program), "train", *TINY, "--model", "ownclasses.Net"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "flsel: local.backend auto: vmap\n"
+    assert done.stderr == "flsel: local.backend auto: compiled\n"
     assert "wrote runs/run/summary.json" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("backend", "precision"), [("sequential", "32-true"), ("vmap", "32-true"), ("sequential", "bf16-mixed")]
+    ("backend", "precision"),
+    [("sequential", "32-true"), ("compiled", "32-true"), ("sequential", "bf16-mixed")],
 )
 def test_a_module_that_logs_trains_and_libraries_are_silent(
     backend: str, precision: str, tmp_path: Path, capfd: Any

@@ -183,14 +183,15 @@ def test_results_do_not_depend_on_global_random_state(tmp_path: Path) -> None:
 
 def test_backends_agree_over_a_run_in_float64(tmp_path: Path) -> None:
     models = []
-    for backend in ("sequential", "vmap"):
+    for backend in ("sequential", "vmap", "compiled"):
         local = LocalConfig(batch_size=7, epochs=2, backend=backend, optimizer=partial(optim.SGD, lr=0.1))
         server = built(settings(tmp_path, local=local, precision="64-true", model=MLP)).server
         for _ in range(6):
             server.step()
         models.append(server.params)
     for name, value in models[0].items():
-        torch.testing.assert_close(value.data, models[1][name].data, atol=1e-10, rtol=0)
+        for other in models[1:]:
+            torch.testing.assert_close(value.data, other[name].data, atol=1e-10, rtol=0)
 
 
 def test_a_dataset_without_natural_clients_needs_a_partition(tmp_path: Path) -> None:

@@ -30,8 +30,9 @@ class LocalConfig:
         optimizer: Local optimizer; null is the LightningModule's own, or SGD with learning rate 0.1 for a
             plain network.
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
-        backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once) or ``auto``.
-        chunk: Most clients that ``vmap`` stacks at once, >= 1, or null for all; bounds memory.
+        backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once), ``compiled`` (the step
+            is traced once and replayed) or ``auto``.
+        chunk: Most clients that ``vmap`` and ``compiled`` stack, >= 1, or null for all; bounds memory.
 
     Raises:
         UserError: If a value is out of range or both ``epochs`` and ``steps`` are set.
@@ -43,7 +44,7 @@ class LocalConfig:
     last_batch: Literal["short", "wrap"] = "short"
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
     lr_schedule: Callable[[Optimizer], LRScheduler] | None = None
-    backend: Literal["auto", "sequential", "vmap"] = "auto"
+    backend: Literal["auto", "sequential", "vmap", "compiled"] = "auto"
     chunk: int | None = None
 
     def __post_init__(self) -> None:

@@ -69,19 +69,34 @@ class Program:
         with torch.no_grad():
             torch._foreach_copy_([live[name] for name in params], list(params.values()))
 
-    def loss(self, step: Callable[[], Tensor], x: Tensor, models: tuple[Params, ...]) -> Tensor:
+    def loss(
+        self,
+        step: Callable[[], Tensor],
+        x: Tensor,
+        models: tuple[Params, ...],
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Return the loss of one client's batch with the objective's contrast, a scalar.
 
         Args:
             step: Runs the task's ``training_step`` on the batch and returns its loss.
             x: The batch's inputs, ``[B, ...]``.
             models: Frozen models to compare with; without any there is no contrast.
+            weights: Weight of each example in the contrast, ``[B]``, for one that is a mean over examples
+                (:attr:`Objective.averages`); None takes the objective's own mean.
         """
         if not models:
             return step()
         assert self.features is not None, "an objective with a contrast needs features"
         loss, own = self.features.during(step)
-        return loss + self.objective.contrast(own, [self.features.of(model, x) for model in models])
+        others = [self.features.of(model, x) for model in models]
+        if weights is None:
+            return loss + self.objective.contrast(own, others)
+
+        def one(own: Tensor, *others: Tensor) -> Tensor:
+            return self.objective.contrast(own[None], [other[None] for other in others])
+
+        return loss + (torch.func.vmap(one)(own, *others) * weights).sum()
 
     def batches(self, client: int, round: int) -> Tensor:
         """Return a visit's batches as positions in the population, int64 ``[steps, size]``, -1 padded."""

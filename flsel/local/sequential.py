@@ -79,6 +79,8 @@ class _Loop:
                 program.objective.correct(grads, params, start, client)
             self._wrapped.step()
             program.optimizer.zero_grad()
+        # Another trainer of the same program finds the optimizer as it was configured.
+        self._reset_optimizer(program.optimizer, 1.0)
 
     def _reset_optimizer(self, optimizer: Optimizer, factor: float) -> None:
         optimizer.state.clear()

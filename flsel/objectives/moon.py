@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -42,6 +42,8 @@ class MOON(Objective):
             CIFAR-100 and Tiny-ImageNet.
         temperature: Temperature of the similarities (τ).
     """
+
+    averages: ClassVar[bool] = True
 
     mu: Annotated[float, Range(0)] = 1.0
     temperature: Annotated[float, Range(above=0)] = 0.5

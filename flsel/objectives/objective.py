@@ -51,6 +51,9 @@ class Objective(Checked, ABC):
     messages: ClassVar[int] = 1
     """Model-sized messages that go each way at a visit: the model, and what else the method sends."""
 
+    averages: ClassVar[bool] = False
+    """Whether :meth:`contrast` is the mean over a batch's examples of what it is for each of them."""
+
     def reset(self, params: Params, clients: int) -> None:
         """Allocate state for ``clients`` clients.
 

@@ -25,6 +25,7 @@ from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
 from flsel.engine.server import Server
 from flsel.errors import UserError
+from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.features import Features
 from flsel.local.head import find_head, find_layer
 from flsel.local.program import Program, lr_factors
@@ -279,19 +280,17 @@ def _features(config: RunConfig, program: Program, data: FederatedData) -> Featu
 def _make_trainer(config: LocalConfig, program: Program) -> LocalTrainer:
     backend = config.backend
     if backend == "auto":
-        backend = "vmap" if _vmap_is_faster(program) and why_not_vmap(program) is None else "sequential"
+        stacks = why_not_vmap(program) is None
+        # Measured in benchmarks/results.md; on a GPU the compiled step is not yet.
+        backend = ("compiled" if program.task.device.type == "cpu" else "vmap") if stacks else "sequential"
         _LOG.info("local.backend auto: %s", backend)
+    if backend == "compiled":
+        require_vmap(program)
+        return CompiledTrainer(config.chunk)
     if backend == "vmap":
         require_vmap(program)
         return VmapTrainer(config.chunk)
     return SequentialTrainer()
-
-
-def _vmap_is_faster(program: Program) -> bool:
-    """Decide by what benchmarks/results.md measured: on a CPU, convolutions gain nothing from stacking."""
-    if program.task.device.type != "cpu":
-        return True
-    return not any(isinstance(m, nn.modules.conv._ConvNd) for m in program.task.modules())
 
 
 def _availability(config: RunConfig, data: FederatedData) -> Callable[[int], Tensor]:

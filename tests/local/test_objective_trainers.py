@@ -1,4 +1,4 @@
-"""The two trainers against each other under objectives with per-client state."""
+"""The trainers against each other under objectives with per-client state."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_trainers import OPTIMIZERS, SIZES, SPECS, largest_gap, make_program, starts_of, train
+from test_trainers import OPTIMIZERS, SIZES, SPECS, STACKS, largest_gap, make_program, starts_of, told, train
 from torch import Tensor, nn
 
 from flsel.errors import UserError
 from flsel.local.features import Features
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.vectorised import VmapTrainer
 from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, Objective, Visits
 
 OBJECTIVES = {"feddyn": FedDyn(0.3), "scaffold": SCAFFOLD(), "moon": MOON(5.0)}
@@ -47,21 +46,23 @@ def ready(objective: Objective, optimizer: str, spec: str) -> Program:
 @pytest.mark.parametrize("optimizer", ["nesterov", "adam"])
 @pytest.mark.parametrize("spec", ["epochs", "steps wrapped"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_trainers_agree_in_float64(name: str, optimizer: str, spec: str) -> None:
+@pytest.mark.parametrize("kind", STACKS)
+def test_trainers_agree_in_float64(name: str, optimizer: str, spec: str, kind: Any, caplog: Any) -> None:
     program = ready(OBJECTIVES[name], optimizer, spec)
     clients = [3, 0, 2, 4, 1]
     starts = starts_of(program, len(clients))
     before = {key: value.clone() for key, value in starts.items()}
     one = train(SequentialTrainer(), program, starts, clients, 2)
     for chunk in (None, 2):
-        other = train(VmapTrainer(chunk), program, starts, clients, 2)
+        other = train(kind(chunk), program, starts, clients, 2)
         assert largest_gap(one, other) < 1e-10
+    assert not told(caplog)
     assert largest_gap(before, starts) == 0.0
     plain = train(SequentialTrainer(), replace(program, objective=FedAvg()), starts, clients, 2)
     assert largest_gap(one, plain) > 1e-3
 
 
-@pytest.mark.parametrize("kind", [SequentialTrainer, VmapTrainer])
+@pytest.mark.parametrize("kind", [SequentialTrainer, *STACKS])
 def test_a_first_visit_has_no_contrast(kind: Any) -> None:
     program = ready(MOON(5.0), "sgd", "steps")
     starts = starts_of(program, 3)

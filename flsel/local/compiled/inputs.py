@@ -1,0 +1,53 @@
+"""The clients' examples as the model takes them, gathered into a batch's memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from flsel.data.population import Population
+
+# Up to this many bytes are kept normalised; larger populations are normalised batch by batch.
+_KEPT = 2**28
+
+
+class Inputs:
+    """Gather normalised inputs of a population.
+
+    Args:
+        population: The clients' data.
+        channels_last: Keep images with their channels last.
+    """
+
+    def __init__(self, population: Population, channels_last: bool) -> None:
+        self._normalize = population.normalize
+        sample = population.normalize(population.x[:1])
+        self._images = channels_last and sample.ndim == 4
+        self.dtype, self.shape = sample.dtype, sample.shape[1:]
+        x = population.x.permute(0, 2, 3, 1).contiguous() if self._images else population.x
+        self._ready = x.dtype == self.dtype
+        if not self._ready and population.x.numel() * self.dtype.itemsize <= _KEPT:
+            ready = population.normalize(population.x)
+            x = ready.permute(0, 2, 3, 1).contiguous() if self._images else ready
+            self._ready = True
+        self._x = x
+        self._raw: dict[int, Tensor] = {}
+
+    def buffer(self, like: Tensor) -> Tensor:
+        """Allocate the memory of a batch shaped like ``like``."""
+        if not self._images:
+            return torch.empty_like(like, memory_format=torch.contiguous_format)
+        return torch.empty_like(like.movedim(-3, -1), memory_format=torch.contiguous_format).movedim(-1, -3)
+
+    def gather(self, positions: Tensor, batch: Tensor) -> None:
+        """Write the inputs at ``positions`` (int64, flat) into a batch made by :meth:`buffer`."""
+        stored = batch.movedim(-3, -1) if self._images else batch
+        flat = stored.view(len(positions), *self._x.shape[1:])
+        if self._ready:
+            torch.index_select(self._x, 0, positions, out=flat)
+            return
+        raw = self._x.index_select(0, positions)
+        if self._images:
+            raw = raw.movedim(-1, -3)
+            flat = flat.movedim(-1, -3)
+        flat.copy_(self._normalize(raw))

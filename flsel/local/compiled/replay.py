@@ -1,0 +1,202 @@
+"""Bind a graph to buffers: every tensor it writes is allocated once and written again in each step."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from flsel.local.compiled.refuse import is_view
+
+aten = torch.ops.aten
+
+# Python's own bindings are called faster than operator objects.
+_FAST = (
+    "bmm", "mm", "baddbmm", "addmm", "add", "sub", "mul", "div", "exp", "log", "tanh", "sigmoid", "neg",
+    "amax", "sum", "clamp_min", "gather", "where", "sqrt", "rsqrt", "maximum", "minimum", "mean",
+)  # fmt: skip
+_COPIES = (aten.clone.default, aten._to_copy.default)
+
+
+class Plan:
+    """A graph on its way to flat code.
+
+    A value is *fixed* if it lies at the same address in every step: what is given, buffers, and views of
+    both; operations that can write to a given tensor make fixed values. The others *move*: they are
+    allocated by their operation and live until they were read last.
+
+    Args:
+        module: The graph; its outputs are gradients.
+        inputs: Tensor of each placeholder; of the moving ones it is an example.
+        moving: Placeholders that are given anew at every step.
+    """
+
+    def __init__(self, module: fx.GraphModule, inputs: list[Tensor], moving: range) -> None:
+        self.code = fx.Graph()
+        self.values: dict[fx.Node, Any] = {}  # the value itself if fixed, else an example
+        self._given: list[Tensor] = []
+        self._places: dict[tuple[Any, ...], fx.Node] = {}
+        self._moving: dict[fx.Node, fx.Node] = {}  # where the code holds a moving value
+        self._last = _last_uses(module.graph)
+        self._storages = _Storages()
+        self._module = module
+        places = [node for node in module.graph.nodes if node.op == "placeholder"]
+        for i, (node, value) in enumerate(zip(places, inputs, strict=True)):
+            self.values[node] = value
+            if i in moving:
+                self._moving[node] = self.code.placeholder(f"moving_{i}")
+        self._order = {node: i for i, node in enumerate(module.graph.nodes)}
+
+    def emit(self) -> list[fx.Node]:
+        """Write the code of the whole graph; return the nodes of its outputs."""
+        with torch.no_grad():
+            for node in self._module.graph.nodes:
+                if node.op == "get_attr":
+                    self.values[node] = getattr(self._module, node.target)
+                elif node.op == "call_function":
+                    self._call(node)
+                self._storages.release(self._order[node])
+        return list(self._module.graph.output_node().args[0])  # type: ignore[arg-type]
+
+    def argument(self, node: Any) -> Any:
+        """Return how the code names a value of the graph, or a list of such."""
+        return fx.node.map_arg(node, self._name)
+
+    def given(self, value: Tensor) -> fx.Node:
+        """Return the code's name of a tensor that it is given once and for all."""
+        key = (
+            value.data_ptr(),
+            value.dtype,
+            tuple(value.shape),
+            value.stride(),
+            id(value) if not value.numel() else 0,
+        )
+        if key not in self._places:
+            first = next((n for n in self.code.nodes if n.op != "placeholder"), None)
+            with self.code.inserting_before(first):
+                self._places[key] = self.code.placeholder(f"given_{len(self._given)}")
+            self._given.append(value)
+        return self._places[key]
+
+    def finish(self, outputs: list[Any], numbers: list[str]) -> Callable[..., Any]:
+        """Return the code as a function of ``numbers``, then of the moving inputs.
+
+        ``numbers`` name placeholders made by :meth:`number`.
+        """
+        self.code.output(tuple(outputs))
+        places = {node.name: node for node in self.code.nodes if node.op == "placeholder"}
+        moving = [node.name for node in self._moving.values() if node.op == "placeholder"]
+        order = [*numbers, *moving, *(node.name for node in self._places.values())]
+        anchor = next(node for node in self.code.nodes if node.op != "placeholder")
+        for name in order:
+            anchor.prepend(places[name])
+        # Never without dead code: fx does not see that a call writes to its ``out``.
+        module = fx.GraphModule({}, self.code)
+        forward, given = module.forward, tuple(self._given)
+        return lambda *changing: forward(*changing, *given)
+
+    def number(self, name: str) -> fx.Node:
+        """Add a placeholder for a number."""
+        first = next((n for n in self.code.nodes if n.op != "placeholder"), None)
+        with self.code.inserting_before(first):
+            return self.code.placeholder(name)
+
+    def _name(self, node: fx.Node) -> fx.Node:
+        return self._moving[node] if node in self._moving else self.given(self.values[node])
+
+    def _call(self, node: fx.Node) -> None:
+        args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: self.values[n])
+        value = node.target(*args, **kwargs)  # type: ignore[operator]
+        moves = any(n in self._moving for n in node.all_input_nodes)
+        self.values[node] = value
+        if not node.all_input_nodes or (is_view(node) and not moves):
+            return
+        if is_view(node) or not isinstance(value, Tensor):
+            given = self.argument((node.args, dict(node.kwargs)))
+            self._moving[node] = self.code.call_function(node.target, *given)  # type: ignore[arg-type]
+            return
+        self._write(node, value)
+
+    def _write(self, node: fx.Node, value: Tensor) -> None:
+        """Emit an operation with a buffer to write to, or as it is where it takes none."""
+        args, kwargs = self.argument((node.args, dict(node.kwargs)))
+        form = _out_form(node.target)
+        if node.target not in _COPIES and form is None:
+            self._moving[node] = self.code.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
+            return
+        buffer = self._storages.take(value, self._last[node])
+        self.values[node] = buffer.copy_(value)
+        out = self.given(buffer)
+        if form is None:
+            self.code.call_method("copy_", (out, args[0]))
+            return
+        function, name = form
+        self.code.call_function(function, args, {**kwargs, name: out})
+
+
+def _last_uses(graph: fx.Graph) -> dict[fx.Node, int]:
+    """Return the position at which a value's memory is read last, through views too."""
+    order = {node: i for i, node in enumerate(graph.nodes)}
+    base: dict[fx.Node, fx.Node] = {}
+    last: dict[fx.Node, int] = {}
+    for node in graph.nodes:
+        first = node.args[0] if node.args else None
+        base[node] = base[first] if is_view(node) and isinstance(first, fx.Node) else node
+        for source in node.all_input_nodes:
+            last[base[source]] = order[node]
+    # What is returned is read after the graph.
+    for node in graph.output_node().all_input_nodes:
+        last[base[node]] = len(order) + 1
+    return {node: last.get(base[node], order[node]) for node in graph.nodes}
+
+
+class _Storages:
+    """Memory for buffers, used again once its last reader has run."""
+
+    def __init__(self) -> None:
+        self._free: list[torch.UntypedStorage] = []
+        self._taken: list[tuple[int, torch.UntypedStorage]] = []
+
+    def take(self, like: Tensor, until: int) -> Tensor:
+        """Return a tensor of the same shape, strides and dtype; its memory is free after ``until``."""
+        strides = like.stride()
+        extent = 1 + sum((n - 1) * s for n, s in zip(like.shape, strides, strict=True)) if like.numel() else 0
+        need = max(extent * like.element_size(), 64)
+        fits = [s for s in self._free if need <= s.nbytes() <= 4 * need + 4096]
+        storage = min(fits, key=lambda s: s.nbytes(), default=None)
+        if storage is None:
+            storage = torch.empty(need, dtype=torch.uint8, device=like.device).untyped_storage()
+        else:
+            self._free = [s for s in self._free if s is not storage]
+        self._taken.append((until, storage))
+        return torch.empty(0, dtype=like.dtype, device=like.device).set_(storage, 0, like.shape, strides)
+
+    def release(self, now: int) -> None:
+        """Free the memory of what no later operation reads."""
+        self._free += [storage for until, storage in self._taken if until <= now]
+        self._taken = [(until, storage) for until, storage in self._taken if until > now]
+
+
+def _out_form(target: Any) -> tuple[Callable[..., Any], str] | None:
+    """Find the form of an operation that writes to a given tensor, and the name of that argument."""
+    if target is operator.getitem or not isinstance(target, torch._ops.OpOverload):
+        return None
+    own = [(a.name, str(a.type)) for a in target._schema.arguments]
+    packet = target.overloadpacket
+    for name in packet.overloads():
+        other = getattr(packet, name)
+        outs = [a.name for a in other._schema.arguments if a.is_out]
+        rest = [(a.name, str(a.type)) for a in other._schema.arguments if not a.is_out]
+        # Without a kernel of its own the form is the plain operation and a copy.
+        if (
+            len(outs) == 1
+            and rest == own
+            and torch._C._dispatch_has_kernel_for_dispatch_key(other.name(), "CPU")
+        ):
+            short = packet.__name__
+            fast = getattr(torch, short) if short in _FAST and outs == ["out"] else other
+            return fast, outs[0]
+    return None

@@ -1,0 +1,194 @@
+"""Rewrite a traced graph into fewer operations of the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.fx.passes.shape_prop import ShapeProp
+
+aten = torch.ops.aten
+
+_SAME = (aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.lift_fresh_copy.default)
+_FILLED = {
+    aten.ones_like.default: 1,
+    aten.zeros_like.default: 0,
+    aten.new_ones.default: 1,
+    aten.new_zeros.default: 0,
+}
+_SCALES = (aten.mul.Scalar, aten.mul.Tensor, aten.div.Scalar, aten.div.Tensor)
+
+
+def tidy(module: fx.GraphModule, inputs: list[Tensor]) -> None:
+    """Rewrite a graph in place; its inputs show the shapes."""
+    graph = module.graph
+    with torch.no_grad():
+        ShapeProp(module).propagate(*inputs)
+    for node in list(graph.nodes):
+        if node.op == "call_function":
+            _simplify(graph, node)
+    graph.eliminate_dead_code()
+    merge_equal(graph)
+    for node in list(graph.nodes):
+        if node.op == "call_function":
+            _fuse(graph, node)
+    merge_equal(graph)
+    graph.eliminate_dead_code()
+    module.recompile()
+
+
+def shape_of(node: Any) -> tuple[int, ...] | None:
+    """Return the shape of a node's value, or None if that is not one tensor."""
+    meta: Any = node.meta.get("tensor_meta") if isinstance(node, fx.Node) else None
+    return tuple(meta.shape) if hasattr(meta, "shape") else None
+
+
+def dtype_of(node: fx.Node) -> torch.dtype:
+    """Return the dtype of a node's value, a tensor."""
+    dtype: torch.dtype = node.meta["tensor_meta"].dtype
+    return dtype
+
+
+def merge_equal(graph: fx.Graph) -> None:
+    """Let nodes that compute the same be one; the graph mutates nothing."""
+    seen: dict[Any, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.op == "get_attr":
+            key: Any = ("get_attr", node.target)
+        elif node.op == "call_function":
+            key = (node.target, _frozen(node.args), _frozen(node.kwargs))
+        else:
+            continue
+        known = seen.setdefault(key, node)
+        if known is not node:
+            _swap(graph, node, known)
+
+
+def _frozen(value: Any) -> Any:
+    """Make arguments hashable; 1, 1.0 and True are three values."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, dict):
+        return tuple((key, _frozen(value[key])) for key in sorted(value))
+    return value if isinstance(value, fx.Node) else (type(value), value)
+
+
+def _swap(graph: fx.Graph, node: fx.Node, other: fx.Node) -> None:
+    node.replace_all_uses_with(other)
+    graph.erase_node(node)
+
+
+def _put(graph: fx.Graph, like: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+    """Insert a node before ``like`` that stands for a value of its shape."""
+    with graph.inserting_before(like):
+        node = graph.call_function(target, args, kwargs)
+    node.meta = dict(like.meta)
+    return node
+
+
+def _simplify(graph: fx.Graph, node: fx.Node) -> None:
+    """Drop what changes nothing, and call things by one name."""
+    target, args = node.target, node.args
+    if target is aten._unsafe_view.default:
+        node.target = target = aten.view.default
+    if target is aten.t.default and shape_of(args[0]) and len(shape_of(args[0]) or ()) == 2:
+        node.target, node.args = aten.transpose.int, (args[0], 0, 1)
+        target, args = node.target, node.args
+    source = args[0] if args and isinstance(args[0], fx.Node) else None
+    if source is None:
+        return
+    if _changes_nothing(node, source):
+        _swap(graph, node, source)
+    elif target in _FILLED:
+        meta = node.meta["tensor_meta"]
+        filled = _put(
+            graph,
+            node,
+            aten.full.default,
+            list(meta.shape),
+            _FILLED[target],
+            dtype=meta.dtype,
+            device=_device(node),
+        )
+        _swap(graph, node, filled)
+    elif target is aten.view.default and source.target is aten.view.default:
+        node.args = (source.args[0], args[1])
+        if shape_of(source.args[0]) == shape_of(node):
+            _swap(graph, node, source.args[0])  # type: ignore[arg-type]
+    elif target is aten.transpose.int and _undone(node, source):
+        _swap(graph, node, source.args[0])  # type: ignore[arg-type]
+
+
+def _changes_nothing(node: fx.Node, source: fx.Node) -> bool:
+    if node.target in _SAME:
+        return True
+    if node.target in _SCALES:
+        return node.args[1:] in ((1,), (1.0,)) and dtype_of(node) == dtype_of(source)
+    if shape_of(source) is None or shape_of(node) != shape_of(source):
+        return False
+    if node.target is aten._to_copy.default:
+        return dtype_of(node) == dtype_of(source)
+    return node.target in (aten.view.default, aten.expand.default)
+
+
+def _device(node: fx.Node) -> torch.device:
+    return node.kwargs.get("device") or torch.device("cpu")  # type: ignore[return-value]
+
+
+def _undone(node: fx.Node, source: fx.Node) -> bool:
+    """Tell whether a transposition is taken back by the next."""
+    if source.target is not aten.transpose.int:
+        return False
+    rank = len(shape_of(source) or ())
+    first, second = ({int(d) % rank for d in n.args[1:]} for n in (source, node))  # type: ignore[arg-type]
+    return first == second
+
+
+def _fuse(graph: fx.Graph, node: fx.Node) -> None:
+    """Join neighbours, and name what has a faster name."""
+    if node.target is aten.add.Tensor and not node.kwargs:
+        _fuse_bias(graph, node)
+    elif node.target is aten.relu.default:
+        # The same kernel, but with a form that writes to a given tensor.
+        node.target, node.args = aten.clamp_min.default, (node.args[0], 0)
+    elif node.target is aten._log_softmax.default:
+        _fuse_softmax(graph, node)
+
+
+def _fuse_bias(graph: fx.Graph, node: fx.Node) -> None:
+    """Turn a product of matrices and a sum into one call."""
+    one, other = node.args
+    if not isinstance(one, fx.Node) or not isinstance(other, fx.Node) or one is other:
+        return
+    if one.target in _WITH_SUM:
+        one, other = other, one
+    if other.target in _WITH_SUM and len(other.users) == 1 and shape_of(other) == shape_of(node):
+        order = {n: i for i, n in enumerate(graph.nodes)}
+        if order[one] < order[node]:
+            _swap(graph, node, _put(graph, node, _WITH_SUM[other.target], one, *other.args))
+
+
+_WITH_SUM = {aten.bmm.default: aten.baddbmm.default, aten.mm.default: aten.addmm.default}
+
+
+def _fuse_softmax(graph: fx.Graph, node: fx.Node) -> None:
+    """Write the gradient of a log-softmax whose value nobody reads with the softmax itself.
+
+    The gradient of -log softmax is the softmax times the sum of what comes from above, less that; both terms
+    of what comes from above depend on labels only. The softmax is spelled out, since torch's own goes through
+    short rows one by one.
+    """
+    backward = [user for user in node.users if user.target is aten._log_softmax_backward_data.default]
+    if not backward or len(backward) < len(node.users):
+        return
+    x, dim, _ = node.args
+    low = _put(graph, node, aten.sub.Tensor, x, _put(graph, node, aten.amax.default, x, [dim], True))
+    powers = _put(graph, node, aten.exp.default, low)
+    total = _put(graph, node, aten.sum.dim_IntList, powers, [dim], True)
+    shares = _put(graph, node, aten.div.Tensor, powers, total)
+    for user in backward:
+        above = user.args[0]
+        sums = _put(graph, user, aten.sum.dim_IntList, above, [dim], True)
+        part = _put(graph, user, aten.mul.Tensor, shares, sums)
+        _swap(graph, user, _put(graph, user, aten.sub.Tensor, above, part))

@@ -1,0 +1,243 @@
+"""Trace the gradient of a client's step, once per shape, into a graph of tensor operations."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.func import functional_call, grad, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from flsel.local.compiled.refuse import Unread, check, watched
+from flsel.local.program import Program
+from flsel.local.tasks import Classifier, loss_of
+from flsel.objectives.objective import Objective, overrides
+from flsel.stack import Params
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a step is traced with; the numbers do not matter, shapes and dtypes do.
+
+    Attributes:
+        params: Parameters of a stack of models, ``[n, ...]``, or of one model without a leading dimension.
+        starts: Models that the clients started from, ``[n, ...]``; n = 1 for one model.
+        clients: Ids, int64 ``[n]``.
+        models: Frozen models of the objective's contrast, each ``[n, ...]``.
+        x: Inputs ``[n, B, ...]``, or ``[B, ...]`` for one model.
+        y: Labels, likewise.
+        weights: Weight of each example in its batch's mean, likewise; None: the task takes its own mean.
+    """
+
+    params: Params
+    starts: Params
+    clients: Tensor
+    models: tuple[Params, ...]
+    x: Tensor
+    y: Tensor
+    weights: Tensor | None
+
+    @property
+    def stacked(self) -> bool:
+        """Whether the parameters have a leading dimension."""
+        name = next(iter(self.params))
+        return self.params[name].ndim == self.starts[name].ndim
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A graph that maps flat inputs to the gradients of ``names``, and which input is what.
+
+    Attributes:
+        graph: Its placeholders are, in order, the parameters, what is the same in every step of a visit, the
+            labels (and weights), and the inputs.
+        names: Parameters that the loss depends on, in the order of the graph's outputs.
+        params, visit, labels: Number of placeholders of each kind; one more are the inputs.
+        inputs: The example's tensors in the order of the placeholders.
+    """
+
+    graph: fx.GraphModule
+    names: list[str]
+    params: int
+    visit: int
+    labels: int
+    inputs: list[Tensor]
+
+
+def weighs_examples(program: Program) -> bool:
+    """Tell whether a batch's loss is known to be the mean of its examples' losses.
+
+    Such a mean can be written with a weight for each example, so that a padded place weighs nothing.
+    """
+    own = type(program.task).training_step is Classifier.training_step
+    return own and (program.objective.averages or not overrides(program.objective, "contrast"))
+
+
+def state_leaves(objective: Objective) -> tuple[list[Any], Any]:
+    """Flatten everything an objective keeps; returns the leaves and how to put them together again."""
+    leaves, spec = tree_flatten(vars(objective))
+    return leaves, spec
+
+
+def kept_by(objective: Objective) -> tuple[Any, ...]:
+    """Describe what a trace takes for granted: the shapes of an objective's tensors, and all else."""
+    if not (overrides(objective, "correct") or overrides(objective, "contrast")):
+        return ()
+    leaves, _ = state_leaves(objective)
+    return tuple((x.shape, x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves)
+
+
+def visit_inputs(program: Program, example: Example) -> list[Tensor]:
+    """List the tensors that stay the same in every step of a visit, in the order of the graph's inputs."""
+    values = [tensor for model in example.models for tensor in model.values()]
+    if overrides(program.objective, "correct"):
+        leaves, _ = state_leaves(program.objective)
+        values += [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        values += [*example.starts.values(), example.clients]
+    return values
+
+
+def trace(program: Program, example: Example) -> Traced:
+    """Trace the corrected gradient of a client's loss.
+
+    Raises:
+        Refused: If the step does more than compute a loss: reads ``batch_idx``, prints, draws random numbers,
+            keeps something in the module, or writes to a buffer.
+        Exception: Whatever the step raises under :func:`torch.func.vmap`, for instance where it branches on
+            data.
+    """
+    visit = visit_inputs(program, example)
+    labels = [example.y] if example.weights is None else [example.y, example.weights]
+    names = _used(program, example)
+    step = _Flat(program, example, names, len(visit), len(labels))
+    inputs = [*example.params.values(), *visit, *labels, example.x]
+    with watched(program.task):
+        graph = make_fx(step)(*inputs)
+    graph.graph.eliminate_dead_code()
+    for node in list(graph.graph.nodes):
+        check(graph.graph, node)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return Traced(graph, names, len(example.params), len(visit), len(labels), inputs)
+
+
+class _Flat:
+    """The step as a function of flat tensors."""
+
+    def __init__(self, program: Program, example: Example, names: list[str], visit: int, labels: int) -> None:
+        self._program, self._example, self._names = program, example, names
+        self._visit, self._labels = visit, labels
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        example, todo = self._example, list(inputs)
+        params = dict(zip(example.params, _take(todo, len(example.params)), strict=True))
+        visit = _take(todo, self._visit)
+        labels = _take(todo, self._labels)
+        models = tuple(dict(zip(m, _take(visit, len(m)), strict=True)) for m in example.models)
+        program, starts, clients = self._program, example.starts, example.clients
+        if overrides(program.objective, "correct"):
+            leaves, spec = state_leaves(program.objective)
+            leaves = [visit.pop(0) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+            objective = copy.copy(program.objective)
+            vars(objective).update(tree_unflatten(leaves, spec))
+            program = replace(program, objective=objective)
+            starts = dict(zip(example.starts, _take(visit, len(example.starts)), strict=True))
+            (clients,) = visit
+        grads = _gradients(program, example, params, models, (*labels, *todo))
+        grads = {name: grads[name] for name in self._names}
+        if overrides(program.objective, "correct"):
+            return _corrected(program.objective, grads, params, starts, clients)
+        return tuple(grads.values())
+
+
+def _take(values: list[Tensor], count: int) -> list[Tensor]:
+    """Take the first values off a list."""
+    taken = values[:count]
+    del values[:count]
+    return taken
+
+
+def _corrected(
+    objective: Objective, grads: Params, params: Params, starts: Params, clients: Tensor
+) -> tuple[Tensor, ...]:
+    """Let the objective correct gradients; a single model goes as a stack of one."""
+    single = any(params[name].ndim < starts[name].ndim for name in grads)
+
+    if single:
+        grads, params = ({n: value[None] for n, value in group.items()} for group in (grads, params))
+    objective.correct(grads, params, starts, clients)
+    return tuple(grad[0] if single else grad for grad in grads.values())
+
+
+def _gradients(
+    program: Program, example: Example, params: Params, models: tuple[Params, ...], batch: tuple[Tensor, ...]
+) -> Params:
+    *labels, x = batch
+    loss = client_loss(program)
+    if not example.stacked:
+        single = tuple({name: value[0] for name, value in model.items()} for model in models)
+        own: Params = grad(loss)(params, single, x, *labels)
+        return own
+
+    # The rows do not meet, so that the gradient of the sum is every row's own.
+    def total(params: Params) -> Tensor:
+        losses: Tensor = vmap(loss)(params, models, x, *labels)
+        return losses.sum()
+
+    stack: Params = grad(total)(params)
+    return stack
+
+
+def client_loss(program: Program) -> Callable[..., Tensor]:
+    """Return the loss of one client's batch as a function of parameters, frozen models and the batch."""
+    call = _Step(program.task)
+    every = program.task.named_parameters(remove_duplicate=False)
+    tied = len(list(every)) > len(list(program.task.parameters()))
+    prefix = "task." if program.model is program.task else "task.net."
+
+    def loss(
+        params: Params, models: tuple[Params, ...], x: Tensor, y: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        named = {prefix + name: value for name, value in params.items()}
+
+        def step() -> Tensor:
+            value: Tensor = functional_call(call, named, (x, y, weights), tie_weights=tied)
+            return value
+
+        return program.loss(step, x, models, weights)
+
+    return loss
+
+
+class _Step(nn.Module):
+    """Give the training step the name ``forward``, which is what ``functional_call`` calls."""
+
+    def __init__(self, task: nn.Module) -> None:
+        super().__init__()
+        self.task = task
+
+    def forward(self, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+        if weights is None:
+            return loss_of(self.task.training_step((x, y), Unread()))  # type: ignore[operator]
+        losses = nn.functional.cross_entropy(self.task.net(x), y, reduction="none")  # type: ignore[operator]
+        return (losses * weights).sum()
+
+
+def _used(program: Program, example: Example) -> list[str]:
+    """Name the parameters that the loss depends on: an optimizer leaves the others alone."""
+
+    def first(value: Tensor) -> Tensor:
+        return value[0] if example.stacked else value
+
+    live = {name: first(value).detach().requires_grad_() for name, value in example.params.items()}
+    models = tuple({name: value[0] for name, value in model.items()} for model in example.models)
+    weights = () if example.weights is None else (first(example.weights),)
+    with watched(program.task), torch.enable_grad():
+        loss = client_loss(program)(live, models, first(example.x), first(example.y), *weights)
+        found = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
+    return [name for name, value in zip(live, found, strict=True) if value is not None]

@@ -1,0 +1,238 @@
+"""The compiled step: what it takes, what it refuses, and what it must not get wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from test_objective_trainers import OBJECTIVES, ready
+from test_trainers import (
+    OPTIMIZERS,
+    SIZES,
+    SPECS,
+    Regression,
+    largest_gap,
+    make_program,
+    starts_of,
+    told,
+    train,
+)  # fmt: skip
+from torch import Tensor, nn, optim
+
+from flsel.local.batches import BatchSpec
+from flsel.local.compiled import step as compiled_step
+from flsel.local.compiled.trainer import CompiledTrainer, rounded
+from flsel.local.sequential import SequentialTrainer
+from flsel.local.vectorised import ELEMENTWISE
+from flsel.local.visit import Visit, from_rows
+from flsel.objectives import FedAvg, FedProx, Visits
+
+CLIENTS = [3, 0, 2, 4, 1]
+SGDS = {
+    "decay": partial(optim.SGD, lr=0.1, weight_decay=0.1),
+    "maximize": partial(optim.SGD, lr=0.01, maximize=True, weight_decay=0.1),
+    "dampening": partial(optim.SGD, lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.1),
+    "nesterov, decay": partial(optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
+}
+
+
+class Images(nn.Sequential):
+    """Convolutions, padding and pooling on inputs of six numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2, padding=1), nn.MaxPool2d(2), nn.ReLU(inplace=True),
+            nn.Conv2d(4, 3, 1), nn.Flatten(), nn.Linear(6, 4),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was traced."""
+    seen: list[Any] = []
+    trace = compiled_step.trace
+    monkeypatch.setattr(compiled_step, "trace", lambda *a: seen.append(a) or trace(*a))
+    return seen
+
+
+def agree(program: Any, clients: list[int] = CLIENTS, round: int = 2, trainer: Any = None) -> None:
+    starts = starts_of(program, len(clients))
+    one = train(SequentialTrainer(), program, starts, clients, round)
+    other = train(trainer or CompiledTrainer(), program, starts, clients, round)
+    assert largest_gap(one, other) < 1e-10
+    assert largest_gap(one, starts) > 1e-3
+
+
+@pytest.mark.parametrize("settings", SGDS)
+@pytest.mark.parametrize("net", [None, Images])
+def test_every_setting_of_sgd(settings: str, net: Any, caplog: Any) -> None:
+    agree(make_program(SGDS[settings], SPECS["epochs"], net=net and net()))
+    assert not told(caplog)
+
+
+@pytest.mark.parametrize("kind", ELEMENTWISE)
+def test_every_optimizer(kind: Any, caplog: Any) -> None:
+    agree(make_program(partial(kind, lr=0.05), SPECS["epochs"]))
+    assert not told(caplog)
+
+
+@pytest.mark.parametrize("objective", [FedAvg(), FedProx(0.5)])
+@pytest.mark.parametrize("optimizer", ["sgd", "weight decay", "adam"])
+def test_convolutions(objective: Any, optimizer: str, caplog: Any) -> None:
+    agree(make_program(OPTIMIZERS[optimizer], SPECS["epochs"], net=Images(), objective=objective))
+    assert not told(caplog)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_what_an_objective_remembers_is_read_anew(name: str) -> None:
+    program = ready(OBJECTIVES[name], "sgd", "epochs")
+    trainer = CompiledTrainer()
+    agree(program, trainer=trainer)
+    for clients in ([3, 0, 2], [1, 4, 3]):  # The second meets newcomers: the memory grows.
+        model = {name: value.detach().clone() for name, value in program.trainable().items()}
+        program.objective.observe(
+            Visits(
+                clients=torch.tensor(clients),
+                starts=model,
+                deltas={n: torch.full((3, *v.shape), 0.2).to(v) for n, v in model.items()},
+                steps=torch.tensor([2, 2, 2]),
+                reach=lambda: {n: torch.full((3,), 0.2, dtype=torch.float64) for n in model},  # noqa: B023
+            )
+        )
+        agree(program, trainer=trainer)
+
+
+def test_clients_of_very_different_length_end_in_smaller_stacks(traces: list[Any]) -> None:
+    program = make_program(OPTIMIZERS["momentum"], BatchSpec(2, epochs=3))
+    agree(program)
+    assert sorted(len(example.clients) for _, example in traces) == [1, 2, 5]
+    agree(replace(program, optimizer=OPTIMIZERS["adam"](program.task.parameters())))
+
+
+def test_a_step_is_traced_once_for_all_rounds_and_rates(traces: list[Any]) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["steps wrapped"], factors=[1.0, 0.5, 0.1])
+    trainer = CompiledTrainer()
+    for round in (0, 1, 2, 1):
+        agree(program, round=round, trainer=trainer)
+    assert len(traces) == 1
+
+
+def test_earlier_calls_leave_no_trace() -> None:
+    program = make_program(OPTIMIZERS["momentum"], SPECS["epochs"])
+    trainer, starts = CompiledTrainer(), starts_of(program, 5)
+    broken = {name: value * float("nan") for name, value in starts.items()}
+    first = train(trainer, program, starts, CLIENTS, 1)
+    train(trainer, program, broken, CLIENTS, 1)
+    again = train(trainer, program, starts, CLIENTS, 1)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_one_broken_client_leaves_the_others_alone() -> None:
+    program = make_program(OPTIMIZERS["momentum"], SPECS["epochs"])
+    starts = starts_of(program, 5)
+    whole = train(CompiledTrainer(), program, starts, CLIENTS, 1)
+    starts = {
+        name: value.clone().index_fill_(0, torch.tensor([1]), torch.inf) for name, value in starts.items()
+    }
+    ends = train(CompiledTrainer(), program, starts, CLIENTS, 1)
+    rest = [0, 2, 3, 4]
+    assert largest_gap({n: v[rest] for n, v in whole.items()}, {n: v[rest] for n, v in ends.items()}) < 1e-12
+
+
+def test_a_client_without_examples_stays_where_it_is() -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["steps"])
+    shards = (
+        *program.population.shards[:2],
+        torch.empty(0, dtype=torch.int64),
+        *program.population.shards[3:],
+    )
+    program = replace(program, population=replace(program.population, shards=shards))
+    agree(program)
+    starts = starts_of(program, 1)
+    assert largest_gap(starts, train(CompiledTrainer(), program, starts, [2], 0)) == 0.0
+
+
+def test_federations_and_rounds_share_a_call() -> None:
+    one = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], factors=[1.0, 0.5, 0.1])
+    two = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=one.model, objective=FedProx(0.5))
+    starts = starts_of(one, 2)
+    visits = [
+        Visit(visit.start, client, round, program)
+        for program in (one, two)
+        for round in (0, 2)
+        for client, visit in enumerate(from_rows(starts, [0, 1], 0, one))
+    ]
+    together = CompiledTrainer().train(visits)
+    alone = [SequentialTrainer().train([visit]) for visit in visits]
+    assert largest_gap(together, {n: torch.cat([end[n] for end in alone]) for n in together}) < 1e-10
+
+
+class Unused(nn.Module):
+    """A model with a layer that no loss depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.idle = nn.Linear(6, 4), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.used(x)
+
+
+@pytest.mark.parametrize("objective", [FedAvg(), FedProx(0.5)])
+def test_what_the_loss_does_not_read_stays_as_it_is(objective: Any) -> None:
+    agree(make_program(OPTIMIZERS["weight decay"], SPECS["epochs"], net=Unused(), objective=objective))
+
+
+class Odd(Regression):
+    """A step that does more than compute a loss."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
+        out = super().training_step(batch, batch_idx)
+        if self.what == "reads batch_idx" and batch_idx % 2:
+            out["loss"] = out["loss"] * 2
+        elif self.what == "prints":
+            print("a step")
+        elif self.what == "keeps something in the module":
+            self.seen = batch_idx
+        elif self.what == "branches on data" and out["loss"] > 0.3:
+            out["loss"] = out["loss"] * 2
+        elif self.what == "writes to a buffer":
+            self.calls += 1
+        return out
+
+
+@pytest.mark.parametrize(
+    ("what", "instead"),
+    [
+        ("reads batch_idx", "vmap"),
+        ("prints", "vmap"),
+        ("keeps something in the module", "vmap"),
+        ("writes to a buffer", "sequential"),
+        ("branches on data", "sequential"),
+    ],
+)
+def test_a_step_that_does_more_is_left_to_another_trainer(what: str, instead: str, caplog: Any) -> None:
+    program = make_program(None, SPECS["steps wrapped"], net=Odd(what))
+    trainer = CompiledTrainer()
+    agree(program, trainer=trainer)
+    agree(program, trainer=trainer)
+    said = told(caplog)
+    assert said == [f"local.backend: the step is not compiled, since it {what}; {instead} trains instead"]
+
+
+def test_counts_are_rounded_up_to_few_shapes() -> None:
+    assert [rounded(n) for n in (1, 10, 16, 17, 33, 100, 129)] == [1, 10, 16, 18, 36, 104, 144]
+    assert all(n <= rounded(n) <= 1.125 * n for n in range(1, 2000))
+    assert len({rounded(n) for n in range(1, 1025)}) == 16 + 8 * 6
+
+
+def test_sizes_of_the_matrix_are_ragged() -> None:
+    assert len({n % 8 for n in SIZES}) > 2
