@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from flsel.arguments import Checked
 from flsel.arguments import Range as Range
 from flsel.arguments import Tunable as Tunable
 from flsel.errors import UndeclaredNeedError
+from flsel.ledger import Ledger
 from flsel.stack import Params
 from flsel.state import restore_state, state_of
 
@@ -60,6 +60,10 @@ class Need(enum.Flag):
     """Mean outputs of any models on Gaussian noise shaped like the server's holdout."""
 
 
+ON_HOLDOUT = Need.SERVER_LOSS | Need.NOISE_OUTPUTS
+"""What is answered with the server's holdout, which the run must then have."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Who trains: K paths of H clients each; FedAvg's paths have length one.
@@ -91,31 +95,6 @@ class Plan:
         return len(self.paths)
 
 
-class Answers(Protocol):
-    """What a federation answers when a selector asks; every answer is counted in the ledger."""
-
-    def labels(self) -> Tensor:
-        """Return the label counts of every client, int64 ``[N, C]``."""
-
-    def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
-        """Return mean losses on the clients' data, float64 ``[n]``; at the global model if ``at`` is None."""
-
-    def shadow(self, clients: Sequence[int]) -> Params:
-        """Train the clients from the global model and return the stack of end models."""
-
-    def server_loss(self, at: Params) -> float:
-        """Return the mean loss of a model on the server's holdout."""
-
-    def gradients(self, clients: Sequence[int]) -> Params:
-        """Return the stack of the clients' gradients at the global model."""
-
-    def noise_outputs(self, models: Params) -> Tensor:
-        """Return the mean outputs of a stack of models on Gaussian noise, float64 ``[n, C]``."""
-
-    def available_at(self, hop: int) -> Tensor:
-        """Return who will be available ``hop`` communication rounds from now, bool ``[N]``."""
-
-
 @dataclass(frozen=True)
 class View:
     """Everything a server may know before a round's training; read-only.
@@ -129,9 +108,10 @@ class View:
         num_classes: C.
         params: The global model; never written to.
         rng: This round's generator for the selector's draws.
-        ledger: Cost of the round so far.
+        ledger: Cost of the round so far; whoever causes costs that no answer counts charges them here.
         needs: What the selector declared.
-        answers: The federation's side of the questions below.
+        answers: The federation's side of the questions below: a method for each need, named like it in lower
+            case, and ``available_at(hop)``.
     """
 
     round: int
@@ -142,9 +122,9 @@ class View:
     num_classes: int
     params: Params
     rng: np.random.Generator
-    ledger: Counter[str]
+    ledger: Ledger
     needs: Need
-    answers: Answers
+    answers: Any
 
     @property
     def pool(self) -> np.ndarray:
@@ -154,8 +134,8 @@ class View:
     @property
     def labels(self) -> Tensor:
         """Label counts of every client, int64 ``[N, C]`` (``Need.LABELS``)."""
-        _require(self.needs, Need.LABELS)
-        return self.answers.labels()
+        labels: Tensor = self._ask(Need.LABELS)
+        return labels
 
     def losses(self, clients: Sequence[int], at: Params | None = None) -> Tensor:
         """Ask clients for their mean training loss (``Need.LOSSES``).
@@ -167,8 +147,8 @@ class View:
         Returns:
             Float64 ``[n]``; NaN for a client that is unavailable or has no examples.
         """
-        _require(self.needs, Need.LOSSES)
-        return self.answers.losses(clients, at)
+        losses: Tensor = self._ask(Need.LOSSES, clients, at)
+        return losses
 
     def shadow(self, clients: Sequence[int]) -> Params:
         """Train clients from the global model without aggregating (``Need.SHADOW``).
@@ -182,13 +162,13 @@ class View:
         Raises:
             UserError: If one of them is not available.
         """
-        _require(self.needs, Need.SHADOW)
-        return self.answers.shadow(clients)
+        ends: Params = self._ask(Need.SHADOW, clients)
+        return ends
 
     def server_loss(self, at: Params) -> float:
         """Evaluate a model on the server's holdout, never the test set (``Need.SERVER_LOSS``)."""
-        _require(self.needs, Need.SERVER_LOSS)
-        return self.answers.server_loss(at)
+        loss: float = self._ask(Need.SERVER_LOSS, at)
+        return loss
 
     def gradients(self, clients: Sequence[int]) -> Params:
         """Ask clients for the gradient of their mean training loss at the global model (``Need.GRADIENTS``).
@@ -202,8 +182,8 @@ class View:
         Raises:
             UserError: If one of them is not available.
         """
-        _require(self.needs, Need.GRADIENTS)
-        return self.answers.gradients(clients)
+        gradients: Params = self._ask(Need.GRADIENTS, clients)
+        return gradients
 
     def noise_outputs(self, models: Params) -> Tensor:
         """Run models on one batch of Gaussian noise, the same in the whole run (``Need.NOISE_OUTPUTS``).
@@ -215,15 +195,20 @@ class View:
             Each model's output averaged over noise with the mean and covariance of the server's holdout,
             float64 ``[n, C]``.
         """
-        _require(self.needs, Need.NOISE_OUTPUTS)
-        return self.answers.noise_outputs(models)
+        outputs: Tensor = self._ask(Need.NOISE_OUTPUTS, models)
+        return outputs
 
     def available_at(self, hop: int) -> Tensor:
         """Tell who is available ``hop`` communication rounds from now, bool ``[N]``.
 
         Only the pick of that hop may depend on it.
         """
-        return self.answers.available_at(hop)
+        available: Tensor = self.answers.available_at(hop)
+        return available
+
+    def _ask(self, need: Need, *question: Any) -> Any:
+        _require(self.needs, need)
+        return getattr(self.answers, str(need.name).lower())(*question)
 
 
 @dataclass(frozen=True)
@@ -295,7 +280,10 @@ class Selector(Checked, ABC):
     (:mod:`flsel.arguments`), and they are checked when it is made.
     """
 
-    needs: ClassVar[Need] = Need.NONE
+    @property
+    def needs(self) -> Need:
+        """What the selector may ask for: a class attribute, or a property where it depends on arguments."""
+        return Need.NONE
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Allocate state before the first round.

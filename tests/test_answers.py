@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from flsel.availability import LN
 from flsel.config.groups import EvaluationConfig
 from flsel.data.config import DataConfig
 from flsel.errors import UserError
+from flsel.ledger import Ledger
 from flsel.selector import Need, Plan, Selector, View
 from flsel.stack import Params, model_bytes
 
@@ -33,8 +35,8 @@ class Asking(Selector):
 def asked(folder: Path, **changes: Any) -> tuple[Any, View]:
     run = built(settings(folder, selector=Asking(), precision="64-true", **changes))
     play_round(run.server)
-    run.server.selector.view.ledger.clear()
-    return run, run.server.selector.view
+    view, ledger = run.server.selector.view, Ledger()
+    return run, replace(view, ledger=ledger, answers=replace(view.answers, ledger=ledger))
 
 
 @pytest.mark.parametrize("batch_size", [3, 2048])

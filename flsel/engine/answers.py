@@ -1,8 +1,7 @@
-"""What a federation answers when a selector asks (:class:`flsel.selector.Answers`)."""
+"""What a federation answers when a selector asks, one method for each need (:class:`flsel.selector.View`)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,12 +9,12 @@ import torch
 from torch import Tensor
 
 from flsel.engine.evaluation import Evaluator
-from flsel.engine.ledger import count_models_down, count_models_up, count_trainings
 from flsel.errors import UserError
+from flsel.ledger import Cost, Ledger, models_down, models_up, trainings
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, from_one
-from flsel.stack import Params, repeated
+from flsel.stack import Params, height, repeated
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Answers:
         label_counts: Label counts of every client, int64 ``[N, C]``.
         round: Communication round.
         params: The global model.
-        ledger: Cost of the round so far; written to.
+        ledger: Cost of the round so far.
         messages: Model-sized messages that start a client's training.
     """
 
@@ -41,7 +40,7 @@ class Answers:
     label_counts: Tensor
     round: int
     params: Params
-    ledger: Counter[str]
+    ledger: Ledger
     messages: int
 
     def labels(self) -> Tensor:
@@ -52,9 +51,9 @@ class Answers:
         """Return the clients' losses; NaN for those unavailable or without examples."""
         free = self.availability(self.round)
         asked = [int(c) for c in clients if free[int(c)]]
-        count_models_down(self.ledger, len(asked), self.params)
-        self.ledger["passes"] += len(asked)
-        self.ledger["scalars_up"] += len(asked)
+        self.ledger.charge(
+            models_down(len(asked), self.params) + Cost(passes=len(asked), scalars_up=len(asked))
+        )
         answered = torch.full((len(clients),), torch.nan, dtype=torch.float64)
         if asked:
             rows = torch.tensor([i for i, c in enumerate(clients) if free[int(c)]], dtype=torch.int64)
@@ -64,30 +63,29 @@ class Answers:
     def shadow(self, clients: Sequence[int]) -> Params:
         """Return the end models of the clients' training."""
         self._require_available(clients, "to train")
-        count_trainings(self.ledger, len(clients), self.params, down=self.messages, up=1)
-        self.ledger["shadow_trainings"] += len(clients)
+        self.ledger.charge(trainings(len(clients), self.params, down=self.messages, up=1))
+        self.ledger.charge(Cost(shadow_trainings=len(clients)))
         if len(clients) == 0:
             return repeated(self.params, 0)
         return self.trainer.train(self._visits(clients))
 
     def server_loss(self, at: Params) -> float:
         """Return the loss on the server's holdout."""
-        self.ledger["server_passes"] += 1
+        self.ledger.charge(Cost(server_passes=1))
         return self.evaluator.server_loss(at)
 
     def gradients(self, clients: Sequence[int]) -> Params:
         """Return the gradients of the clients' losses at the global model."""
         self._require_available(clients, "for its gradient")
-        count_models_down(self.ledger, len(clients), self.params)
-        count_models_up(self.ledger, len(clients), self.params)
-        self.ledger["passes"] += len(clients)
+        both_ways = models_down(len(clients), self.params) + models_up(len(clients), self.params)
+        self.ledger.charge(both_ways + Cost(passes=len(clients)))
         if len(clients) == 0:
             return repeated(self.program.trainable(), 0)
         return self.trainer.gradients(self._visits(clients))
 
     def noise_outputs(self, models: Params) -> Tensor:
         """Return the models' mean outputs on noise."""
-        self.ledger["server_passes"] += len(next(iter(models.values())))
+        self.ledger.charge(Cost(server_passes=height(models)))
         return self.evaluator.noise_outputs(models)
 
     def available_at(self, hop: int) -> Tensor:

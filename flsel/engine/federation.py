@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +16,8 @@ from flsel.engine.answers import Answers
 from flsel.engine.checks import check_hops, check_plan, check_weights
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.job import Job
-from flsel.engine.ledger import count_trainings
 from flsel.errors import DivergedError
+from flsel.ledger import Cost, Ledger, trainings
 from flsel.local.program import Program
 from flsel.local.reach import Reach
 from flsel.local.trainer import LocalTrainer
@@ -49,7 +48,7 @@ class Outcome:
     weights: Tensor
     dropped: tuple[int, ...]
     available: int
-    ledger: Counter[str]
+    ledger: Ledger
     seconds: dict[str, float]
 
 
@@ -107,7 +106,7 @@ class Federation:
         job = Job(view, plan, selector, objective, self.program, own_loss, time.perf_counter() - started)
         for hop in range(plan.hops):
             each_way = objective.messages
-            count_trainings(view.ledger, job.trainings(hop), params, down=each_way, up=each_way)
+            view.ledger.charge(trainings(job.trainings(hop), params, down=each_way, up=each_way))
         return job
 
     def close(self, job: Job, ends: Params) -> Outcome:
@@ -150,7 +149,7 @@ class Federation:
         )
 
     def _view(self, round: int, params: Params, needs: Need, messages: int) -> View:
-        ledger: Counter[str] = Counter()
+        ledger = Ledger()
         return View(
             round=round,
             rounds=self.rounds,
@@ -178,8 +177,7 @@ class Federation:
     def _own_loss(self, plan: Plan, view: View) -> Tensor:
         clients = [visits[0] for visits in plan.visits]
         distinct = sorted(set(clients))
-        view.ledger["passes"] += len(distinct)
-        view.ledger["scalars_up"] += len(distinct)
+        view.ledger.charge(Cost(passes=len(distinct), scalars_up=len(distinct)))
         losses = self.trainer.losses(from_one(view.params, distinct, view.round, self.program))
         return losses[torch.tensor([distinct.index(c) for c in clients])]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -17,6 +16,7 @@ from flsel.data.heterogeneity import cohort_entropy
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation, Outcome
 from flsel.engine.job import Job, train
+from flsel.ledger import Cost, Ledger
 from flsel.metrics import names
 from flsel.objectives import Objective
 from flsel.selector import Selector
@@ -79,7 +79,7 @@ class Server:
         self.round = 0
         self.rounds_to_target: int | None = None
         self.counts = torch.zeros(len(federation.data.population), dtype=torch.int64)
-        self.ledger: Counter[str] = Counter()
+        self.ledger = Ledger()
         names = set(trainable)
         self.params: Params = {
             name: torch.nn.Parameter(value.detach().clone(), requires_grad=False)
@@ -122,8 +122,7 @@ class Server:
         self._apply(outcome.delta)
         clients = torch.tensor([c for visits in outcome.plan.visits for c in visits])
         self.counts += torch.bincount(clients, minlength=len(self.counts))
-        self.ledger += outcome.ledger
-        self.ledger["dropped_updates"] += len(outcome.dropped)
+        self.ledger.charge(Cost(**outcome.ledger, dropped_updates=len(outcome.dropped)))
         self.round = began + outcome.plan.hops
         for phase, seconds in outcome.seconds.items():
             self._seconds[phase] += seconds
@@ -190,7 +189,7 @@ class Server:
             self.params[name].copy_(value)
         self.optimizer.load_state_dict(state["server_optimizer"])
         self.counts = state["counts"]
-        self.ledger = Counter(state["ledger"])
+        self.ledger = Ledger(state["ledger"])
         self.round = state["round"]
         self.rounds_to_target = state["rounds_to_target"]
 

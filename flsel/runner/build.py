@@ -37,7 +37,7 @@ from flsel.local.vectorised import VmapTrainer, require_vmap, why_not_vmap
 from flsel.objectives.objective import overrides
 from flsel.partition import Natural
 from flsel.rng import torch_seed
-from flsel.selector import Need
+from flsel.selector import ON_HOLDOUT, Need
 
 _LOG = logging.getLogger("flsel")
 
@@ -143,7 +143,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
         rounds=config.rounds,
         budget=config.budget,
     )
-    if (Need.SERVER_LOSS | Need.NOISE_OUTPUTS) & config.selector.needs and data.server is None:
+    if ON_HOLDOUT & config.selector.needs and data.server is None:
         raise UserError(
             f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
         )

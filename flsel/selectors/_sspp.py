@@ -22,6 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flsel.ledger import Cost
+
 _BITS = 30  # Products of vectors of length <= 1 then stay below 2^62, and are right to 2e-9 per component.
 _WORD = 8
 
@@ -74,11 +76,11 @@ def secure_products(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray
     return products
 
 
-def traffic(clients: int, length: int) -> dict[str, int]:
-    """Count what the protocol sends for all pairs of clients, by the ledger's names."""
+def traffic(clients: int, length: int) -> Cost:
+    """Count what the protocol sends for all pairs of clients."""
     pairs = clients * (clients - 1) // 2
     up, down = 2 * length + 3, 4 * length + 3  # Hidden vectors, u, v2, v1; shares, hidden vectors, u.
-    return {"scalars_up": pairs * up, "bytes_up": _WORD * pairs * up, "bytes_down": _WORD * pairs * down}
+    return Cost(scalars_up=pairs * up, bytes_up=_WORD * pairs * up, bytes_down=_WORD * pairs * down)
 
 
 def _with_each(vector: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, final
+from typing import Annotated, final
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ class AFL(Selector):
         alpha3: Share of the cohort drawn uniformly (alpha_3).
     """
 
-    needs: ClassVar[Need] = Need.OWN_LOSS
+    needs = Need.OWN_LOSS
     alpha1: Annotated[float, Range(0, below=1), Tunable(0.0, 0.95)] = 0.75
     alpha2: Annotated[float, Range(0), Tunable(1e-3, 10.0, log=True)] = 0.01
     alpha3: Annotated[float, Range(0, 1), Tunable(0.0, 0.5)] = 0.1

@@ -23,7 +23,7 @@ for Clients Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, final
+from typing import Annotated, final
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class ClusteredSampling(Selector):
         sketch: Numbers kept of an update; null keeps it whole up to 2,000 clients and 256 numbers beyond.
     """
 
-    needs: ClassVar[Need] = Need.DELTAS
+    needs = Need.DELTAS
     similarity: Similarity = "cosine"
     warm_up: Annotated[int, Range(0)] = 0
     sketch: Annotated[int | None, Range(1)] = None

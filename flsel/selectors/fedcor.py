@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, ClassVar, Literal, final
+from typing import Annotated, Literal, final
 
 import numpy as np
 import torch
@@ -67,7 +67,7 @@ class FedCor(Selector):
         variant: ``paper``, or ``reference`` for the reference code's timeline.
     """
 
-    needs: ClassVar[Need] = Need.LOSSES | Need.SHADOW
+    needs = Need.LOSSES | Need.SHADOW
     beta: Annotated[float, Range(above=0, high=1), Tunable(0.5, 1.0)] = 0.95
     delta_t: Annotated[int, Range(1)] = 10
     warmup: Annotated[int, Range(0)] = 15

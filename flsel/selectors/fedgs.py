@@ -101,7 +101,7 @@ class FedGS(Selector):
 
     # What is asked for depends on the graph, so this is no class attribute.
     @property
-    def needs(self) -> Need:  # type: ignore[override]
+    def needs(self) -> Need:
         """Information that this graph is built from; none if alpha is 0."""
         return _NEEDS.get(self.graph, Need.NONE) if self.alpha > 0 else Need.NONE
 
@@ -188,7 +188,7 @@ class FedGS(Selector):
         features = self.feature_.numpy()[where]
         products = np.full((len(known), len(known)), np.nan)
         if self.graph == "secure":
-            view.ledger.update(traffic(*features.shape))
+            view.ledger.charge(traffic(*features.shape))
             found = _hidden_products(features, view.rng, unit=self.variant == "reference")
         else:
             found = inner_products(features, features)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, ClassVar, final
+from typing import Annotated, final
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class FedPNS(Selector):
             first time that it takes part is not chosen again until others are labelled.
     """
 
-    needs: ClassVar[Need] = Need.DELTAS | Need.SERVER_LOSS
+    needs = Need.DELTAS | Need.SERVER_LOSS
     alpha: Annotated[float, Range(above=0), Tunable(1.0, 3.0)] = 2.0
     beta: Annotated[float, Range(0, 1), Tunable(0.3, 0.9)] = 0.7
     v: Annotated[float, Range(above=0, high=1), Tunable(0.5, 0.9)] = 0.7

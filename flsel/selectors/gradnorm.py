@@ -20,7 +20,7 @@ clients of twenty whatever their norms; this does what the paper says.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, final
+from typing import Annotated, final
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ class GradientNorm(Selector):
         per_step: Whether to compare updates per local step, momentum reckoned in.
     """
 
-    needs: ClassVar[Need] = Need.DELTAS
+    needs = Need.DELTAS
     keep: Annotated[int | None, Range(1)] = None
     per_step: bool = True
 

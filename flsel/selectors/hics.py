@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, ClassVar, Literal, final
+from typing import Annotated, Literal, final
 
 import numpy as np
 import torch
@@ -85,7 +85,7 @@ class HiCS(Selector):
         warm_up_by_id: Meet clients in the order of their ids instead of a random one.
     """
 
-    needs: ClassVar[Need] = Need.HEAD
+    needs = Need.HEAD
     temperature: Annotated[float | Literal["auto"], Range(above=0), Tunable(1e-4, 1e-1, log=True)] = "auto"
     lam: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.1
     gamma0: Annotated[float, Range(0), Tunable(0.0, 8.0)] = 4.0

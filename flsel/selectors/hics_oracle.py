@@ -17,7 +17,7 @@ information: it is for studies.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, final
+from typing import Annotated, Literal, final
 
 import numpy as np
 import torch
@@ -52,7 +52,7 @@ class HiCSOracle(Selector):
         linkage: Ward's method on the ``rows`` of the distance matrix or on the ``condensed`` matrix.
     """
 
-    needs: ClassVar[Need] = Need.LABELS | Need.HEAD
+    needs = Need.LABELS | Need.HEAD
     lam: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.1
     gamma0: Annotated[float, Range(0), Tunable(0.0, 8.0)] = 4.0
     num_clusters: Annotated[int | None, Range(1)] = None

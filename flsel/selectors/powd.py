@@ -11,7 +11,7 @@ cannot be candidates. A candidate that reports NaN ranks below every number. The
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, final
+from typing import Annotated, final
 
 from torch import Tensor
 
@@ -32,7 +32,7 @@ class PowD(Selector):
             losses of all.
     """
 
-    needs: ClassVar[Need] = Need.LOSSES
+    needs = Need.LOSSES
     d: Annotated[int | None, Range(1)] = None
 
     def select(self, view: View) -> Plan:

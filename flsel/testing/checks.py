@@ -122,7 +122,7 @@ def check_read_only(factory: Factory) -> None:
     selector, federation = begin(factory, usual_world(factory))
     for _ in coming(federation, 6):
         view = federation.view(selector.needs)
-        seen = [view.available, view.sizes, federation.world.counts, view.params]
+        seen = [view.available, view.sizes, federation.counts, view.params]
         with unchanged(selector, "select", seen):
             plan = selector.select(view)
         updates = federation.updates(plan, selector.needs)
@@ -149,7 +149,7 @@ def check_needs(factory: Factory) -> None:
             assert not undeclared, f"{name}: needs must declare {undeclared}, which is read past the view"
             if reads == selector.needs:
                 return
-    unread = type(factory()).needs & ~reads
+    unread = factory().needs & ~reads
     raise AssertionError(f"{name}: needs must not declare {unread}, unread in {_PATIENCE} rounds")
 
 

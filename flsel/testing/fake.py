@@ -6,10 +6,8 @@ training moves a model a fifth of the way, and the loss is the mean squared dist
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,8 @@ from torch import Tensor
 
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates, View
-from flsel.stack import Params
+from flsel.stack import Params, weighted_sum
+from flsel.testing.formula import FormulaFederation
 
 _SHAPES = {"body.weight": (5, 3), "head.weight": (4, 5), "head.bias": (4,)}
 CLASSES = 4
@@ -61,116 +60,60 @@ class World:
     head_bias: bool = True
 
 
-class FakeFederation:
+class FakeFederation(FormulaFederation):
     """A federation that plays rounds step by step and notes which information was read."""
 
     def __init__(self, world: World) -> None:
+        params = {name: torch.zeros(shape) for name, shape in _SHAPES.items()}
+        super().__init__(world.counts, params, budget=world.budget, rounds=world.rounds, seed=world.seed)
         self.world = world
-        self.sizes = world.counts.sum(1)
         self.poisoned = torch.arange(len(world.counts)) < world.poisoned * len(world.counts)
         self.targets = _targets(world.counts, alike=world.alike)
-        self.params = {name: torch.zeros(shape) for name, shape in _SHAPES.items()}
-        self.round = 0
         self.reads = Need.NONE
 
     def view(self, needs: Need) -> View:
-        """Return the view of the coming round; ``available`` and the tensors of ``params`` are live."""
-        return View(
-            round=self.round,
-            rounds=self.world.rounds,
-            budget=self.world.budget,
-            available=self.available(self.round),
-            sizes=self.sizes,
-            num_classes=self.world.counts.shape[1],
-            params=dict(self.params),
-            rng=generator(self.world.seed, "select", self.round),
-            ledger=Counter(),
-            needs=needs,
-            answers=self,
-        )
+        """Return the view of the coming round, which notes what is read."""
+        return replace(super().view(needs), answers=_NotedAnswers(self, self._note))
 
     def available(self, round: int) -> Tensor:
         """Tell who is available in a round, bool ``[N]``."""
-        present = torch.from_numpy(generator(0, "fake-available", round).random(len(self.world.counts)))
+        present = torch.from_numpy(generator(0, "fake-available", round).random(len(self.sizes)))
         available = present < self.world.presence
         available[round % len(available)] = True
         return available
 
     def updates(self, plan: Plan, needs: Need) -> Updates:
-        """Train along the paths of a plan and return what the selector may see."""
+        """Return what the paths of a plan bring back, declared or not; what is read is noted."""
         kept = Plan(plan.paths[:-1]) if self.world.lose and len(plan) > 1 else plan
-        stacks = [self._deltas(clients) for clients in kept.visits]
-        deltas = {name: torch.stack([stack[name] for stack in stacks]) for name in self.params}
-        head = {"weight": deltas["head.weight"].clone(), "bias": deltas["head.bias"].clone()}
+        updates = super().updates(kept, ~Need.NONE)
+        answers = dict(updates.answers)
         if not self.world.head_bias:
-            del head["bias"]
-        first = [clients[0] for clients in kept.visits]
-        own_loss = self._losses(first, self.params).masked_fill(self.sizes[first] == 0, math.nan)
-        sizes = torch.stack([self.sizes[list(clients)].sum() for clients in kept.visits])
-        answers = {"own_loss": own_loss, "head": head, "deltas": deltas}
-        return Updates(kept, sizes, 1 + sizes // 10, needs, _Noted(answers, self._note))
+            del answers["head"]["bias"]
+        return replace(updates, needs=needs, answers=_Noted(answers, self._note))
 
     def advance(self, updates: Updates, weights: Tensor) -> None:
         """Add the weighted updates to the global model, in place as an optimizer does, and move on."""
-        deltas = [self._deltas(clients) for clients in updates.plan.visits]
-        for name, value in self.params.items():
-            stack = torch.stack([delta[name] for delta in deltas]).nan_to_num(0.0, 0.0, 0.0)
-            value += torch.tensordot(weights.to(stack), stack, dims=1)
+        deltas = self.moved(updates.plan.visits, self.params)
+        finite = {name: delta.nan_to_num(0.0, 0.0, 0.0) for name, delta in deltas.items()}
+        for name, total in weighted_sum(finite, weights).items():
+            self.params[name] += total
         self.round += updates.plan.hops
 
-    def labels(self) -> Tensor:
-        """Return the label counts."""
-        self._note(Need.LABELS)
-        return self.world.counts
+    def moved(self, paths: Sequence[Sequence[int]], names: Iterable[str]) -> Params:
+        """Visit clients in order; one without examples returns the model as it came."""
+        last = torch.tensor([path[-1] for path in paths], dtype=torch.int64)
+        moved = {}
+        for name in names:
+            ends = self.params[name].repeat(len(paths), *[1] * self.params[name].ndim)
+            for end, path in zip(ends, paths, strict=True):
+                for client in path:
+                    pace = 0.2 if self.sizes[client] > 0 else 0.0
+                    end += pace * (self.targets[name][client] - end)
+            moved[name] = self._spoil(ends - self.params[name], last)
+        return moved
 
-    def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
-        """Return the clients' losses; NaN for those unavailable or without examples."""
-        self._note(Need.LOSSES)
-        losses = self._losses(clients, self.params if at is None else at)
-        silent = ~self.available(self.round) | (self.sizes == 0)
-        return losses.masked_fill(silent[list(clients)], math.nan)
-
-    def shadow(self, clients: Sequence[int]) -> Params:
-        """Return the end models of the clients' training."""
-        self._note(Need.SHADOW)
-        absent = [client for client in clients if not self.available(self.round)[client]]
-        assert not absent, f"shadow training may only ask available clients, got {absent}"
-        ends = [self._deltas((client,)) for client in clients]
-        return {name: torch.stack([end[name] + start for end in ends]) for name, start in self.params.items()}
-
-    def server_loss(self, at: Params) -> float:
-        """Return the mean of all clients' losses, as a holdout would estimate it."""
-        self._note(Need.SERVER_LOSS)
-        distances = [(self.targets[name] - value).square().flatten(1).mean(1) for name, value in at.items()]
-        return float(torch.stack(distances).mean())
-
-    def gradients(self, clients: Sequence[int]) -> Params:
-        """Return the gradients of half the squared distances to the targets; NaN without examples."""
-        self._note(Need.GRADIENTS)
-        absent = [client for client in clients if not self.available(self.round)[client]]
-        assert not absent, f"gradients may only be asked of available clients, got {absent}"
-        rows = torch.tensor(clients, dtype=torch.int64)
-        empty = (self.sizes[rows] == 0).view(-1, 1)
-        return {
-            name: self._spoil((value - self.targets[name][rows]).flatten(1), rows)
-            .masked_fill(empty, math.nan)
-            .view(-1, *value.shape)
-            for name, value in self.params.items()
-        }
-
-    def noise_outputs(self, models: Params) -> Tensor:
-        """Return the outputs of the models' last layer on a vector of ones, float64 ``[n, C]``."""
-        self._note(Need.NOISE_OUTPUTS)
-        return (models["head.weight"].sum(2) + models["head.bias"]).double()
-
-    def available_at(self, hop: int) -> Tensor:
-        """Tell who is available ``hop`` rounds from now."""
-        return self.available(self.round + hop)
-
-    def _note(self, need: Need) -> None:
-        self.reads |= need
-
-    def _losses(self, clients: Sequence[int], at: Params) -> Tensor:
+    def loss(self, clients: Sequence[int], at: Params) -> Tensor:
+        """Return the mean squared distances to the clients' targets."""
         rows = list(clients)
         distances = [
             (self.targets[name][rows] - value).square().flatten(1).mean(1).double()
@@ -178,21 +121,32 @@ class FakeFederation:
         ]
         return self._spoil(torch.stack(distances).mean(0), torch.tensor(rows, dtype=torch.int64))
 
-    def _deltas(self, clients: Sequence[int]) -> Params:
-        """Visit clients in order; one without examples returns the model as it came."""
-        end = {name: value.clone() for name, value in self.params.items()}
-        for client in clients:
-            pace = 0.2 if self.sizes[client] > 0 else 0.0
-            for name, value in end.items():
-                value += pace * (self.targets[name][client] - value)
-        last = torch.tensor([clients[-1]])
-        return {name: self._spoil((end[name] - self.params[name])[None], last)[0] for name in end}
+    def server_loss(self, at: Params) -> float:
+        """Return the mean of all clients' losses, as a holdout would estimate it."""
+        distances = [(self.targets[name] - value).square().flatten(1).mean(1) for name, value in at.items()]
+        return float(torch.stack(distances).mean())
+
+    def _note(self, need: Need) -> None:
+        self.reads |= need
 
     def _spoil(self, values: Tensor, clients: Tensor) -> Tensor:
         if self.world.poison is None:
             return values
         hit = self.poisoned[clients].view(-1, *[1] * (values.ndim - 1))
         return values.masked_fill(hit, self.world.poison)
+
+
+class _NotedAnswers:
+    """A federation's answers that report which needs they were asked for."""
+
+    def __init__(self, federation: FormulaFederation, note: Callable[[Need], None]) -> None:
+        self._federation = federation
+        self._note = note
+
+    def __getattr__(self, name: str) -> Any:
+        if name.upper() in Need.__members__:
+            self._note(Need[name.upper()])
+        return getattr(self._federation, name)
 
 
 class _Noted(Mapping[str, Any]):

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.engine.checks import check_plan, check_weights
 from flsel.errors import UserError
-from flsel.selector import IDLE, Plan, Selector
+from flsel.selector import Need, Plan, Selector, View
 from flsel.testing.fake import CLASSES, FakeFederation, World, label_counts
 
 Factory = Callable[[], Selector]
@@ -60,11 +61,11 @@ def step(selector: Selector, federation: FakeFederation) -> Played:
     untouched = view.rng.bit_generator.state
     with blame(selector, "select"):
         plan = selector.select(view)
-    _require_plan(type(selector).__name__, plan, federation)
+    _require_plan(plan, federation.view(Need.NONE), type(selector).__name__)
     updates = federation.updates(plan, selector.needs)
     with blame(selector, "weigh"):
         weights = selector.weigh(view, updates)
-    _require_weights(type(selector).__name__, weights, len(updates.plan))
+    _require_weights(weights, len(updates.plan), type(selector).__name__)
     with blame(selector, "observe"):
         selector.observe(view, updates, weights)
     federation.advance(updates, weights)
@@ -158,34 +159,25 @@ def is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str, Tensor)
 
 
-def _require_plan(name: str, plan: Plan, federation: FakeFederation) -> None:
-    assert isinstance(plan, Plan), f"{name}: select must return a Plan, got {type(plan).__name__}"
-    assert len(plan) > 0, f"{name}: a plan must have at least one path"
-    budget = federation.world.budget
-    assert len(plan) <= budget, (
-        f"{name}: a plan must stay within the budget of {budget}, got {len(plan)} paths"
-    )
-    lengths = {len(path) for path in plan.paths}
-    assert lengths == {plan.hops}, f"{name}: all paths must be equally long, got lengths {sorted(lengths)}"
-    assert all(plan.visits), f"{name}: a path must visit at least one client"
-    left = federation.world.rounds - federation.round
-    assert plan.hops <= left, f"{name}: a path may have {left} hops in the rounds left, got {plan.hops}"
-    for hop in range(plan.hops):
-        available = federation.available(federation.round + hop)
-        clients = [path[hop] for path in plan.paths]
-        kinds = {type(client).__name__ for client in clients}
-        assert kinds == {"int"}, f"{name}: clients must be Python ints, got {sorted(kinds)}"
-        visited = [k for k in clients if k != IDLE]
-        absent = [k for k in visited if not (0 <= k < len(available) and available[k])]
-        assert not absent, f"{name}: hop {hop} may only visit clients available then, {absent} are not"
+@contextmanager
+def _rules() -> Iterator[None]:
+    """Turn what a federation refuses into an ``AssertionError``."""
+    try:
+        yield
+    except UserError as error:
+        raise AssertionError(str(error)) from None
 
 
-def _require_weights(name: str, weights: Tensor, count: int) -> None:
-    assert isinstance(weights, Tensor), f"{name}: weigh must return a tensor, got {type(weights).__name__}"
-    assert weights.shape == (count,), (
-        f"{name}: weigh must return one weight per update ({count}), got shape {list(weights.shape)}"
-    )
-    assert weights.dtype == torch.float64, f"{name}: weights must be float64, got {weights.dtype}"
-    assert bool(weights.isfinite().all() and (weights >= 0).all()), (
-        f"{name}: weights must be finite and at least 0, got {weights.tolist()}"
-    )
+def _require_plan(plan: Plan, view: View, name: str) -> None:
+    """Assert the rules of a round, and that clients are plain numbers, as a record of the round needs."""
+    with _rules():
+        check_plan(plan, view, name)
+    kinds = {type(client).__name__ for path in plan.paths for client in path}
+    assert kinds == {"int"}, f"{name}.select must plan clients as Python ints, got {sorted(kinds)}"
+
+
+def _require_weights(weights: Tensor, count: int, name: str) -> None:
+    """Assert the rules of a round, and double precision."""
+    with _rules():
+        check_weights(weights, count, name)
+    assert weights.dtype == torch.float64, f"{name}.weigh must return float64, got {weights.dtype}"

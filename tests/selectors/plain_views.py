@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
+from flsel.ledger import Ledger
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates, View
 
@@ -47,7 +47,7 @@ def view(
         num_classes=2,
         params={},
         rng=generator(seed, "select", 0),
-        ledger=Counter(),
+        ledger=Ledger(),
         needs=needs,
         answers=answers,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import torch
 from plain_views import chosen, updates, view
 
+from flsel.ledger import Ledger
 from flsel.selector import Need
 from flsel.selectors import _gp
 from flsel.selectors.fedcor import FedCor
@@ -44,7 +44,7 @@ class Clients:
 
     def view(self, round, budget, *, seed=0):
         now = view(self.sizes, budget, seed=seed + round, absent=self.absent, needs=NEEDS, answers=self)
-        return replace(now, round=round, rounds=100, params={"w": self.w}, ledger=Counter())
+        return replace(now, round=round, rounds=100, params={"w": self.w}, ledger=Ledger())
 
 
 def started(selector, sizes=SIZES):

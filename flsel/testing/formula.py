@@ -1,0 +1,125 @@
+"""Federations whose clients answer and train by formula: what a selector sees of one, at next to no cost."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flsel.ledger import Ledger
+from flsel.rng import generator
+from flsel.selector import Need, Plan, Updates, View
+from flsel.stack import Params
+
+_HEAD = ("weight", "bias")
+
+
+class FormulaFederation(ABC):
+    """A federation without data or training, played round by round; everybody is always available.
+
+    The formulas of a federation say how training moves the model and what losses are; all other answers
+    follow from these.
+
+    Args:
+        counts: Label counts of every client, int64 ``[N, C]``.
+        params: Global model, with an output layer ``head.weight`` and ``head.bias``.
+        budget: Most paths per round.
+        rounds: Communication rounds of the run.
+        seed: Seed of the selector's draws.
+    """
+
+    def __init__(self, counts: Tensor, params: Params, *, budget: int, rounds: int, seed: int = 0) -> None:
+        self.counts = counts
+        self.sizes = counts.sum(1)
+        self.params = params
+        self.budget = budget
+        self.rounds = rounds
+        self.seed = seed
+        self.round = 0
+
+    @abstractmethod
+    def moved(self, paths: Sequence[Sequence[int]], names: Iterable[str]) -> Params:
+        """Return the updates of some tensors after visits along paths from the global model, ``[K, ...]``."""
+
+    @abstractmethod
+    def loss(self, clients: Sequence[int], at: Params) -> Tensor:
+        """Return the clients' losses of a model, float64 ``[n]``."""
+
+    @abstractmethod
+    def server_loss(self, at: Params) -> float:
+        """Return the loss of a model on the server's holdout."""
+
+    def available(self, round: int) -> Tensor:
+        """Tell who is available in a round, bool ``[N]``."""
+        return torch.ones(len(self.sizes), dtype=torch.bool)
+
+    def view(self, needs: Need) -> View:
+        """Return the view of the coming round; ``available`` and the tensors of ``params`` are live."""
+        return View(
+            round=self.round,
+            rounds=self.rounds,
+            budget=self.budget,
+            available=self.available(self.round),
+            sizes=self.sizes,
+            num_classes=self.counts.shape[1],
+            params=dict(self.params),
+            rng=generator(self.seed, "select", self.round),
+            ledger=Ledger(),
+            needs=needs,
+            answers=self,
+        )
+
+    def updates(self, plan: Plan, needs: Need) -> Updates:
+        """Return what a plan's paths bring back, as far as it is declared."""
+        first = [visits[0] for visits in plan.visits]
+        own_loss = self.loss(first, self.params).masked_fill(self.sizes[first] == 0, math.nan)
+        answers: dict[str, Any] = {"own_loss": own_loss}
+        if needs & (Need.DELTAS | Need.HEAD):
+            names = list(self.params) if Need.DELTAS in needs else [f"head.{key}" for key in _HEAD]
+            answers["deltas"] = self.moved(plan.visits, names)
+            answers["head"] = {key: answers["deltas"][f"head.{key}"].clone() for key in _HEAD}
+        sizes = torch.stack([self.sizes[list(visits)].sum() for visits in plan.visits])
+        return Updates(plan, sizes, 1 + sizes // 10, needs, answers)
+
+    def labels(self) -> Tensor:
+        """Return the label counts."""
+        return self.counts
+
+    def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
+        """Return the clients' losses; NaN for those unavailable or without examples."""
+        silent = ~self.available(self.round) | (self.sizes == 0)
+        losses = self.loss(clients, self.params if at is None else at)
+        return losses.masked_fill(silent[list(clients)], math.nan)
+
+    def shadow(self, clients: Sequence[int]) -> Params:
+        """Return the end models of the clients' training."""
+        self._require_available(clients)
+        moved = self.moved([(client,) for client in clients], self.params)
+        return {name: self.params[name] + delta for name, delta in moved.items()}
+
+    def gradients(self, clients: Sequence[int]) -> Params:
+        """Return minus what training does; NaN for a client without examples."""
+        self._require_available(clients)
+        moved = self.moved([(client,) for client in clients], self.params)
+        empty = self.sizes[list(clients)] == 0
+        return {
+            name: (-delta).masked_fill(empty.view(-1, *[1] * (delta.ndim - 1)), math.nan)
+            for name, delta in moved.items()
+        }
+
+    def noise_outputs(self, models: Params) -> Tensor:
+        """Return the outputs of the models' last layer on a vector of ones, float64 ``[n, C]``."""
+        return (models["head.weight"].sum(2) + models["head.bias"]).double()
+
+    def available_at(self, hop: int) -> Tensor:
+        """Tell who is available ``hop`` rounds from now."""
+        return self.available(self.round + hop)
+
+    def _require_available(self, clients: Sequence[int]) -> None:
+        available = self.available(self.round)
+        absent = [client for client in clients if not available[client]]
+        assert not absent, f"only available clients may be asked to train or for a gradient, got {absent}"
