@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,7 +73,10 @@ def federate(
     else:
         dealt = deal(source.train.y.numpy()[pool], generator(seed, "partition"))
     train, shards = source.train, _checked(dealt, pool)
-    population = Population(train.x, train.y, shards, source.num_classes, source.normalize)
+    known = None
+    if deal is None and source.true_models is not None:
+        known = partial(source.true_models, count)
+    population = Population(train.x, train.y, shards, source.num_classes, source.normalize, known)
 
     def held(role: Role) -> Examples:
         return train.take(torch.from_numpy(usable[roles == role]))

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
 
@@ -72,6 +74,8 @@ class Source:
         normalize: Maps raw inputs to model inputs.
         name: Name for messages and run names.
         validation: The dataset's own validation set, or None where one is held out of ``train``.
+        true_models: Makes the models that labelled the first n natural clients' examples, float64 ``[n, d]``,
+            where they are known, else None.
     """
 
     train: Examples
@@ -81,6 +85,7 @@ class Source:
     normalize: Normalize
     name: str
     validation: Examples | None = None
+    true_models: Callable[[int], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class Population:
         shards: For each of the N clients the positions of its examples in ``x``, int64 ``[n_k]``.
         num_classes: C.
         normalize: Maps raw inputs to model inputs.
+        true_models: Makes the model that labelled each client's examples, float64 ``[N, d]``, where known.
     """
 
     x: Tensor
@@ -100,6 +106,7 @@ class Population:
     shards: tuple[Tensor, ...]
     num_classes: int
     normalize: Normalize
+    true_models: Callable[[], np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.shards)

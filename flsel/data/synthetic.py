@@ -9,6 +9,7 @@ Second arguments of N(,) are standard deviations, as in both reference implement
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -42,7 +43,8 @@ def make_fedgs(config: SyntheticConfig, *, clients: int, seed: int) -> Source:
         seed: The run's seed.
 
     Returns:
-        Float32 inputs ``[S, dimension]`` with their owners, client after client; no test set.
+        Float32 inputs ``[S, dimension]`` with their owners, client after client, and their true models;
+        no test set.
 
     Raises:
         UserError: If the data do not fit into memory.
@@ -54,13 +56,35 @@ def make_fedgs(config: SyntheticConfig, *, clients: int, seed: int) -> Source:
     ends = np.cumsum(sizes)
     for k, (begin, end) in enumerate(zip((ends - sizes).tolist(), ends.tolist(), strict=True)):
         rng = generator(seed, "synthetic", k)
-        model = rng.normal(0, config.alpha)
-        weight, bias = _model(rng, model, config)
+        weight, bias = _own_model(rng, config)
         centre = rng.normal(rng.normal(0, config.beta), 1, config.dimension)
         y[begin:end] = _fill(x[begin:end], _Client(weight, bias, centre), rng)
     train = Examples(torch.from_numpy(x), torch.from_numpy(y))
     owner = np.repeat(np.arange(clients), sizes)
-    return Source(train, None, config.classes, owner, Normalize(), "synthetic")
+    return Source(
+        train,
+        None,
+        config.classes,
+        owner,
+        Normalize(),
+        "synthetic",
+        true_models=partial(fedgs_models, config, seed),
+    )
+
+
+def fedgs_models(config: SyntheticConfig, seed: int, clients: int) -> np.ndarray:
+    """Return the models of the first clients that :func:`make_fedgs` makes.
+
+    Returns:
+        Float64 ``[clients, C (D + 1)]``: W row by row, then b.
+    """
+    models = (_own_model(generator(seed, "synthetic", k), config) for k in range(clients))
+    return np.stack([np.append(weight, bias) for weight, bias in models])
+
+
+def _own_model(rng: np.random.Generator, config: SyntheticConfig) -> tuple[np.ndarray, np.ndarray]:
+    """Draw a client's model, the first of its draws."""
+    return _model(rng, rng.normal(0, config.alpha), config)
 
 
 def make_fedpns(config: SyntheticConfig, *, clients: int, test: float, seed: int) -> Source:

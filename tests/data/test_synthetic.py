@@ -6,7 +6,9 @@ import torch
 from scipy import stats
 
 from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.data.federate import federate
 from flsel.data.sources import load_source
+from flsel.data.synthetic import make_fedgs
 from flsel.errors import UserError
 
 
@@ -162,3 +164,17 @@ def test_synthetic_data_need_a_number_of_clients(clients):
 def test_too_much_data_for_any_memory():
     with pytest.raises(UserError, match=r"GiB of memory; lower data.synthetic.size_mean"):
         load(100, size_mean=60)
+
+
+def test_the_true_models_label_every_example():
+    config = SyntheticConfig(size_mean=2.0, size_std=0.5, dimension=6, classes=4)
+    source = make_fedgs(config, clients=5, seed=3)
+    data = federate(source, DataConfig(test=0.2), deal=None, seed=3, clients=3)
+    models = data.population.true_models()
+    assert models.shape == (3, 4 * 7)
+    for model, shard in zip(models, data.population.shards, strict=True):
+        weight, bias = model[:24].reshape(4, 6), model[24:]
+        said = (data.population.x[shard].double().numpy() @ weight.T + bias).argmax(1)
+        assert (said == data.population.y[shard].numpy()).all()
+    dealt = federate(source, DataConfig(test=0.2), deal=lambda y, rng: [np.arange(len(y))], seed=3)
+    assert dealt.population.true_models is None
