@@ -58,6 +58,8 @@ class Need(enum.Flag):
     """Gradients of any available clients' losses at the global model, before training."""
     NOISE_OUTPUTS = enum.auto()
     """Mean outputs of any models on Gaussian noise shaped like the server's holdout."""
+    TRUE_MODELS = enum.auto()
+    """The models that labelled the clients' examples, which only generated data have."""
 
 
 ON_HOLDOUT = Need.SERVER_LOSS | Need.NOISE_OUTPUTS
@@ -136,6 +138,12 @@ class View:
         """Label counts of every client, int64 ``[N, C]`` (``Need.LABELS``)."""
         labels: Tensor = self._ask(Need.LABELS)
         return labels
+
+    @property
+    def true_models(self) -> Tensor:
+        """The model that labelled each client's examples, float64 ``[N, d]`` (``Need.TRUE_MODELS``)."""
+        models: Tensor = self._ask(Need.TRUE_MODELS)
+        return models
 
     def losses(self, clients: Sequence[int], at: Params | None = None) -> Tensor:
         """Ask clients for their mean training loss (``Need.LOSSES``).

@@ -183,8 +183,8 @@ def test_a_name_that_is_not_listed_is_refused(made: Any, argument: Argument):
         ),
         (
             lambda: FedGS(graph="label"),
-            "graph must be labels, secure, cosine, functional, optimal or the path of a .npy file with "
-            "features [N, d], got 'label'.",
+            "graph must be labels, secure, cosine, functional, optimal, true_models or the path of a .npy "
+            "file with features [N, d], got 'label'.",
         ),
     ],
 )

@@ -73,6 +73,7 @@ class Good(Selector):
         view.noise_outputs(view.shadow(pool[:1].tolist()))
         view.gradients(pool[:1].tolist())
         view.server_loss(view.params)
+        assert len(view.true_models) == len(view.sizes)
         rank = view.labels[pool].sum(1) + losses + self.count_[pool] * self.alpha
         noise = torch.from_numpy(view.rng.gumbel(size=len(pool)))
         return Plan.star(pool[(noise - rank.nan_to_num(0.0, 0.0, 0.0)).argsort()[: view.budget].numpy()])
@@ -299,6 +300,7 @@ class DeclaresTooMuch(Good):
         view.server_loss(view.params)
         view.noise_outputs({name: value[None] for name, value in view.params.items()})
         view.gradients(view.pool.tolist())
+        assert len(view.true_models)
         return Plan.star(view.pool[: int(view.labels.shape[0] > 0)])
 
 

@@ -11,12 +11,14 @@ import torch
 from runs import built, settings
 
 from flsel.availability import LN
+from flsel.errors import UserError
 from flsel.local.visit import from_one
+from flsel.partition import IID
 from flsel.selectors.divfl import DivFL
 from flsel.selectors.fedgs import FedGS
 from flsel.selectors.gradnorm import GradientNorm
 
-ASKED = {"cosine": 8, "functional": 8, "optimal": 8, "labels": 0, "secure": 0}
+ASKED = {"cosine": 8, "functional": 8, "optimal": 8, "labels": 0, "secure": 0, "true_models": 0}
 
 
 @pytest.mark.parametrize("signal", ["gradient", "update"])
@@ -90,3 +92,20 @@ def test_updates_tell_how_far_momentum_carries_each_client(tmp_path: Path) -> No
     expected = [sum(10 * (1 - 0.9**k) for k in range(1, n + 1)) for n in updates.steps.tolist()]
     assert updates.travel.tolist() == pytest.approx(expected)
     assert (updates.travel > updates.steps).all()
+
+
+def test_true_models_are_those_of_the_generator_and_of_no_other_data(tmp_path: Path) -> None:
+    run = built(settings(tmp_path, selector=FedGS(graph="true_models")))
+    population = run.server.federation.data.population
+    assert population.true_models is not None
+    w = population.true_models()
+    products = w @ w.T
+    run.server.step()
+    assert isinstance(run.server.selector, FedGS)
+    pairs = np.triu_indices(8, k=1)
+    # The longer the distance, the smaller the inner product of W and b.
+    nearest = run.server.selector.graph_.numpy()[pairs].argmin()
+    assert products[pairs].argmax() == nearest
+    dealt = built(settings(tmp_path, selector=FedGS(graph="true_models"), partition=IID()))
+    with pytest.raises(UserError, match="true models, which only generated data with natural clients have"):
+        dealt.server.step()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from flsel.data.population import Population
 from flsel.engine.evaluation import Evaluator
 from flsel.errors import UserError
 from flsel.ledger import Cost, Ledger, models_down, models_up, trainings
@@ -27,6 +28,7 @@ class Answers:
         program: The client's side of the federation.
         availability: Tells who is available in a communication round, bool ``[N]``.
         label_counts: Label counts of every client, int64 ``[N, C]``.
+        population: The clients' data.
         round: Communication round.
         params: The global model.
         ledger: Cost of the round so far.
@@ -38,6 +40,7 @@ class Answers:
     program: Program
     availability: Callable[[int], Tensor]
     label_counts: Tensor
+    population: Population
     round: int
     params: Params
     ledger: Ledger
@@ -46,6 +49,15 @@ class Answers:
     def labels(self) -> Tensor:
         """Return the label counts."""
         return self.label_counts
+
+    def true_models(self) -> Tensor:
+        """Return the models that labelled the clients' examples."""
+        if self.population.true_models is None:
+            raise UserError(
+                "the selector asked for the clients' true models, which only generated data with natural "
+                "clients have (data.name: synthetic, generator fedgs, and no partition)."
+            )
+        return torch.from_numpy(self.population.true_models())
 
     def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
         """Return the clients' losses; NaN for those unavailable or without examples."""

@@ -167,6 +167,7 @@ class Federation:
                 program=self.program,
                 availability=self.available,
                 label_counts=self.labels,
+                population=self.data.population,
                 round=round,
                 params=params,
                 ledger=ledger,

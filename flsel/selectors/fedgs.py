@@ -51,6 +51,7 @@ _NEEDS = {
     "cosine": Need.SHADOW,
     "functional": Need.SHADOW | Need.NOISE_OUTPUTS,
     "optimal": Need.SHADOW,
+    "true_models": Need.TRUE_MODELS,
 }
 _MOST = 20_000
 _AT_ONCE = 32  # Clients that train at a time while the graph is built: bounds the stack of their models.
@@ -65,8 +66,9 @@ class FedGS(Selector):
         alpha: Weight of the distances against the counts (alpha); 0 takes the smallest counts and no graph.
         graph: What clients are compared by: ``labels`` (shares of the labels), ``secure`` (the same by a
             protocol that shows the server nothing but the inner products), ``cosine`` (updates),
-            ``functional`` (outputs on Gaussian noise), ``optimal`` (models after one local training) or the
-            path of a ``.npy`` file with features ``[N, d]``, such as known optimal models.
+            ``functional`` (outputs on Gaussian noise), ``optimal`` (models after one local training),
+            ``true_models`` (those that labelled generated data) or the path of a ``.npy`` file with features
+            ``[N, d]``.
         epsilon: Least similarity that makes an edge (epsilon); ``auto`` is the variant's.
         sigma2: Similarity that makes an edge e times shorter (sigma^2); ``auto`` is the variant's.
         variant: ``scaled`` (epsilon 0, sigma^2 1), ``normalised`` or ``paper`` (0.1, 0.01) or ``reference``
@@ -155,6 +157,8 @@ class FedGS(Selector):
         else:
             if Need.LABELS in self.needs:
                 self.feature_ = _shares(view.labels)
+            elif Need.TRUE_MODELS in self.needs:
+                self.feature_ = view.true_models
             self.asked_ = torch.ones_like(self.asked_)
         v = similarity(
             self._products(view), clip=self.graph in ("cosine", "functional"), variant=self.variant

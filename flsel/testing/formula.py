@@ -89,6 +89,10 @@ class FormulaFederation(ABC):
         """Return the label counts."""
         return self.counts
 
+    def true_models(self) -> Tensor:
+        """Return one number a client as its true model."""
+        return torch.arange(1.0, len(self.sizes) + 1, dtype=torch.float64)[:, None]
+
     def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
         """Return the clients' losses; NaN for those unavailable or without examples."""
         silent = ~self.available(self.round) | (self.sizes == 0)

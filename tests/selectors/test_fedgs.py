@@ -45,6 +45,9 @@ class Federation:
     def labels(self):
         return self.counts
 
+    def true_models(self):
+        return torch.tensor(MODELS, dtype=torch.float64)
+
     def shadow(self, clients):
         self.trained.append(list(clients))
         return {"w": self.models[list(clients)]}
@@ -117,6 +120,12 @@ def test_the_graph_of_models_after_training():
     selector, federation = fresh(FedGS(graph="optimal")), Federation(models=MODELS)
     selector.select(see(federation, selector, 2))
     np.testing.assert_allclose(selector.graph_, graph_of(np.float32(MODELS)), **CLOSE)
+
+
+def test_the_graph_of_the_models_that_labelled_the_data():
+    selector, federation = fresh(FedGS(graph="true_models")), Federation(models=MODELS)
+    selector.select(see(federation, selector, 2, absent=[3]))
+    np.testing.assert_allclose(selector.graph_, graph_of(MODELS), **CLOSE)
 
 
 def test_the_graph_of_given_features(tmp_path):
@@ -299,6 +308,7 @@ def test_a_limit_on_moves_counts_work_and_not_time():
     [
         ("labels", Need.LABELS),
         ("secure", Need.LABELS),
+        ("true_models", Need.TRUE_MODELS),
         ("cosine", Need.SHADOW),
         ("optimal", Need.SHADOW),
         ("functional", Need.SHADOW | Need.NOISE_OUTPUTS),
