@@ -42,13 +42,14 @@ class Interrupted(Exception):
 
 
 @contextmanager
-def users_code(what: str) -> Iterator[None]:
+def users_code(what: str, *, reads: bool = False) -> Iterator[None]:
     """Run code that may be the user's, and put whatever it raises into one sentence.
 
     An error that flsel's own code raised, without the user's or a library's in between, passes unchanged.
 
     Args:
         what: What failed, such as ``model my.Net cannot be built``; the reason follows after a colon.
+        reads: The block does nothing but read what the user gave, so that every error is about that.
 
     Raises:
         UserError: If the block raises anything but a :class:`UserError`, an :class:`Interrupted` or a
@@ -62,7 +63,7 @@ def users_code(what: str) -> Iterator[None]:
         frames = list(traceback.walk_tb(error.__traceback__))
         # The first two are this function's and its caller's.
         users = [(frame, line) for frame, line in frames[2:] if _home(frame) == "user"]
-        if not users and _home(frames[-1][0]) == "ours":
+        if not reads and not users and _home(frames[-1][0]) == "ours":
             raise
         lack = None if isinstance(error, OSError) else sentence(error)
         raise UserError(f"{what}: {lack or _reason(error, users)}") from error

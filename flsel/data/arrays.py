@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.data.checks import as_inputs, as_labels, as_tensor, count_classes, examples, measured, same_inputs
+from flsel.data.checks import (
+    as_inputs,
+    as_labels,
+    as_tensor,
+    check_dtype,
+    count_classes,
+    examples,
+    fits_memory,
+    measured,
+    same_inputs,
+)
 from flsel.data.population import Examples, Normalize, Source
-from flsel.errors import UserError
+from flsel.errors import UserError, short, users_code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +32,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_MOST_HEADER = 1 << 16  # bytes of a member that may be its header
 
 
 def load_npz(path: Path, shape: Shape | None = None) -> Source:
@@ -54,19 +66,32 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"data.path must be an npz file, but there is no file {path}.")
     if not zipfile.is_zipfile(path):
         raise UserError(f"{path} is not a readable npz file, an archive of named arrays.")
-    with path.open("rb") as file:
-        try:
-            archive = np.load(file, allow_pickle=False)
-        except _UNREADABLE as error:
-            raise UserError(f"{path} is not a readable npz file: {error}") from error
-        return {name: _member(archive, name, path) for name in _ARRAYS if name in archive}
+    with users_code(f"{path} is not a readable npz file", reads=True), zipfile.ZipFile(path) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        return {name: _member(archive, members[name], path) for name in _ARRAYS if name in members}
 
 
-def _member(archive: Mapping[str, np.ndarray], name: str, path: Path) -> np.ndarray:
-    try:
-        return archive[name]
-    except _UNREADABLE as error:
-        raise UserError(f"{path}: {name} cannot be read: {error}") from error
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> np.ndarray:
+    """Read an array after a look at its header, which may promise more than there is."""
+    where = f"{path}: {member.filename.removesuffix('.npy')}"
+    with users_code(f"{where} cannot be read", reads=True):
+        with archive.open(member) as stream:
+            start = io.BytesIO(stream.read(_MOST_HEADER))
+        read_header = _HEADERS.get(np.lib.format.read_magic(start))
+        if read_header is None:
+            raise UserError(f"{where} must be an array of numbers in NumPy's format 1.0 or 2.0.")
+        shape, _, dtype = read_header(start)
+        check_dtype(dtype, where)
+        size = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or size != member.file_size - start.tell():
+            raise UserError(
+                f"{where} is damaged: its header promises shape {short(list(shape), 60)} of {dtype}, but "
+                f"{member.file_size - start.tell()} bytes follow."
+            )
+        fits_memory(where, size)
+        with archive.open(member) as stream:
+            array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+    return array
 
 
 def _array(arrays: Mapping[str, np.ndarray], path: Path, name: str) -> Tensor:
@@ -151,10 +176,8 @@ def _read_users(folder: Path) -> _Users:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    try:
+    with users_code(f"{file} is not a readable JSON file", reads=True):
         content = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} is not a readable JSON file: {error}") from error
     if not isinstance(content, dict) or not {"users", "num_samples", "user_data"} <= content.keys():
         raise UserError(f"{file} must be a LEAF file with the keys users, num_samples and user_data.")
     users, sizes = content["users"], content["num_samples"]
@@ -175,8 +198,8 @@ def _user(content: Mapping[str, Any], position: int, where: str) -> tuple[np.nda
             f"{where} has {len(x)} inputs, {len(y)} labels and num_samples {expected}; they must agree."
         )
     for name, array in (("x", x), ("y", y)):
-        if len(array) and array.dtype.kind not in "fiu":
-            raise UserError(f"{where}: {name} must be numbers; turn text and file names into numbers first.")
+        if len(array):
+            check_dtype(array.dtype, f"{where}: {name}")
     return x.astype(np.float32) if x.dtype.kind == "f" else x, y
 
 

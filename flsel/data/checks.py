@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from flsel.data.population import Examples, Normalize
-from flsel.errors import UserError
+from flsel.errors import UserError, short
+
+_MOST_CLASSES = 1000  # That many may have gaps in any dataset.
+
+
+def check_dtype(dtype: np.dtype[Any], where: str) -> None:
+    """Refuse arrays of anything but numbers that torch has too.
+
+    Raises:
+        UserError: If they hold texts, objects, dates, truth values or complex numbers; the message starts
+            with ``where``.
+    """
+    if dtype.kind not in "fiu" or dtype.itemsize > 8:
+        raise UserError(
+            f"{where} must hold numbers of at most 64 bits, got dtype {short(dtype, 60)}; turn texts and "
+            "names of files into numbers first."
+        )
 
 
 def as_tensor(array: np.ndarray, where: str) -> Tensor:
@@ -16,10 +35,31 @@ def as_tensor(array: np.ndarray, where: str) -> Tensor:
     Raises:
         UserError: If it holds anything but numbers; the message starts with ``where``.
     """
-    if array.dtype.kind not in "fiu":
-        raise UserError(f"{where} must hold numbers, got dtype {array.dtype}.")
+    check_dtype(array.dtype, where)
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        if array.size and array.max() > np.iinfo(np.int64).max:
+            raise UserError(f"{where} must hold whole numbers below 2^63, got {array.max()}.")
+        array = array.astype(np.int64)
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return torch.from_numpy(np.require(native, requirements=["C", "W"]))
+
+
+def fits_memory(where: str, size: int) -> None:
+    """Refuse data that cannot be held in memory, before it is read.
+
+    Args:
+        where: What errors name, such as a file and an array.
+        size: Bytes.
+
+    Raises:
+        UserError: If the machine has less memory.
+    """
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    if size > pages * page:
+        raise UserError(
+            f"{where} would take {size / 2**30:,.1f} GiB of memory, and this machine has "
+            f"{pages * page / 2**30:,.1f} GiB."
+        )
 
 
 def as_inputs(x: Tensor, where: str) -> Tensor:
@@ -65,8 +105,10 @@ def as_labels(y: Tensor, where: str) -> Tensor:
     """
     if y.ndim != 1:
         raise UserError(f"{where} must be one class label per example, shape [S], got shape {list(y.shape)}.")
-    if y.is_complex() or (y.is_floating_point() and not torch.equal(y, y.round())):
-        raise UserError(f"{where} must be class labels (whole numbers from 0), got fractions or NaN.")
+    if y.is_complex() or (y.is_floating_point() and not (y == y.round()).logical_and(y.isfinite()).all()):
+        raise UserError(
+            f"{where} must be class labels (whole numbers from 0), got fractions, NaN or infinity."
+        )
     return y.to(torch.int64)
 
 
@@ -74,13 +116,19 @@ def count_classes(y: Tensor, where: str) -> int:
     """Return the highest label plus one.
 
     Raises:
-        UserError: If there are no labels or a label is negative.
+        UserError: If there are no labels, a label is negative, or one is so high that most classes between
+            have no example.
     """
     if len(y) == 0:
         raise UserError(f"{where} has no examples.")
     low, high = (int(value) for value in torch.aminmax(y))
     if low < 0:
         raise UserError(f"{where} has the label {low}, but labels must be whole numbers from 0.")
+    if high >= max(_MOST_CLASSES, len(y)):
+        raise UserError(
+            f"{where} has the label {high} among {len(y)} examples; number the classes 0, 1, 2, ... without "
+            "gaps."
+        )
     return high + 1
 
 

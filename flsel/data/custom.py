@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,16 +11,28 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from flsel.data.checks import as_inputs, as_labels, as_tensor, count_classes, examples, measured, same_inputs
+from flsel.data.checks import (
+    as_inputs,
+    as_labels,
+    as_tensor,
+    count_classes,
+    examples,
+    fits_memory,
+    measured,
+    same_inputs,
+)
 from flsel.data.population import Examples, Source
-from flsel.errors import UserError, imported
+from flsel.errors import UserError, imported, short, users_code
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from flsel.data.config import DataConfig
 
-_RULE = "must return a LightningDataModule, a Dataset or a (train, test) pair of Datasets"
+_RULE = (
+    "must return a LightningDataModule, a Dataset, or Datasets as (train, test) or (train, validation, test)"
+)
+# What the label of an example that is a mapping may be called, and its input where there is more beside it.
+_LABELS = ("label", "labels", "y", "target", "targets", "class")
+_INPUTS = ("input", "inputs", "x", "image", "img", "images", "features", "data", "pixel_values", "input_ids")
 
 
 def load_custom(config: DataConfig) -> Source:
@@ -27,9 +40,10 @@ def load_custom(config: DataConfig) -> Source:
 
     ``data.name`` names a ``LightningDataModule`` (``setup`` is called, ``prepare_data`` only with
     ``data.download``; the datasets behind its train, validation and test loaders are used, its batch sizes
-    are not), or a class or function that returns a map-style ``Dataset`` or a pair (train, test or None) of
-    them. Examples are pairs (input, class label); inputs are tensors, arrays, numbers or PIL images. uint8
-    images are normalised by the training set's own statistics.
+    are not), or a class or function that returns a map-style ``Dataset`` or several of them, (train, test)
+    or (train, validation, test), of which all but the first may be None. Examples are pairs (input, class
+    label), or mappings in which one entry is called ``label``, ``y``, ``target`` or the like; inputs are
+    tensors, arrays, numbers or PIL images. uint8 images are normalised by the training set's own statistics.
 
     Attributes may say more: ``num_classes`` (or a list ``classes``) of the training dataset or the module;
     without, it is the highest training label plus one. ``owner`` of the training dataset: the natural client
@@ -72,10 +86,7 @@ def _call(thing: Any, path: str, arguments: Mapping[str, Any]) -> Any:
     except TypeError as error:
         accepted = ", ".join(signature.parameters) or "none"
         raise UserError(f"data.init_args do not fit {path}: {error}; it accepts {accepted}.") from None
-    try:
-        return thing(**arguments)
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"data.name {path} failed to load: {error}.") from error
+    return thing(**arguments)
 
 
 def _datasets(made: Any, config: DataConfig) -> tuple[Any, Any, Any]:
@@ -85,20 +96,18 @@ def _datasets(made: Any, config: DataConfig) -> tuple[Any, Any, Any]:
         return _from_module(made, config)
     if isinstance(made, Dataset):
         return made, None, None
-    if isinstance(made, (tuple, list)) and len(made) == 2:
-        return made[0], None, made[1]
+    if isinstance(made, (tuple, list)) and len(made) in (2, 3):
+        return made[0], made[1] if len(made) == 3 else None, made[-1]
     raise UserError(f"data.name {config.name} {_RULE}, got {type(made).__name__}.")
 
 
 def _from_module(module: Any, config: DataConfig) -> tuple[Any, Any, Any]:
-    try:
+    hint = "" if config.download else " (data.download: true runs its prepare_data first)"
+    with users_code(f"data.name {config.name} cannot set up its data{hint}"):
         if config.download:
             module.prepare_data()
         module.setup("fit")
         module.setup("test")
-    except (OSError, RuntimeError) as error:
-        hint = "" if config.download else "; set data.download: true if its prepare_data must run first"
-        raise UserError(f"data.name {config.name} cannot set up its data: {error}{hint}.") from error
     train, validation, test = (
         _loaded(module, f"{part}_dataloader", config.name) for part in ("train", "val", "test")
     )
@@ -139,39 +148,59 @@ def _materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
 
 
 def _collect(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
-    first = _input(_pair(dataset, 0, where)[0], f"{where}, example 0")
+    first = _example(dataset, 0, where)[0]
+    fits_memory(where, len(dataset) * first.numel() * first.element_size())
     x = torch.empty((len(dataset), *first.shape), dtype=first.dtype)
-    labels = []
+    y = torch.empty(len(dataset), dtype=torch.int64)
     for position in range(len(dataset)):
-        item, label = _pair(dataset, position, where)
-        row = _input(item, f"{where}, example {position}")
+        row, y[position] = _example(dataset, position, where)
         if row.shape != first.shape or row.dtype != first.dtype:
             raise UserError(
                 f"{where}, example {position} is {list(row.shape)} {row.dtype}, unlike the first, "
                 f"{list(first.shape)} {first.dtype}."
             )
         x[position] = row
-        labels.append(_label(label, f"{where}, example {position}"))
-    return as_inputs(x, where), torch.tensor(labels, dtype=torch.int64)
+    return as_inputs(x, where), y
 
 
-def _pair(dataset: Any, position: int, where: str) -> tuple[Any, Any]:
-    item = dataset[position]
-    if not isinstance(item, (tuple, list)) or len(item) != 2:
+def _example(dataset: Any, position: int, where: str) -> tuple[Tensor, int]:
+    where = f"{where}, example {position}"
+    with users_code(f"{where} cannot be read"):
+        item = dataset[position]
+    if isinstance(item, Mapping):
+        x, y = _entries(item, where)
+    elif isinstance(item, (tuple, list)) and len(item) == 2:
+        x, y = item
+    else:
+        raise UserError(f"{where} must be a pair (input, label) or a mapping, got {type(item).__name__}.")
+    return _input(x, where), _label(y, where)
+
+
+def _entries(item: Mapping[str, Any], where: str) -> tuple[Any, Any]:
+    """Find the input and the label of an example that is a mapping."""
+    labels = [name for name in _LABELS if name in item]
+    others = [name for name in item if name not in _LABELS]
+    inputs = others if len(others) == 1 else [name for name in _INPUTS if name in item]
+    if len(labels) != 1 or len(inputs) != 1:
         raise UserError(
-            f"{where}, example {position} must be a pair (input, label), got {type(item).__name__}."
+            f"{where} must have one input and one entry called {', '.join(_LABELS[:-1])} or {_LABELS[-1]}, "
+            f"found {short(', '.join(map(str, item)) or 'nothing', 100)}."
         )
-    return item[0], item[1]
+    return item[inputs[0]], item[labels[0]]
 
 
 def _input(item: Any, where: str) -> Tensor:
-    return item.detach() if isinstance(item, Tensor) else as_tensor(np.asarray(item), where)
+    if isinstance(item, Tensor):
+        return item.detach().cpu()
+    with users_code(f"{where} has an input that is no array", reads=True):
+        return as_tensor(np.asarray(item), where)
 
 
 def _label(label: Any, where: str) -> int:
-    array = np.asarray(label)
+    with users_code(f"{where} has a label that is no number", reads=True):
+        array = np.asarray(label.cpu() if isinstance(label, Tensor) else label)
     if array.size != 1 or array.dtype.kind not in "iu":
-        raise UserError(f"{where} must have a class label (a whole number from 0), got {label!r}.")
+        raise UserError(f"{where} must have a class label (a whole number from 0), got {short(repr(label))}.")
     return int(array.reshape(()))
 
 
@@ -190,7 +219,8 @@ def _classes(declarers: tuple[Any, ...], y: Tensor, path: str) -> int:
 def _owner(dataset: Any, size: int, path: str) -> np.ndarray | None:
     if getattr(dataset, "owner", None) is None:
         return None
-    owner = np.asarray(dataset.owner)
+    with users_code(f"owner of {path} is no list of numbers", reads=True):
+        owner = np.asarray(dataset.owner)
     whole = owner.shape == (size,) and owner.dtype.kind in "iu"
     if not whole or owner.min() < 0 or owner.max() >= size:
         raise UserError(

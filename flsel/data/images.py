@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,9 +16,9 @@ from torch import Tensor
 from torchvision import datasets
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
-from flsel.data.checks import as_inputs, examples, measured, same_inputs
+from flsel.data.checks import as_inputs, examples, fits_memory, measured, same_inputs
 from flsel.data.population import Examples, Normalize, Source
-from flsel.errors import UserError
+from flsel.errors import UserError, users_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,37 +142,45 @@ def _test_files(folder: Path, index: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def _decode(files: Sequence[tuple[str, int]], classes: int) -> Examples:
-    size = _pixels(Path(files[0][0])).shape
-    pixels = np.empty((len(files), 3, *size[:2]), dtype=np.uint8)
-
-    def decode(begin: int) -> None:
-        for position in range(begin, min(begin + _CHUNK, len(files))):
-            image = _pixels(Path(files[position][0]))
-            if image.shape != size:
-                raise UserError(
-                    f"{files[position][0]} has {image.shape[1]} x {image.shape[0]} pixels but the first "
-                    f"image {size[1]} x {size[0]}; all images must have one size."
-                )
-            pixels[position] = np.moveaxis(image, -1, 0)
-
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        for _ in pool.map(decode, range(0, len(files), _CHUNK)):
-            pass
+    with warnings.catch_warnings():
+        # Pillow only warns of pictures that are up to twice as large as it decodes.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        pixels = _all_pixels([Path(file) for file, _ in files])
     labels = torch.tensor([label for _, label in files], dtype=torch.int64)
     where = str(Path(files[0][0]).parents[1])
     return examples(torch.from_numpy(pixels), labels, num_classes=classes, where=where)
 
 
-def _pixels(file: Path) -> np.ndarray:
-    """Decode one image to RGB, ``[H, W, 3]``."""
-    try:
-        with Image.open(file) as image:
-            mode, pixels = image.mode, np.asarray(image.convert("RGB"))
-    except (OSError, ValueError, SyntaxError) as error:
-        raise UserError(f"cannot read the image {file}: {_first_line(error)}") from error
-    if mode not in _MODES:
-        raise UserError(f"{file} must be an image of 8 bits per channel, got the mode {mode}.")
+def _all_pixels(files: Sequence[Path]) -> np.ndarray:
+    """Decode images of one size, ``[S, 3, H, W]``."""
+    height, width = size = _pixels(files[0]).shape[:2]
+    fits_memory(f"{files[0].parents[1]}: {len(files)} images", len(files) * 3 * height * width)
+    pixels = np.empty((len(files), 3, height, width), dtype=np.uint8)
+
+    def decode(begin: int) -> None:
+        for position in range(begin, min(begin + _CHUNK, len(files))):
+            pixels[position] = np.moveaxis(_pixels(files[position], size), -1, 0)
+
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        for _ in pool.map(decode, range(0, len(files), _CHUNK)):
+            pass
     return pixels
+
+
+def _pixels(file: Path, size: tuple[int, ...] | None = None) -> np.ndarray:
+    """Decode one image to RGB, ``[H, W, 3]``, if it is one of 8 bits and of the height and width ``size``."""
+    with users_code(f"cannot read the image {file}", reads=True), Image.open(file) as image:
+        if image.mode not in _MODES:
+            raise UserError(f"{file} must be an image of 8 bits per channel, got the mode {image.mode}.")
+        frames = getattr(image, "n_frames", 1)
+        if frames > 1:
+            raise UserError(f"{file} must be one picture, and it has {frames} frames.")
+        if size is not None and size != (image.height, image.width):
+            raise UserError(
+                f"{file} has {image.width} x {image.height} pixels but the first image {size[1]} x "
+                f"{size[0]}; all images must have one size."
+            )
+        return np.asarray(image.convert("RGB"))
 
 
 def _is_grey(x: Tensor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flsel.errors import UserError
+from flsel.errors import UserError, users_code
 
 if TYPE_CHECKING:
     from flsel.data.config import DataConfig
@@ -28,6 +28,11 @@ def load_source(config: DataConfig, *, clients: int | None, seed: int) -> Source
     Raises:
         UserError: If the dataset is missing, unreadable or malformed; the message says where and what to do.
     """
+    with users_code(f"data.name {config.name} cannot be loaded"):
+        return _load(config, clients, seed)
+
+
+def _load(config: DataConfig, clients: int | None, seed: int) -> Source:
     match config.name:
         case "synthetic":
             return _synthetic(config, clients, seed)

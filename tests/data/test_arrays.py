@@ -1,4 +1,8 @@
+import io
 import json
+import pickle
+import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -142,8 +146,91 @@ def test_unreadable_npz(tmp_path):
 
 
 def test_npz_never_unpickles(tmp_path):
-    with pytest.raises(UserError, match="y_train cannot be read"):
+    with pytest.raises(UserError, match="y_train must hold numbers"):
         npz(tmp_path, y_train=np.array([{}] * 9, dtype=object))
+
+
+def archive(tmp_path, **members):
+    """Write an npz file of raw members beside good arrays."""
+    with zipfile.ZipFile(tmp_path / "d.npz", "w", zipfile.ZIP_DEFLATED) as file:
+        for name, array in arrays().items():
+            stream = io.BytesIO()
+            np.save(stream, array)
+            content = members.get(name, stream.getvalue())
+            if content is not None:
+                file.writestr(f"{name}.npy", content)
+    return tmp_path / "d.npz"
+
+
+def header(shape, descr="'|u1'", version=1, length=None, order=False):
+    """The header of a member, true or not."""
+    text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}}}\n".encode()
+    size = struct.pack("<H" if version == 1 else "<I", len(text) if length is None else length)
+    return b"\x93NUMPY" + bytes([version, 0]) + size + text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "y_train cannot be read"),
+        (b"no array at all", "y_train cannot be read: the magic string is not correct"),
+        (header((9,)), r"y_train is damaged: its header promises shape \[9\] of uint8, but 0 bytes follow"),
+        (
+            header((10**13,)) + bytes(9),
+            "y_train is damaged: its header promises shape .*, but 9 bytes follow",
+        ),
+        (header((-3, -3)) + bytes(9), "y_train is damaged: its header promises shape"),
+        (header(tuple(range(70))) + bytes(9), "y_train is damaged"),
+        (header((9,), length=2**32 - 1, version=2) + bytes(9), "y_train cannot be read: EOF"),
+        (header((9,), "'|u1', 'more': 3") + bytes(9), "y_train cannot be read: Header does not contain"),
+        (header((9,), "[('a', '|u1')]") + bytes(9), "y_train must hold numbers"),
+        (header((9,), "'|O'") + pickle.dumps([1]), "y_train must hold numbers"),
+        (header((9,), "'nonsense'") + bytes(9), "y_train cannot be read"),
+        (header("(" * 90 + "9" + ")" * 90) + bytes(9), "y_train cannot be read"),
+        (
+            header((9,), version=3) + bytes(9),
+            "y_train must be an array of numbers in NumPy's format 1.0 or 2",
+        ),
+        (b"\x93NUMPY\x09\x00" + bytes(9), "y_train must be an array of numbers in NumPy's format"),
+    ],
+)
+def test_npz_members_that_are_no_arrays(tmp_path, content, message):
+    with pytest.raises(UserError, match=message) as error:
+        load(name="npz", path=str(archive(tmp_path, y_train=content)))
+    assert "d.npz: y_train" in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_an_npz_file_that_promises_more_than_the_memory(tmp_path, monkeypatch):
+    # A real one would take minutes to write: what is promised is counted before anything is read.
+    path = archive(tmp_path)
+    monkeypatch.setattr("os.sysconf", lambda name: 10)
+    with pytest.raises(
+        UserError, match=r"x_train would take .* GiB of memory, and this machine has 0\.0 GiB"
+    ):
+        load(name="npz", path=str(path))
+
+
+@pytest.mark.parametrize(("offset", "value"), [(6, 1), (8, 99)], ids=["encrypted", "unknown compression"])
+def test_archives_that_cannot_be_unpacked(tmp_path, offset, value):
+    path = archive(tmp_path)
+    raw = bytearray(path.read_bytes())
+    for signature, shift in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
+        at = raw.find(signature)
+        while at >= 0:
+            raw[at + offset + shift] = value
+            at = raw.find(signature, at + 4)
+    path.write_bytes(raw)
+    with pytest.raises(UserError, match=r"d\.npz: .* cannot be read: .*(encrypted|compression)"):
+        load(name="npz", path=str(path))
+
+
+def test_arrays_in_any_order_and_format_are_read(tmp_path):
+    x = np.asfortranarray(np.random.default_rng(0).normal(size=(9, 7)))
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, x, version=(2, 0))
+    path = archive(tmp_path, x_train=stream.getvalue(), x_test=None, y_test=None)
+    assert np.array_equal(load(name="npz", path=str(path)).train.x.numpy(), x.astype(np.float32))
 
 
 def leaf_file(users):
@@ -211,8 +298,8 @@ def changed(**changes):
             "must have lists x and y",
         ),
         (leaf_file({"ann": ([[1.0, 2.0]], [0]), "bob": ([[1.0]], [0])}), "one shape, but users differ"),
-        (leaf_file({"ann": (["some text"], [0])}), "x must be numbers"),
-        (leaf_file({"ann": ([[1.0]], ["e"])}), "y must be numbers"),
+        (leaf_file({"ann": (["some text"], [0])}), "x must hold numbers"),
+        (leaf_file({"ann": ([[1.0]], ["e"])}), "y must hold numbers"),
         (leaf_file({"ann": ([[1.0]], [0.5])}), "must be class labels"),
         (leaf_file({"ann": ([[1.0]], [-2])}), "has the label -2"),
         (leaf_file({"ann": ([[float("nan")]], [0])}), "NaN or infinite inputs"),

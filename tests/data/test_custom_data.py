@@ -25,6 +25,11 @@ class Listed(Dataset):
         return self.examples[position]
 
 
+class Long(Listed):
+    def __len__(self):
+        return 10**13
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter([(0, 0)])
@@ -99,11 +104,20 @@ def broken(what: str):
     return {
         "text": "a dataset",
         "none": None,
-        "triple": (single(), single(), single()),
+        "quadruple": (single(), single(), single(), single()),
         "stream": Stream(),
         "dict": (dict.fromkeys(range(3), row), None),
         "empty": Listed([]),
-        "not pairs": Listed([{"x": 1}]),
+        "not pairs": Listed([1]),
+        "no label": Listed([{"x": 1, "y_true": 2}]),
+        "two labels": Listed([{"x": 1, "y": 2, "label": 2}]),
+        "two inputs": Listed([{"left": 1, "right": 1, "y": 2}]),
+        "ragged": Listed([([[1], [1, 2]], 0)]),
+        "wide": Listed([(np.zeros(2, np.longdouble), 0)]),
+        "beyond int64": Listed([(np.array([2**64 - 1], np.uint64), 0)]),
+        "beyond memory": Long([row]),
+        "ragged owner": natural([[0], [0, 1]]),
+        "many classes": Listed([row, (torch.zeros(2), 10**9)]),
         "shapes": Listed([row, (torch.zeros(3), 0)]),
         "dtypes": Listed([row, (torch.zeros(2, dtype=torch.int64), 0)]),
         "regression": Listed([(torch.zeros(2), 0.5)]),
@@ -123,8 +137,38 @@ def broken(what: str):
     }[what]
 
 
-def fail():
-    raise RuntimeError("the disk is gone")
+class Fails(Listed):
+    def __getitem__(self, position):
+        if position == 3:
+            raise KeyError(position)
+        return super().__getitem__(position)
+
+    def __len__(self):
+        return 6 if len(self.examples) == 6 else 1 / 0
+
+
+def fail(what):
+    if what == "raise":
+        raise RuntimeError("the disk is gone")
+    if what == "exit":
+        raise SystemExit(3)
+    return Fails([(0.0, 0)] * (6 if what == "item" else 5))
+
+
+MAPPINGS = []
+
+
+def mappings():
+    return Listed(MAPPINGS)
+
+
+def triple(validation=True):
+    whole = TensorDataset(X, Y)
+    return (
+        whole,
+        torch.utils.data.Subset(whole, range(3)) if validation else None,
+        TensorDataset(X[:2], Y[:2]),
+    )
 
 
 not_callable = 3
@@ -190,7 +234,10 @@ def test_data_module_with_training_data_only():
 
 def test_data_module_that_needs_its_download():
     Unprepared.prepared = False
-    with pytest.raises(UserError, match=r"no files yet; set data\.download: true"):
+    with pytest.raises(
+        UserError,
+        match=r"\(data\.download: true .*\): Unprepared.setup raised FileNotFoundError: no files yet \(",
+    ):
         load("Unprepared")
     assert len(load("Unprepared", download=True).train) == 7
 
@@ -203,13 +250,25 @@ def test_data_module_with_a_list_of_loaders():
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("text", "must return a LightningDataModule, a Dataset or a .* pair of Datasets, got str"),
+        ("text", "must return a LightningDataModule, a Dataset, or Datasets as .*, got str"),
         ("none", "got NoneType"),
-        ("triple", "got tuple"),
+        ("quadruple", "got tuple"),
         ("stream", "must be a map-style Dataset, got Stream"),
         ("dict", "must be a map-style Dataset, got dict"),
         ("empty", "the training set has no examples"),
-        ("not pairs", r"example 0 must be a pair \(input, label\), got dict"),
+        ("not pairs", r"example 0 must be a pair \(input, label\) or a mapping, got int"),
+        (
+            "no label",
+            "example 0 must have one input and one entry called label, .* or class, found x, y_true",
+        ),
+        ("two labels", "must have one input and one entry .*found x, y, label"),
+        ("two inputs", "must have one input and one entry .*found left, right, y"),
+        ("ragged", "example 0 has an input that is no array: setting an array element with a sequence"),
+        ("wide", "example 0 must hold numbers of at most 64 bits, got dtype float128"),
+        ("beyond int64", "must hold whole numbers below 2.63, got 18446744073709551615"),
+        ("beyond memory", "the training set would take .* GiB of memory, and this machine has"),
+        ("ragged owner", "owner of .* is no list of numbers"),
+        ("many classes", "the training set has the label 1000000000 among 2 examples; number the classes"),
         ("shapes", r"example 1 is \[3\] torch.float32, unlike the first, \[2\]"),
         ("dtypes", "example 1 is .* torch.int64, unlike"),
         ("regression", "example 0 must have a class label"),
@@ -241,9 +300,42 @@ def test_a_typo_in_the_arguments_names_the_accepted_ones():
         load("natural")
 
 
-def test_a_dataset_that_fails_to_load():
-    with pytest.raises(UserError, match="the disk is gone"):
-        load("fail")
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("raise", r"fail raised RuntimeError: the disk is gone \(test_custom_data.py, line \d+\)\.$"),
+        ("exit", r"fail raised SystemExit: 3 \(test_custom_data.py, line \d+\)\.$"),
+        (
+            "item",
+            r"example 3 cannot be read: Fails.__getitem__ raised KeyError: 3 \(test_custom_data.py, line",
+        ),
+        ("length", r"Fails.__len__ raised ZeroDivisionError: division by zero \(test_custom_data.py, line"),
+    ],
+)
+def test_a_dataset_that_raises(what, reason):
+    with pytest.raises(UserError, match=reason):
+        load("fail", init_args={"what": what})
+
+
+@pytest.mark.parametrize("names", [("image", "label"), ("x", "y"), ("anything", "target")])
+def test_examples_that_are_mappings(names):
+    examples = [dict(zip(names, example, strict=True)) for example in single().examples]
+    MAPPINGS[:] = examples
+    source = load("mappings")
+    assert source.train.x.tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert source.train.y.tolist() == [0, 1, 2]
+
+
+def test_further_entries_of_a_mapping_are_left_out():
+    MAPPINGS[:] = [{"image": torch.zeros(2), "label": 0, "path": "a.png"}]
+    assert load("mappings").train.x.shape == (1, 2)
+
+
+def test_three_datasets():
+    source = load("triple")
+    assert [len(part) for part in (source.train, source.validation, source.test)] == [12, 3, 2]
+    source = load("triple", init_args={"validation": False})
+    assert (source.validation, len(source.test)) == (None, 2)
 
 
 @pytest.mark.parametrize("name", [f"{__name__}.nothing", "no_such_package.Thing"])

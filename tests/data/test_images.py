@@ -1,6 +1,7 @@
 import hashlib
 import pickle
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -258,3 +259,50 @@ def test_a_folder_without_images(tmp_path, content):
         (tmp_path / "train" / "ape").mkdir()
     with pytest.raises(UserError, match=str(tmp_path)):
         load(name="folder", path=str(tmp_path))
+
+
+def png_header(side):
+    """The head of a PNG file, which promises a picture; what follows does not matter."""
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", b"\x78\x9c"))
+    parts = [struct.pack(">I", len(c)) + n + c + struct.pack(">I", zlib.crc32(n + c)) for n, c in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+@pytest.mark.parametrize("name", ["train/ape/0.png", "train/bee/2.png"])
+@pytest.mark.parametrize("side", [10_000, 60_000])
+def test_pictures_that_are_decompression_bombs(folder, name, side):
+    (folder / name).write_bytes(png_header(side))
+    with pytest.raises(UserError, match=f"cannot read the image .*{name}: Decompression.* exceeds limit"):
+        load(name="folder", path=str(folder))
+
+
+def test_animations(folder):
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "green", "blue")]
+    frames[0].save(folder / "train/ape/1.png", save_all=True, append_images=frames[1:])
+    with pytest.raises(UserError, match=r"ape/1.png must be one picture, and it has 3 frames"):
+        load(name="folder", path=str(folder))
+
+
+def test_more_images_than_memory(folder, monkeypatch):
+    monkeypatch.setattr("os.sysconf", lambda name: 10)
+    with pytest.raises(UserError, match=r"train: 6 images would take .* and this machine has 0\.0 GiB"):
+        load(name="folder", path=str(folder))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        struct.pack(">ii", 0x0803, 12),
+        struct.pack(">iiii", 0x0803, 2**31 - 1, 2**31 - 1, 2**31 - 1),
+        struct.pack(">iiii", 0x0803, -12, -28, 28),
+        struct.pack(">iiii", 0x0D03, 12, 28, 28),
+        struct.pack(">iiii", 0x0FF3, 12, 28, 28),
+        struct.pack(">ii", 0x0801, 12 * 784),
+    ],
+)
+def test_idx_files_of_another_kind(mnist, head):
+    (mnist / "MNIST/raw/train-images-idx3-ubyte").write_bytes(head + bytes(12 * 784))
+    with pytest.raises(UserError, match="MNIST/raw"):
+        load(name="mnist", root=str(mnist))
