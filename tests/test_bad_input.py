@@ -76,10 +76,16 @@ def test_settings(arguments: list[str], sentence: str, capfd: Any) -> None:
     ("model", "sentence"),
     [
         ("NoStep", "model NoStep is a LightningModule without a training_step."),
-        ("NoLoss", "training_step must return a scalar loss, or a mapping with one under 'loss'."),
+        (
+            "NoLoss",
+            "training_step must return a scalar loss, or a mapping with one under 'loss', got NoneType.",
+        ),
         ("NoParameters", "model must be a torch module with trainable parameters, got NoParameters."),
         ("WrongOutput", "model WrongOutput must return logits of shape (2, 4) for 2 examples, got (2, 3)."),
-        ("WrongInput", "model WrongInput does not accept inputs of shape (8,): mat1 and mat2 shapes cannot"),
+        (
+            "WrongInput",
+            "model WrongInput does not accept inputs of shape (8,): RuntimeError: mat1 and mat2 shapes",
+        ),
         ("Fails", "model Fails cannot be built: KeyError: 'no\\nsuch thing' (mymodels.py, line "),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -77,22 +78,49 @@ def make_optimizer(task: LightningModule, override: OptimizerFactory | None) -> 
         override: Takes the place of the task's ``configure_optimizers`` if given.
 
     Raises:
-        UserError: If ``configure_optimizers`` returns anything but one optimizer.
+        UserError: If it is not one optimizer of the task's parameters, or one that needs a closure.
     """
-    if override is not None:
-        return override(p for p in task.parameters() if p.requires_grad)
-    made: Any = task.configure_optimizers()
-    if isinstance(made, Optimizer):
-        return made
-    raise UserError(
-        f"configure_optimizers of {type(task).__name__} must return one torch optimizer, got "
-        f"{type(made).__name__}; a learning-rate schedule over rounds is set with local.lr_schedule."
-    )
+    source = f"configure_optimizers of {type(task).__name__}" if override is None else "local.optimizer"
+    made: Any
+    if override is None:
+        made = task.configure_optimizers()
+    else:
+        made = override(p for p in task.parameters() if p.requires_grad)
+    if not isinstance(made, Optimizer):
+        raise UserError(
+            f"{source} must return one torch optimizer, got {type(made).__name__}; a learning-rate schedule "
+            "over rounds is set with local.lr_schedule."
+        )
+    check_steps_alone(made, source)
+    own = {id(p) for p in task.parameters()}
+    for group in made.param_groups:
+        if not own.issuperset(map(id, group["params"])):
+            raise UserError(f"{source} must be of the model's own parameters, and it has others too.")
+        # self.parameters() has the frozen ones as well, which no step moves.
+        group["params"] = [p for p in group["params"] if p.requires_grad]
+    return made
+
+
+def check_steps_alone(optimizer: Optimizer, where: str) -> None:
+    """Refuse an optimizer whose step computes the loss again, as L-BFGS's.
+
+    Raises:
+        UserError: If it needs a closure; the message starts with ``where``.
+    """
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise UserError(
+            f"{where} must step with one gradient, and {type(optimizer).__name__} needs a closure that "
+            "computes the loss again; take SGD or Adam, for example."
+        )
 
 
 def loss_of(output: Any) -> Tensor:
     """Take the loss out of what a ``training_step`` returned: a tensor, or a mapping with ``loss``."""
-    loss = output["loss"] if isinstance(output, dict) else output
-    if not isinstance(loss, Tensor) or loss.ndim != 0:
-        raise UserError("training_step must return a scalar loss, or a mapping with one under 'loss'.")
+    loss = output.get("loss") if isinstance(output, dict) else output
+    if not isinstance(loss, Tensor) or loss.ndim != 0 or not loss.is_floating_point():
+        got = f"{loss.dtype} {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise UserError(
+            f"training_step must return a scalar loss, or a mapping with one under 'loss', got {got}."
+        )
     return loss

@@ -14,6 +14,7 @@ import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from flsel.availability import Trace
 from flsel.config import RunConfig
@@ -24,14 +25,14 @@ from flsel.data.sources import load_source
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
 from flsel.engine.server import Server
-from flsel.errors import UserError
+from flsel.errors import UserError, users_code
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.features import Features
 from flsel.local.head import find_head, find_layer
 from flsel.local.program import Program, lr_factors
 from flsel.local.reach import Reach
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.tasks import as_task, make_optimizer
+from flsel.local.tasks import as_task, check_steps_alone, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer, require_vmap, why_not_vmap
 from flsel.objectives.objective import overrides
@@ -59,6 +60,7 @@ class Built:
     data: FederatedData
 
 
+@users_code("the data cannot be dealt")
 def load_data(config: RunConfig, source: Source | None = None) -> FederatedData:
     """Load a run's dataset, hold examples out and deal the rest to the clients.
 
@@ -86,6 +88,7 @@ def load_data(config: RunConfig, source: Source | None = None) -> FederatedData:
     return federate(source, config.data, deal=deal, seed=config.seed)
 
 
+@users_code("the run cannot start")
 def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Built:
     """Build a run.
 
@@ -157,6 +160,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
         selector=copy.deepcopy(config.selector),
         objective=objective,
     )
+    check_steps_alone(server.optimizer, "server_optimizer")
     return Built(server, fabric, program, data)
 
 
@@ -166,7 +170,8 @@ def make_fabric(config: RunConfig) -> Fabric:
     Raises:
         UserError: If there is no such device.
     """
-    callbacks = [make() for make in config.callbacks]
+    with users_code("callbacks cannot be built"):
+        callbacks = [make() for make in config.callbacks]
     try:
         devices: Any = 1 if config.accelerator == "cpu" else [config.device]
         if config.accelerator == "auto" and not (
@@ -217,7 +222,13 @@ def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]
     missing = {k: v for k, v in known.items() if k in accepted and given.get(k) is None}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(torch_seed(config.seed, "model"))
-        return factory(**missing)
+        model = factory(**missing)
+        if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
+            # Lazy layers take their shapes from the first inputs and draw their weights then.
+            x = _sample(data, 2)[0]
+            with torch.no_grad():
+                model.eval()(x.to(torch.get_default_dtype()) if x.is_floating_point() else x)
+        return model
 
 
 def _sample(data: FederatedData, count: int) -> tuple[Tensor, Tensor]:
@@ -229,7 +240,7 @@ def _sample(data: FederatedData, count: int) -> tuple[Tensor, Tensor]:
 def _on_device(data: FederatedData, task: LightningModule) -> FederatedData:
     """Move all data to the task's device and the normalisation to its precision."""
     device = task.device
-    dtype = next(task.parameters()).dtype
+    dtype = next((p.dtype for p in task.parameters() if p.is_floating_point()), torch.get_default_dtype())
     population = replace(
         data.population,
         x=data.population.x.to(device),
@@ -251,23 +262,19 @@ def _on_device(data: FederatedData, task: LightningModule) -> FederatedData:
 
 def _check_logits(program: Program, test: Examples) -> None:
     """Run the model once, so that a shape that does not fit is said before anything is written."""
-    classes = program.population.num_classes
+    classes, name = program.population.num_classes, f"model {type(program.model).__name__}"
     program.task.eval()
     x = program.population.normalize(test.x[:2].to(program.task.device))
-    try:
-        with torch.inference_mode():
-            logits = program.task(x)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise UserError(
-            f"model {type(program.model).__name__} does not accept inputs of shape "
-            f"{tuple(test.x.shape[1:])}: {str(error).splitlines()[0].rstrip('.')}."
-        ) from error
+    refused = f"{name} does not accept inputs of shape {tuple(test.x.shape[1:])}"
+    with users_code(refused, reads=True), torch.inference_mode():
+        logits = program.task(x)
     if not isinstance(logits, Tensor) or logits.shape != (len(x), classes):
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise UserError(
-            f"model {type(program.model).__name__} must return logits of shape ({len(x)}, {classes}) for "
-            f"{len(x)} examples, got {shape}."
+            f"{name} must return logits of shape ({len(x)}, {classes}) for {len(x)} examples, got {shape}."
         )
+    if not logits.is_floating_point():
+        raise UserError(f"{name} must return logits that are real numbers, got {logits.dtype}.")
 
 
 def _features(config: RunConfig, program: Program, data: FederatedData) -> Features | None:

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from flsel.config import RunConfig
-from flsel.errors import Interrupted
+from flsel.errors import Interrupted, UserError
 from flsel.runner.interrupt import Interrupt
 from flsel.runner.progress import Progress, final_table
 from flsel.runner.result import Result
@@ -53,8 +53,14 @@ def play(session: Session) -> Result:
         if session.finished:
             _LOG.info("%s is finished; nothing is left to resume", session.folder)
         else:
-            _loop(session)
-            session.end()
+            try:
+                _loop(session)
+                session.end()
+            except UserError as error:
+                if session.server.round == 0:
+                    raise
+                hint = f"Mend it and go on with: flsel train --resume {session.folder}"
+                raise type(error)(f"{error} {hint}") from error.__cause__
     result = Result.load(session.folder)
     if not session.config.quiet:
         _say(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from flsel.config.describe import describe, fingerprint
 from flsel.config.parser import parse_file
 from flsel.data.population import Source
 from flsel.engine.server import RoundRecord
-from flsel.errors import UserError
+from flsel.errors import UserError, users_code
 from flsel.files import new_run_dir, write_atomic
 from flsel.report.curves import curves_figure
 from flsel.report.partition import partition_figure
@@ -109,7 +110,11 @@ class Session:
         return cls(config, folder, built, tracked=False)
 
     def __enter__(self) -> Session:
-        self.open()
+        try:
+            self.open()
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
         return self
 
     def __exit__(
@@ -136,7 +141,9 @@ class Session:
         if self._tracked:
             self._open_tracker()
         if self.server.round == 0 and not self._metrics.rows():
-            self._evaluated(self.server.evaluate(torch.empty(0, dtype=torch.int64)))
+            with users_code("the initial model cannot be measured"):
+                metrics = self.server.evaluate(torch.empty(0, dtype=torch.int64))
+            self._evaluated(metrics)
             self.save()
         self._call("on_fit_start")
         self._call("on_train_start")
@@ -164,7 +171,8 @@ class Session:
         """Play one round and write down what happened."""
         self._call("on_train_epoch_start")
         self._call("on_round_start", server=self.server)
-        record = self.server.step()
+        with users_code(f"round {self.server.round} failed"):
+            record = self.server.step()
         self._played(record)
         if record.metrics is not None:
             self._evaluated(record.metrics)
@@ -271,12 +279,14 @@ class Session:
         program = self.built.program
         program.load(self.server.params)
         try:
-            self.built.fabric.call(hook, trainer=self.server, pl_module=program.task, **arguments)
-        except AttributeError as error:
-            if error.obj is not self.server:
+            with users_code(f"callbacks failed in {hook}"):
+                self.built.fabric.call(hook, trainer=self.server, pl_module=program.task, **arguments)
+        except UserError as error:
+            lacks = error.__cause__
+            if not isinstance(lacks, AttributeError) or lacks.obj is not self.server:
                 raise
             raise UserError(
-                f"callbacks must do without a Lightning Trainer, and one asks for its {error.name} in {hook}."
+                f"callbacks must do without a Lightning Trainer, and one asks for its {lacks.name} in {hook}."
             ) from error
 
     def _summary(self, last: dict[str, float]) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""Users' code that raises: one sentence that names class, method, file and line; nothing lost or half-written."""
+
+# ruff: noqa: E501 (sentences are quoted whole)
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import left_behind, same
+from test_bad_input import fails
+from test_cli import TINY, call
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def at(sentence: str) -> str:
+    """The sentence as a pattern: any line number stands for N."""
+    return re.escape(sentence).replace("line\\ N", r"line \d+").replace("line N", r"line \d+")
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "sentence"),
+    [
+        ("selector", "Resets", "the run cannot start: Resets.reset raised KeyError: 'reset' (usercode.py, line N)."),
+        ("selector", "Selects", "round 0 failed: Selects.select raised ZeroDivisionError: division by zero (usercode.py, line N)."),
+        ("selector", "Asks", "round 0 failed: Asks.select raised IndexError: "),
+        ("selector", "Weighs", "round 0 failed: Weighs.weigh raised RuntimeError: "),
+        ("selector", "Remembers", "Remembers.values_ must be made of tensors, numbers, texts, lists, sets and dictionaries, which checkpoints keep, got numpy.ndarray."),
+        ("selector", "Queues", "Queues.queue_ must be made of tensors, numbers, texts, lists, sets and dictionaries, which checkpoints keep, got collections.deque."),
+        ("partition", "Deals", "the data cannot be dealt: Deals.split raised IndexError: list index out of range (usercode.py, line N)."),
+        ("availability", "Comes", "the run cannot start: Comes.formula raised RuntimeError: formula (usercode.py, line N)."),
+        ("objective", "Corrects", "round 0 failed: Corrects.correct raised NotImplementedError (usercode.py, line N)."),
+        ("objective", "Aggregates", "round 0 failed: Aggregates.aggregate raised KeyError: 'nothing' (usercode.py, line N)."),
+        ("callbacks", "[usercode.Starts]", "callbacks failed in on_train_epoch_start: Starts.on_train_epoch_start raised RecursionError: callback (usercode.py, line N)."),
+        ("model", "Steps", "the initial model cannot be measured: Steps.training_step raised AttributeError: 'Steps' object has no attribute 'nothing' (usercode.py, line N)."),
+        ("model", "Configures", "the run cannot start: Configures.configure_optimizers raised OSError: configure (usercode.py, line N)."),
+        ("model", "Lbfgs", "configure_optimizers of Lbfgs must step with one gradient, and LBFGS needs a closure that computes the loss again; "),
+        ("model", "Strays", "configure_optimizers of Strays must be of the model's own parameters, and it has others too."),
+        ("model", "Forwards", "model Forwards does not accept inputs of shape (8,): Forwards.forward raised AssertionError: no examples please (usercode.py, line N)."),
+        ("model", "Whole", "model Whole must return logits that are real numbers, got torch.int64."),
+        ("model", "Complex", "model Complex must return logits that are real numbers, got torch.complex64."),
+        ("model", "Detached", "round 0 failed: RuntimeError: element 0 of tensors does not require grad"),
+        ("model", "WholeLoss", "training_step must return a scalar loss, or a mapping with one under 'loss', got torch.int64 []."),
+        ("local.optimizer", "LBFGS", "local.optimizer must step with one gradient, and LBFGS needs a closure"),
+        ("local.optimizer", "SparseAdam", "round 0 failed: RuntimeError: SparseAdam does not support dense gradients"),
+        ("server_optimizer", "LBFGS", "server_optimizer must step with one gradient, and LBFGS needs a closure"),
+    ],
+)  # fmt: skip
+def test_one_sentence(key: str, name: str, sentence: str, capfd: Any) -> None:
+    path = name if key.endswith("optimizer") or name.startswith("[") else f"usercode.{name}"
+    said = fails(capfd, *TINY, f"--{key}", path)
+    assert re.match(at(sentence), said), said
+
+
+def test_a_batch_that_a_layer_refuses(capfd: Any) -> None:
+    said = fails(capfd, *TINY, "--model", "usercode.Normed", "--local.batch_size", "1")
+    assert said.startswith("round 0 failed: Expected more than 1 value per channel when training"), said
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "sentence"),
+    [
+        ("selector", "Observes", "round 2 failed: Observes.observe raised SystemExit: observe (usercode.py, line N)"),
+        ("availability", "ComesLate", "round 2 failed: schedule raised TypeError: "),
+    ],
+)  # fmt: skip
+def test_a_later_round_that_fails_can_be_played_again(
+    key: str, name: str, sentence: str, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import usercode
+
+    arguments = [*TINY, "--rounds", "4", f"--{key}", f"usercode.{name}", "--quiet"]
+    assert call("train", *arguments) == 2
+    said = capfd.readouterr().err.removeprefix("flsel: error: ")
+    assert re.match(at(sentence), said), said
+    assert said.endswith("Mend it and go on with: flsel train --resume runs/run\n")
+    assert said.count("\n") == 1
+    # Mended, the run goes on to where it would have come.
+    if name == "Observes":
+        monkeypatch.setattr(usercode.Observes, "observe", usercode.Uniform.observe)
+    else:
+        monkeypatch.setattr(
+            usercode.ComesLate,
+            "formula",
+            lambda self, counts, rng: lambda r: torch.ones(1, len(counts)).double().numpy() / 2,
+        )
+    assert call("train", "--resume", "runs/run") == 0
+    assert call("train", *arguments, "--output.name", "whole") == 0
+    assert same(left_behind(Path("runs/run")), left_behind(Path("runs/whole")))
+
+
+def test_a_model_that_is_unusual_trains(capfd: Any) -> None:
+    assert call("train", *TINY, "--model", "usercode.Odd") == 0
+    shown = capfd.readouterr()
+    assert "a step" in shown.out
+    assert "Traceback" not in shown.err
+    first = left_behind(Path("runs/run"))
+    assert call("train", *TINY, "--model", "usercode.Odd", "--output.name", "again", "--quiet") == 0
+    assert same(first, left_behind(Path("runs/again")))

@@ -1,0 +1,181 @@
+"""Selectors, models and the like that raise where flsel calls them, named by import path in the tests."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import torch
+from lightning.pytorch import Callback, LightningModule
+from mymodels import CLASSES, INPUTS, Logs
+from torch import Tensor, nn
+
+from flsel.availability import Availability
+from flsel.objectives import Objective
+from flsel.partition import Partition
+from flsel.selector import Plan, Selector
+
+
+class Uniform(Selector):
+    def select(self, view):
+        return Plan.star(view.pool[: view.budget])
+
+
+class Resets(Uniform):
+    def reset(self, sizes, num_classes):
+        raise KeyError("reset")
+
+
+class Selects(Uniform):
+    def select(self, view):
+        return self._score(view.budget - 2)
+
+    def _score(self, by):
+        return 1 / by
+
+
+class Asks(Uniform):
+    def select(self, view):
+        return Plan.star(view.pool[view.budget, "all"])
+
+
+class Weighs(Uniform):
+    def weigh(self, view, updates):
+        return updates.sizes @ torch.zeros(7)
+
+
+class Observes(Uniform):
+    def observe(self, view, updates, weights):
+        if view.round == 2:
+            raise SystemExit("observe")
+
+
+class Remembers(Uniform):
+    def reset(self, sizes, num_classes):
+        self.values_ = {"scores": np.zeros(len(sizes))}
+
+
+class Queues(Uniform):
+    def reset(self, sizes, num_classes):
+        self.queue_ = [deque([1])]
+
+
+class Deals(Partition):
+    def split(self, labels, clients, rng):
+        return [][clients]
+
+
+class Comes(Availability):
+    def formula(self, counts, rng):
+        raise RuntimeError("formula")
+
+
+class ComesLate(Availability):
+    def formula(self, counts, rng):
+        def schedule(rounds):
+            return np.ones((1, len(counts))) / (2 if rounds[0] < 2 else "none")
+
+        return schedule
+
+
+class Corrects(Objective):
+    def correct(self, grads, params, starts, clients):
+        raise NotImplementedError
+
+
+class Aggregates(Objective):
+    def aggregate(self, delta):
+        return delta["nothing"]
+
+
+class Starts(Callback):
+    def on_train_epoch_start(self, trainer, pl_module):
+        raise RecursionError("callback")
+
+
+class Steps(Logs):
+    def training_step(self, batch, batch_idx):
+        return self.nothing
+
+
+class Configures(Logs):
+    def configure_optimizers(self):
+        raise OSError("configure")
+
+
+class Lbfgs(Logs):
+    def configure_optimizers(self):
+        return torch.optim.LBFGS(self.parameters())
+
+
+class Strays(Logs):
+    def configure_optimizers(self):
+        return torch.optim.SGD([*self.parameters(), nn.Parameter(torch.zeros(1))])
+
+
+class Forwards(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(INPUTS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert len(x) == 0, "no examples please"
+        return super().forward(x)
+
+
+class Normed(nn.Sequential):
+    """BatchNorm cannot train on a batch of one."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(INPUTS, CLASSES), nn.BatchNorm1d(CLASSES))
+
+
+class Whole(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(INPUTS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).long()
+
+
+class Complex(nn.Module):
+    """Complex parameters and complex outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(INPUTS, CLASSES, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to(torch.complex64) @ self.weight
+
+
+class Detached(Logs):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx).detach()
+
+
+class WholeLoss(Logs):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx).round().long()
+
+
+class Odd(LightningModule):
+    """What is allowed though unusual: prints, unused, shared, strided, frozen and whole-numbered tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = nn.Parameter(torch.zeros(2, dtype=torch.int64), requires_grad=False)
+        self.lazy = nn.LazyLinear(6)
+        self.layer = nn.Linear(6, CLASSES)
+        self.layer.weight = nn.Parameter(torch.randn(6, CLASSES).t())
+        self.unused = nn.Linear(2, 2)
+        self.same = self.layer.bias
+
+    def forward(self, x):
+        return self.layer(self.lazy(x))
+
+    def training_step(self, batch, batch_idx):
+        print("a step")
+        return {"loss": nn.functional.cross_entropy(self(batch[0]), batch[1]), "more": 3}
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
