@@ -362,7 +362,7 @@ class ForgetsLostUpdates(Good):
         return torch.ones(min(view.budget, len(view.pool)), dtype=torch.float64)
 
 
-@broken("state", r"state must be tensors and plain values, \['seen_'\] are not")
+@broken("state", r"ArrayState.seen_ must be made of tensors, .* got numpy.ndarray")
 class ArrayState(Good):
     def reset(self, sizes, num_classes):
         super().reset(sizes, num_classes)

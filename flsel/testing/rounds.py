@@ -70,7 +70,7 @@ def step(selector: Selector, federation: FakeFederation) -> Played:
         selector.observe(view, updates, weights)
     federation.advance(updates, weights)
     drew = view.rng.bit_generator.state != untouched
-    return Played(plan, weights, copy.deepcopy(selector.state_dict()), drew)
+    return Played(plan, weights, copy.deepcopy(state_of(selector)), drew)
 
 
 def play(factory: Factory, world: World, steps: int = 8) -> list[Played]:
@@ -112,7 +112,7 @@ def blame(selector: Selector, method: str) -> Iterator[None]:
 def saved(selector: Selector) -> bytes:
     """Return the selector's state as a checkpoint file holds it."""
     buffer = io.BytesIO()
-    torch.save(selector.state_dict(), buffer)
+    torch.save(state_of(selector), buffer)
     return buffer.getvalue()
 
 
@@ -150,13 +150,12 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))
 
 
-def is_plain(value: Any) -> bool:
-    """Tell whether a value is a tensor, a plain Python value or a container of such."""
-    if isinstance(value, Mapping):
-        return type(value) is dict and is_plain([*value.keys(), *value.values()])
-    if isinstance(value, (list, tuple)):
-        return type(value) in (list, tuple) and all(map(is_plain, value))
-    return value is None or type(value) in (bool, int, float, str, Tensor)
+def state_of(selector: Selector) -> dict[str, Any]:
+    """Return a selector's state, which must be what checkpoints keep."""
+    try:
+        return selector.state_dict()
+    except UserError as error:
+        raise AssertionError(f"{type(selector).__name__}: {error}") from error
 
 
 @contextmanager
