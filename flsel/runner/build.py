@@ -225,9 +225,8 @@ def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]
         model = factory(**missing)
         if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
             # Lazy layers take their shapes from the first inputs and draw their weights then.
-            x = _sample(data, 2)[0]
             with torch.no_grad():
-                model.eval()(x.to(torch.get_default_dtype()) if x.is_floating_point() else x)
+                model.eval()(torch.zeros(2, *input_shape))
         return model
 
 
