@@ -94,7 +94,7 @@ class HiCS(Selector):
     linkage: Linkage = "rows"
     _: KW_ONLY
     temperature_per_client: bool = False
-    tau: Annotated[float, Range(above=0), Tunable(0.05, 1.0, log=True)] = 0.25
+    tau: Annotated[float, Range(above=0)] = 0.25
     keep_first_update: bool = False
     clustered_from_variance: Annotated[float | None, Range(0)] = None
     warm_up_by_id: bool = False

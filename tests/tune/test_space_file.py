@@ -273,8 +273,13 @@ def test_a_shipped_files_first_points_are_defaults(name):
     assert points[0][1] == []
     # The class's own value, a null or auto, comes after the paper's.
     own = [kept for _, kept in points if kept]
-    assert own == {"gradnorm": [["selector.keep"]], "hics": [["selector.temperature"]],
-                   "powd": [["selector.d"]]}.get(name, [])  # fmt: skip
+    expected = {
+        "fedgs": [["selector.epsilon", "selector.sigma2"]],
+        "gradnorm": [["selector.keep"]],
+        "hics": [["selector.temperature"]],
+        "powd": [["selector.d"]],
+    }
+    assert own == expected.get(name, [])
 
 
 def test_the_first_points_of_all_selectors_fit():
