@@ -59,7 +59,7 @@ _AT_ONCE = 100
 State = dict[str, Any]
 
 
-def acquaint(selector: Selector, federation: Synthetic) -> None:
+def prepare(selector: Selector, federation: Synthetic) -> None:
     """Put a selector into the state in which it has heard of every client, where its work depends on that."""
     clients, draw = len(federation.sizes), torch.Generator().manual_seed(1)
     if isinstance(selector, ClusteredSampling) and clients <= EXACT:

@@ -58,11 +58,11 @@ def alternate(sides: Mapping[str, Callable[[], None]], repeats: int) -> dict[str
 
 
 def ratios(side: Sequence[float], base: Sequence[float]) -> list[float]:
-    """Divide the times of two sides, call by call: neighbours in time share the machine's mood."""
+    """Divide the times of two sides, call by call: neighbours in time share the machine's state."""
     return [a / b for a, b in zip(side, base, strict=True)]
 
 
-def mood(seconds: Sequence[float]) -> str:
+def drift(seconds: Sequence[float]) -> str:
     """Return a warning if equal calls took times so different that the machine must have had other work."""
     low, _, high = quantiles(seconds, n=4)
     if high <= BUSY * low:

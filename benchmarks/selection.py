@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from statistics import mean
 
 import torch
-from contenders import CONTENDERS, acquaint
+from contenders import CONTENDERS, prepare
 from measure import options, table, verdict
 from synthetic import CLASSES, LOGISTIC, MLP, Synthetic
 from timed import Timed
@@ -76,7 +76,7 @@ def play(cell: Cell) -> Measured | str:
     timed = Timed(_contender(cell.name))
     try:
         timed.reset(federation.sizes, CLASSES)
-        acquaint(timed.selector, federation)
+        prepare(timed.selector, federation)
         return _rounds(timed, federation, cell, before)
     except UserError as error:
         return str(error)

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from measure import alternate, mood, options, ratios, spread, table, verdict
+from measure import alternate, drift, options, ratios, spread, table, verdict
 from settings import FASHION_MLP, image_data, image_run, start, wait
 from torch import nn
 
@@ -112,7 +112,7 @@ def measure(case: Case, data: DataConfig, chosen: argparse.Namespace) -> list[li
     sides = {name: partial(_timed, play, device) for name, play in rounds.items()}
     alternate(sides, 1 if chosen.quick else 3)
     seconds = alternate(sides, 3 if chosen.quick else case.rounds)
-    if warning := mood(seconds[PLAIN]):
+    if warning := drift(seconds[PLAIN]):
         print(f"**{case.name}: {warning}**\n")
     best = min(BACKENDS, key=lambda backend: median(seconds[backend]))
     most = {"sequential": case.sequential, best: case.best}

@@ -134,6 +134,12 @@ class View:
         return np.flatnonzero(self.available.numpy())
 
     @property
+    def pool_sizes(self) -> np.ndarray:
+        """Training examples of each available client, int64 ``[pool]``."""
+        sizes: np.ndarray = self.sizes.numpy()[self.pool]
+        return sizes
+
+    @property
     def labels(self) -> Tensor:
         """Label counts of every client, int64 ``[N, C]`` (``Need.LABELS``)."""
         labels: Tensor = self._ask(Need.LABELS)

@@ -92,11 +92,11 @@ def test_a_diverged_path_names_the_last_client_that_it_visited(tmp_path: Path) -
 
 
 def test_a_run_with_idle_hops_writes_its_files(tmp_path: Path) -> None:
-    metrics = run(settings(tmp_path, budget=4, rounds=6, selector=Idling()))
+    result = run(settings(tmp_path, budget=4, rounds=6, selector=Idling()))
     plans = left_behind(tmp_path / "run")["plans"]
     assert [row["round"] for row in plans] == [0, 3]
     assert plans[0]["plan"] == [list(path) for path in PATHS]
-    assert metrics["ledger/trainings"] == 12
+    assert result.final["ledger/trainings"] == 12
 
 
 @pytest.mark.parametrize("backend", ["sequential", "vmap"])

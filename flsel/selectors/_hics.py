@@ -14,9 +14,7 @@ from scipy.special import entr, log_softmax, softmax
 from torch import Tensor
 
 from flsel.errors import UserError
-from flsel.selector import View
 from flsel.selectors._pairwise import angles, nearest, unit
-from flsel.selectors._sampling import with_examples
 from flsel.selectors._sketch import EXACT
 from flsel.selectors._ward import Linkage, cut_into, ward
 from flsel.stack import Params
@@ -175,9 +173,9 @@ def annealed(gamma0: float, round: int, rounds: int) -> float:
     return gamma0 * max(0.0, 1.0 - (round + 1) / rounds)
 
 
-def fill_up(chosen: np.ndarray, view: View) -> np.ndarray:
-    """Append others with examples, uniformly drawn, until the budget or the pool is used up."""
-    if len(chosen) == view.budget:
+def fill_up(chosen: np.ndarray, able: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Append others of those that are able, uniformly drawn, until there are ``count`` or nobody is left."""
+    if len(chosen) == count:
         return chosen
-    others = view.rng.permutation(np.setdiff1d(with_examples(view.pool, view.sizes), chosen))
-    return np.concatenate([chosen, others[: view.budget - len(chosen)]])
+    others = rng.permutation(np.setdiff1d(able, chosen))
+    return np.concatenate([chosen, others[: count - len(chosen)]])

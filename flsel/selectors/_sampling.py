@@ -6,8 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.selector import Updates, View
-
 
 def successive(log_weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Draw distinct items one after another, each with probability proportional to its weight.
@@ -47,25 +45,28 @@ def with_examples(pool: np.ndarray, sizes: Tensor) -> np.ndarray:
     return able if len(able) else pool
 
 
-def shares(view: View) -> np.ndarray:
-    """Return each available client's share p_k of the pool's examples, float64 ``[pool]``, sum one.
+def shares(sizes: np.ndarray) -> np.ndarray:
+    """Return each client's share p_k of the examples, float64 ``[n]``, sum one.
 
     Clients without examples have share zero; where nobody has any, all shares are equal.
+
+    Args:
+        sizes: Examples of each client, >= 0, ``[n]``.
     """
-    sizes: np.ndarray = view.sizes.numpy()[view.pool].astype(np.float64)
-    if not sizes.any():
-        sizes += 1.0
-    sizes /= sizes.sum()
-    return sizes
+    counts: np.ndarray = sizes.astype(np.float64)
+    if not counts.any():
+        counts += 1.0
+    counts /= counts.sum()
+    return counts
 
 
-def log_shares(view: View) -> np.ndarray:
-    """Return ``log(shares(view))``, -inf for a share of zero."""
+def log_shares(sizes: np.ndarray) -> np.ndarray:
+    """Return ``log(shares(sizes))``, -inf for a share of zero."""
     with np.errstate(divide="ignore"):
-        logs: np.ndarray = np.log(shares(view))
+        logs: np.ndarray = np.log(shares(sizes))
     return logs
 
 
-def equal_weights(updates: Updates) -> Tensor:
-    """Return weight 1/K for each of the K updates, float64 ``[K]``; a client drawn twice counts twice."""
-    return torch.full((len(updates.plan),), 1.0 / max(len(updates.plan), 1), dtype=torch.float64)
+def equal_weights(count: int) -> Tensor:
+    """Return weight 1/K for each of K updates, float64 ``[K]``; a client drawn twice counts twice."""
+    return torch.full((count,), 1.0 / max(count, 1), dtype=torch.float64)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from flsel.errors import UserError
-from flsel.selector import View
 from flsel.selectors._ward import cut_by_mass
 
 _MOST = float(2**63 - 2**12)  # The sum of floats may be off by a few units of its last digit.
@@ -46,26 +45,27 @@ class Rows(NamedTuple):
     mass: np.ndarray
 
 
-def shares_of(view: View) -> Shares:
-    """Return the available clients that have examples; if none has, all of them with equal masses.
+def shares_of(pool: np.ndarray, sizes: np.ndarray, budget: int) -> Shares:
+    """Return the clients of the pool that have examples; if none has, all of them with equal masses.
 
-    There are at most as many rows as clients.
+    Args:
+        pool: Ids of the available clients, int64, ascending.
+        sizes: Examples of each of them.
+        budget: Most rows; there are at most as many as clients.
 
     Raises:
         UserError: If the masses do not fit into 64-bit integers.
     """
-    sizes: np.ndarray = view.sizes.numpy()[view.pool].astype(np.int64)
-    if not sizes.any():
-        sizes += 1
+    sizes = sizes.astype(np.int64) if sizes.any() else np.ones(len(pool), dtype=np.int64)
     some = sizes > 0
-    count = min(view.budget, int(np.count_nonzero(some)))
+    count = min(budget, int(np.count_nonzero(some)))
     total = count * math.fsum(sizes)
     if total >= _MOST:
         raise UserError(
             "budget times the examples of the available clients must be below 9.2e18 for Clustered Sampling, "
             f"whose sums are exact integers, got {total:.2g}; lower budget or the clients' sizes."
         )
-    return Shares(view.pool[some], count * sizes[some], int(sizes.sum()))
+    return Shares(pool[some], count * sizes[some], int(sizes.sum()))
 
 
 def pour(order: np.ndarray, masses: np.ndarray, capacity: int) -> Rows:

@@ -65,13 +65,13 @@ class AFL(Selector):
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/K."""
-        return equal_weights(updates)
+        return equal_weights(len(updates.plan))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Store the participants' valuations; a non-finite report leaves the old one."""
         value = view.sizes[updates.clients].to(torch.float64).sqrt() * updates.own_loss
-        told = value.isfinite()
-        self.value_ = self.value_.index_put((updates.clients[told],), value[told])
+        finite = value.isfinite()
+        self.value_ = self.value_.index_put((updates.clients[finite],), value[finite])
 
     def _draw(self, value: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
         """Draw positions in ``value`` (float64 ``[n]``, finite): Algorithm 1 on n clients."""

@@ -87,13 +87,13 @@ class ClusteredSampling(Selector):
     def select(self, view: View) -> Plan:
         """Build R from the updates known and draw one client from every row."""
         if view.round < self.warm_up:
-            return Plan.star(view.rng.choice(view.pool, view.budget, p=shares(view)))
-        pool = shares_of(view)
+            return Plan.star(view.rng.choice(view.pool, view.budget, p=shares(view.pool_sizes)))
+        pool = shares_of(view.pool, view.pool_sizes, view.budget)
         return Plan.star(pool.clients[draw(self._rows(pool, view.rng), pool.capacity, view.rng)])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every draw 1/m."""
-        return equal_weights(updates)
+        return equal_weights(len(updates.plan))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Replace the participants' updates and their distances to all; skip non-finite updates."""
@@ -102,10 +102,10 @@ class ClusteredSampling(Selector):
         if length is not None:
             stack = sketched(stack, length)
         squares = squared_lengths(stack)
-        told = np.flatnonzero(np.isfinite(squares))
-        clients, first = np.unique(updates.clients.numpy()[told], return_index=True)
+        finite = np.flatnonzero(np.isfinite(squares))
+        clients, first = np.unique(updates.clients.numpy()[finite], return_index=True)
         if len(clients):
-            self._store(clients, stack[told[first]], squares[told[first]])
+            self._store(clients, stack[finite[first]], squares[finite[first]])
 
     def _store(self, clients: np.ndarray, fresh: np.ndarray, squares: np.ndarray) -> None:
         """Replace what is kept of distinct clients by ``fresh``, ``[n, d]``, and their distances."""

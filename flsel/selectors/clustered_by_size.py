@@ -29,10 +29,10 @@ class ClusteredSamplingBySize(Selector):
 
     def select(self, view: View) -> Plan:
         """Draw one client from every row."""
-        shares = shares_of(view)
+        shares = shares_of(view.pool, view.pool_sizes, view.budget)
         rows = by_size(shares.masses, shares.capacity)
         return Plan.star(shares.clients[draw(rows, shares.capacity, view.rng)])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every draw 1/m."""
-        return equal_weights(updates)
+        return equal_weights(len(updates.plan))

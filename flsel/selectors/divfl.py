@@ -114,7 +114,7 @@ class DivFL(Selector):
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh updates by examples, equally, or by the clients represented."""
         if self.weights == "equal":
-            return equal_weights(updates)
+            return equal_weights(len(updates.plan))
         if self.weights == "samples":
             return Selector.weigh(self, view, updates)
         clients, known = updates.clients.numpy(), self.known_.numpy()

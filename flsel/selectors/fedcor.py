@@ -116,7 +116,7 @@ class FedCor(Selector):
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/C."""
-        return equal_weights(updates)
+        return equal_weights(len(updates.plan))
 
     def _rehearses(self, round: int, warmup: int) -> bool:
         if self.variant == "reference":

@@ -53,7 +53,7 @@ from flsel.selectors._hics import (
     mean_entropies,
     signal_of,
 )
-from flsel.selectors._sampling import equal_weights, successive
+from flsel.selectors._sampling import equal_weights, successive, with_examples
 from flsel.selectors._sketch import EXACT
 from flsel.selectors._strata import by_tree, draw
 from flsel.selectors._ward import Linkage, ward
@@ -144,25 +144,26 @@ class HiCS(Selector):
         if len(first) and warming_up and len(first) == min(new, view.budget):
             return Plan.star(first)
         drawn = self._draw(view, able[asked], view.budget - len(first))
-        return Plan.star(fill_up(np.concatenate([first, drawn]), view))
+        others = with_examples(view.pool, view.sizes)
+        return Plan.star(fill_up(np.concatenate([first, drawn]), others, view.budget, view.rng))
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/K, K the number of updates returned."""
-        return equal_weights(updates)
+        return equal_weights(len(updates.plan))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Store the participants' updates of the output layer; non-finite ones leave the old."""
         signal, layer = signal_of(updates.head, self.signal), layer_of(updates.head)
-        told = layer.square().sum(dim=1).isfinite()
+        finite = layer.square().sum(dim=1).isfinite()
         if self.keep_first_update:
-            told &= ~self.measured_[updates.clients]
-        clients = updates.clients[told]
+            finite &= ~self.measured_[updates.clients]
+        clients = updates.clients[finite]
         if self.signal == "layer":
             known = (
                 self.layer_ if self.layer_.shape[1] else layer.new_zeros((len(self.layer_), layer.shape[1]))
             )
-            self.layer_ = known.index_put((clients,), layer[told])
-        self.signal_ = self.signal_.index_put((clients,), signal[told])
+            self.layer_ = known.index_put((clients,), layer[finite])
+        self.signal_ = self.signal_.index_put((clients,), signal[finite])
         self.measured_ = self.measured_.index_fill(0, clients, True)
 
     def _draw(self, view: View, candidates: np.ndarray, count: int) -> np.ndarray:

@@ -34,7 +34,7 @@ from flsel.selectors._hics import (
     mean_entropies,
     signal_of,
 )
-from flsel.selectors._sampling import equal_weights, successive
+from flsel.selectors._sampling import equal_weights, successive, with_examples
 from flsel.selectors._ward import Linkage
 
 
@@ -72,17 +72,18 @@ class HiCSOracle(Selector):
         free = view.available.numpy()[able]
         gamma = annealed(self.gamma0, view.round, view.rounds)
         weights = log_weights(means, labels[free], sizes[able[free]], gamma)
-        return Plan.star(fill_up(able[free][successive(weights, view.budget, view.rng)], view))
+        drawn = able[free][successive(weights, view.budget, view.rng)]
+        return Plan.star(fill_up(drawn, with_examples(view.pool, view.sizes), view.budget, view.rng))
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/K."""
-        return equal_weights(updates)
+        return equal_weights(len(updates.plan))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Store the participants' updates of the output layer; non-finite ones leave the old."""
         signal = signal_of(updates.head, self.signal)
-        told = signal.square().sum(dim=1).isfinite()
-        self.signal_ = self.signal_.index_put((updates.clients[told],), signal[told])
+        finite = signal.square().sum(dim=1).isfinite()
+        self.signal_ = self.signal_.index_put((updates.clients[finite],), signal[finite])
 
     def _clusters(self, able: np.ndarray, view: View) -> tuple[np.ndarray, np.ndarray]:
         """Return the clusters of the clients with examples and the mean entropy of each."""

@@ -27,8 +27,8 @@ class MD(Selector):
 
     def select(self, view: View) -> Plan:
         """Draw clients of the pool with replacement, by data share."""
-        return Plan.star(view.rng.choice(view.pool, view.budget, p=shares(view)))
+        return Plan.star(view.rng.choice(view.pool, view.budget, p=shares(view.pool_sizes)))
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every draw 1/K."""
-        return equal_weights(updates)
+        return equal_weights(len(updates.plan))

@@ -44,10 +44,10 @@ class PowD(Selector):
         d = 2 * view.budget if self.d is None else self.d
         if d < view.budget:
             raise UserError(f"d must be at least the budget ({view.budget}), got {d}.")
-        candidates = view.pool[successive(log_shares(view), d, view.rng)]
+        candidates = view.pool[successive(log_shares(view.pool_sizes), d, view.rng)]
         losses = view.losses(candidates.tolist()).numpy()
         return Plan.star(candidates[largest(losses, view.budget, view.rng)])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/K."""
-        return equal_weights(updates)
+        return equal_weights(len(updates.plan))

@@ -43,10 +43,10 @@ class Uniform(Selector):
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh as the argument ``weights`` says, float64 ``[K]``."""
         if self.weights == "equal":
-            return equal_weights(updates)
+            return equal_weights(len(updates.plan))
         share = view.sizes[updates.clients].to(torch.float64) / view.sizes.sum().clamp(min=1)
         if self.weights == "partial":
             return share
         if self.weights == "scaled":
             return share * (view.sizes.count_nonzero() / len(updates.plan))
-        return share / share.sum() if share.any() else equal_weights(updates)
+        return share / share.sum() if share.any() else equal_weights(len(updates.plan))

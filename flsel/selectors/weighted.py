@@ -28,8 +28,8 @@ class Weighted(Selector):
 
     def select(self, view: View) -> Plan:
         """Draw distinct clients of the pool by data share."""
-        return Plan.star(view.pool[successive(log_shares(view), view.budget, view.rng)])
+        return Plan.star(view.pool[successive(log_shares(view.pool_sizes), view.budget, view.rng)])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/K."""
-        return equal_weights(updates)
+        return equal_weights(len(updates.plan))

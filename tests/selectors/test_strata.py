@@ -14,12 +14,17 @@ from scipy.spatial.distance import cdist
 
 from flsel.errors import UserError
 from flsel.rng import generator
-from flsel.selectors._strata import by_size, by_tree, draw, pour, shares_of
+from flsel.selector import View
+from flsel.selectors._strata import Shares, by_size, by_tree, draw, pour, shares_of
 from flsel.selectors._ward import ward
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 CASES = json.loads((GOLDEN / "07_clustered_sampling_alg1.json").read_text())["cases"]
 SIZES = st.lists(st.integers(1, 200), min_size=1, max_size=15)
+
+
+def shares_in(view: View) -> Shares:
+    return shares_of(view.pool, view.pool_sizes, view.budget)
 
 
 def table(rows, clients, capacity):
@@ -113,18 +118,18 @@ def test_draws_follow_the_rows():
 
 
 def test_the_pool_sets_capacity_and_number_of_rows():
-    shares = shares_of(view([5, 0, 3, 9, 4], 2, absent=[3]))
+    shares = shares_in(view([5, 0, 3, 9, 4], 2, absent=[3]))
     assert shares.clients.tolist() == [0, 2, 4]
     assert shares.masses.tolist() == [10, 6, 8]
     assert shares.capacity == 12
-    assert shares_of(view([5, 0, 3, 9, 4], 9, absent=[3])).masses.tolist() == [15, 9, 12]
-    empty = shares_of(view([0, 0, 7], 1, absent=[2]))
+    assert shares_in(view([5, 0, 3, 9, 4], 9, absent=[3])).masses.tolist() == [15, 9, 12]
+    empty = shares_in(view([0, 0, 7], 1, absent=[2]))
     assert empty.clients.tolist() == [0, 1]
     assert empty.masses.tolist() == [1, 1]
 
 
 def test_more_examples_than_integers_hold_are_refused():
     sizes = [10**15] * 100
-    assert shares_of(view(sizes, 50)).masses.sum() == 5 * 10**18
+    assert shares_in(view(sizes, 50)).masses.sum() == 5 * 10**18
     with pytest.raises(UserError, match=r"budget times the examples .* must be below 9\.2e18 .* got 1e\+19"):
-        shares_of(view(sizes, 100))
+        shares_in(view(sizes, 100))
