@@ -3,7 +3,7 @@
 A mode says with which probability each client is active in a round; a *trace* is the drawn table of who
 is. It depends on the mode, the clients' label counts and the seed alone: every selector meets the same.
 
-Source: FedGS (Wang et al. 2023), Table 1. Symbols: n_k samples of client k, Y_k its labels, C labels,
+Source: FedGS (Wang et al. 2023), Table 1. Symbols: n_k examples of client k, Y_k its labels, C labels,
 t = 0, 1, ... the round, T_p the period, beta in [0, 1) how much less available clients are.
 """
 
@@ -31,10 +31,10 @@ class Availability(Checked, ABC):
 
     @abstractmethod
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
-        """Return the mode's probabilities for clients that have samples.
+        """Return the mode's probabilities for clients that have examples.
 
         Args:
-            counts: Samples per client and label, int64 ``[N, C]``; at least one client has some.
+            counts: Examples per client and label, int64 ``[N, C]``; at least one client has some.
             rng: For what is drawn once per run.
         """
 
@@ -46,7 +46,7 @@ class Availability(Checked, ABC):
         """
         has_samples = counts.any(axis=1)
         if not has_samples.any():
-            raise UserError("no client has training samples, so none can be available.")
+            raise UserError("no client has training examples, so none can be available.")
         schedule = self.formula(counts, rng)
         return lambda rounds: np.where(has_samples, schedule(rounds), 0.0)
 
@@ -55,15 +55,15 @@ class Availability(Checked, ABC):
         """Return the activity probability of every client in the given rounds.
 
         Args:
-            counts: Samples per client and label, int64 ``[N, C]``.
+            counts: Examples per client and label, int64 ``[N, C]``.
             rounds: Round indices t >= 0, int64 ``[R]``.
             rng: For what is drawn once per run (the scales c_k of LN and SLN).
 
         Returns:
-            Float64 ``[R, N]`` in [0, 1]; zero for a client without samples.
+            Float64 ``[R, N]`` in [0, 1]; zero for a client without examples.
 
         Raises:
-            UserError: If no client has samples.
+            UserError: If no client has examples.
         """
         return self.bind(counts, rng)(np.asarray(rounds, dtype=np.int64))
 
@@ -228,7 +228,7 @@ class Trace:
     """Who is active in any round, drawn when asked.
 
     Equal arguments give equal rows in whatever order they are asked, and whatever else is drawn.
-    ``counts`` are the samples per client and label, int64 ``[N, C]``; ``seed`` is the run's.
+    ``counts`` are the examples per client and label, int64 ``[N, C]``; ``seed`` is the run's.
     """
 
     def __init__(self, mode: Availability, counts: np.ndarray, seed: int) -> None:

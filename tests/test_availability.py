@@ -184,7 +184,7 @@ def test_a_population_that_nobody_can_reach_is_an_error(mode: Availability) -> N
 
 
 def test_a_population_without_samples_is_an_error() -> None:
-    with pytest.raises(UserError, match="no client has training samples"):
+    with pytest.raises(UserError, match="no client has training examples"):
         Trace(IDL(), np.zeros((3, 2), dtype=np.int64), 0)
 
 

@@ -308,7 +308,7 @@ def test_fedpns_mixes_iid_clients_and_clients_with_few_labels(labels_per_client:
     ("partition", "clients", "message"),
     [
         (IID(), 0, "clients must be >= 1, got 0"),
-        (IID(), 6001, "clients must be at most the 6000 training samples, got 6001"),
+        (IID(), 6001, "clients must be at most the 6000 training examples, got 6001"),
         (Shards(200), 100, "partition.per_client must be at most 60 for 100 clients"),
         (DirichletPerClass(min_size=61), 100, "partition.min_size must be at most 60 for 100 clients"),
         (DirichletPerClass(1e-4), 100, "raise partition.alpha or lower partition.min_size"),

@@ -55,5 +55,5 @@ def _print(data: FederatedData, counts: np.ndarray) -> None:
     sets = (("server holdout", data.server), ("validation", data.validation), ("test", data.test))
     held = ", ".join(f"{name} {len(examples)}" for name, examples in sets if examples is not None)
     console.print(
-        f"{data.name}: {spread.samples} examples at {spread.clients} clients; {held}", highlight=False
+        f"{data.name}: {spread.examples} examples at {spread.clients} clients; {held}", highlight=False
     )

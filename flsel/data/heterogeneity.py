@@ -23,15 +23,15 @@ class Heterogeneity:
 
     Attributes:
         clients: N.
-        samples: Samples of all clients.
-        size: Samples per client.
-        entropy: Label entropy per client in nats, over the clients that have samples.
+        examples: Examples of all clients.
+        size: Examples per client.
+        entropy: Label entropy per client in nats, over the clients that have examples.
         labels: Distinct labels per client.
-        pooled_entropy: Label entropy of all clients' samples together, in nats.
+        pooled_entropy: Label entropy of all clients' examples together, in nats.
     """
 
     clients: int
-    samples: int
+    examples: int
     size: Spread
     entropy: Spread
     labels: Spread
@@ -42,10 +42,10 @@ def label_entropy(counts: np.ndarray) -> np.ndarray:
     """Return the label entropy of every client.
 
     Args:
-        counts: Samples per client and label, ``[N, C]``, >= 0.
+        counts: Examples per client and label, ``[N, C]``, >= 0.
 
     Returns:
-        -sum_c p_c ln p_c in nats, float64 ``[N]`` in [0, ln C]; zero for a client without samples.
+        -sum_c p_c ln p_c in nats, float64 ``[N]`` in [0, ln C]; zero for a client without examples.
     """
     totals = counts.sum(axis=1, keepdims=True)
     shares = counts / np.maximum(totals, 1)
@@ -54,10 +54,10 @@ def label_entropy(counts: np.ndarray) -> np.ndarray:
 
 
 def cohort_entropy(counts: np.ndarray, cohort: Sequence[int] | np.ndarray) -> float:
-    """Return the label entropy, in nats, of the pooled samples of some clients.
+    """Return the label entropy, in nats, of the pooled examples of some clients.
 
     Args:
-        counts: Samples per client and label, ``[N, C]``.
+        counts: Examples per client and label, ``[N, C]``.
         cohort: Ids of the clients; one that occurs twice counts twice.
     """
     pooled = counts[np.asarray(cohort, dtype=np.int64)].sum(axis=0, keepdims=True)
@@ -68,13 +68,13 @@ def summarise(counts: np.ndarray) -> Heterogeneity:
     """Summarise a population.
 
     Args:
-        counts: Samples per client and label, int64 ``[N, C]`` with N >= 1.
+        counts: Examples per client and label, int64 ``[N, C]`` with N >= 1.
     """
     sizes = counts.sum(axis=1)
     entropies = label_entropy(counts)[sizes > 0]
     return Heterogeneity(
         clients=len(counts),
-        samples=int(sizes.sum()),
+        examples=int(sizes.sum()),
         size=_spread(sizes),
         entropy=_spread(entropies if len(entropies) else np.zeros(1)),
         labels=_spread((counts > 0).sum(axis=1)),

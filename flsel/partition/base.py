@@ -1,6 +1,6 @@
 """The contract of a partition, and the arithmetic that several schemes share.
 
-Dimensions: S samples, N clients, C labels that occur. A *table* holds how many samples of every label
+Dimensions: S examples, N clients, C labels that occur. A *table* holds how many examples of every label
 each client receives, int64 ``[N, C]``.
 """
 
@@ -22,7 +22,7 @@ TINY = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 
 
 class Partition(Checked, ABC):
-    """Deals the samples of a dataset to clients.
+    """Deals the examples of a dataset to clients.
 
     A scheme overrides :meth:`split`, stores nothing but its arguments and draws from the given generator
     alone, so equal arguments give equal clients.
@@ -30,15 +30,15 @@ class Partition(Checked, ABC):
 
     @final
     def __call__(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Deal every sample to at most one client.
+        """Deal every example to at most one client.
 
         Args:
-            labels: Label of every sample, integers ``[S]``.
+            labels: Label of every example, integers ``[S]``.
             clients: N, from 1 to S.
             rng: Source of all draws.
 
         Returns:
-            For each of the N clients the positions of its samples in ``labels``, int64, ascending,
+            For each of the N clients the positions of its examples in ``labels``, int64, ascending,
             possibly none.
 
         Raises:
@@ -47,16 +47,16 @@ class Partition(Checked, ABC):
         if clients < 1:
             raise UserError(f"clients must be >= 1, got {clients}.")
         if clients > len(labels):
-            raise UserError(f"clients must be at most the {len(labels)} training samples, got {clients}.")
+            raise UserError(f"clients must be at most the {len(labels)} training examples, got {clients}.")
         codes = np.unique(labels, return_inverse=True)[1]
         return self.split(codes.astype(np.int64), clients, rng)
 
     @abstractmethod
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Deal the samples, after the arguments were checked.
+        """Deal the examples, after the arguments were checked.
 
         Args:
-            labels: Label of every sample, int64 ``[S]``, renumbered to ``0..C-1`` without gaps.
+            labels: Label of every example, int64 ``[S]``, renumbered to ``0..C-1`` without gaps.
             clients: N, from 1 to S.
             rng: Source of all draws.
 
@@ -69,7 +69,7 @@ def group(positions: np.ndarray, owners: np.ndarray, clients: int) -> list[np.nd
     """List the positions of every client.
 
     Args:
-        positions: Samples, int64 ``[n]``.
+        positions: Examples, int64 ``[n]``.
         owners: The client of each of them, int64 ``[n]`` in ``0..clients-1``.
         clients: N.
 
@@ -87,12 +87,12 @@ def by_label(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def deal(table: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Give each client random samples according to a table.
+    """Give each client random examples according to a table.
 
     Args:
-        table: Samples per client and label, int64 ``[N, C]``, columns at most the label totals.
-        labels: Label of every sample, int64 ``[S]`` in ``0..C-1``.
-        rng: Decides which samples.
+        table: Examples per client and label, int64 ``[N, C]``, columns at most the label totals.
+        labels: Label of every example, int64 ``[S]`` in ``0..C-1``.
+        rng: Decides which examples.
 
     Returns:
         Positions per client, as :meth:`Partition.__call__`.
@@ -107,7 +107,7 @@ def deal(table: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> lis
 
 
 def apportion(total: int, weights: np.ndarray) -> np.ndarray:
-    """Split ``total`` samples in proportion to ``weights`` by largest remainders, int64 ``[N]``."""
+    """Split ``total`` examples in proportion to ``weights`` by largest remainders, int64 ``[N]``."""
     exact = total * weights / weights.sum()
     sizes: np.ndarray = np.floor(exact).astype(np.int64)
     most_short = np.argsort(sizes - exact, kind="stable")
@@ -116,9 +116,9 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
 
 
 def cut(shares: np.ndarray, total: int) -> np.ndarray:
-    """Cut ``total`` samples at the cumulative ``shares`` (``[N]``, any positive sum), int64 ``[N]``.
+    """Cut ``total`` examples at the cumulative ``shares`` (``[N]``, any positive sum), int64 ``[N]``.
 
-    Cuts are at the nearest sample. Reference codes round them down, which hands the last client a sample of
+    Cuts are at the nearest example. Reference codes round them down, which hands the last client an example of
     almost every label however small its shares.
     """
     edges = np.rint(np.cumsum(shares / shares.sum()) * total).astype(np.int64)

@@ -15,22 +15,22 @@ from flsel.partition.base import Partition, apportion, by_label, group, repeated
 @final
 @dataclass(frozen=True)
 class IID(Partition):
-    """Deal random samples, equally many to each client.
+    """Deal random examples, equally many to each client.
 
-    Every sample is dealt exactly once; sizes differ by at most one.
+    Every example is dealt exactly once; sizes differ by at most one.
     """
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Deal equally many random samples to every client."""
+        """Deal equally many random examples to every client."""
         return _random(apportion(len(labels), np.ones(clients)), rng)
 
 
 @final
 @dataclass(frozen=True)
 class BySize(Partition):
-    """Deal random samples in unequal amounts: sizes differ between clients, label mixes do not.
+    """Deal random examples in unequal amounts: sizes differ between clients, label mixes do not.
 
-    Every sample is dealt exactly once. A client whose share is far below one sample receives none.
+    Every example is dealt exactly once. A client whose share is far below one example receives none.
 
     Attributes:
         sigma: Standard deviation of the logarithm of the sizes; 0 makes them equal.
@@ -41,7 +41,7 @@ class BySize(Partition):
     sizes: Annotated[tuple[float, ...] | None, Range(above=0)] = None
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Deal random samples according to the sizes."""
+        """Deal random examples according to the sizes."""
         if self.sizes is None:
             logs = self.sigma * rng.standard_normal(clients)
             weights = np.exp(logs - logs.max())
@@ -53,13 +53,13 @@ class BySize(Partition):
 @final
 @dataclass(frozen=True)
 class Shards(Partition):
-    """Sort the samples by label, cut them into equal shards and give each client some at random.
+    """Sort the examples by label, cut them into equal shards and give each client some at random.
 
     McMahan et al. 2017; FedCor's "2SPC" (``per_client=2``) and "1SPC" (``per_client=1``), section 5. A
     client sees at most ``per_client`` labels where the labels divide evenly into shards, else a few more.
 
-    Every sample is dealt exactly once. **Deviations**: where the samples do not divide evenly, shards
-    differ by at most one sample; the reference drops the remainder, all of it from the last label.
+    Every example is dealt exactly once. **Deviations**: where the examples do not divide evenly, shards
+    differ by at most one example; the reference drops the remainder, all of it from the last label.
 
     Attributes:
         per_client: Shards per client.
@@ -68,12 +68,12 @@ class Shards(Partition):
     per_client: Annotated[int, Range(1)] = 2
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Deal random shards of the samples sorted by label."""
+        """Deal random shards of the examples sorted by label."""
         shards = clients * self.per_client
         if shards > len(labels):
             raise UserError(
                 f"partition.per_client must be at most {len(labels) // clients} for {clients} clients and "
-                f"{len(labels)} training samples, got {self.per_client}."
+                f"{len(labels)} training examples, got {self.per_client}."
             )
         owner_of_shard = rng.permutation(shards) // self.per_client
         owners = np.repeat(owner_of_shard, apportion(len(labels), np.ones(shards)))

@@ -29,7 +29,7 @@ class Dirichlet(Partition):
     that is used up leaves the mixes of the clients that follow, which are renormalised. If a mix has no
     mass on what is left, its client draws from the rest as it is.
 
-    Every sample is dealt exactly once; sizes are equal up to one sample unless ``sizes`` says otherwise.
+    Every example is dealt exactly once; sizes are equal up to one example unless ``sizes`` says otherwise.
 
     Attributes:
         alpha: Concentration; small gives one label per client, large the mix of the dataset.
@@ -57,25 +57,25 @@ class DirichletPerClass(Partition):
     """Split every label over the clients by shares ~ Dir(alpha, ..., alpha).
 
     Yurochkin et al. 2019; Li et al. 2022. All labels are redrawn until every client has ``min_size``
-    samples.
+    examples.
 
-    Every sample is dealt exactly once; sizes vary. **Deviations**: no cap on clients that already hold
+    Every example is dealt exactly once; sizes vary. **Deviations**: no cap on clients that already hold
     an average share (``HicsDirichlet`` has it), and an end to the redrawing.
 
     Attributes:
         alpha: Concentration; small gives each label to few clients, large to all equally.
-        min_size: Fewest samples a client may have.
+        min_size: Fewest examples a client may have.
     """
 
     alpha: Annotated[float, Range(above=0)] = 0.5
     min_size: Annotated[int, Range(0)] = 10
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Split the labels until every client has ``min_size`` samples."""
+        """Split the labels until every client has ``min_size`` examples."""
         if self.min_size * clients > len(labels):
             raise UserError(
                 f"partition.min_size must be at most {len(labels) // clients} for {clients} clients and "
-                f"{len(labels)} training samples, got {self.min_size}."
+                f"{len(labels)} training examples, got {self.min_size}."
             )
         totals = np.bincount(labels)
         tries = attempts(clients * len(totals))
@@ -86,7 +86,7 @@ class DirichletPerClass(Partition):
                 return deal(table, labels, rng)
         raise UserError(
             f"{tries} draws with partition.alpha {self.alpha} left some of {clients} clients with fewer than "
-            f"{self.min_size} samples; raise partition.alpha or lower partition.min_size."
+            f"{self.min_size} examples; raise partition.alpha or lower partition.min_size."
         )
 
 
@@ -96,13 +96,13 @@ class HicsDirichlet(Partition):
     """Give blocks of clients label shares of different concentration, at nearly equal sizes.
 
     HiCS-FL, section 6.10, with the cap and the redrawing of its code. P concentrations make P blocks of
-    N/P consecutive clients. Block i receives ``S // P // C`` samples of every label (fewer where a label
+    N/P consecutive clients. Block i receives ``S // P // C`` examples of every label (fewer where a label
     has fewer left), and splits each label in turn by shares ~ Dir(alpha_i, ..., alpha_i) over its
     clients; a client that already holds the block's average receives nothing more. A block is redrawn
     until each of its clients has a fifth of the average.
 
-    Every sample is dealt at most once; what does not fit into equal blocks is left out.
-    **Deviations**: a block's samples of a label are random rather than the i-th slice of the file; where
+    Every example is dealt at most once; what does not fit into equal blocks is left out.
+    **Deviations**: a block's examples of a label are random rather than the i-th slice of the file; where
     all open clients have a share of zero, which divides by zero in the code, they share equally; and the
     redrawing ends.
 
@@ -132,7 +132,7 @@ class HicsDirichlet(Partition):
 
 
 def _take(mix: np.ndarray, size: int, remaining: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw ``size`` samples one by one from ``mix`` without replacement, int64 ``[C]``.
+    """Draw ``size`` examples one by one from ``mix`` without replacement, int64 ``[C]``.
 
     Drawing all at once, keeping what there is and drawing the rest again from the labels that are left
     has the same distribution.
@@ -150,7 +150,7 @@ def _take(mix: np.ndarray, size: int, remaining: np.ndarray, rng: np.random.Gene
 def _capped_block(
     alpha: float, slices: np.ndarray, clients: int, average: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Split the ``slices`` (``[C]`` samples) of one block, int64 ``[clients, C]``."""
+    """Split the ``slices`` (``[C]`` examples) of one block, int64 ``[clients, C]``."""
     tries = attempts(clients * len(slices))
     for _ in range(tries):
         table = np.zeros((clients, len(slices)), dtype=np.int64)

@@ -21,10 +21,10 @@ class FedCorDirichlet(Partition):
     """Draw label mixes q_k ~ Dir(alpha * p) and choose sizes x that use up every label.
 
     FedCor (Tang et al. 2022), appendix C.2, Eqs. 146-149: x minimises x'x subject to Qx = d and x >= 0,
-    where column k of Q is q_k and d are the label totals. Counts are truncated to whole samples, and each
-    sample left over goes to a client drawn uniformly.
+    where column k of Q is q_k and d are the label totals. Counts are truncated to whole examples, and each
+    example left over goes to a client drawn uniformly.
 
-    Every sample is dealt exactly once; sizes vary. **Deviations**: x >= 0 instead of x > 0, as in the
+    Every example is dealt exactly once; sizes vary. **Deviations**: x >= 0 instead of x > 0, as in the
     reference code; mixes for which no x exists (few clients, small alpha) are drawn again.
 
     Attributes:
@@ -55,14 +55,14 @@ def least_norm_sizes(mixes: np.ndarray, totals: np.ndarray) -> np.ndarray | None
 
     Args:
         mixes: Q transposed, float64 ``[N, C]``, rows >= 0 that sum to one.
-        totals: d, samples per label, ``[C]``, each > 0.
+        totals: d, examples per label, ``[C]``, each > 0.
 
     Returns:
-        x, float64 ``[N]`` in samples, or None if no x >= 0 satisfies Qx = d.
+        x, float64 ``[N]`` in examples, or None if no x >= 0 satisfies Qx = d.
     """
     from scipy.optimize import minimize, nnls
 
-    # In units of the average size, so that tolerances do not depend on N or on the samples.
+    # In units of the average size, so that tolerances do not depend on N or on the examples.
     unit = totals.sum() / len(mixes)
     target = totals / totals.sum()
     scaled = mixes / len(mixes)

@@ -21,12 +21,12 @@ class FedGSLogNormal(Partition):
     """Draw log-normal sizes and Dirichlet label mixes that together use up the dataset.
 
     FedGS (Wang et al. 2023), appendix on CIFAR10. Sizes n_k ~ lognormal(ln(n/N) - 1/2, 1) are adjusted
-    until they sum to n: the largest client gives, or the smallest receives, n/100 samples at a time. Mixes
+    until they sum to n: the largest client gives, or the smallest receives, n/100 examples at a time. Mixes
     p_k ~ Dir(alpha * p), p being the label frequencies, are replaced client by client with the best of
     100 fresh ones until the mix of all clients together is within a squared distance of 0.01/C of p. Then
     each label is split over the clients in proportion to p_k times n_k.
 
-    Every sample is dealt exactly once; sizes end up close to the n_k.
+    Every example is dealt exactly once; sizes end up close to the n_k.
     **Deviations**: the paper says only that the mixes are replaced "until there exists no conflict"; the
     criterion and the adjustment of the sizes are those of the reference code, but a total that is too
     large by a tenth shrinks in the same steps (the code replaces the largest client by the smallest of N
@@ -75,7 +75,7 @@ class LabelLimited(Partition):
     labels with the fewest holders, so holders per label differ by at most one. Sizes are equal where labels
     are equally frequent and clients times ``labels_per_client`` is a multiple of their number.
 
-    Every sample is dealt exactly once.
+    Every example is dealt exactly once.
 
     Attributes:
         labels_per_client: Labels that each client holds, from 1 to C.

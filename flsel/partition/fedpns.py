@@ -15,21 +15,21 @@ from flsel.partition.base import Partition, by_label, group
 @final
 @dataclass(frozen=True)
 class FedPNSMix(Partition):
-    """Give a share of the clients random samples and the others shards of the sorted rest.
+    """Give a share of the clients random examples and the others shards of the sorted rest.
 
     FedPNS (Wu and Wang 2022), section V-A. The first round(iid_share * N) clients draw ``samples`` random
-    samples each. What is left is sorted by label and cut into shards of ``samples / labels_per_client``;
+    examples each. What is left is sorted by label and cut into shards of ``samples / labels_per_client``;
     every other client draws ``labels_per_client`` of them. A shard that lies across the border of two labels
     has both, and the shards of one client may have the same label.
 
-    Every sample is dealt at most once, and every client has exactly ``samples``.
-    **Deviations**: the reference cuts the whole training set into shards, so samples can be dealt to an
-    i.i.d. client and to another one; here the shards are cut from the samples that are left.
+    Every example is dealt at most once, and every client has exactly ``samples``.
+    **Deviations**: the reference cuts the whole training set into shards, so examples can be dealt to an
+    i.i.d. client and to another one; here the shards are cut from the examples that are left.
 
     Attributes:
         iid_share: Share of i.i.d. clients (sigma); the paper uses 0.2, 0.3 and 0.5.
         labels_per_client: Shards of each other client (rho); the paper uses 1 and 2.
-        samples: Samples per client (D_i), a multiple of ``labels_per_client``.
+        samples: Examples per client (D_i), a multiple of ``labels_per_client``.
     """
 
     iid_share: Annotated[float, Range(0, 1)] = 0.3
@@ -45,11 +45,11 @@ class FedPNSMix(Partition):
             )
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Deal random samples first, then shards of the rest."""
+        """Deal random examples first, then shards of the rest."""
         if clients * self.samples > len(labels):
             raise UserError(
                 f"partition.samples must be at most {len(labels) // clients} for {clients} clients and "
-                f"{len(labels)} training samples, got {self.samples}."
+                f"{len(labels)} training examples, got {self.samples}."
             )
         iid = round(self.iid_share * clients)
         shuffled = rng.permutation(len(labels))

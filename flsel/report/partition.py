@@ -1,4 +1,4 @@
-"""The partition picture: how many samples of which label each client has."""
+"""The partition picture: how many examples of which label each client has."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COLUMNS = 2000
 def partition_figure(counts: np.ndarray, title: str) -> Figure:
     """Draw who has what: sizes above, label mixes below, one column a client.
 
-    The lower panel shows which share of a client's samples has each label; white is none. Shares are on a
+    The lower panel shows which share of a client's examples has each label; white is none. Shares are on a
     square-root scale, so that rare labels can be seen. Beyond 2,000 clients, columns are averages of
     neighbours.
 
     Args:
-        counts: Samples per client and label, int64 ``[N, C]`` with N, C >= 1.
+        counts: Examples per client and label, int64 ``[N, C]`` with N, C >= 1.
         title: Heading of the picture.
 
     Returns:
@@ -56,7 +56,7 @@ def _draw_sizes(axes: Axes, sizes: np.ndarray) -> None:
     median = float(np.median(sizes))
     axes.axhline(median, color="black", linewidth=0.8, linestyle=(0, (4, 3)))
     axes.set_ylim(0, max(float(shown.max()), 1.0) * 1.15)
-    axes.set_ylabel("samples")
+    axes.set_ylabel("examples")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_title(
         f"min {sizes.min():,}   median {median:,.0f} (dashed)   max {sizes.max():,}",
@@ -90,7 +90,7 @@ def _draw_mixes(axes: Axes, bar: Axes, counts: np.ndarray) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(min(labels, 12), integer=True, min_n_ticks=1))
     axes.tick_params(labelsize=8)
     axes.figure.colorbar(image, cax=bar, format=PercentFormatter(1.0))
-    bar.set_ylabel("share of the client's samples", fontsize=8)
+    bar.set_ylabel("share of the client's examples", fontsize=8)
     bar.tick_params(labelsize=8)
 
 
