@@ -145,7 +145,7 @@ def test_the_servers_variate_is_the_mean_of_the_clients(tmp_path: Path, name: st
     while not server.finished:
         server.step()
     state = server.objective.state_dict()
-    rows, mean_ = ("drift_", "lead_") if name == "feddyn" else ("controls_", "control_")
+    rows, mean_ = ("drift_", "mean_drift_") if name == "feddyn" else ("controls_", "control_")
     for key, value in state[mean_].items():
         assert bool(value.any())
         torch.testing.assert_close(value, state[rows][key][state["slots_"]].mean(dim=0), atol=1e-12, rtol=0)

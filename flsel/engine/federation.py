@@ -22,7 +22,7 @@ from flsel.local.program import Program
 from flsel.local.reach import Reach
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import from_one
-from flsel.objectives import Objective, Visits
+from flsel.objectives import LocalUpdates, Objective
 from flsel.objectives.objective import overrides
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Selector, Updates, View
@@ -134,7 +134,7 @@ class Federation:
         check_weights(weights, len(keep), type(selector).__name__)
         selector.observe(view, updates, weights)
         if overrides(objective, "observe"):
-            objective.observe(self._returned(view, updates, keep, deltas))
+            objective.observe(self._local_updates(view, updates, keep, deltas))
         every = torch.zeros(len(plan), dtype=torch.float64).index_put_((keep,), weights)
         delta = objective.aggregate(weighted_sum(rows(deltas, keep), weights))
         lost = sorted(set(range(len(plan))) - set(keep.tolist()))
@@ -215,14 +215,14 @@ class Federation:
         far = [float(self.reach.travel(torch.tensor(visits)).sum()) for visits in steps]
         return torch.tensor(far, dtype=torch.float64)
 
-    def _returned(self, view: View, updates: Updates, keep: Tensor, deltas: Params) -> Visits:
+    def _local_updates(self, view: View, updates: Updates, keep: Tensor, deltas: Params) -> LocalUpdates:
         """Describe what the clients of a one-hop plan did, each client once."""
         firsts: dict[int, int] = {}
         for row, client in enumerate(updates.clients.tolist()):
             firsts.setdefault(client, row)
         first = torch.tensor(list(firsts.values()))
         steps = updates.steps[first]
-        return Visits(
+        return LocalUpdates(
             clients=updates.clients[first],
             starts=view.params,
             deltas=rows(deltas, keep[first]),

@@ -3,7 +3,7 @@
 from flsel.objectives.feddyn import FedDyn
 from flsel.objectives.fedprox import FedProx
 from flsel.objectives.moon import MOON
-from flsel.objectives.objective import FedAvg, Objective, Visits
+from flsel.objectives.objective import FedAvg, LocalUpdates, Objective
 from flsel.objectives.scaffold import SCAFFOLD
 
-__all__ = ["MOON", "SCAFFOLD", "FedAvg", "FedDyn", "FedProx", "Objective", "Visits"]
+__all__ = ["MOON", "SCAFFOLD", "FedAvg", "FedDyn", "FedProx", "LocalUpdates", "Objective"]

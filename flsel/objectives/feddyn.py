@@ -30,7 +30,7 @@ from torch import Tensor
 
 from flsel.arguments import Range
 from flsel.objectives._memory import allocate, store
-from flsel.objectives.objective import Objective, Visits
+from flsel.objectives.objective import LocalUpdates, Objective
 from flsel.stack import Params
 
 
@@ -48,12 +48,14 @@ class FedDyn(Objective):
     alpha: Annotated[float, Range(above=0)] = 0.01
     slots_: Tensor = field(init=False, repr=False)
     drift_: Params = field(init=False, repr=False)
-    lead_: Params = field(init=False, repr=False)
+    mean_drift_: Params = field(init=False, repr=False)
 
     def reset(self, params: Params, clients: int) -> None:
         """Start with no updates: all gradients and h are zero, as in Algorithm 1."""
         self.slots_, self.drift_ = allocate(params, clients)  # D_k
-        self.lead_ = {name: rows[0].clone() for name, rows in self.drift_.items()}  # mean of all D_k = -h / α
+        self.mean_drift_ = {
+            name: rows[0].clone() for name, rows in self.drift_.items()
+        }  # mean of all D_k = -h / α
 
     def correct(self, grads: Params, params: Params, starts: Params, clients: int | Tensor) -> None:
         """Add α (θ - θ_t + D_k), the gradient of what Eq. (1) adds to the loss."""
@@ -61,14 +63,16 @@ class FedDyn(Objective):
         for name, grad in grads.items():
             grad.add_(params[name] - starts[name] + self.drift_[name][slots], alpha=self.alpha)
 
-    def observe(self, visits: Visits) -> None:
+    def observe(self, updates: LocalUpdates) -> None:
         """Add the participants' updates to their D_k, and to the mean."""
-        slots = self.slots_[visits.clients.to(self.slots_.device)]
-        drift = {name: rows[slots] + visits.deltas[name] for name, rows in self.drift_.items()}
-        kept = store(self.slots_, self.drift_, visits.clients, drift)
-        for name, lead in self.lead_.items():
-            lead += visits.deltas[name][kept].sum(dim=0) / len(self.slots_)
+        slots = self.slots_[updates.clients.to(self.slots_.device)]
+        drift = {name: rows[slots] + updates.deltas[name] for name, rows in self.drift_.items()}
+        kept = store(self.slots_, self.drift_, updates.clients, drift)
+        for name, mean in self.mean_drift_.items():
+            mean += updates.deltas[name][kept].sum(dim=0) / len(self.slots_)
 
     def aggregate(self, delta: Params) -> Params:
         """Subtract h / α from the mean of the clients' models."""
-        return {n: value + self.lead_[n] if n in self.lead_ else value for n, value in delta.items()}
+        return {
+            n: value + self.mean_drift_[n] if n in self.mean_drift_ else value for n, value in delta.items()
+        }

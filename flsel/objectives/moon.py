@@ -25,7 +25,7 @@ from torch import Tensor
 
 from flsel.arguments import Range
 from flsel.objectives._memory import allocate, store
-from flsel.objectives.objective import Objective, Visits
+from flsel.objectives.objective import LocalUpdates, Objective
 from flsel.stack import Params
 
 
@@ -71,10 +71,10 @@ class MOON(Objective):
         near, far = (torch.nn.functional.cosine_similarity(own, other, dim=-1) for other in others)
         return self.mu * torch.nn.functional.softplus((far - near) / self.temperature).mean()
 
-    def observe(self, visits: Visits) -> None:
+    def observe(self, updates: LocalUpdates) -> None:
         """Keep the participants' local models."""
-        ends = {name: visits.starts[name] + delta for name, delta in visits.deltas.items()}
-        store(self.slots_, self.previous_, visits.clients, ends)
+        ends = {name: updates.starts[name] + delta for name, delta in updates.deltas.items()}
+        store(self.slots_, self.previous_, updates.clients, ends)
 
 
 def _choose(seen: Tensor, rows: Tensor, others: Tensor) -> Tensor:

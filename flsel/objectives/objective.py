@@ -15,7 +15,7 @@ from flsel.state import restore_state, state_of
 
 
 @dataclass(frozen=True)
-class Visits:
+class LocalUpdates:
     """What the clients of a round did, each client once; non-finite updates were dropped.
 
     Attributes:
@@ -93,7 +93,7 @@ class Objective(Checked, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__}.models names models but contrast is not defined")
 
-    def observe(self, visits: Visits) -> None:
+    def observe(self, updates: LocalUpdates) -> None:
         """Learn from the participants' updates, before aggregation."""
 
     def aggregate(self, delta: Params) -> Params:

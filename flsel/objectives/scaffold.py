@@ -23,7 +23,7 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from flsel.objectives._memory import allocate, store
-from flsel.objectives.objective import Objective, Visits
+from flsel.objectives.objective import LocalUpdates, Objective
 from flsel.stack import Params
 
 
@@ -53,17 +53,17 @@ class SCAFFOLD(Objective):
         for name, grad in grads.items():
             grad.add_(self.control_[name] - self.controls_[name][slots])
 
-    def observe(self, visits: Visits) -> None:
+    def observe(self, updates: LocalUpdates) -> None:
         """Set the participants' c_k to c_k - c + (x - y) / (K η_l) (Eq. 4), and c to the mean (Eq. 5)."""
-        reach = visits.reach()
-        slots = self.slots_[visits.clients.to(self.slots_.device)]
+        reach = updates.reach()
+        slots = self.slots_[updates.clients.to(self.slots_.device)]
         old = {name: rows[slots] for name, rows in self.controls_.items()}
         new = {
             # Without a step (or at a learning rate of zero) this is not finite, and the row stays.
-            name: old[name] - control - visits.deltas[name] / _as_column(reach[name], visits.deltas[name])
+            name: old[name] - control - updates.deltas[name] / _as_column(reach[name], updates.deltas[name])
             for name, control in self.control_.items()
         }
-        kept = store(self.slots_, self.controls_, visits.clients, new)
+        kept = store(self.slots_, self.controls_, updates.clients, new)
         for name, control in self.control_.items():
             control += (new[name] - old[name])[kept].sum(dim=0) / len(self.slots_)
 

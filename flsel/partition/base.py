@@ -118,7 +118,7 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
 def cut(shares: np.ndarray, total: int) -> np.ndarray:
     """Cut ``total`` examples at the cumulative ``shares`` (``[N]``, any positive sum), int64 ``[N]``.
 
-    Cuts are at the nearest example. Reference codes round them down, which hands the last client an example of
+    Cuts are at the nearest example. Reference codes round them down, which hands the last client one of
     almost every label however small its shares.
     """
     edges = np.rint(np.cumsum(shares / shares.sum()) * total).astype(np.int64)

@@ -28,7 +28,7 @@ from flsel.local.compiled.trainer import CompiledTrainer, rounded
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import ELEMENTWISE
 from flsel.local.visit import Visit, from_rows
-from flsel.objectives import FedAvg, FedProx, Visits
+from flsel.objectives import FedAvg, FedProx, LocalUpdates
 
 CLIENTS = [3, 0, 2, 4, 1]
 SGDS = {
@@ -94,7 +94,7 @@ def test_what_an_objective_remembers_is_read_anew(name: str) -> None:
     for clients in ([3, 0, 2], [1, 4, 3]):  # The second meets newcomers: the memory grows.
         model = {name: value.detach().clone() for name, value in program.trainable().items()}
         program.objective.observe(
-            Visits(
+            LocalUpdates(
                 clients=torch.tensor(clients),
                 starts=model,
                 deltas={n: torch.full((3, *v.shape), 0.2).to(v) for n, v in model.items()},

@@ -14,7 +14,7 @@ from flsel.errors import UserError
 from flsel.local.features import Features
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
-from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, Objective, Visits
+from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, LocalUpdates, Objective
 
 OBJECTIVES = {"feddyn": FedDyn(0.3), "scaffold": SCAFFOLD(), "moon": MOON(5.0)}
 
@@ -32,7 +32,7 @@ def ready(objective: Objective, optimizer: str, spec: str) -> Program:
         return 0.3 * torch.randn(3, *like.shape, generator=generator, dtype=like.dtype)
 
     objective.observe(
-        Visits(
+        LocalUpdates(
             clients=torch.tensor([3, 0, 2]),
             starts=model,
             deltas={name: noise(value) for name, value in model.items()},
@@ -81,7 +81,7 @@ def test_frozen_models_run_in_eval_mode_and_stay_as_they_are() -> None:
     program.objective.reset({n: v for n, v in model.items() if "running" not in n}, len(SIZES))
     ends = {name: value + 0.1 for name, value in model.items()}
     deltas = {name: (ends[name] - value)[None] for name, value in model.items()}
-    visits = Visits(torch.tensor([1]), model, deltas, torch.tensor([5]), dict)
+    visits = LocalUpdates(torch.tensor([1]), model, deltas, torch.tensor([5]), dict)
     program.objective.observe(visits)
     starts = starts_of(program, 2)
     before = {name: value.clone() for name, value in starts.items()}
