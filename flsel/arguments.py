@@ -104,6 +104,8 @@ class Argument:
 
     def holds(self, value: Any) -> bool:
         """Tell whether a value has the type and the range; types that are not plain are not judged."""
+        if value is None or value is self.default:
+            return value is self.default or {type(None), Any} & set(alternatives(self.hint)) != set()
         return any(_fits(value, part, self.range) for part in alternatives(self.hint))
 
     def rule(self) -> str:
@@ -150,25 +152,24 @@ def type_hints(made: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def check(owner: object, prefix: str = "") -> None:
-    """Check that the attributes of an object are what its class declares of the arguments of their names.
+def check(made: Callable[..., Any], values: Mapping[str, Any], prefix: str = "") -> None:
+    """Check that values are what a class or a function declares of the arguments of their names.
 
     Args:
-        owner: The object.
+        made: The class or function.
+        values: Values by name; others than arguments are left alone.
         prefix: What stands before the names in messages, such as ``local.``.
 
     Raises:
         UserError: Naming the first that is not.
     """
-    made: Callable[..., Any] = type(owner)
     for name, argument in arguments(made).items():
-        value = getattr(owner, name)
-        if not argument.holds(value):
-            raise UserError(f"{prefix}{name} must be {argument.rule()}, got {shown(value)}.")
+        if name in values and not argument.holds(values[name]):
+            raise UserError(f"{prefix}{name} must be {argument.rule()}, got {shown(values[name])}.")
 
 
 class Checked:
-    """A dataclass that checks its arguments when it is made."""
+    """What checks its arguments when it is made, where it is a dataclass."""
 
     def __post_init__(self) -> None:
         """Check the arguments.
@@ -176,7 +177,7 @@ class Checked:
         Raises:
             UserError: If one is not what the class declares.
         """
-        check(self)
+        check(type(self), vars(self))
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:

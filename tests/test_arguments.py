@@ -224,7 +224,7 @@ def test_a_dataclass_is_checked_when_it_is_made_and_a_plain_class_when_it_is_ask
         Declared(10)
     plain = Plain(2.0)
     with pytest.raises(UserError, match=r"^here\.share must be a number in \[0, 1\], got 2\.0\.$"):
-        check(plain, "here.")
+        check(Plain, vars(plain), "here.")
 
 
 @pytest.mark.parametrize(

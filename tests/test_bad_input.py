@@ -52,9 +52,9 @@ def fails(capfd: Any, *arguments: str) -> str:
     ("arguments", "sentence"),
     [
         (["--roundz", "3"], "there is no setting roundz; did you mean rounds?"),
-        (["--rounds", "many"], "rounds must be a whole number, got 'many'."),
+        (["--rounds", "many"], "rounds must be a whole number >= 1, got 'many'."),
         (["--selector", "Powd"], "selector has no class Powd; did you mean PowD? (--selector.help lists them)"),
-        (["--local.batch_size", "0"], "local.batch_size must be >= 1, got 0."),
+        (["--local.batch_size", "0"], "local.batch_size must be a whole number >= 1, got 0."),
         (["--budget", "5"], "budget must be at most the number of clients, got budget 5 of 4."),
         (["--accelerator", "gpu"], "accelerator gpu with device 0 is not usable: "),
         (["--accelerator", "abacus"], "accelerator abacus with device 0 is not usable: "),

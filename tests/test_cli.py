@@ -80,9 +80,13 @@ def test_a_class_is_explained(capsys: Any) -> None:
     text = capsys.readouterr().out
     assert text.startswith("flsel.selectors.powd.PowD\n")
     assert "Candidates asked for their loss" in text
-    assert "--selector.d (default: null)" in text
+    assert "--selector.d D" in text
+    assert "a whole number >= 1" in text
+    assert "or null; default: null)" in text
     assert call("train", "--model.help", "mymodels.Net") == 0
-    assert "--model.width (required)" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "--model.width WIDTH" in text
+    assert "(a whole number; required)" in text
     assert call("train", "--selector.help", "Powd") == 2
     assert "did you mean PowD?" in capsys.readouterr().err
 
@@ -107,7 +111,7 @@ def test_a_class_is_explained(capsys: Any) -> None:
 def test_the_printed_config_is_a_config(arguments: list[str], tmp_path: Path, capsys: Any) -> None:
     assert call("train", "--print_config", *arguments) == 0
     printed = capsys.readouterr().out
-    assert "# Communication rounds (T), >= 1." in printed
+    assert "# Communication rounds (T). (a whole number >= 1; default: 100)" in printed
     (tmp_path / "c.yaml").write_text(printed)
     assert call("train", "--config", "c.yaml", "--print_config") == 0
     assert capsys.readouterr().out == printed

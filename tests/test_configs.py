@@ -12,7 +12,7 @@ from flsel.commands.cli import main
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.groups import OutputConfig
-from flsel.config.parser import parse, parse_file, run_parser
+from flsel.config.parser import parse, parse_file
 from flsel.config.shipped import find, shipped
 from flsel.errors import UserError
 from flsel.runner.play import run
@@ -68,7 +68,7 @@ def test_a_file_of_ones_own_wins_over_a_shipped_one(tmp_path, monkeypatch):
     assert find("quickstart", "runs") == ROOT / "configs/runs/quickstart.yaml"
     Path("mnist").write_text("rounds: 3\n")
     assert find("mnist", "runs") == Path("mnist")
-    assert parse(run_parser("train"), [("config", "mnist")]).rounds == 3
+    assert parse([("config", "mnist")]).rounds == 3
 
 
 @pytest.mark.parametrize(

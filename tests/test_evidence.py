@@ -11,7 +11,8 @@ import pytest
 from runs import SMALL, settings
 
 from flsel.config.groups import EvaluationConfig
-from flsel.config.parser import parse, run_parser, words
+from flsel.config.layers import words
+from flsel.config.parser import parse
 from flsel.runner.play import run
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -63,7 +64,7 @@ def test_every_cell_parses_with_its_settings(name):
     first, *_ = cells = EXPERIMENTS[name]().cells
     for cell in (cell for cell in cells if cell.row == first.row or cell.column == first.column):
         given = ["--config", str(PAPERS / cell.config), *cell.settings]
-        assert parse(run_parser("train"), words(given)).seed == 1
+        assert parse(words(given)).seed == 1
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,19 @@ from mymodels import First, make_net
 
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.parser import parse, parse_file, parse_settings, run_parser, words
+from flsel.config.layers import words
+from flsel.config.parser import parse, parse_file, parse_settings
 from flsel.config.schema import keys, plugins, rule
+from flsel.config.spec import Spec
 from flsel.errors import UserError
 from flsel.models import MLP
 from flsel.partition import Dirichlet, DirichletPerClass, FedCorDirichlet, Natural
 from flsel.selectors.powd import PowD
 from flsel.selectors.uniform import Uniform
 
-PARSER = run_parser("train")
-
 
 def parsed(*arguments: str) -> RunConfig:
-    return parse(PARSER, words(arguments))
+    return parse(words(arguments))
 
 
 def refused(*arguments: str) -> str:
@@ -85,7 +84,7 @@ def test_another_class_starts_from_its_own_defaults(file: Any) -> None:
     assert parsed("--config", one, "--partition", "FedCorDirichlet").partition == FedCorDirichlet()
     assert parsed("--config", one, "--config", two).partition == DirichletPerClass()
     # The default server optimizer is SGD(lr=1); Adam has a learning rate of its own.
-    assert parsed("--server_optimizer", "Adam").server_optimizer.keywords["lr"] == 0.001  # type: ignore[attr-defined]
+    assert Spec.of(parsed("--server_optimizer", "Adam").server_optimizer, "x").init_args["lr"] == 0.001
 
 
 def test_flsels_own_class_wins_where_another_package_has_the_name() -> None:
@@ -94,7 +93,7 @@ def test_flsels_own_class_wins_where_another_package_has_the_name() -> None:
     assert torchvision.ops.MLP.__name__ == "MLP"
     for given in ("MLP", "{class_path: MLP}", "flsel.models.MLP"):
         assert describe(parsed("--model", given))["model"]["class_path"] == "flsel.models.MLP"
-    assert parse_settings({"model": {"class_path": "MLP", "init_args": {"hidden": [3]}}}).model.args == (MLP,)  # type: ignore[attr-defined]
+    assert parse_settings({"model": {"class_path": "MLP", "init_args": {"hidden": [3]}}}).model.made is MLP  # type: ignore[attr-defined]
 
 
 def test_a_selector_in_a_new_file_needs_no_module_path() -> None:
@@ -110,8 +109,9 @@ def test_a_selector_in_a_new_file_needs_no_module_path() -> None:
 def test_classes_of_a_user_and_functions(file: Any) -> None:
     config = parsed("--selector", "mymodels.First", "--selector.power", "2", "--model", "mymodels.make_net")
     assert isinstance(config.selector, First)
-    assert config.model is make_net
-    assert parse_settings({"model": {"class_path": "mymodels.make_net"}}).model is make_net
+    assert config.model == Spec("mymodels.make_net")
+    assert config.model.made is make_net  # type: ignore[attr-defined]
+    assert parse_settings({"model": {"class_path": "mymodels.make_net"}}).model == config.model
 
 
 def test_the_defaults_are_those_of_the_schema() -> None:
@@ -147,18 +147,18 @@ WRONG = [
     (["--config"], "--config needs a file: --config FILE."),
     (["3"], "'3' is not expected here: a setting is given as --key value."),
     (["c.yaml"], "'c.yaml' is not expected here: a setting is given as --key value; a file of settings as --config c.yaml."),
-    (["--rounds", "x"], "rounds must be a whole number, got 'x'."),
-    (["--rounds", "1e2"], "rounds must be a whole number, got '1e2'; write 100."),
-    (["--rounds", "2.5"], "rounds must be a whole number, got '2.5'."),
-    (["--clients", "x"], "clients must be a whole number or null, got 'x'."),
+    (["--rounds", "x"], "rounds must be a whole number >= 1, got 'x'."),
+    (["--rounds", "1e2"], "rounds must be a whole number >= 1, got '1e2'."),
+    (["--rounds", "2.5"], "rounds must be a whole number >= 1, got '2.5'."),
+    (["--clients", "x"], "clients must be a whole number >= 1 or null, got 'x'."),
     (["--quiet", "maybe"], "quiet must be true or false, got 'maybe'."),
     (["--precision", "8"], "precision must be one of 32-true, 64-true, bf16-mixed, got '8'."),
     (["--track.tracker", "wandbb"], "track.tracker must be one of none, wandb, tensorboard, got 'wandbb'; did you mean wandb?"),
-    (["--data.shape", "[a]"], "data.shape must be a list of whole numbers or null, got ['a']."),
+    (["--data.shape", "[a]"], "data.shape must be a list of one or more whole numbers >= 1 or null, got ['a']."),
     (["--data.init_args", "3"], "data.init_args must be a mapping, got '3'."),
-    (["--rounds", "-3"], "rounds must be >= 1, got -3."),
+    (["--rounds", "-3"], "rounds must be a whole number >= 1, got -3."),
     (["--budget", "31"], "budget must be at most the number of clients, got budget 31 of 30."),
-    (["--evaluation.target", "2"], "evaluation.target must be in (0, 1], got 2.0."),
+    (["--evaluation.target", "2"], "evaluation.target must be a number in (0, 1] or null, got 2.0."),
     (["--output.name", "a/b"], "output.name must be a plain folder name, got 'a/b'."),
     (["--data.name", "mnistt"], "data.name must be one of synthetic, fashion_mnist, mnist, cifar10, cifar100, folder, npz, leaf or an import path, got 'mnistt'."),
     # classes
@@ -178,7 +178,7 @@ WRONG = [
     (["--selector.q", "3"], "selector.q is not an argument of Uniform, which takes weights."),
     (["--partition", "Dirichlet", "--partition.alph", "2"], "partition.alph is not an argument of Dirichlet, which takes alpha, sizes; did you mean alpha?"),
     (["--partition.alpha", "2"], "partition.alpha is not an argument of Natural, which takes no arguments."),
-    (["--partition", "Dirichlet", "--partition.alpha", "x"], "partition.alpha must be a number, got 'x'."),
+    (["--partition", "Dirichlet", "--partition.alpha", "x"], "partition.alpha must be a finite number > 0, got 'x'."),
     (["--partition", "Dirichlet", "--partition.alpha", "-2"], "partition.alpha must be a finite number > 0, got -2.0."),
     (["--local.optimizer", "SGD", "--local.optimizer.lrr", "3"], "local.optimizer.lrr is not an argument of SGD, which takes lr, momentum,"),
     (["--local.optimizer", "SGD", "--local.optimizer.lr", "fast"], "local.optimizer.lr must be a number, got 'fast'."),
@@ -186,9 +186,10 @@ WRONG = [
     (["--local.lr_schedule.step_size", "x", "--local.lr_schedule", "StepLR"], "local.lr_schedule.step_size must be a whole number, got 'x'."),
     (["--model", "mymodels.Net"], "model.width must be set: Net has no default for it."),
     (["--model", "mymodels.Net", "--model.width", "x"], "model.width must be a whole number, got 'x'."),
-    (["--model", "{class_path: mymodels.make_net, init_args: {num_classes: 3}}"], "model mymodels.make_net is a function, whose arguments cannot be set here; make it a class."),
+    (["--model", "mymodels.make_net", "--model.num_classes", "x"], "model.num_classes must be a whole number, got 'x'."),
+    (["--model", "mymodels.make_net", "--model.depth", "3"], "model.depth is not an argument of make_net, which takes num_classes, input_shape."),
     (["--selector", "mymodels.Divides", "--selector.by", "0"], "selector Divides cannot be built: ZeroDivisionError: float division by zero (mymodels.py, line "),
-    (["--selector", "{class_path: PowD, d: 3}"], "selector.d must be under init_args: selector: {class_path: PowD, init_args: {d: 3}}."),
+    (["--selector", "{class_path: PowD, d: 3}"], "selector.d is misplaced: write selector: {class_path: NAME, init_args: {ARGUMENT: VALUE}}."),
     (["--callbacks", "[Xyzzy]"], "callbacks[0] must be a class of lightning.pytorch.callbacks, or the import path of another Callback, got 'Xyzzy'."),
     (["--callbacks", "Timer"], "callbacks must be a list, each item a class of lightning.pytorch.callbacks,"),
     (["--callbacks", "[EarlyStopping]"], "callbacks[0].monitor must be set: EarlyStopping has no default for it."),
@@ -208,21 +209,21 @@ WRONG_FILES = [
     ("local: {batchsize: 3}", "there is no setting local.batchsize; did you mean local.batch_size?"),
     ("local: 3", "local is a group of settings: set local.batch_size, local.epochs and so on."),
     ("local:", "local is a group of settings: set local.batch_size, local.epochs and so on."),
-    ("rounds: [3]", "rounds must be a whole number, got [3]."),
-    ("rounds: 1e2", "rounds must be a whole number, got 100.0; write 100."),
-    ("rounds:", "rounds must be a whole number, got null."),
-    ("rounds: x\nseed: 1", "rounds must be a whole number, got 'x'."),
-    ("seed: yes", "seed must be a whole number, got true."),
+    ("rounds: [3]", "rounds must be a whole number >= 1, got [3]."),
+    ("rounds: 1e2", "rounds must be a whole number >= 1, got 100.0."),
+    ("rounds:", "rounds must be a whole number >= 1, got null."),
+    ("rounds: x\nseed: 1", "rounds must be a whole number >= 1, got 'x'."),
+    ("seed: yes", "seed must be a whole number >= 0, got true."),
     ("quiet: 1", "quiet must be true or false, got 1."),
-    ("output: {name: 3}", "output.name must be text or null, got 3; write '3' in quotes."),
-    ("rounds: -3", "rounds must be >= 1, got -3."),
-    ("evaluation: {every: 0}", "evaluation.every must be >= 1, got 0."),
+    ("output: {name: 3}", "output.name must be text or null, got 3; write it in quotes."),
+    ("rounds: -3", "rounds must be a whole number >= 1, got -3."),
+    ("evaluation: {every: 0}", "evaluation.every must be a whole number >= 1, got 0."),
     ("partition: {class_path: Dirichlet, init_args: {alpha: -1}}", "partition.alpha must be a finite number > 0, got -1.0."),
-    ("partition: {class_path: Dirichlet, init_args: {alpha: null}}", "partition.alpha must be a number, got null."),
-    ("selector: {class_path: PowD, d: 3}", "selector.d must be under init_args: selector: {class_path: PowD, init_args: {d: 3}}."),
-    ("selector: {PowD: {d: 3}}", "selector.PowD must be written selector: {class_path: PowD, init_args: {...}}."),
-    ("selector: {class_path: PowD, init_args: 3}", "selector.init_args must be a mapping of arguments of PowD, got 3."),
-    ("selector: {class_path: PowD, init_args: {d: many}}", "selector.d must be a whole number or null, got 'many'."),
+    ("partition: {class_path: Dirichlet, init_args: {alpha: null}}", "partition.alpha must be a finite number > 0, got null."),
+    ("selector: {class_path: PowD, d: 3}", "selector.d is misplaced: write selector: {class_path: NAME, init_args: {ARGUMENT: VALUE}}."),
+    ("selector: {PowD: {d: 3}}", "selector.PowD is misplaced: write selector: {class_path: NAME, init_args: {ARGUMENT: VALUE}}."),
+    ("selector: {class_path: PowD, init_args: 3}", "selector.init_args must be a mapping of arguments, got 3."),
+    ("selector: {class_path: PowD, init_args: {d: many}}", "selector.d must be a whole number >= 1 or null, got 'many'."),
     ("selector: nothere.Foo", "selector cannot be nothere.Foo: there is no module nothere in the current folder or among the installed packages."),
     ("selector: {class_path: Powd}", "selector has no class Powd; did you mean PowD? (--selector.help lists them)"),
     ("local: {optimizer: {class_path: SGD, init_args: {lr: fast}}}", "local.optimizer.lr must be a number, got 'fast'."),
@@ -231,9 +232,9 @@ WRONG_FILES = [
     ("- 1\n- 2", "the file must be a mapping of settings, such as `rounds: 100`, got a list."),
     ("rounds", "the file must be a mapping of settings, such as `rounds: 100`, got one value."),
     ("rounds: 3\nseed: 1\nrounds: 4", "line 3: rounds is set a second time; keep one."),
-    ("rounds: 3\ndata: &it\n  name: *it\n  seed: 1\n  seed: 2", "line 5: seed is set a second time; keep one."),
+    ("rounds: 3\ndata: &it\n  name: *it\n  seed: 1\n  seed: 2", "line 2: an alias is part of what it stands for."),
     ("data:\n  name: mnist\n  name: synthetic", "line 3: name is set a second time; keep one."),
-    ("rounds: 3\n  foo: [", "the file is not valid YAML: line 2, column 6: mapping values are not allowed in this context."),
+    ("rounds: 3\n  foo: [", "the file is not valid YAML: line 2, column 6: mapping values are not allowed here."),
 ]  # fmt: skip
 
 
@@ -245,18 +246,23 @@ def test_what_is_wrong_in_a_file(text: str, sentence: str, file: Any) -> None:
 
 def test_the_file_that_is_wrong_is_named(file: Any, tmp_path: Path) -> None:
     good, bad = file("rounds: 3\n", "good.yaml"), file("rounds: -3\n", "bad.yaml")
-    assert refused("--config", bad, "--config", good, "--rounds", "-4") == "rounds must be >= 1, got -4."
-    assert refused("--config", good, "--config", bad) == f"{bad}: rounds must be >= 1, got -3."
+    assert (
+        refused("--config", bad, "--config", good, "--rounds", "-4")
+        == "rounds must be a whole number >= 1, got -4."
+    )
+    assert refused("--config", good, "--config", bad) == f"{bad}: rounds must be a whole number >= 1, got -3."
     assert parsed("--config", bad, "--config", good).rounds == 3
     with pytest.raises(UserError, match=r"nothere.yaml: there is no such file"):
         parse_file(tmp_path / "nothere.yaml")
-    assert refused("--config", str(tmp_path)) == f"{tmp_path}: the file cannot be read: is a directory."
+    assert refused("--config", str(tmp_path)) == (
+        f"{tmp_path}: there is no such file, and flsel brings none of that name along (flsel configs lists them)."
+    )
     (tmp_path / "c.yaml").write_bytes(b"\xff\xfe\x00")
     assert "it is not text" in refused("--config", str(tmp_path / "c.yaml"))
 
 
 def test_settings_as_values_are_refused_like_those_of_a_file() -> None:
-    with pytest.raises(UserError, match=r"^rounds must be a whole number, got 'x'.$"):
+    with pytest.raises(UserError, match=r"^rounds must be a whole number >= 1, got 'x'.$"):
         parse_settings({"rounds": "x"})
 
 
@@ -279,7 +285,7 @@ def test_a_module_that_does_not_import_says_why(tmp_path: Path, monkeypatch: pyt
 def test_what_a_class_refuses_later_names_the_setting(key: str) -> None:
     config = parsed(f"--{key}", "SGD", f"--{key}.lr", "-3")
     factory = config.server_optimizer if key == "server_optimizer" else config.local.optimizer
-    assert isinstance(factory, partial)
+    assert isinstance(factory, Spec)
     with pytest.raises(UserError, match=rf"^{key} SGD cannot be built: Invalid learning rate: -3.0.$"):
         factory([])
     with pytest.raises(UserError, match=r"^model.hidden must be widths of at least 1, got \[-1\].$"):

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flsel.commands.console import set_up_logging
-from flsel.config.parser import parse, run_parser, words
+from flsel.config.layers import words
+from flsel.config.parser import parse
 from flsel.data.heterogeneity import label_entropy, summarise
 from flsel.data.population import FederatedData
 from flsel.report.partition import partition_figure
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     given = words(arguments)
     picture = Path(dict(given).get("picture") or "partition.png")
     settings = [(key, value) for key, value in given if key != "picture"]
-    data = load_data(parse(run_parser("data"), settings))
+    data = load_data(parse(settings, "data"))
     counts = data.population.label_counts().numpy()
     _print(data, counts)
     picture.parent.mkdir(parents=True, exist_ok=True)

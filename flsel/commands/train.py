@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flsel.commands.console import set_up_logging
-from flsel.config.parser import Word, parse, run_parser, words
+from flsel.config.layers import Word, words
+from flsel.config.parser import parse
 from flsel.errors import UserError
 from flsel.runner.play import play
 from flsel.runner.session import Session, read_config
@@ -20,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
         set_up_logging(quiet=read_config(folder).quiet)
         play(Session.resume(folder))
     else:
-        config = parse(run_parser("train"), given)
+        config = parse(given)
         set_up_logging(quiet=config.quiet)
         play(Session.start(config))
     return 0

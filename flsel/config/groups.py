@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from flsel.arguments import Range, check
 from flsel.errors import UserError
 from flsel.local.batches import BatchSpec
 
@@ -22,9 +23,9 @@ class LocalConfig:
     """What a client does in one visit.
 
     Attributes:
-        batch_size: Examples per local step (B), >= 1.
-        epochs: Passes over the client's data (E), >= 1; excludes ``steps``.
-        steps: Local optimizer steps, >= 1; excludes ``epochs``. With neither, 10 steps.
+        batch_size: Examples per local step (B).
+        epochs: Passes over the client's data (E); excludes ``steps``.
+        steps: Local optimizer steps; excludes ``epochs``. With neither, 10 steps.
         last_batch: ``short``, the last batch of a pass has what is left, or ``wrap``, batches are cut from an
             endless stream of reshuffled passes.
         optimizer: Local optimizer; null is the LightningModule's own, or SGD with learning rate 0.1 for a
@@ -32,24 +33,23 @@ class LocalConfig:
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
         backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once), ``compiled`` (the step
             is traced once and replayed) or ``auto``.
-        chunk: Most clients that ``vmap`` and ``compiled`` stack, >= 1, or null for all; bounds memory.
+        chunk: Most clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
 
     Raises:
         UserError: If a value is out of range or both ``epochs`` and ``steps`` are set.
     """
 
-    batch_size: int = 10
-    epochs: int | None = None
-    steps: int | None = None
+    batch_size: Annotated[int, Range(1)] = 10
+    epochs: Annotated[int | None, Range(1)] = None
+    steps: Annotated[int | None, Range(1)] = None
     last_batch: Literal["short", "wrap"] = "short"
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
     lr_schedule: Callable[[Optimizer], LRScheduler] | None = None
     backend: Literal["auto", "sequential", "vmap", "compiled"] = "auto"
-    chunk: int | None = None
+    chunk: Annotated[int | None, Range(1)] = None
 
     def __post_init__(self) -> None:
-        if self.chunk is not None and self.chunk < 1:
-            raise UserError(f"local.chunk must be >= 1 or null, got {self.chunk}.")
+        check(type(self), vars(self), "local.")
         self.batches()
 
     def batches(self) -> BatchSpec:
@@ -66,19 +66,18 @@ class OutputConfig:
         dir: Folder of all runs.
         name: Name of the run's folder; null makes one of dataset, selector and seed. An existing folder is
             never overwritten: the new one gets a suffix.
-        checkpoint_every: Communication rounds between checkpoints, >= 1.
+        checkpoint_every: Communication rounds between checkpoints.
 
     Raises:
-        UserError: If ``checkpoint_every`` is below 1 or ``name`` is not a plain folder name.
+        UserError: If a value is out of range or ``name`` is not a plain folder name.
     """
 
     dir: str = "runs"
     name: str | None = None
-    checkpoint_every: int = 10
+    checkpoint_every: Annotated[int, Range(1)] = 10
 
     def __post_init__(self) -> None:
-        if self.checkpoint_every < 1:
-            raise UserError(f"output.checkpoint_every must be >= 1, got {self.checkpoint_every}.")
+        check(type(self), vars(self), "output.")
         if self.name is not None and (self.name in ("", ".", "..") or "/" in self.name):
             raise UserError(f"output.name must be a plain folder name, got {self.name!r}.")
 
@@ -88,28 +87,24 @@ class EvaluationConfig:
     """When and what to measure.
 
     Attributes:
-        every: Communication rounds between evaluations, >= 1; the last round is always evaluated.
-        batch_size: Examples per forward pass, >= 1.
+        every: Communication rounds between evaluations; the last round is always evaluated.
+        batch_size: Examples per forward pass.
         per_client: Also measure the model on every client's training data (mean, worst 10 %, variance).
-        target: Test accuracy in (0, 1] whose first round is reported, or null.
+        target: Test accuracy whose first round is reported, or null.
         stop_at_target: Also end the run at the first evaluation that reaches the target.
 
     Raises:
         UserError: If a value is out of range.
     """
 
-    every: int = 1
-    batch_size: int = 2048
+    every: Annotated[int, Range(1)] = 1
+    batch_size: Annotated[int, Range(1)] = 2048
     per_client: bool = False
-    target: float | None = None
+    target: Annotated[float | None, Range(above=0, high=1)] = None
     stop_at_target: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("every", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"evaluation.{name} must be >= 1, got {getattr(self, name)}.")
-        if self.target is not None and not 0 < self.target <= 1:
-            raise UserError(f"evaluation.target must be in (0, 1], got {self.target}.")
+        check(type(self), vars(self), "evaluation.")
 
 
 @dataclass(frozen=True)
@@ -131,3 +126,6 @@ class TrackConfig:
     group: str | None = None
     tags: tuple[str, ...] = ()
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
+
+    def __post_init__(self) -> None:
+        check(type(self), vars(self), "track.")

@@ -1,256 +1,154 @@
-"""One place's settings, laid over those before: a YAML file, or the words of the command line."""
+"""Settings of several places laid over each other: defaults, YAML files, the words of the command line."""
 
 from __future__ import annotations
 
-import inspect
-import json
-from argparse import ArgumentError
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-from jsonargparse import ArgumentParser, Namespace, get_loader
-
-from flsel.config.explain import explain, no_arguments, refuse_null, resolve, tidy, unknown_key
-from flsel.config.schema import Plugin, groups, keys, plugins
+from flsel.arguments import alternatives, shown
+from flsel.config.schema import closest, defaults, groups, keys, plugins
+from flsel.config.yaml_file import loaded
 from flsel.errors import UserError
 
-Setting = tuple[str, Any]
+Word = tuple[str, str | None]
 
 
-@dataclass(frozen=True)
-class Layer:
-    """Settings that come from one place.
+@dataclass
+class Layers:
+    """What is set so far.
 
     Attributes:
-        settings: Values by dotted key, in order; on the command line a text, or None for a key alone.
-        source: The file, or None.
-        words: Whether they are words of the command line.
+        values: By key; a class is ``{class_path, init_args}``, a word of the command line a text.
+        sources: The file that set a key, or an argument of a class, last.
     """
 
-    settings: tuple[Setting, ...]
-    source: str | None = None
-    words: bool = False
+    values: dict[str, Any] = field(default_factory=lambda: dict(defaults()))
+    sources: dict[str, str | None] = field(default_factory=dict)
 
-    def apply(self, parser: ArgumentParser, base: Namespace) -> Namespace:
-        """Parse the settings on top of ``base``, which stays as it is.
+    def lay(self, settings: Mapping[Any, Any], source: str | None = None, above: str = "") -> None:
+        """Lay nested settings over those before.
 
         Raises:
-            ArgumentError: If one is refused.
+            UserError: If a key is unknown or a class cannot be found.
         """
-        base = _without_replaced(base, self.settings)
-        if self.words:
-            words = [f"--{key}" if value is None else f"--{key}={value}" for key, value in self.settings]
-            parsed: Namespace = parser.parse_args(words, namespace=base)
+        for name, value in settings.items():
+            key = f"{above}{name}"
+            if key in groups() and isinstance(value, Mapping):
+                self.lay(value, source, f"{key}.")
+            else:
+                with located(source):
+                    self.set(key, value)
+                self.sources[key] = source
+
+    def set(self, key: str, value: Any) -> None:
+        """Set one key, a class, or one of its arguments (``selector.d``, ``data.init_args.classes``)."""
+        top = next((known for known in keys() if f"{key}.".startswith(f"{known}.")), None)
+        if top is None:
+            raise unknown_key(key)
+        inside = key[len(top) + 1 :]
+        if top in plugins():
+            self._set_class(top, inside.removeprefix("init_args").removeprefix("."), loaded(value))
+        elif inside and keys()[top].hint == dict[str, Any]:
+            self.values[top] = _nested(self.values[top], inside.split("."), value)
+        elif inside:
+            raise unknown_key(key)
         else:
-            parsed = parser.parse_object(_nested(self.settings), namespace=base)
-        return parsed
+            self.values[top] = value
 
-    def blame(self, parser: ArgumentParser, base: Namespace, error: ArgumentError) -> str:
-        """Say which setting made :meth:`apply` fail with ``error``, and why."""
-        for key, given in _by_setting(self.settings).items():
-            empty = [name for name, value in given if self.words and value is None]
-            if empty:
-                return f"{empty[0]} needs a value: --{empty[0]} VALUE."
-            part = Layer(tuple(given), self.source, self.words)
-            try:
-                base = part.apply(parser, base)
-            except ArgumentError as refused:
-                return explain(refused, key, _joined(key, given, _spec(base, key)))
-        return tidy(error)
+    def source(self, message: str) -> str | None:
+        """Return the file that last set the key with which a message begins."""
+        key = message.partition(" ")[0]
+        while key and key not in self.sources:
+            key = key.rpartition(".")[0]
+        return self.sources.get(key)
+
+    def _set_class(self, key: str, inside: str, value: Any) -> None:
+        before: Mapping[str, Any] = self.values[key] or {}
+        taken = before.get("init_args", {})
+        if inside not in ("", "class_path"):
+            if not before:
+                raise UserError(f"{key} must name a class before its argument {inside} is set: --{key} NAME.")
+            self.values[key] = {**before, "init_args": _nested(taken, inside.split("."), value)}
+            return
+        if value in (None, "null") and type(None) in alternatives(keys()[key].hint):
+            self.values[key] = None
+            return
+        spec = value if isinstance(value, Mapping) else {"class_path": value}
+        odd = next((name for name in spec if name not in ("class_path", "init_args")), None)
+        given = spec.get("init_args") or {}
+        if odd is not None:
+            right = "{class_path: NAME, init_args: {ARGUMENT: VALUE}}"
+            raise UserError(f"{key}.{odd} is misplaced: write {key}: {right}.")
+        if not isinstance(given, Mapping):
+            raise UserError(f"{key}.init_args must be a mapping of arguments, got {shown(given)}.")
+        made = plugins()[key].find(key, spec.get("class_path", before.get("class_path")))
+        path = f"{made.__module__}.{made.__qualname__}"
+        # A class that replaces another starts from its own defaults.
+        kept = taken if path == before.get("class_path") else {}
+        self.values[key] = {"class_path": path, "init_args": {**kept, **given}}
 
 
-def from_words(settings: Iterable[Setting]) -> Layer:
-    """Make a layer of the command line's settings, texts by dotted key."""
-    # A class before its arguments, in whichever order they were typed.
-    return Layer(_full(sorted(settings, key=lambda setting: setting[0].count("."))), words=True)
-
-
-def from_mapping(settings: Mapping[Any, Any], source: str | None = None) -> Layer:
-    """Make a layer of nested settings.
-
-    Raises:
-        UserError: If a key is unknown or a class cannot be imported.
-    """
-    return Layer(_full(_flat(settings)), source)
-
-
-def read_yaml(path: Path) -> Mapping[Any, Any]:
-    """Read a file of settings.
-
-    Raises:
-        UserError: If it is not a readable YAML file of settings.
-    """
+@contextmanager
+def located(source: str | None) -> Iterator[None]:
+    """Name the file that an error comes from."""
     try:
-        text = path.read_text(encoding="utf-8")
-        # The comment keeps jsonargparse from taking a file of one empty key for a plain text.
-        loaded = get_loader("yaml")(text + "\n#")
-        _refuse_duplicates(yaml.compose(text, Loader=yaml.SafeLoader), set())
-    except FileNotFoundError:
-        raise UserError("there is no such file.") from None
-    except OSError as error:
-        raise UserError(f"the file cannot be read: {(error.strerror or str(error)).lower()}.") from error
-    except UnicodeDecodeError:
-        raise UserError("the file must be YAML text, and it is not text.") from None
-    except yaml.YAMLError as error:
-        mark, problem = (
-            getattr(error, "problem_mark", None),
-            getattr(error, "problem", None) or "it is malformed",
-        )
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise UserError(f"the file is not valid YAML: {where}{problem}.") from error
-    if not isinstance(loaded, Mapping):
-        kind = {type(None): "nothing", list: "a list"}.get(type(loaded), "one value")
-        raise UserError(f"the file must be a mapping of settings, such as `rounds: 100`, got {kind}.")
-    return loaded
+        yield
+    except UserError as error:
+        raise (error if source is None else UserError(f"{source}: {error}")) from error.__cause__
 
 
-def _refuse_duplicates(node: yaml.Node | None, visited: set[int]) -> None:
-    """Refuse a key that a mapping has twice, of which YAML's loader would silently take the last.
+def words(arguments: Sequence[str]) -> list[Word]:
+    """Split command-line arguments into dotted keys and their texts.
 
     Args:
-        node: Where to look.
-        visited: Nodes that were looked at, by identity: an alias may lead back to what it is part of.
+        arguments: ``--key value``, ``--key=value``, or ``--key`` alone: true where that fits, else None.
 
     Raises:
-        UserError: If there is one.
+        UserError: If something is neither a key nor its value.
     """
-    if id(node) in visited:
-        return
-    visited.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        seen = set[str]()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise UserError(
-                    f"line {key.start_mark.line + 1}: {key.value} is set a second time; keep one."
-                )
-            seen.add(str(key.value))
-    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
-        for part in child if isinstance(child, tuple) else (child,):
-            _refuse_duplicates(part, visited)
-
-
-def _flat(settings: Mapping[Any, Any], prefix: str = "") -> Iterator[Setting]:
-    """List settings by dotted key; what is not a group of settings stays whole."""
-    for name, value in settings.items():
-        key = f"{prefix}{name}"
-        if key in groups() and isinstance(value, Mapping):
-            yield from _flat(value, f"{key}.")
-        elif key in keys():
-            refuse_null(key, value)
-            yield key, value
+    left, found = list(arguments), list[Word]()
+    while left:
+        word = left.pop(0)
+        key, equals, value = word.removeprefix("--").partition("=")
+        if word == "-h":
+            found.append(("help", None))
+        elif not word.startswith("--"):
+            hint = f"; a file of settings as --config {word}" if word.endswith((".yaml", ".yml")) else ""
+            raise UserError(f"{shown(word)} is not expected here: a setting is given as --key value{hint}.")
+        elif equals:
+            found.append((key, value))
+        elif left and not left[0].startswith("--"):
+            found.append((key, left.pop(0)))
         else:
-            raise UserError(unknown_key(key))
-
-
-def _nested(settings: Sequence[Setting]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, value in settings:
-        *above, last = key.split(".")
-        branch = tree
-        for name in above:
-            branch = branch.setdefault(name, {})
-        branch[last] = value
-    return tree
-
-
-def _full(
-    settings: Iterable[Setting],
-) -> tuple[Setting, ...]:
-    """Write classes by their import path: flsel's own where another package has the name too."""
-    return tuple((key, _full_path(key, value)) for key, value in settings)
-
-
-def _full_path(key: str, value: Any) -> Any:
-    asked = _asked(key)
-    path = _class_path(value)
-    if asked is None or path is None or path == "null":
-        return value
-    if "." in path:
-        if inspect.isroutine(resolve(key, asked, path)):
-            return _function(key, path, value)
-    elif path in asked.classes():
-        made = asked.classes()[path]
-        path = f"{made.__module__}.{made.__qualname__}"
-    if path == _class_path(value):
-        return value
-    spec = _loaded(value)
-    if not isinstance(spec, Mapping):
-        return path
-    full = {**spec, "class_path": path}
-    return json.dumps(full) if isinstance(value, str) else full
-
-
-def _function(key: str, path: str, value: Any) -> str:
-    spec = _loaded(value)
-    if isinstance(spec, Mapping) and spec.get("init_args"):
-        raise UserError(no_arguments(key, path))
-    return path
-
-
-def _without_replaced(base: Namespace, settings: Sequence[Setting]) -> Namespace:
-    """Drop the arguments of classes that the settings replace; jsonargparse keeps those of equal names."""
-    base = base.clone()
-    for key, value in settings:
-        asked, path, spec = _asked(key), _class_path(value), _spec(base, key)
-        if asked and path and spec and asked.find(path) is not asked.find(spec["class_path"]):
-            base[key.removesuffix(".class_path")] = None
-    return base
-
-
-def _asked(key: str) -> Plugin | None:
-    return plugins().get(key.removesuffix(".class_path"))
-
-
-def _class_path(value: Any) -> str | None:
-    spec = _loaded(value)
-    path = spec.get("class_path") if isinstance(spec, Mapping) else spec
-    return path if isinstance(path, str) else None
-
-
-def _loaded(value: Any) -> Any:
-    """Read a mapping or a list given as text on the command line; leave the rest."""
-    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-        try:
-            return get_loader("yaml")(value)
-        except yaml.YAMLError:
-            return None
-    return value
-
-
-def _spec(base: Namespace, key: str) -> Mapping[str, Any]:
-    """Return the ``{class_path, init_args}`` that the setting ``key`` has, or an empty mapping."""
-    value = base.get(key) if key in plugins() else None
-    return value.as_dict() if isinstance(value, Namespace) else value or {}
-
-
-def _by_setting(
-    settings: Sequence[Setting],
-) -> dict[str, list[Setting]]:
-    """Group settings, so that a class and its arguments are together."""
-    found: dict[str, list[Setting]] = {}
-    for key, value in settings:
-        top = next(
-            (name for name in plugins() if f"{key}.".startswith(f"{name}.")),
-            key,
-        )
-        found.setdefault(top, []).append((key, value))
+            found.append((key, "true" if key in keys() and keys()[key].hint is bool else None))
     return found
 
 
-def _joined(top: str, given: Sequence[Setting], before: Mapping[str, Any]) -> Any:
-    """Join a class and arguments that were given one by one: ``{class_path, init_args}``."""
-    if top not in plugins():
-        return _loaded(given[-1][1])
-    spec: dict[str, Any] = {"class_path": before.get("class_path")}
-    for key, value in given:
-        name = key.removeprefix(top).removeprefix(".").removeprefix("init_args").removeprefix(".")
-        if name not in ("", "class_path"):
-            spec["init_args"] = {**spec.get("init_args", {}), name: value}
-        else:
-            whole = _loaded(value)
-            spec |= whole if isinstance(whole, Mapping) else {"class_path": whole}
-    return spec
+def unknown_key(key: str) -> UserError:
+    """Return the error that says that there is no such setting, and which one was probably meant."""
+    if key in groups():
+        inside = [name for name in keys() if name.startswith(f"{key}.")]
+        return UserError(f"{key} is a group of settings: set {inside[0]}, {inside[1]} and so on.")
+    group, _, last = key.rpartition(".")
+    inside = [name.removeprefix(f"{group}.") for name in keys() if name.startswith(f"{group}.")]
+    elsewhere = [name for name in keys() if name.rpartition(".")[2] == last]
+    close = closest(last, inside or keys())
+    meant = (
+        f"{group}.{close}" if close and inside else close or (elsewhere[0] if len(elsewhere) == 1 else None)
+    )
+    known = f"{group} has {', '.join(inside)}" if inside else "--help lists them"
+    return UserError(
+        f"there is no setting {shown(key)[1:-1]}; {f'did you mean {meant}?' if meant else f'{known}.'}"
+    )
+
+
+def _nested(before: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Set a value deep in a mapping, which stays as it is."""
+    first, *rest = path
+    inner = before.get(first)
+    return {
+        **before,
+        first: _nested(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value,
+    }

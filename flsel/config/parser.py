@@ -1,66 +1,58 @@
-"""Parse settings in layers: defaults, then YAML files and the command line in the order given."""
+"""Parse settings: lay them over each other, then give texts and YAML the types that are declared."""
 
 from __future__ import annotations
 
+import functools
 import inspect
-import json
+import re
 import sys
-import traceback
 from argparse import ArgumentError
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentParser
 
-from flsel.config.describe import describe
-from flsel.config.layers import Layer, from_mapping, from_words, read_yaml
+from flsel.arguments import Argument, arguments, check
+from flsel.config.layers import Layers, Word, located
 from flsel.config.run import RunConfig
-from flsel.config.schema import keys, plugins
+from flsel.config.schema import Plugin, closest, items, mismatch, plugins
 from flsel.config.shipped import PAPERS, RUNS, find
-from flsel.config.usage import DESCRIPTION, USAGE, HelpFormatter, class_help
-from flsel.errors import UserError
+from flsel.config.spec import Spec
+from flsel.config.usage import class_help, print_config, run_parser
+from flsel.config.yaml_file import loaded, read_yaml
+from flsel.errors import UserError, short
 
-Word = tuple[str, str | None]
-
-
-def run_parser(command: str) -> ArgumentParser:
-    """Return the parser of a run's settings; their schema is :class:`RunConfig`.
-
-    Args:
-        command: ``train`` or ``data``, for the help text.
-    """
-    parser = ArgumentParser(
-        prog=f"flsel {command}",
-        usage=USAGE[command],
-        description=DESCRIPTION,
-        formatter_class=HelpFormatter,
-        exit_on_error=False,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--config", action="config", help="YAML file, or a name that `flsel configs` lists.")
-    parser.add_class_arguments(RunConfig)
-    # Plug-ins are given as plain values, so that --print_config can print them and a YAML can replace them.
-    described = describe(RunConfig())
-    parser.set_defaults({key: described[key] for key in plugins() if key in described})
-    return parser
+# What a run tells a model that asks for it.
+FILLED = ("num_classes", "input_shape")
 
 
-def parse(parser: ArgumentParser, given: Sequence[Word]) -> RunConfig:
+def parse(given: Sequence[Word], command: str = "train") -> RunConfig:
     """Parse the words of a command line, with the YAML files that they name.
 
     Args:
-        parser: What :func:`run_parser` returned.
         given: What :func:`words` returned, without a command's own options.
+        command: ``train`` or ``data``, for the help text.
 
     Raises:
         UserError: If a key is unknown, a value has the wrong type or range, or a file is unreadable.
         SystemExit: If they ask for help or for the config, after printing it.
     """
-    return _parse_layers(parser, _layers(given))
+    _help(given, command)
+    layers, typed = Layers(), list[Word]()
+    for key, value in given:
+        if key == "config":
+            _lay_words(layers, typed)
+            _lay_file(layers, value)
+            typed = []
+        elif key != "print_config":
+            typed.append((key, value))
+    _lay_words(layers, typed)
+    config = _to_config(layers)
+    if "print_config" in dict(given):
+        print_config(config, dict(given)["print_config"] or "comments")
+    return config
 
 
 def parse_file(path: Path) -> RunConfig:
@@ -69,7 +61,7 @@ def parse_file(path: Path) -> RunConfig:
     Raises:
         UserError: As :func:`parse`.
     """
-    return _parse_layers(run_parser("train"), [_file(str(path))])
+    return parse([("config", str(path))])
 
 
 def parse_settings(settings: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
@@ -82,137 +74,141 @@ def parse_settings(settings: Mapping[str, Any], changes: Mapping[str, Any] | Non
     Raises:
         UserError: As :func:`parse`.
     """
-    typed = [(key, _text(value)) for key, value in (changes or {}).items()]
-    return _parse_layers(run_parser("train"), [from_mapping(settings), from_words(typed)])
+    layers = Layers()
+    layers.lay(settings)
+    for key, value in _classes_first((changes or {}).items()):
+        layers.lay({key: value})
+    return _to_config(layers)
 
 
-def words(arguments: Sequence[str]) -> list[Word]:
-    """Split command-line arguments into dotted keys and their texts.
+def to_types(key: str, made: Callable[..., Any], given: Mapping[str, Any], skip: int = 0) -> dict[str, Any]:
+    """Give the arguments of a class or a function the types that it declares, and add its defaults.
 
     Args:
-        arguments: ``--key value``, ``--key=value``, or ``--key`` alone: true where that fits, else None.
+        key: The setting that it is, for messages; may be empty.
+        made: The class or function.
+        given: Its arguments; texts of the command line among them.
+        skip: Leading arguments that the settings do not give.
 
     Raises:
-        UserError: If something is neither a key nor its value.
+        UserError: If an argument is unknown, missing, or not what is declared.
     """
-    left, found = list(arguments), list[Word]()
-    while left:
-        word = left.pop(0)
-        key, equals, value = word.removeprefix("--").partition("=")
-        if word == "-h":
-            found.append(("help", None))
-        elif not word.startswith("--"):
-            hint = f"; a file of settings as --config {word}" if word.endswith((".yaml", ".yml")) else ""
-            raise UserError(f"{word!r} is not expected here: a setting is given as --key value{hint}.")
-        elif equals:
-            found.append((key, value))
-        elif left and not left[0].startswith("--"):
-            found.append((key, left.pop(0)))
-        else:
-            found.append((key, "true" if keys().get(key) is bool else None))
+    left_out = {name for name in FILLED if key == "model" and _required(made, name) and name not in given}
+    try:
+        parser = class_parser(made, skip, frozenset(left_out))
+        found: dict[str, Any] = parser.parse_object(dict(given)).as_dict()
+    except (ArgumentError, ValueError, RecursionError) as error:
+        raise _explained(short(error), key, made, given, skip) from error
+    check(made, found, f"{key}." if key else "")
     return found
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+@functools.cache
+def class_parser(made: Callable[..., Any], skip: int, left_out: frozenset[str]) -> ArgumentParser:
+    """Return a parser of what a class or a function takes."""
+    parser = ArgumentParser(exit_on_error=False)
+    add = parser.add_class_arguments if inspect.isclass(made) else parser.add_function_arguments
+    add(made, skip={*left_out, *([skip] if skip else [])}, fail_untyped=False)
+    return parser
 
 
-def _layers(given: Sequence[Word]) -> list[Layer]:
+def _help(given: Sequence[Word], command: str) -> None:
     for key, value in given:
-        if key == "help":
-            return [Layer((("help", None),), words=True)]
-        if key.endswith(".help") and key.removesuffix(".help") in plugins():
-            print(class_help(key.removesuffix(".help"), value))
+        top = key.removesuffix(".help")
+        if key == "help" or (key != top and top in plugins()):
+            print(run_parser(command).format_help() if key == "help" else class_help(top, value))
             sys.exit(0)
-    layers, typed, last = list[Layer](), list[tuple[str, Any]](), list[tuple[str, Any]]()
-    for key, value in given:
-        if key == "config":
-            layers += [from_words(typed), _file(value)]
-            typed = []
-        elif key == "print_config":
-            last = [(key, value or "comments")]
-        else:
-            typed.append((key, value))
-    return [*layers, from_words(typed), Layer(tuple(last), words=True)]
 
 
-def _file(path: str | None) -> Layer:
-    if path is None:
+def _lay_words(layers: Layers, given: Sequence[Word]) -> None:
+    for key, text in _classes_first(given):
+        if text is None:
+            raise UserError(f"{key} needs a value: --{key} VALUE.")
+        layers.lay({key: text})
+
+
+def _lay_file(layers: Layers, name: str | None) -> None:
+    if name is None:
         raise UserError("--config needs a file: --config FILE.")
-    with _located(path):
-        return from_mapping(read_yaml(find(path, RUNS, PAPERS)), path)
+    with located(name):
+        settings = read_yaml(find(name, RUNS, PAPERS))
+    layers.lay(settings, name)
 
 
-def _parse_layers(parser: ArgumentParser, layers: Sequence[Layer]) -> RunConfig:
-    parsed = parser.get_defaults()
-    for layer in layers:
-        if not layer.settings:
-            continue
-        try:
-            parsed = layer.apply(parser, parsed)
-        except ArgumentError as error:
-            with _located(layer.source):
-                raise UserError(layer.blame(parser, parsed, error)) from error
+def _classes_first(given: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Sort a class before its arguments, in whichever order they were typed."""
+    return sorted(given, key=lambda setting: setting[0].count("."))
+
+
+def _to_config(layers: Layers) -> RunConfig:
     try:
-        return _to_config(parser, parsed)
+        config: RunConfig = _made(RunConfig, layers.values, "")
+        return config
     except UserError as error:
-        with _located(_source(str(error), layers)):
+        with located(layers.source(str(error))):
             raise
 
 
-def _to_config(parser: ArgumentParser, parsed: Namespace) -> RunConfig:
-    named = [(_Named(key), asked.base, True) for key, asked in plugins().items() if not asked.factory]
-    built = parser.instantiate(parsed, instantiators=named)
-    values = {field.name: built[field.name] for field in fields(RunConfig)}
-    for key in (key for key, asked in plugins().items() if asked.factory):
-        group, _, name = key.rpartition(".")
-        if group:
-            values[group] = replace(values[group], **{name: _named(key, getattr(values[group], name))})
-        else:
-            values[key] = _named(key, values[key])
-    values["callbacks"] = tuple(_named(f"callbacks[{n}]", made) for n, made in enumerate(values["callbacks"]))
-    return RunConfig(**values)
+def _made(made: Any, values: Mapping[str, Any], prefix: str) -> Any:
+    """Make the settings, or a group of them."""
+    return made(
+        **{
+            name: _made(argument.hint, values, f"{prefix}{name}.")
+            if is_dataclass(argument.hint)
+            else _value(f"{prefix}{name}", argument, values[f"{prefix}{name}"])
+            for name, argument in arguments(made).items()
+        }
+    )
 
 
-@dataclass(frozen=True)
-class _Named:
-    """Build a class of the settings; what it refuses is said with the setting's dotted key."""
-
-    key: str
-
-    def __call__(self, made: Callable[..., Any], *given: Any, **arguments: Any) -> Any:
-        try:
-            return made(*given, **arguments)
-        except UserError as error:
-            named = str(error).split(" ", 1)[0] in arguments
-            raise UserError(f"{self.key}.{error}" if named else str(error)) from error
-        except Exception as error:  # the constructor may be the user's own
-            name, reason = getattr(made, "__name__", made), " ".join(str(error).split()).rstrip(".")
-            if not isinstance(error, ValueError):
-                at = traceback.extract_tb(error.__traceback__)[-1]
-                reason = f"{type(error).__name__}: {reason} ({Path(at.filename).name}, line {at.lineno})"
-            raise UserError(f"{self.key} {name} cannot be built: {reason}.") from error
-
-
-def _named(key: str, factory: Any) -> Any:
-    """Name the setting behind a factory, for when it is called."""
-    if isinstance(factory, partial):  # jsonargparse's: what it builds is the last argument
-        return partial(_Named(key), factory.args[-1], **factory.keywords)
-    return partial(_Named(key), factory) if inspect.isclass(factory) else factory
-
-
-@contextmanager
-def _located(source: str | None) -> Iterator[None]:
+def _value(key: str, argument: Argument, value: Any) -> Any:
+    """Give a setting its type, and build the classes that only store arguments."""
+    asked, each = plugins().get(key), items(argument.hint)
+    if asked is not None:
+        spec = None if value is None else _spec(key, asked, value)
+        return spec if spec is None or asked.factory else spec.build()
+    if each is not None:
+        listed = loaded(value)
+        if not isinstance(listed, list | tuple):
+            raise mismatch(key, argument, value)
+        return tuple(_spec(f"{key}[{n}]", each, item) for n, item in enumerate(listed))
     try:
-        yield
-    except UserError as error:
-        raise (error if source is None else UserError(f"{source}: {error}")) from error.__cause__
+        nested = functools.reduce(lambda inner, name: {name: inner}, reversed(key.split(".")), value)
+        return run_parser("train").parse_object(nested, defaults=False)[key]
+    except (ArgumentError, ValueError, RecursionError) as error:
+        raise mismatch(key, argument, loaded(value)) from error
 
 
-def _source(message: str, layers: Sequence[Layer]) -> str | None:
-    """Return the file that last set the key with which a message begins."""
-    key = message.split(" ", 1)[0]
-    for layer in reversed(layers):
-        if any(f"{key}.".startswith(f"{name}.") for name, _ in layer.settings):
-            return layer.source
-    return None
+def _spec(key: str, asked: Plugin, value: Any) -> Spec:
+    spec = value if isinstance(value, Mapping) else {"class_path": value}
+    made, given = asked.find(key, spec.get("class_path")), spec.get("init_args", {})
+    found = to_types(key, made, given, asked.given)
+    # What a function has as defaults stays with it: its path alone says as much.
+    kept = found if inspect.isclass(made) else {name: found[name] for name in given}
+    return Spec(f"{made.__module__}.{made.__qualname__}", kept, key)
+
+
+def _required(made: Callable[..., Any], name: str) -> bool:
+    argument = arguments(made).get(name)
+    return argument is not None and argument.default is MISSING
+
+
+def _explained(
+    message: str, key: str, made: Callable[..., Any], given: Mapping[str, Any], skip: int
+) -> UserError:
+    """Say what jsonargparse refused, with the setting's key and the declared rule."""
+    known, prefix = dict(list(arguments(made).items())[skip:]), f"{key}." if key else ""
+    name = getattr(made, "__name__", str(made))
+    unknown = re.search(r"(?:Option|Key) '([^']+)' is not", message)
+    missing = re.search(r"arguments are required: ([\w.]+)", message)
+    wrong = re.search(r'key "(\w+)', message)
+    if unknown:
+        close = closest(unknown[1], known)
+        takes = f"takes {', '.join(known)}" if known else "takes no arguments"
+        advice = f"; did you mean {close}?" if close else "."
+        return UserError(f"{prefix}{unknown[1]} is not an argument of {name}, which {takes}{advice}")
+    if missing:
+        return UserError(f"{prefix}{missing[1]} must be set: {name} has no default for it.")
+    if wrong and wrong[1] in known:
+        return mismatch(f"{prefix}{wrong[1]}", known[wrong[1]], loaded(given[wrong[1]]))
+    return UserError(f"{key} {name} cannot be built from its settings: {message.rstrip('.')}.")

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from lightning.pytorch import Callback
 from torch import nn
 from torch.optim import Optimizer
 
+from flsel.arguments import Range, check
 from flsel.availability import IDL, Availability
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
 from flsel.data.config import DataConfig
@@ -34,10 +35,10 @@ class RunConfig:
     """One federated run.
 
     Attributes:
-        seed: Seed of every generator of the run, >= 0.
-        rounds: Communication rounds (T), >= 1.
-        clients: Number of clients (N), >= 1; null takes the dataset's natural clients.
-        budget: Clients per round (K), in 1..N.
+        seed: Seed of every generator of the run.
+        rounds: Communication rounds (T).
+        clients: Number of clients (N); null takes the dataset's natural clients.
+        budget: Clients per round (K), at most N.
         data: The dataset and what is held out of it.
         partition: How examples are dealt to clients; ``Natural`` keeps the dataset's natural clients.
         availability: Who can be reached in which round.
@@ -49,8 +50,8 @@ class RunConfig:
         selector: Who trains.
         evaluation: When and what to measure.
         accelerator: Lightning's flag: ``auto``, ``cpu``, ``gpu``, ``mps``.
-        device: Index of the device, >= 0.
-        threads: Threads of torch on the CPU, >= 1; null leaves torch's choice. Other numbers of threads may
+        device: Index of the device.
+        threads: Threads of torch on the CPU; null leaves torch's choice. Other numbers of threads may
             round sums differently.
         precision: Lightning's flag.
         output_layer: Dotted path of the output layer, for selectors that look at it; null finds it.
@@ -63,10 +64,10 @@ class RunConfig:
         UserError: If a value is out of range.
     """
 
-    seed: int = 0
-    rounds: int = 100
-    clients: int | None = 30
-    budget: int = 6
+    seed: Annotated[int, Range(0)] = 0
+    rounds: Annotated[int, Range(1)] = 100
+    clients: Annotated[int | None, Range(1)] = 30
+    budget: Annotated[int, Range(1)] = 6
     data: DataConfig = field(default_factory=DataConfig)
     partition: Partition = field(default_factory=Natural)
     availability: Availability = field(default_factory=IDL)
@@ -79,8 +80,8 @@ class RunConfig:
     selector: Selector = field(default_factory=Uniform)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     accelerator: str = "auto"
-    device: int = 0
-    threads: int | None = None
+    device: Annotated[int, Range(0)] = 0
+    threads: Annotated[int | None, Range(1)] = None
     precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
     output_layer: str | None = None
     track: TrackConfig = field(default_factory=TrackConfig)
@@ -89,17 +90,7 @@ class RunConfig:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("seed", 0),
-            ("rounds", 1),
-            ("clients", 1),
-            ("budget", 1),
-            ("device", 0),
-            ("threads", 1),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"{name} must be >= {least}, got {value}.")
+        check(type(self), vars(self))
         if self.clients is not None and self.budget > self.clients:
             raise UserError(
                 f"budget must be at most the number of clients, got budget {self.budget} of {self.clients}."

@@ -1,22 +1,24 @@
-"""The settings' keys, their types, and the classes that fit where a class is asked for."""
+"""The settings' keys with their declarations, and the classes that fit where a class is asked for."""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import pkgutil
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from importlib import import_module
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 from lightning.pytorch import Callback
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from flsel.arguments import Argument, alternatives, arguments, shown
 from flsel.availability import Availability
+from flsel.config.describe import describe
 from flsel.config.run import RunConfig
 from flsel.errors import UserError, imported
 from flsel.objectives import Objective
@@ -35,14 +37,6 @@ HOMES: Mapping[type, str] = {
     Callback: "lightning.pytorch.callbacks",
 }
 
-_RULES = {
-    int: ("a whole number", "whole numbers"),
-    float: ("a number", "numbers"),
-    bool: ("true or false", "true or false each"),
-    str: ("text", "texts"),
-    type(None): ("null", "null each"),
-}
-
 
 @dataclass(frozen=True)
 class Plugin:
@@ -58,36 +52,56 @@ class Plugin:
     given: int = 0
     factory: bool = False
 
+    @property
+    def home(self) -> str:
+        """The package whose classes need no module path."""
+        return HOMES.get(self.base, self.base.__module__)
+
     def classes(self) -> dict[str, type]:
         """Return the classes that need no module path, by name."""
-        home = HOMES.get(self.base, self.base.__module__)
-        _import_all(home)
+        package = import_module(self.home)
+        if self.home.startswith("flsel.") and hasattr(package, "__path__"):
+            # All public modules, so that a class in a new file is found.
+            for module in pkgutil.iter_modules(package.__path__):
+                if not module.name.startswith("_"):
+                    import_module(f"{self.home}.{module.name}")
         found = sorted(_concrete(self.base), key=lambda made: made.__name__)
-        return {made.__name__: made for made in found if f"{made.__module__}.".startswith(f"{home}.")}
+        return {made.__name__: made for made in found if f"{made.__module__}.".startswith(f"{self.home}.")}
 
-    def find(self, path: str) -> Any:
-        """Return the class that a name or an import path stands for, or None."""
-        if "." not in path:
-            return self.classes().get(path)
-        try:
-            return imported("a class", path)
-        except UserError:
-            return None
+    def find(self, key: str, name: Any) -> Any:
+        """Return the class, or the function, that a name or an import path stands for.
 
-    def arguments(self, made: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-        """Return the arguments that ``made`` takes from the settings, or None if it takes any."""
-        try:
-            parameters = list(inspect.signature(made).parameters.values())[self.given :]
-        except ValueError:  # made in C
-            return None
-        if any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters):
-            return None
-        return {p.name: p for p in parameters}
+        Raises:
+            UserError: If there is none, or it does not fit; it begins with ``key``.
+        """
+        known = self.classes()
+        if not isinstance(name, str) or ("." not in name and name not in known):
+            close = closest(name, known)
+            if close:
+                raise UserError(f"{key} has no class {name}; did you mean {close}? (--{key}.help lists them)")
+            raise UserError(f"{key} must be {self.rule()}, got {shown(name)}.")
+        if name in known:
+            return known[name]
+        made = imported(key, name)
+        if self.factory and callable(made) and not inspect.isclass(made):
+            return made
+        if not (inspect.isclass(made) and issubclass(made, self.base)):
+            raise UserError(f"{key} must be derived from {self.base.__name__}, and {name} is not.")
+        if inspect.isabstract(made):
+            lacks = ", ".join(sorted(getattr(made, "__abstractmethods__", ())))
+            raise UserError(f"{key} cannot be {name}, which does not define {lacks}.")
+        return made
+
+    def rule(self) -> str:
+        """Name the classes that fit, in words."""
+        ours = self.home.startswith("flsel.")
+        listed = f"one of {', '.join(self.classes())}" if ours else f"a class of {self.home}"
+        return f"{listed}, or the import path of another {self.base.__name__}"
 
 
 @functools.cache
-def keys() -> Mapping[str, Any]:
-    """Return the type of every setting by its dotted key; groups of settings are left out."""
+def keys() -> Mapping[str, Argument]:
+    """Return every setting by its dotted key; groups of settings are left out."""
     return dict(_leaves(RunConfig, ""))
 
 
@@ -97,9 +111,25 @@ def groups() -> frozenset[str]:
     return frozenset(key[:at] for key in keys() for at, letter in enumerate(key) if letter == ".")
 
 
+@functools.cache
+def plugins() -> Mapping[str, Plugin]:
+    """Return the settings whose value is one class, by dotted key."""
+    found = {key: plugin(argument.hint) for key, argument in keys().items()}
+    return {key: asked for key, asked in found.items() if asked is not None}
+
+
+@functools.cache
+def defaults() -> Mapping[str, Any]:
+    """Return the default of every setting as a YAML file holds it."""
+    described = describe(RunConfig())
+    return {
+        key: functools.reduce(lambda inner, name: inner[name], key.split("."), described) for key in keys()
+    }
+
+
 def plugin(hint: Any) -> Plugin | None:
     """Return what class a type asks for, or None if it asks for a plain value."""
-    for part in _alternatives(hint):
+    for part in alternatives(hint):
         if get_origin(part) is Callable:
             given, made = get_args(part)
             return Plugin(made, len(given), factory=True)
@@ -108,78 +138,43 @@ def plugin(hint: Any) -> Plugin | None:
     return None
 
 
-@functools.cache
-def plugins() -> Mapping[str, Plugin]:
-    """Return the settings whose value is one class, by dotted key."""
-    found = {key: plugin(hint) for key, hint in keys().items()}
-    return {key: asked for key, asked in found.items() if asked is not None}
-
-
 def items(hint: Any) -> Plugin | None:
     """Return what class a list type asks for in each of its items, or None if it is no such list."""
     return plugin(get_args(hint)[0]) if get_origin(hint) in (tuple, list) else None
 
 
-def allows_null(hint: Any) -> bool:
-    """Tell whether a type has null among its values."""
-    return hint is Any or type(None) in _alternatives(hint)
-
-
-def rule(hint: Any) -> str:
-    """Say which values a type allows, in words: ``a whole number or null``."""
-    parts = [_rule(part) for part in _alternatives(hint)]
-    # A type that cannot be written in YAML, such as a tensor, is left out beside one that can.
-    plain = [part for part in parts if not part.startswith("of type ")]
-    return " or ".join(dict.fromkeys(plain or parts))
-
-
-def _rule(hint: Any) -> str:
-    if hint in _RULES:
-        return _RULES[hint][0]
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(str, get_args(hint)))
-    asked = plugin(hint)
+def rule(argument: Argument) -> str:
+    """Say which values a setting takes, in words."""
+    asked, each = plugin(argument.hint), items(argument.hint)
     if asked is not None:
-        return one_of(asked)
-    origin = get_origin(hint) or hint
-    if origin in (dict, Mapping):
-        return "a mapping"
-    if origin in (tuple, list, Sequence, Iterable):
-        inner = get_args(hint)
-        each = items(hint)
-        if each is not None:
-            return f"a list, each item {one_of(each)}"
-        return f"a list of {_RULES[inner[0]][1]}" if inner and inner[0] in _RULES else "a list"
-    return f"of type {getattr(hint, '__name__', hint)}"
+        return asked.rule() + (" or null" if type(None) in alternatives(argument.hint) else "")
+    return argument.rule() if each is None else f"a list, each item {each.rule()}"
 
 
-def one_of(asked: Plugin) -> str:
-    """Name the classes that fit, in words."""
-    home = HOMES.get(asked.base, asked.base.__module__)
-    listed = f"one of {', '.join(asked.classes())}" if home.startswith("flsel.") else f"a class of {home}"
-    return f"{listed}, or the import path of another {asked.base.__name__}"
+def mismatch(key: str, argument: Argument, value: Any) -> UserError:
+    """Return the error that says that a value is not what a setting takes."""
+    allowed = rule(argument)
+    if "text" in allowed and isinstance(value, int | float):
+        return UserError(f"{key} must be {allowed}, got {shown(value)}; write it in quotes.")
+    close = closest(value, allowed.removeprefix("one of ").split(", ")) if "one of " in allowed else None
+    return UserError(
+        f"{key} must be {allowed}, got {shown(value)}{f'; did you mean {close}?' if close else '.'}"
+    )
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+def closest(word: Any, known: Iterable[str]) -> str | None:
+    """Return the name that was probably meant."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(str(word)[:100].lower(), by_lower, n=1)
+    return by_lower[found[0]] if found else None
 
 
-def _leaves(made: type, prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, hint in get_type_hints(made).items():
-        key = f"{prefix}{name}"
-        if is_dataclass(hint) and plugin(hint) is None:
-            yield from _leaves(hint, f"{key}.")  # type: ignore[arg-type]
+def _leaves(made: Any, prefix: str) -> Iterator[tuple[str, Argument]]:
+    for name, argument in arguments(made).items():
+        if is_dataclass(argument.hint):
+            yield from _leaves(argument.hint, f"{prefix}{name}.")
         else:
-            yield key, hint
-
-
-def _import_all(home: str) -> None:
-    """Import the public modules of a package of flsel, so that a class in a new file is found."""
-    package = import_module(home)
-    if home.startswith("flsel.") and hasattr(package, "__path__"):
-        for module in pkgutil.iter_modules(package.__path__):
-            if not module.name.startswith("_"):
-                import_module(f"{home}.{module.name}")
+            yield f"{prefix}{name}", argument
 
 
 def _concrete(base: type) -> Iterator[type]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import textwrap
-from argparse import SUPPRESS, Action
+from argparse import SUPPRESS, Action, ArgumentError
+from collections.abc import Mapping
 from typing import Any
 
-from jsonargparse import DefaultHelpFormatter, Namespace
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
-from flsel.config.explain import not_a_class, resolve
-from flsel.config.schema import groups, plugins, rule
-from flsel.errors import UserError
+from flsel.arguments import Argument, arguments
+from flsel.config.describe import describe
+from flsel.config.run import RunConfig
+from flsel.config.schema import defaults, groups, keys, plugins, rule
+from flsel.errors import UserError, short
 
 DESCRIPTION = """\
 Every setting is a key of the YAML file (--config FILE) and an option (--local.batch_size 32); what comes
@@ -28,20 +32,60 @@ USAGE = {
 _WIDTH = 96
 
 
-class HelpFormatter(DefaultHelpFormatter):
-    """Show each setting with the values it takes, in words, and its default."""
+@functools.cache
+def run_parser(command: str) -> ArgumentParser:
+    """Return the parser of a run's settings; their schema is :class:`RunConfig`.
 
-    def _get_help_string(self, action: Action) -> str:
-        text = (action.help or "").replace("``", "").strip()
-        hint = getattr(action, "_typehint", action.type)
-        if hint is None or action.default == SUPPRESS:
-            return text
-        return textwrap.fill(f"{text} ({rule(hint)}; default: {_shown(action.default)})".strip(), _WIDTH)
+    Args:
+        command: ``train`` or ``data``, for the help text.
+    """
+    parser = ArgumentParser(
+        prog=f"flsel {command}",
+        usage=USAGE[command],
+        description=DESCRIPTION,
+        formatter_class=help_formatter(keys()),
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", action="config", help="YAML file, or a name that `flsel configs` lists.")
+    parser.add_class_arguments(RunConfig)
+    # Classes are given as plain values, so that --print_config can print them.
+    parser.set_defaults({key: defaults()[key] for key in plugins()})
+    return parser
 
-    def _format_action(self, action: Action) -> str:
-        # Whole groups as one value, and one line of help on help per class, would bury the settings.
-        hidden = action.dest in groups() or action.dest.endswith(".help")
-        return "" if hidden else super()._format_action(action)
+
+def print_config(config: RunConfig, flags: str) -> None:
+    """Print a run's settings as a YAML file and end the process.
+
+    Raises:
+        UserError: If there is no such flag.
+    """
+    try:
+        parser = run_parser("train")
+        settings = parser.parse_object(describe(config))
+        parser.parse_args([f"--print_config={flags}"], namespace=settings)
+    except ArgumentError as error:
+        raise UserError(short(error)) from error
+
+
+def help_formatter(known: Mapping[str, Argument], prefix: str = "") -> type[DefaultHelpFormatter]:
+    """Return a formatter that shows each argument with the values it takes, in words, and its default."""
+
+    class HelpFormatter(DefaultHelpFormatter):
+        def _get_help_string(self, action: Action) -> str:
+            text = (action.help or "").replace("``", "").strip()
+            argument = known.get(action.dest.removeprefix(prefix))
+            if argument is None or action.default == SUPPRESS:
+                return text
+            needed = "required" if action.required else f"default: {_shown(action.default)}"
+            return textwrap.fill(f"{text} ({rule(argument)}; {needed})".strip(), _WIDTH)
+
+        def _format_action(self, action: Action) -> str:
+            # Whole groups as one value, and one line of help on help per class, would bury the settings.
+            hidden = action.dest in groups() or action.dest.endswith(".help") or action.dest == prefix[:-1]
+            return "" if hidden else super()._format_action(action)
+
+    return HelpFormatter
 
 
 def class_help(key: str, name: str | None) -> str:
@@ -59,18 +103,14 @@ def class_help(key: str, name: str | None) -> str:
         known = [(known, inspect.getdoc(made) or "") for known, made in asked.classes().items()]
         listed = "\n".join(f"  {known:24} {doc.partition(chr(10))[0]}" for known, doc in known)
         return f"{key}: one of these, or the import path of another {asked.base.__name__}\n\n{listed}"
-    made = asked.classes().get(name) or (resolve(key, asked, name) if "." in name else None)
-    if made is None:
-        raise UserError(not_a_class(key, asked, name))
-    takes = (asked.arguments(made) or {}).values()
-    options = "\n".join(f"  --{key}.{p.name}{_default(p)}" for p in takes)
-    doc = inspect.getdoc(made) or "(no description)"
-    return f"{made.__module__}.{made.__qualname__}\n\n{doc}\n\n{options or 'It takes no arguments.'}"
-
-
-def _default(parameter: inspect.Parameter) -> str:
-    required = parameter.default is parameter.empty
-    return " (required)" if required else f" (default: {_shown(parameter.default)})"
+    made = asked.find(key, name)
+    formatter = help_formatter(arguments(made), f"{key}.")
+    parser = ArgumentParser(usage=SUPPRESS, formatter_class=formatter, add_help=False)
+    add = parser.add_class_arguments if inspect.isclass(made) else parser.add_function_arguments
+    add(made, key, skip={asked.given} if asked.given else set(), fail_untyped=False)
+    summary = (inspect.getdoc(made) or "(no description)").partition("\n")[0]
+    listed = parser.format_help().strip() or f"{summary}\n\nIt takes no arguments."
+    return f"{made.__module__}.{made.__qualname__}\n\n{listed}"
 
 
 def _shown(default: Any) -> str:

@@ -25,7 +25,7 @@ class BatchSpec:
             stream of reshuffled passes, so that all have ``size`` examples.
 
     Raises:
-        UserError: If a value is out of range, or not exactly one of ``epochs`` and ``steps`` is given.
+        UserError: If not exactly one of ``epochs`` and ``steps`` is given.
     """
 
     size: int
@@ -39,9 +39,6 @@ class BatchSpec:
                 "exactly one of local.epochs and local.steps must be set, got "
                 f"{self.epochs} and {self.steps}."
             )
-        for name, value in (("batch_size", self.size), ("epochs", self.epochs), ("steps", self.steps)):
-            if value is not None and value < 1:
-                raise UserError(f"local.{name} must be >= 1, got {value}.")
 
     def num_steps(self, examples: int) -> int:
         """Count the optimizer steps of one visit to a client with ``examples`` examples (0 if none)."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,9 +14,11 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from flsel.arguments import arguments
 from flsel.availability import Trace
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
+from flsel.config.spec import Spec
 from flsel.data.federate import federate
 from flsel.data.population import Examples, FederatedData, Source
 from flsel.data.sources import load_source
@@ -115,7 +115,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
     task = as_task(model, config.local.optimizer)
     fabric.setup_module(task)
     data = _on_device(data, task)
-    objective = copy.deepcopy(config.objective)
+    objective = Spec.of(config.objective, "objective").build()
     optimizer = make_optimizer(task, config.local.optimizer)
     program = Program(
         task=task,
@@ -157,7 +157,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
         params=program.state(),
         trainable=program.trainable(),
         optimizer=config.server_optimizer,
-        selector=copy.deepcopy(config.selector),
+        selector=Spec.of(config.selector, "selector").build(),
         objective=objective,
     )
     check_steps_alone(server.optimizer, "server_optimizer")
@@ -213,16 +213,12 @@ def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]
         num_classes: C.
         input_shape: Shape of one input.
     """
-    factory = config.model
-    known = {"num_classes": num_classes, "input_shape": input_shape}
-    given = factory.keywords if isinstance(factory, functools.partial) else {}
-    parts = (*factory.args, factory.func) if isinstance(factory, functools.partial) else (factory,)
-    made_by = next((part for part in parts if inspect.isclass(part) or inspect.isroutine(part)), factory)
-    accepted = inspect.signature(made_by).parameters
-    missing = {k: v for k, v in known.items() if k in accepted and given.get(k) is None}
+    known, spec = {"num_classes": num_classes, "input_shape": input_shape}, Spec.of(config.model, "model")
+    accepted = arguments(spec.made)
+    missing = {k: v for k, v in known.items() if k in accepted and spec.init_args.get(k) is None}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(torch_seed(config.seed, "model"))
-        model = factory(**missing)
+        model: nn.Module = spec.build(**missing)
         if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
             # Lazy layers take their shapes from the first inputs and draw their weights then.
             with torch.no_grad():

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, schedule
 
@@ -70,7 +71,7 @@ def test_exactly_one_of_epochs_and_steps(arguments: dict[str, int]) -> None:
         BatchSpec(4, **arguments)
 
 
-@pytest.mark.parametrize("spec", [(0, 1, None), (4, 0, None), (4, None, -1)])
-def test_counts_are_positive(spec: tuple[int, int | None, int | None]) -> None:
-    with pytest.raises(UserError, match="must be >= 1"):
-        BatchSpec(*spec)
+@pytest.mark.parametrize("given", [{"batch_size": 0}, {"epochs": 0}, {"steps": -1}])
+def test_counts_are_positive(given: dict[str, int]) -> None:
+    with pytest.raises(UserError, match=r"^local\.\w+ must be a whole number >= 1.*, got"):
+        LocalConfig(**given)  # type: ignore[arg-type]

@@ -160,7 +160,7 @@ def test_arguments_of_ones_own_classes_are_no_typos(refused):
 def test_a_space_that_does_not_fit(refused, tmp_path, monkeypatch):
     monkeypatch.setattr("flsel_tune.plan.check_space", check_space)
     file = written(tmp_path, "space.yaml", "selector.lam: {type: uniform, low: 0, high: 2}")
-    assert "space selector.lam at 2.0: selector.lam must be in [0, 1], got 2.0." in refused(
+    assert "space selector.lam at 2.0: selector.lam must be a number in [0, 1], got 2.0." in refused(
         *HICS, "--space", file
     )
 

@@ -164,7 +164,10 @@ def parses(selector):
             {"selector.lam": {**UNIFORM, "high": 2}},
             r"space selector\.lam at 2\.0: .*lam must be a number in \[0, 1\]",
         ),
-        ({"budget": {"type": "int", "low": 0, "high": 3}}, r"space budget at 0: budget must be >= 1, got 0"),
+        (
+            {"budget": {"type": "int", "low": 0, "high": 3}},
+            r"space budget at 0: budget must be a whole number >= 1, got 0",
+        ),
         ({"budget": {**UNIFORM, "high": 1.5}}, r"space budget at 0\.0: budget must be a whole number"),
         ({"selector": {"type": "choice", "values": ["HiCS", "FedCorr"]}}, r"FedCorr: .*did you mean FedCor"),
         ({"local.steps": {"type": "choice", "values": [3, None]}, "local.epochs": UNIFORM}, "local.epochs"),
@@ -290,7 +293,7 @@ def test_the_first_points_of_all_selectors_fit():
 
 @pytest.mark.parametrize("name", OF_SELECTORS)
 def test_a_shipped_file_has_the_ranges_that_its_selector_declares(name):
-    made = plugins()["selector"].find(OF_SELECTORS[name])
+    made = plugins()["selector"].find("selector", OF_SELECTORS[name])
     space = {d.key.removeprefix("selector."): d for d in shipped(name).dimensions}
     assert set(space) <= set(inspect.signature(made).parameters)
     for argument, (range_, whole) in declared(made).items():

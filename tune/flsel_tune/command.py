@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import difflib
-from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from flsel.arguments import arguments
 from flsel.commands.console import set_up_logging
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.explain import mismatch
-from flsel.config.layers import read_yaml
-from flsel.config.parser import Word, parse, parse_file, run_parser, words
+from flsel.config.layers import Word, words
+from flsel.config.parser import parse, parse_file, to_types
 from flsel.config.schema import groups, keys
-from flsel.config.usage import HelpFormatter
+from flsel.config.usage import help_formatter
+from flsel.config.yaml_file import read_yaml
 from flsel.errors import UserError
 from flsel_tune.config import SweepConfig
 from flsel_tune.plan import make_plan
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         _resume(own, others)
     else:
         sweep = _parse_sweep({}, own)
-        config = parse(run_parser("train"), others)
+        config = parse(others)
         set_up_logging(quiet=config.quiet)
         entries = None if sweep.space == "auto" else read_space(sweep.space)
         start(make_plan(config, sweep, entries))
@@ -61,7 +61,7 @@ def sweep_parser() -> ArgumentParser:
         prog="flsel tune",
         usage=USAGE,
         description=DESCRIPTION,
-        formatter_class=HelpFormatter,
+        formatter_class=help_formatter(arguments(SweepConfig)),
         exit_on_error=False,
         allow_abbrev=False,
     )
@@ -79,7 +79,7 @@ def _resume(own: Sequence[Word], others: Sequence[Word]) -> None:
     _refuse_change(before, sweep, folder)
     if any(key in ("space", "sweep") for key, _ in own):
         _refuse_other_space(sweep, entries, config, folder)
-    if others and describe(parse(run_parser("train"), others)) != describe(config):
+    if others and describe(parse(others)) != describe(config):
         raise UserError(
             f"--resume {folder} goes on with the settings in its config.yaml, and the ones given are others; "
             "leave them out, or start a new sweep."
@@ -128,26 +128,16 @@ def _folder(name: str | None) -> Path:
 
 def _parse_sweep(stored: Mapping[str, Any], given: Sequence[Word]) -> SweepConfig:
     """Lay settings over each other: a resumed sweep's, files, the command line."""
-    parser, hints = sweep_parser(), get_type_hints(SweepConfig)
-    parsed = parser.get_defaults()
-    layers: list[tuple[str, Any, bool]] = [(key, value, False) for key, value in stored.items()]
+    laid = dict(stored)
     for key, value in given:
         if key == "sweep":
-            layers += [(name, item, False) for name, item in _sweep_file(value).items()]
-    layers += [(key, value, True) for key, value in given if key != "sweep"]
-    for key, value, typed in layers:
-        if value is None and typed:
+            laid |= _sweep_file(value)
+    for key, value in given:
+        if value is None:
             raise UserError(f"{key} needs a value: --{key} VALUE.")
-        if value is None and type(None) not in get_args(hints[key]):
-            raise UserError(mismatch(key, hints[key], value))
-        try:
-            if typed:
-                parsed = parser.parse_args([f"--{key}={value}"], namespace=parsed)
-            else:
-                parsed = parser.parse_object({key: value}, namespace=parsed)
-        except ArgumentError as error:
-            raise UserError(mismatch(key, hints[key], value)) from error
-    return SweepConfig(**{name: parsed[name] for name in _keys()})
+        if key != "sweep":
+            laid[key] = value
+    return SweepConfig(**to_types("", SweepConfig, laid))
 
 
 def _sweep_file(path: str | None) -> Mapping[str, Any]:

@@ -182,7 +182,7 @@ class Space:
             return dimension.init
         top = next((key for key in plugins() if dimension.key.startswith(f"{key}.")), None)
         if top is not None and top in chosen:
-            made = plugins()[top].find(str(chosen[top]))
+            made = plugins()[top].find(top, str(chosen[top]))
             return _default(made, dimension.key.removeprefix(f"{top}.").removeprefix("init_args."))
         value = lookup(config, dimension.key)
         return class_name(value) if dimension.key in plugins() else value
@@ -198,7 +198,7 @@ def auto_space(config: Mapping[str, Any]) -> dict[str, Any]:
         UserError: If it declares none.
     """
     path = config["selector"]["class_path"]
-    made = plugins()["selector"].find(path)
+    made = plugins()["selector"].find("selector", path)
     found = {f"selector.{name}": _entry(hint) for name, hint in declared(made).items()}
     if not found:
         raise UserError(

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from flsel.config.layers import read_yaml
 from flsel.config.shipped import SEARCH, find
+from flsel.config.yaml_file import read_yaml
 from flsel.errors import UserError
 from flsel_tune.space import Dimension, Space, auto_space, class_name, lookup, ordered
 

@@ -1,0 +1,141 @@
+"""A class with arguments as plain values, until it is built."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, is_dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from flsel.arguments import Checked, arguments, check, shown
+from flsel.errors import UserError, imported, users_code
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What ``{class_path, init_args}`` in a YAML file stands for: a class, or a function, to be called.
+
+    Attributes:
+        class_path: Its import path.
+        init_args: Its arguments by name; one may be such a mapping itself.
+        key: The setting that it is, for messages.
+    """
+
+    class_path: str
+    init_args: Mapping[str, Any] = field(default_factory=dict)
+    key: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, value: Any, key: str) -> Spec:
+        """Describe a class or a function, also with arguments (``partial``), or an object that keeps its own.
+
+        Raises:
+            UserError: If it has no import path, or the object does not keep an argument under its name.
+        """
+        if isinstance(value, Spec):
+            return replace(value, key=key)
+        if isinstance(value, partial):
+            given = inspect.signature(value.func).bind_partial(*value.args, **value.keywords).arguments
+            return cls(_path(value.func, key), given, key)
+        if _importable(value):
+            return cls(_path(value, key), {}, key)
+        if not isinstance(value, Checked):
+            raise UserError(f"{key} must be a class or a function that can be imported, got {shown(value)}.")
+        made: Any = type(value)
+        for name in arguments(made):
+            if not hasattr(value, name):
+                raise UserError(f"{key} {made.__name__} must keep its argument {name} under that name.")
+        return cls(_path(made, key), {name: getattr(value, name) for name in arguments(made)}, key)
+
+    @property
+    def made(self) -> Callable[..., Any]:
+        """The class or function itself.
+
+        Raises:
+            UserError: If it cannot be imported.
+        """
+        made: Callable[..., Any] = imported(self.key, self.class_path)
+        return made
+
+    def build(self, *given: Any, **known: Any) -> Any:
+        """Call it.
+
+        Args:
+            given: Leading arguments that the run gives.
+            known: Further arguments, besides ``init_args``.
+
+        Raises:
+            UserError: Whatever goes wrong, with the setting's key.
+        """
+        made, taken = self.made, {name: _built(value) for name, value in self.init_args.items()} | known
+        try:
+            with users_code(f"{self.key} {self.class_path.rpartition('.')[2]} cannot be built"):
+                check(made, taken)
+                return made(*given, **taken)
+        except UserError as error:
+            named = str(error).partition(" ")[0] in taken
+            raise (UserError(f"{self.key}.{error}") if named else error) from error.__cause__
+
+    __call__ = build
+
+    def plain(self) -> Any:
+        """Return what a YAML file holds: ``{class_path, init_args}``, or a function's path alone.
+
+        Raises:
+            UserError: If an argument cannot be written.
+        """
+        a_class = inspect.isclass(self.made)
+        if not a_class and not self.init_args:
+            return self.class_path
+        # The parser writes out the defaults of a class; settings made in Python must look the same.
+        known = arguments(self.made).values() if a_class else ()
+        defaults = {argument.name: argument.default for argument in known if argument.default is not MISSING}
+        written: dict[str, Any] = {}
+        for name, value in (defaults | dict(self.init_args)).items():
+            at = f"{self.key}.{name}"
+            try:
+                # An argument that is itself a class or a function is written as its import path alone.
+                written[name] = _path(value, at) if _importable(value) else plain(value, at)
+            except UserError:
+                # A default that YAML cannot hold need not be written: the class has it.
+                if value is not defaults.get(name, MISSING):
+                    raise
+        return {"class_path": self.class_path} | ({"init_args": written} if written else {})
+
+
+def plain(value: Any, key: str) -> Any:
+    """Turn a setting into what a YAML file holds.
+
+    Raises:
+        UserError: If something in it has no import path, such as a lambda.
+    """
+    if isinstance(value, Enum):
+        return value.value if isinstance(value, str) else value.name
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(item, key) for item in value]
+    if isinstance(value, Mapping):
+        return {name: plain(item, f"{key}.{name}") for name, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type | Spec | Checked):
+        return {name: plain(item, f"{key}.{name}") for name, item in vars(value).items()}
+    return Spec.of(value, key).plain()
+
+
+def _importable(value: Any) -> bool:
+    return inspect.isclass(value) or inspect.isroutine(value)
+
+
+def _path(made: Any, key: str) -> str:
+    if "<" in made.__qualname__:
+        raise UserError(f"{key} must be importable by name, got {made.__module__}.{made.__qualname__}.")
+    return f"{made.__module__}.{made.__qualname__}"
+
+
+def _built(value: Any) -> Any:
+    """Build what is described in an argument."""
+    if isinstance(value, Mapping) and "class_path" in value:
+        return Spec(value["class_path"], value.get("init_args", {})).build()
+    return [_built(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,99 @@
+"""Read YAML: files of settings, and values on the command line that are written as YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import get_loader
+
+from flsel.errors import UserError, short
+
+MOST_BYTES = 200_000
+MOST_VALUES = 100_000  # After aliases are written out.
+# What YAML's constructors raise for an explicit tag whose value does not fit, and for too many digits.
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+
+
+def read_yaml(path: Path) -> Mapping[Any, Any]:
+    """Read a file of settings.
+
+    Raises:
+        UserError: If it is not a readable YAML file of settings, or takes more work than such a file may.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise UserError(f"the file must have at most {MOST_BYTES:,} bytes to be a file of settings.")
+        text = path.read_text(encoding="utf-8")
+        _check(yaml.compose(text, Loader=yaml.SafeLoader), {})
+        # The comment keeps jsonargparse from taking a file of one empty key for a plain text.
+        found = get_loader("yaml")(text + "\n#")
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise UserError("there is no such file.") from None
+    except OSError as error:
+        raise UserError(f"the file cannot be read: {(error.strerror or str(error)).lower()}.") from error
+    except UnicodeDecodeError:
+        raise UserError("the file must be YAML text, and it is not text.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = short(getattr(error, "problem", None) or "it is malformed")
+        raise UserError(f"the file is not valid YAML: {where}{problem}.") from error
+    except RecursionError:
+        raise UserError("the file is nested too deeply to be a file of settings.") from None
+    except _MALFORMED as error:
+        raise UserError(
+            f"the file is not valid YAML: {short(error) or 'a value does not fit its tag'}."
+        ) from error
+    if not isinstance(found, Mapping):
+        kind = {type(None): "nothing", list: "a list"}.get(type(found), "one value")
+        raise UserError(f"the file must be a mapping of settings, such as `rounds: 100`, got {kind}.")
+    return found
+
+
+def loaded(value: Any) -> Any:
+    """Read a mapping or a list that is given as text on the command line; leave the rest."""
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        try:
+            return get_loader("yaml")(value)
+        except (yaml.YAMLError, RecursionError, *_MALFORMED):
+            return value
+    return value
+
+
+def _check(node: yaml.Node | None, sizes: dict[int, int]) -> int:
+    """Refuse a key that a mapping has twice, of which YAML's loader takes the last, and aliases that explode.
+
+    Args:
+        node: Where to look.
+        sizes: Values in the nodes that were looked at, by identity; none in one that is not finished.
+
+    Returns:
+        How many values the node has when its aliases are written out.
+
+    Raises:
+        UserError: If there is such a key, too much, or an alias of what it is part of.
+    """
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in sizes:
+        sizes[id(node)] = 0
+        seen, count = set[str](), 1
+        for child in node.value:
+            key, value = child if isinstance(child, tuple) else (None, child)
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                line = key.start_mark.line + 1
+                raise UserError(f"line {line}: {short(key.value)} is set a second time; keep one.")
+            if isinstance(key, yaml.ScalarNode):
+                seen.add(key.value)
+            count += _check(key, sizes) + _check(value, sizes)
+        sizes[id(node)] = count
+    if sizes[id(node)] == 0:
+        raise UserError(f"line {node.start_mark.line + 1}: an alias is part of what it stands for.")
+    if sizes[id(node)] > MOST_VALUES:
+        raise UserError(f"the file has more than {MOST_VALUES:,} values when its aliases are written out.")
+    return sizes[id(node)]
