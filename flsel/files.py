@@ -88,7 +88,7 @@ def new_run_dir(root: str | Path, name: str) -> Path:
     ``.run-id``, which holds an id that the folder keeps for life.
 
     Args:
-        root: Folder of all runs (``output.dir``), created if missing.
+        root: Folder of all runs (``output.dir``), created if missing; ``~`` is the user's home.
         name: Name of the run.
 
     Returns:
@@ -97,11 +97,24 @@ def new_run_dir(root: str | Path, name: str) -> Path:
     Raises:
         UserError: If the folder cannot be created.
     """
-    path, count = Path(root) / name, 1
+    root, count = home(root), 1
+    path = root / name
     while not _claim(path):
         count += 1
-        path = Path(root) / f"{name}-{count}"
+        path = root / f"{name}-{count}"
     return path
+
+
+def home(path: str | Path) -> Path:
+    """Return a path with ``~`` and ``~name`` replaced by the home folder.
+
+    Raises:
+        UserError: If there is no such user, or no home.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"there is no home folder for {path}; write the folder out.") from error
 
 
 def run_id(run_dir: Path) -> str:

@@ -67,7 +67,7 @@ def fails(capfd: Any, *arguments: str) -> str:
         (["--local.lr_schedule", "StepLR", "--local.lr_schedule.step_size", "0"], "local.lr_schedule StepLR must step through 2 rounds by itself, and failed in round 0: integer modulo"),
         (["--callbacks", "[{class_path: EarlyStopping, init_args: {monitor: x, mode: y}}]"], "callbacks[0] EarlySt"),
         (["--local.lr_schedule", "ReduceLROnPlateau"], "local.lr_schedule ReduceLROnPlateau must step through 2 rounds by itself, and failed in round 0: "),
-        (["--callbacks", "[ModelSummary]"], "callbacks must do without a Lightning Trainer, and one asks for its "),
+        (["--callbacks", "[ModelSummary]"], "callback ModelSummary asks in on_fit_start for the trainer's "),
     ],
 )  # fmt: skip
 def test_settings(arguments: list[str], sentence: str, capfd: Any) -> None:
@@ -198,8 +198,8 @@ def test_a_truncated_checkpoint(keep: int, checkpoint: Path, capfd: Any) -> None
     checkpoint.write_bytes(checkpoint.read_bytes()[:keep])
     said = fails(capfd, "--resume", "runs/run")
     assert said == (
-        "checkpoint runs/run/checkpoints/last.ckpt is damaged or not a checkpoint of flsel; remove it to "
-        "start the run again."
+        "checkpoint runs/run/checkpoints/last.ckpt is damaged or not a checkpoint of flsel; to go on from the "
+        "one before it, previous.ckpt: rm runs/run/checkpoints/last.ckpt && flsel train --resume runs/run"
     )
 
 
@@ -221,7 +221,8 @@ def test_a_checkpoint_of_another_config(checkpoint: Path, capfd: Any) -> None:
 def test_a_checkpoint_of_other_code(checkpoint: Path, capfd: Any) -> None:
     state = torch.load(checkpoint, weights_only=True)
     state["server"]["model"] = {"gone": torch.zeros(3)}
-    torch.save(state, checkpoint)
+    del state["sha256"]
+    torch.save({**state, "sha256": digest(state)}, checkpoint)
     said = fails(capfd, "--resume", "runs/run")
     assert (
         "does not fit this run (the model's parameters have other names or shapes): restore the mod" in said

@@ -190,9 +190,9 @@ def test_a_finished_run_is_shown_again_and_left_alone(tmp_path: Path, capsys: An
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--resume"], "--resume takes the folder of a run and no other settings: flsel train --resume RUN."),
+        (["--resume"], "--resume takes the folder of a run and no other settings but --rounds"),
         (
-            ["--resume", "runs/run", "--rounds", "3"],
+            ["--resume", "runs/run", "--seed", "3"],
             "--resume takes the folder of a run and no other settings",
         ),
         (["--resume", "nothere"], "there is no folder nothere to resume"),

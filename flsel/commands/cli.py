@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit code: 0, 2 for something the user can mend, 130 after Ctrl-C, 141 if nobody reads the output.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # Each is None where the caller closed it.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot encode is still said
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _run(arguments)
     except UserError as error:
@@ -46,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             "stopped; what had begun goes on with: flsel train --resume RUN, flsel tune --resume SWEEP", 130
         )
     except BrokenPipeError:
-        # Nobody reads (flsel data | head); without this Python complains when it flushes at its end.
+        # Nobody reads (flsel data | head); without this Python complains when it flushes at its end. A run
+        # goes on in silence and ends with its own code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:

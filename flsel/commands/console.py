@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 
+from flsel.runner.terminal import Outlet
+
 
 class _Console(logging.Handler):
     # The stream is looked up for every message: a progress bar replaces it to print above itself.
     def emit(self, record: logging.LogRecord) -> None:
         kind = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        print(f"flsel: {kind}{record.getMessage()}", file=sys.stderr)
+        outlet = Outlet(sys.stderr)
+        outlet.write(f"flsel: {kind}{record.getMessage()}\n")
+        outlet.flush()
 
 
 def set_up_logging(*, quiet: bool = False) -> None:

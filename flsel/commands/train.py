@@ -9,6 +9,7 @@ from flsel.commands.console import set_up_logging
 from flsel.config.layers import Word, words
 from flsel.config.parser import parse
 from flsel.errors import UserError
+from flsel.files import home
 from flsel.runner.play import play
 from flsel.runner.session import Session, read_config
 
@@ -17,9 +18,14 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     given = words(arguments)
     if any(key == "resume" for key, _ in given):
-        folder = _resumed_folder(given)
+        folder, rounds = _resumed(given)
         set_up_logging(quiet=read_config(folder).quiet)
-        play(Session.resume(folder))
+        play(Session.resume(folder, rounds))
+    elif any(key == "seeds" for key, _ in given):
+        raise UserError(
+            "flsel train plays one run under one --seed; several seeds are played and compared by: "
+            "flsel compare --seeds ..."
+        )
     else:
         config = parse(given)
         set_up_logging(quiet=config.quiet)
@@ -27,8 +33,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _resumed_folder(given: Sequence[Word]) -> Path:
-    name = dict(given)["resume"]
-    if name is None or len(given) > 1:
-        raise UserError("--resume takes the folder of a run and no other settings: flsel train --resume RUN.")
-    return Path(name).expanduser()
+def _resumed(given: Sequence[Word]) -> tuple[Path, int | None]:
+    """Return the folder to go on with, and the number of rounds that it shall have."""
+    asked = dict(given)
+    name, rounds = asked["resume"], asked.get("rounds")
+    if name is None or len(given) > 1 + ("rounds" in asked):
+        raise UserError(
+            "--resume takes the folder of a run and no other settings but --rounds: flsel train --resume RUN."
+        )
+    if "rounds" not in asked:
+        return home(name), None
+    try:
+        return home(name), int(rounds or "")
+    except ValueError:
+        raise UserError(f"rounds must be a whole number, got {str(rounds)[:30]!r}.") from None

@@ -38,6 +38,7 @@ from flsel.local.vectorised import VmapTrainer, require_vmap, why_not_vmap
 from flsel.objectives.objective import overrides
 from flsel.partition import Natural
 from flsel.rng import torch_seed
+from flsel.runner.callbacks import check_callbacks
 from flsel.selector import ON_HOLDOUT, Need
 
 _LOG = logging.getLogger("flsel")
@@ -49,15 +50,17 @@ class Built:
 
     Attributes:
         server: Holds the state; steppable.
-        fabric: Device, precision, loggers and callbacks.
+        fabric: Device, precision and loggers.
         program: The client's side.
         data: The clients' data and the three sets beside it.
+        callbacks: The callbacks.
     """
 
     server: Server
     fabric: Fabric
     program: Program
     data: FederatedData
+    callbacks: tuple[Any, ...] = ()
 
 
 @users_code("the data cannot be dealt")
@@ -94,7 +97,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
 
     Args:
         config: The settings; their number of threads becomes the process's.
-        fabric: Device, precision, loggers and callbacks.
+        fabric: Device, precision and loggers.
         source: The dataset, if it is at hand already.
 
     Returns:
@@ -105,6 +108,9 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    with users_code("callbacks cannot be built"):
+        callbacks = tuple(make() for make in config.callbacks)
+    check_callbacks(callbacks)
     data = load_data(config, source)
     clients = len(data.population)
     if config.budget > clients:
@@ -161,7 +167,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
         objective=objective,
     )
     check_steps_alone(server.optimizer, "server_optimizer")
-    return Built(server, fabric, program, data)
+    return Built(server, fabric, program, data, callbacks)
 
 
 def make_fabric(config: RunConfig) -> Fabric:
@@ -170,8 +176,6 @@ def make_fabric(config: RunConfig) -> Fabric:
     Raises:
         UserError: If there is no such device.
     """
-    with users_code("callbacks cannot be built"):
-        callbacks = [make() for make in config.callbacks]
     try:
         devices: Any = 1 if config.accelerator == "cpu" else [config.device]
         if config.accelerator == "auto" and not (
@@ -183,7 +187,6 @@ def make_fabric(config: RunConfig) -> Fabric:
             devices=devices,
             precision=config.precision,
             loggers=[],
-            callbacks=callbacks,
         )
     except (RuntimeError, ValueError) as error:  # Lightning's MisconfigurationException is a ValueError
         reason = str(error).split("\n")[0].rstrip(".!")

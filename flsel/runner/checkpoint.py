@@ -30,15 +30,21 @@ class Checkpoint:
         server: The server's state.
         best: Best metrics so far, by name.
         wall: Wall-clock seconds of all processes so far.
+        rounds: Communication rounds that the run was to have.
+        stopped: Whether a callback ended it.
         metrics: How far ``metrics.csv`` had grown.
         plans: How far ``rounds.jsonl`` had grown.
+        callbacks: What the callbacks keep.
     """
 
     server: dict[str, Any]
     best: dict[str, float]
     wall: float
+    rounds: int
+    stopped: bool
     metrics: Mark
     plans: Mark
+    callbacks: dict[str, Any]
 
 
 class Checkpoints:
@@ -190,8 +196,11 @@ _FIELDS: _Fields = {
     "server": _MAPPING,
     "best": (_maps_to(_is_number), "numbers by name"),
     "wall": (lambda value: _is_number(value) and value >= 0, "a number of seconds >= 0"),
+    "rounds": (lambda value: _is_count(value) and value > 0, "a whole number >= 1"),
+    "stopped": (lambda value: isinstance(value, bool), "true or false"),
     "metrics": _MAPPING,
     "plans": _MAPPING,
+    "callbacks": _MAPPING,
 }
 _SERVER_FIELDS: _Fields = {
     "round": (_is_count, "a whole number >= 0"),

@@ -1,4 +1,4 @@
-"""Ctrl-C between rounds, so that what is saved is whole."""
+"""Signals are heeded between rounds, so that what is saved is whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ _LOG = logging.getLogger("flsel")
 
 
 class Interrupt:
-    """Remember a SIGINT or SIGTERM instead of acting on it; a second one stops at once.
+    """Remember a SIGINT, SIGTERM or SIGHUP instead of acting on it; a second one stops at once.
+
+    A signal that the process was told to ignore stays ignored, as under ``nohup``.
 
     Attributes:
         requested: Whether a signal has come.
@@ -23,8 +25,9 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._handle)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(

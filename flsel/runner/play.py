@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flsel.config import RunConfig
 from flsel.errors import Interrupted, UserError
+from flsel.files import home
 from flsel.runner.interrupt import Interrupt
 from flsel.runner.progress import Progress, final_table
 from flsel.runner.result import Result
@@ -32,11 +33,13 @@ def run(config: RunConfig) -> Result:
     return play(Session.start(config))
 
 
-def resume(folder: str | Path) -> Result:
+def resume(folder: str | Path, rounds: int | None = None) -> Result:
     """Continue a run from its last checkpoint, or from the start if it has none yet.
 
     Args:
         folder: The run's folder.
+        rounds: Communication rounds that the run shall have, for a run whose settings do not depend on their
+            number; None keeps it.
 
     Returns:
         As :func:`run`, with the numbers of a run that was never interrupted.
@@ -44,7 +47,7 @@ def resume(folder: str | Path) -> Result:
     Raises:
         UserError: As :func:`run`, or if what is in the folder is damaged or another process writes to it.
     """
-    return play(Session.resume(Path(folder).expanduser()))
+    return play(Session.resume(home(folder), rounds))
 
 
 def play(session: Session) -> Result:
@@ -71,13 +74,13 @@ def _loop(session: Session) -> None:
     server, every = session.server, session.config.output.checkpoint_every
     progress = Progress(server.federation.rounds, quiet=session.config.quiet, start=server.round)
     with progress, Interrupt() as interrupt:
-        while not server.finished:
+        while not session.over:
             record = session.step()
             progress.update(server.round, record.metrics or {})
             due = record.completed // every > record.round // every
-            if server.finished or interrupt.requested or due:
+            if session.over or interrupt.requested or due:
                 session.save()
-            if interrupt.requested and not server.finished:
+            if interrupt.requested and not session.over:
                 raise Interrupted(
                     f"stopped after round {server.round} of {server.federation.rounds}; continue with: "
                     f"flsel train --resume {session.folder}"

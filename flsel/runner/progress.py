@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import TextIO
+from typing import TextIO, cast
 
 from rich import progress
 from rich.console import Console
 from rich.table import Table
+
+from flsel.runner.terminal import Outlet
 
 _SHOWN = {
     "accuracy": ("test/accuracy", "validation/accuracy", "client/accuracy_mean"),
@@ -38,7 +41,7 @@ class Progress:
     def __init__(self, rounds: int, *, quiet: bool, stream: TextIO | None = None, start: int = 0) -> None:
         self._rounds = rounds
         self._quiet = quiet
-        self._console = Console(file=stream)
+        self._console = _console(stream)
         self._bar = _bar(self._console) if self._console.is_terminal and not quiet else None
         self._pace = deque([(monotonic(), start)], maxlen=_PACE_ROUNDS + 1)
         self._values: dict[str, float] = {}
@@ -105,13 +108,19 @@ def final_table(
         columns: Headings.
         stream: Where to write; None is the standard output.
     """
-    console = Console(file=stream)
+    console = _console(stream)
     cells = [[_cell(cell) for cell in row] for row in rows]
     if console.is_terminal:
         console.print(_rich_table(columns, cells))
     else:
         _write(console, *_plain_table(columns, cells))
     _write(console, *(f"wrote {path}" for path in paths))
+
+
+def _console(stream: TextIO | None) -> Console:
+    # While a bar is shown, sys.stdout is rich's and would write to the console itself.
+    real = getattr(sys.stdout, "rich_proxied_file", sys.stdout) if stream is None else stream
+    return Console(file=cast(TextIO, Outlet(real)))
 
 
 def _bar(console: Console) -> progress.Progress:

@@ -6,6 +6,7 @@ import logging
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,8 +25,10 @@ from flsel.report.curves import curves_figure
 from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
 from flsel.runner.build import Built, build, make_fabric
+from flsel.runner.callbacks import Callbacks, RoundTrainer
 from flsel.runner.checkpoint import Checkpoint, Checkpoints
 from flsel.runner.digest import digest, fingerprints
+from flsel.runner.extend import check_extension
 from flsel.runner.lock import Lock
 from flsel.runner.provenance import device_name, git_commit, versions
 from flsel.runner.record import JsonLines, Mark, MetricsCsv, write_summary
@@ -67,7 +70,11 @@ class Session:
         self._metrics = MetricsCsv(folder / "metrics.csv")
         self._plans = JsonLines(folder / "rounds.jsonl")
         self._summary_file = folder / "summary.json"
-        self._checkpoints = Checkpoints(built.fabric, folder, fingerprint(self.described))
+        trainer = RoundTrainer(self.server, built.program.task, built.callbacks, folder)
+        self._callbacks = Callbacks(trainer, built.program.load)
+        # The number of rounds may change: check_extension() says when.
+        relevant = {key: value for key, value in self.described.items() if key != "rounds"}
+        self._checkpoints = Checkpoints(built.fabric, folder, fingerprint(relevant))
         self._status = "failed"
         self._earlier = 0.0
         self._started = time.perf_counter()
@@ -84,13 +91,18 @@ class Session:
         return cls(config, new_run_dir(config.output.dir, run_name(config)), built, new=True)
 
     @classmethod
-    def resume(cls, folder: Path) -> Session:
+    def resume(cls, folder: Path, rounds: int | None = None) -> Session:
         """Make a session that goes on with the run in a folder.
+
+        Args:
+            folder: The run's folder.
+            rounds: Communication rounds that it shall have; None keeps the number.
 
         Raises:
             UserError: If it is not the folder of a run, or its config no longer fits.
         """
         config = read_config(folder)
+        config = replace(config, rounds=config.rounds if rounds is None else rounds)
         return cls(config, folder, build(config, make_fabric(config)))
 
     @classmethod
@@ -140,13 +152,18 @@ class Session:
         write_atomic(self.folder / "config.yaml", yaml.safe_dump(self.described, sort_keys=False))
         if self._tracked:
             self._open_tracker()
+        trainer = self._callbacks.trainer
+        trainer.loggers = list(self.built.fabric.loggers)
+        self._callbacks.call("setup", stage="fit")
         if self.server.round == 0 and not self._metrics.rows():
+            trainer.sanity_checking = True
             with users_code("the initial model cannot be measured"):
                 metrics = self.server.evaluate(torch.empty(0, dtype=torch.int64))
             self._evaluated(metrics)
+            trainer.sanity_checking = False
             self.save()
-        self._call("on_fit_start")
-        self._call("on_train_start")
+        self._callbacks.call("on_fit_start")
+        self._callbacks.call("on_train_start")
 
     def close(self) -> None:
         """Finish the trackers and let others have the folder."""
@@ -154,9 +171,14 @@ class Session:
         self._lock.release()
 
     @property
+    def over(self) -> bool:
+        """Whether all rounds are played, or the target or a callback ended the run."""
+        return self.server.finished or self._callbacks.trainer.should_stop
+
+    @property
     def finished(self) -> bool:
-        """Whether all rounds are played and everything is written."""
-        return self.server.finished and self._summary_file.exists()
+        """Whether the run is over and everything is written."""
+        return self.over and self._summary_file.exists()
 
     @property
     def seconds(self) -> float:
@@ -169,15 +191,16 @@ class Session:
 
     def step(self) -> RoundRecord:
         """Play one round and write down what happened."""
-        self._call("on_train_epoch_start")
-        self._call("on_round_start", server=self.server)
+        self._callbacks.trainer.current_epoch = self.server.round
+        self._callbacks.call("on_train_epoch_start")
+        self._callbacks.tell("on_round_start")
         with users_code(f"round {self.server.round} failed"):
             record = self.server.step()
         self._played(record)
         if record.metrics is not None:
             self._evaluated(record.metrics)
-        self._call("on_round_end", server=self.server, record=record)
-        self._call("on_train_epoch_end")
+        self._callbacks.tell("on_round_end", record=record)
+        self._callbacks.call("on_train_epoch_end")
         return record
 
     def save(self) -> None:
@@ -187,6 +210,9 @@ class Session:
                 server=self.server.state_dict(),
                 best=self.best,
                 wall=self.seconds,
+                rounds=self.config.rounds,
+                stopped=self._callbacks.trainer.should_stop,
+                callbacks=self._callbacks.state_dict(),
                 metrics=self._metrics.lines.mark(),
                 plans=self._plans.lines.mark(),
             )
@@ -194,7 +220,7 @@ class Session:
 
     def end(self) -> None:
         """Tell the callbacks that training is over, draw the curves, and write the summary."""
-        self._call("on_train_end")
+        self._callbacks.call("on_train_end")
         rows = self._metrics.rows()
         title = f"{self.built.data.name}, {type(self.config.selector).__name__}, seed {self.config.seed}"
         counts = self.server.counts.tolist()
@@ -223,6 +249,12 @@ class Session:
                     "model, the selector or the flsel that wrote it, or start a new run with --config."
                 ) from error
             self.best, self._earlier = dict(state.best), state.wall
+            self._callbacks.load_state_dict(state.callbacks)
+            self._callbacks.trainer.should_stop = state.stopped
+            if state.rounds != self.config.rounds:
+                reached = self.server.rounds_to_target is not None
+                ended = state.stopped or (reached and self.config.evaluation.stop_at_target)
+                check_extension(self.config, state.rounds, self.server.round, ended=ended)
         for file, mark in zip(files, marks, strict=True):
             file.rewind(mark)
 
@@ -269,25 +301,9 @@ class Session:
                 self.best[low] = min(self.best.get(low, float("inf")), metrics[low])
                 self.best[high] = max(self.best.get(high, 0.0), metrics[high])
         self.tracker.log(metrics, self.server.round)
-        self._call("on_evaluation", server=self.server, metrics=metrics)
-        self._call("on_validation_end")
-
-    def _call(self, hook: str, **arguments: Any) -> None:
-        """Call a hook of the callbacks; Lightning's own get the server in the trainer's place."""
-        if not self.config.callbacks:
-            return
-        program = self.built.program
-        program.load(self.server.params)
-        try:
-            with users_code(f"callbacks failed in {hook}"):
-                self.built.fabric.call(hook, trainer=self.server, pl_module=program.task, **arguments)
-        except UserError as error:
-            lacks = error.__cause__
-            if not isinstance(lacks, AttributeError) or lacks.obj is not self.server:
-                raise
-            raise UserError(
-                f"callbacks must do without a Lightning Trainer, and one asks for its {lacks.name} in {hook}."
-            ) from error
+        self._callbacks.trainer.took(metrics)
+        self._callbacks.tell("on_evaluation", metrics=metrics)
+        self._callbacks.call("on_validation_end")
 
     def _summary(self, last: dict[str, float]) -> dict[str, Any]:
         data, program = self.built.data, self.built.program

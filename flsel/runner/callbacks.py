@@ -1,0 +1,197 @@
+"""Callbacks on rounds: an epoch is a communication round, and what Lightning's classes ask of a trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.callbacks import (
+    LearningRateMonitor,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+    Timer,
+)
+from lightning.pytorch.trainer.states import TrainerFn
+from torch import Tensor
+
+from flsel.engine.server import Server
+from flsel.errors import UserError, users_code
+
+_INSTEAD = {
+    ModelCheckpoint: "flsel keeps checkpoints itself (output.checkpoint_every); Result.model is trained",
+    LearningRateMonitor: "an optimizer lives for one visit; the rate over rounds is local.lr_schedule",
+    StochasticWeightAveraging: "average the global model in an on_round_end of your own callback",
+}
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Refuse Lightning's callbacks that cannot work on rounds, and say what to use instead.
+
+    Raises:
+        UserError: If there is one.
+    """
+    for callback in callbacks:
+        for kind, instead in _INSTEAD.items():
+            if isinstance(callback, kind):
+                raise UserError(f"callbacks cannot have {type(callback).__name__}: {instead}.")
+        if isinstance(callback, Timer) and callback._interval != "epoch":
+            raise UserError("callbacks: Timer must have interval: epoch, since an epoch is a round here.")
+
+
+class RoundTrainer:
+    """What callbacks get for a Lightning Trainer.
+
+    Attributes:
+        server: The run's server: ``round``, ``params``, ``counts``, ``ledger``.
+        current_epoch: The communication round that is being played, or was played last.
+        global_step: Communication rounds completed.
+        max_epochs: Communication rounds of the run.
+        callback_metrics: The last evaluation, by name, as tensors.
+        should_stop: Set it, and the run ends after this round.
+        sanity_checking: True while the initial model is measured.
+        check_val_every_n_epoch: Communication rounds between evaluations.
+        default_root_dir: The run's folder.
+        lightning_module: The client's program, with the global model.
+        callbacks: All callbacks.
+        loggers: The trackers' Lightning loggers.
+    """
+
+    world_size = 1
+    global_rank = 0
+    is_global_zero = True
+    fast_dev_run = False
+    val_check_interval = 1.0
+
+    def __init__(
+        self, server: Server, module: LightningModule, callbacks: Sequence[Any], folder: Path
+    ) -> None:
+        self.server = server
+        self.lightning_module = module
+        self.callbacks = list(callbacks)
+        self.default_root_dir = str(folder)
+        self.loggers: list[Any] = []
+        self.callback_metrics: dict[str, Tensor] = {}
+        self.should_stop = False
+        self.sanity_checking = False
+        self.current_epoch = 0
+        self.check_val_every_n_epoch = server.config.every
+        self.state = SimpleNamespace(fn=TrainerFn.FITTING)
+        self.strategy = _OneProcess()
+
+    @property
+    def round(self) -> int:
+        """Communication rounds completed."""
+        return self.server.round
+
+    @property
+    def global_step(self) -> int:
+        """Communication rounds completed."""
+        return self.server.round
+
+    @property
+    def max_epochs(self) -> int:
+        """Communication rounds of the run."""
+        return self.server.federation.rounds
+
+    @property
+    def logger(self) -> Any:
+        """The first tracker's Lightning logger, or None."""
+        return self.loggers[0] if self.loggers else None
+
+    def took(self, metrics: Mapping[str, float]) -> None:
+        """Take the metrics of an evaluation."""
+        self.callback_metrics = {name: torch.tensor(value) for name, value in metrics.items()}
+
+
+class _OneProcess:
+    """A Lightning strategy of one process, as far as callbacks ask it."""
+
+    root_device = torch.device("cpu")
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        return decision
+
+    def broadcast(self, value: Any, src: int = 0) -> Any:
+        return value
+
+    def barrier(self, name: str | None = None) -> None:
+        pass
+
+
+class Callbacks:
+    """The callbacks of a run; whatever one raises is one sentence that names it.
+
+    Args:
+        trainer: What they get for a Lightning Trainer; its server's model is put into its module.
+        load: Puts a model into the module.
+    """
+
+    def __init__(self, trainer: RoundTrainer, load: Any) -> None:
+        self.trainer = trainer
+        self._load = load
+
+    def call(self, hook: str, **arguments: Any) -> None:
+        """Call a hook of Lightning's: it gets ``trainer`` and ``pl_module`` beside the arguments."""
+        module = self.trainer.lightning_module
+        self._each(hook, {"trainer": self.trainer, "pl_module": module, **arguments})
+
+    def tell(self, hook: str, **arguments: Any) -> None:
+        """Call a hook of flsel's: it gets ``server`` beside the arguments."""
+        self._each(hook, {"server": self.trainer.server, **arguments})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the callbacks want to keep, by position and class.
+
+        Raises:
+            UserError: If a state is not made of tensors and plain values.
+        """
+        found = {}
+        for key, callback in self._keyed():
+            with users_code(f"callback {type(callback).__name__} failed in state_dict"):
+                state = callback.state_dict() if hasattr(callback, "state_dict") else {}
+            if not _is_plain(state):
+                raise UserError(
+                    f"callback {type(callback).__name__}: state_dict must hold tensors and plain values."
+                )
+            found[key] = state
+        return found
+
+    def load_state_dict(self, states: Mapping[str, Any]) -> None:
+        """Give the callbacks back what they kept; one that was added since starts afresh."""
+        for key, callback in self._keyed():
+            if states.get(key):
+                with users_code(f"callback {type(callback).__name__} failed in load_state_dict"):
+                    callback.load_state_dict(states[key])
+
+    def _keyed(self) -> list[tuple[str, Any]]:
+        return [(f"{n}:{type(made).__qualname__}", made) for n, made in enumerate(self.trainer.callbacks)]
+
+    def _each(self, hook: str, arguments: dict[str, Any]) -> None:
+        able = [made for made in self.trainer.callbacks if callable(getattr(made, hook, None))]
+        if able:
+            self._load(self.trainer.server.params)
+        for callback in able:
+            name = type(callback).__name__
+            try:
+                with users_code(f"callback {name} failed in {hook}"):
+                    getattr(callback, hook)(**arguments)
+            except UserError as error:
+                cause = error.__cause__
+                if isinstance(cause, AttributeError) and cause.obj is self.trainer:
+                    raise UserError(
+                        f"callback {name} asks in {hook} for the trainer's {cause.name}, which rounds do not "
+                        "have: docs/callbacks.md lists what there is."
+                    ) from error
+                raise
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str | int) and _is_plain(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str | bytes | Tensor)

@@ -1,0 +1,62 @@
+"""Output that cannot hurt a run: nobody may be reading, the disk may be full, the encoding too small."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+
+class Outlet:
+    """A text stream that falls silent where writing fails, and replaces what it cannot encode.
+
+    A closed pipe (``flsel train | head -1``), a terminal that hung up and a full disk silence the console,
+    never the run.
+
+    Args:
+        stream: Where to write.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._silent = False
+
+    @property
+    def encoding(self) -> str:
+        """Encoding of the stream."""
+        return self._stream.encoding or "utf-8"
+
+    def isatty(self) -> bool:
+        """Tell whether a person is at the other end."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the handle of the stream."""
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        """Write what can be written; return the length of the text."""
+        if not self._silent:
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError:
+                self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+            except (OSError, ValueError):  # a ValueError if it is closed
+                self._fall_silent()
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand over what was written."""
+        if not self._silent:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._fall_silent()
+
+    def _fall_silent(self) -> None:
+        self._silent = True
+        if self._stream in (sys.__stdout__, sys.__stderr__):
+            # Python flushes them at its end and would complain about what is still in their buffers.
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())

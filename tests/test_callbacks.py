@@ -1,0 +1,165 @@
+"""Callbacks on rounds: Lightning's own classes, and what a user's may do wrong."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightning.pytorch import Callback, callbacks
+from runs import InterruptIn, left_behind, same, settings
+
+from flsel.config.groups import EvaluationConfig, LocalConfig
+from flsel.errors import Interrupted, UserError
+from flsel.runner.play import play, run
+from flsel.runner.result import Result
+from flsel.runner.session import Session
+
+ROOT = Path(__file__).resolve().parents[1]
+# A loss that cannot improve on a threshold of nats: three evaluations without one end the run.
+STOP = partial(callbacks.EarlyStopping, monitor="test/loss", min_delta=100.0, patience=3)
+
+
+@pytest.mark.parametrize(("every", "ends"), [(1, 4), (2, 8)])
+def test_early_stopping_counts_evaluations(tmp_path: Path, every: int, ends: int) -> None:
+    result = run(settings(tmp_path, rounds=12, callbacks=(STOP,), evaluation=EvaluationConfig(every=every)))
+    assert result.summary["rounds"] == ends
+    assert result.summary["planned_rounds"] == 12
+
+
+@pytest.mark.parametrize("stop", [0, 2, 3])
+def test_a_resumed_run_stops_where_an_uninterrupted_one_does(tmp_path: Path, stop: int) -> None:
+    config = settings(tmp_path, rounds=12, callbacks=(STOP,))
+    run(config)
+    whole = left_behind(tmp_path / "run")
+    broken = replace(config, callbacks=(STOP, partial(InterruptIn, stop)))
+    broken = replace(broken, output=replace(config.output, name="broken"))
+    if stop < 3:
+        with pytest.raises(Interrupted):
+            run(broken)
+    else:  # the signal comes in the round that the callback makes the last
+        run(broken)
+    assert play(Session.at(config, tmp_path / "broken")).summary["rounds"] == 4
+    assert same(left_behind(tmp_path / "broken"), whole)
+
+
+def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
+    config = settings(tmp_path, rounds=12, callbacks=(STOP,))
+    first = run(config)
+    again = play(Session.at(config, tmp_path / "run"))
+    assert again.summary == first.summary
+    with pytest.raises(UserError, match=r"cannot have 20 rounds instead of 12: .*a callback ended it"):
+        play(Session.at(replace(config, rounds=20), tmp_path / "run"))
+
+
+def test_a_timer_ends_a_run_after_its_time(tmp_path: Path) -> None:
+    timer = partial(callbacks.Timer, duration=timedelta(seconds=0.01), interval="epoch")
+    result = run(settings(tmp_path, rounds=1000, callbacks=(timer, partial(Sleeping, 0.02))))
+    assert result.summary["rounds"] < 1000
+
+
+class Sleeping(Callback):
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def on_round_start(self, server: Any) -> None:
+        time.sleep(self.seconds)
+
+
+REFUSED = {
+    "ModelCheckpoint": "output.checkpoint_every",
+    "LearningRateMonitor": "local.lr_schedule",
+    "StochasticWeightAveraging": "on_round_end",
+    "Timer": "interval: epoch",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_on_rounds_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
+    given = {"StochasticWeightAveraging": {"swa_lrs": 0.1}, "Timer": {"duration": timedelta(days=1)}}
+    made = partial(getattr(callbacks, name), **given.get(name, {}))
+    with pytest.raises(UserError, match=rf"^callbacks.* {name}.*{re.escape(REFUSED[name])}"):
+        run(settings(tmp_path, callbacks=(made,)))
+    assert list(tmp_path.iterdir()) == []
+
+
+class Asking(Callback):
+    """Reads what the documentation says a trainer has."""
+
+    seen: list[Any] = []  # noqa: RUF012 (a run makes the instance, the test reads the class)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        names = documented()
+        self.seen.append({name: getattr(trainer, name) for name in names})
+
+
+def documented() -> list[str]:
+    rows = re.findall(r"^\| `(\w+)`(?:, `(\w+)`)* \|", (ROOT / "docs/callbacks.md").read_text(), re.MULTILINE)
+    names = [name for row in rows for name in row if name and not name.startswith("on_")]
+    assert "current_epoch" in names
+    return names
+
+
+def test_the_trainer_has_what_the_documentation_lists(tmp_path: Path) -> None:
+    Asking.seen = []
+    result = run(settings(tmp_path, callbacks=(Asking,), evaluation=EvaluationConfig(every=2)))
+    assert [seen["current_epoch"] for seen in Asking.seen] == list(range(6))
+    assert [seen["global_step"] for seen in Asking.seen] == list(range(1, 7))
+    assert {seen["max_epochs"] for seen in Asking.seen} == {6}
+    losses = [float(seen["callback_metrics"]["test/loss"]) for seen in Asking.seen]
+    curve = result.history["test/loss"]
+    assert losses == pytest.approx([curve[(n + 1) // 2] for n in range(6)])
+    assert Path(Asking.seen[0]["default_root_dir"]) == result.folder
+
+
+class Failing(Callback):
+    def on_round_end(self, server: Any, record: Any) -> None:
+        if record.round == 3:
+            raise KeyError("mine")
+
+
+class Nosy(Callback):
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        assert trainer.datamodule
+
+
+class Hoarder(Callback):
+    def state_dict(self) -> dict[str, Any]:
+        return {"mine": object()}
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (Failing, r"callback Failing failed in on_round_end: Failing.on_round_end raised KeyError: .mine. "
+                  r"\(test_callbacks.py, line \d+\)"),
+        (Nosy, r"callback Nosy asks in on_train_epoch_end for the trainer's datamodule, .*docs/callbacks.md"),
+        (Hoarder, r"callback Hoarder: state_dict must hold tensors and plain values"),
+    ],
+)  # fmt: skip
+def test_what_a_callback_raises_is_one_sentence(tmp_path: Path, made: type, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        run(settings(tmp_path, callbacks=(made,)))
+
+
+def test_a_run_whose_callback_failed_goes_on(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    run(config)
+    whole = left_behind(tmp_path / "run")
+    with pytest.raises(UserError, match="Failing"):
+        run(replace(config, callbacks=(Failing,)))
+    play(Session.at(config, tmp_path / "run-2"))
+    assert same(left_behind(tmp_path / "run-2"), whole)
+    assert Result.load(tmp_path / "run-2").summary["rounds"] == 6
+
+
+def test_local_steps_know_no_epochs(tmp_path: Path) -> None:
+    """However long a visit is, an epoch stays a round."""
+    Asking.seen = []
+    run(settings(tmp_path, rounds=2, callbacks=(Asking,), local=LocalConfig(epochs=3)))
+    assert [seen["current_epoch"] for seen in Asking.seen] == [0, 1]
