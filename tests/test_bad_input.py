@@ -19,6 +19,8 @@ from mymodels import CLASSES, INPUTS
 from runs import left_behind, same
 from test_cli import TINY, call
 
+from flsel.runner.digest import digest
+
 ARRAYS = ["--data.name", "npz", "--data.path", "data.npz", "--partition", "IID"]
 
 
@@ -67,7 +69,7 @@ def fails(capfd: Any, *arguments: str) -> str:
         (["--local.lr_schedule", "StepLR", "--local.lr_schedule.step_size", "0"], "local.lr_schedule StepLR must step through 2 rounds by itself, and failed in round 0: integer modulo"),
         (["--callbacks", "[{class_path: EarlyStopping, init_args: {monitor: x, mode: y}}]"], "callbacks[0] EarlySt"),
         (["--local.lr_schedule", "ReduceLROnPlateau"], "local.lr_schedule ReduceLROnPlateau must step through 2 rounds by itself, and failed in round 0: "),
-        (["--callbacks", "[ModelSummary]"], "callback ModelSummary asks in on_fit_start for the trainer's "),
+        (["--callbacks", "[{class_path: GradientAccumulationScheduler, init_args: {scheduling: {0: 2}}}]"], "callback GradientAccumulationScheduler asks in "),
     ],
 )  # fmt: skip
 def test_settings(arguments: list[str], sentence: str, capfd: Any) -> None:

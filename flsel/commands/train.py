@@ -11,7 +11,8 @@ from flsel.config.parser import parse
 from flsel.errors import UserError
 from flsel.files import home
 from flsel.runner.play import play
-from flsel.runner.session import Session, read_config
+from flsel.runner.session import Session
+from flsel.runner.settings import read_config
 
 
 def main(arguments: Sequence[str]) -> int:

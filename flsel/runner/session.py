@@ -16,7 +16,6 @@ import yaml
 
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
-from flsel.config.parser import parse_file
 from flsel.data.population import Source
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, users_code
@@ -32,6 +31,7 @@ from flsel.runner.extend import check_extension
 from flsel.runner.lock import Lock
 from flsel.runner.provenance import device_name, git_commit, versions
 from flsel.runner.record import JsonLines, Mark, MetricsCsv, write_summary
+from flsel.runner.settings import read_config, run_name
 from flsel.runner.tracking import Tracker, make_loggers
 from flsel.runner.trained import describe_inputs
 
@@ -329,25 +329,3 @@ class Session:
             "versions": versions(),
             "git_commit": git_commit(),
         }
-
-
-def read_config(folder: Path) -> RunConfig:
-    """Read the settings of the run in a folder.
-
-    Raises:
-        UserError: If it is not the folder of a run.
-    """
-    if not folder.is_dir():
-        raise UserError(
-            f"there is no folder {folder} to resume; a run's folder is below runs/ or output.dir."
-        )
-    if not (folder / "config.yaml").is_file():
-        raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
-    return parse_file(folder / "config.yaml")
-
-
-def run_name(config: RunConfig) -> str:
-    """Return the name of a run's folder: as set, or made of its dataset, selector and seed."""
-    dataset = config.data.name.rpartition(".")[2].lower()
-    made = f"{dataset}-{type(config.selector).__name__.lower()}-s{config.seed}"
-    return config.output.name or made
