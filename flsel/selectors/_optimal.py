@@ -17,6 +17,7 @@ from flsel.stack import Params, inner_products
 
 Expectation = Literal["sum", "mean"]
 
+_LARGE = 1e290  # Sums of a few thousand squares of this size, and of their pairs, are finite.
 _ROUNDING = 1e-12  # Relative to the largest squared norm: a smaller gain is rounding.
 
 
@@ -55,6 +56,8 @@ def optimal_aggregation(
         Who stays and who was labelled; the first row among equals is labelled first.
     """
     products = inner_products(deltas) * np.outer(scale, scale)
+    if products.diagonal().max() > _LARGE:
+        products /= products.diagonal().max()  # Only what is larger matters, and sums of these are numbers.
     squares, dots = products.diagonal(), products.sum(axis=1)
     stays = np.ones(len(scale), dtype=bool)
     labelled: list[int] = []

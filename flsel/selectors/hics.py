@@ -55,7 +55,7 @@ from flsel.selectors._hics import (
 )
 from flsel.selectors._sampling import equal_weights, successive, with_examples
 from flsel.selectors._sketch import EXACT
-from flsel.selectors._strata import by_tree, draw
+from flsel.selectors._strata import by_tree, draw, shares_of
 from flsel.selectors._ward import Linkage, ward
 
 
@@ -188,11 +188,10 @@ class HiCS(Selector):
 
     def _draw_strata(self, view: View, clients: np.ndarray, entropies: np.ndarray, count: int) -> np.ndarray:
         """Draw one of the measured clients from each of ``count`` strata; one may come from several."""
-        sizes = view.sizes.numpy()[clients]
+        pool = shares_of(clients, view.sizes.numpy()[clients], count)
         tree = ward(distances(self._direction(clients), entropies, self.lam), self.linkage)
-        capacity = int(sizes.sum())
-        rows = by_tree(tree, min(count, len(clients)) * sizes, capacity, view.rng)
-        drawn: np.ndarray = clients[draw(rows, capacity, view.rng)]
+        rows = by_tree(tree, pool.masses, pool.capacity, view.rng)
+        drawn: np.ndarray = clients[draw(rows, pool.capacity, view.rng)]
         return drawn
 
     def _entropies(self, measured: np.ndarray) -> np.ndarray:

@@ -151,3 +151,20 @@ def test_an_update_stays_unless_the_loss_provably_does_not_rise(losses):
     verdict = judge(list(CASES[0]["grads"].values()), 8, loss=lambda rows: next(answers))
     assert verdict.labelled == [7]
     assert len(verdict.survivors) == 10
+
+
+@pytest.mark.parametrize("expectation", ["sum", "mean"])
+def test_updates_whose_sums_of_squares_are_no_numbers(expectation):
+    rows = np.random.default_rng(0).normal(size=(6, 4))
+    verdicts = [
+        optimal_aggregation(
+            {"w": torch.from_numpy(rows * size)},
+            np.ones(6),
+            least=3,
+            expectation=expectation,
+            loss=lambda rows: 1.0,
+        )
+        for size in (1.0, 3e153)
+    ]
+    assert verdicts[0].labelled == verdicts[1].labelled != []
+    assert verdicts[0].survivors.tolist() == verdicts[1].survivors.tolist()
