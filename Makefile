@@ -4,7 +4,11 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo test lint bench docs lock clean
+MINUTES ?= 10
+KINDS ?= train,tune
+FLSEL_FUZZ ?= 300
+
+.PHONY: help demo test fuzz soak lint bench docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -22,6 +26,13 @@ demo: $(INSTALLED) ## Train two selectors on generated data and draw their curve
 
 test: $(INSTALLED) ## Run the tests.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
+
+fuzz: $(INSTALLED) ## Feed random settings, files and folders to the program (FLSEL_FUZZ=300 of each kind).
+	@seed=$${SEED:-$$(date +%s)}; echo "SEED=$$seed"; OMP_NUM_THREADS=1 FLSEL_FUZZ=$(FLSEL_FUZZ) \
+		$(BIN)/python -m pytest -q -n 0 --timeout 0 tests/test_fuzz.py --hypothesis-seed=$$seed
+
+soak: $(INSTALLED) ## Kill runs and sweeps at random and compare bits with undisturbed ones (MINUTES=10).
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py --minutes $(MINUTES) --kinds $(KINDS)
 
 lint: $(INSTALLED) ## Check style, formatting and types.
 	$(BIN)/ruff check .

@@ -198,3 +198,10 @@ def test_python_in_the_docs_compiles(path):
 
 def test_picture_is_small():
     assert (ROOT / "docs/images/fashion_mnist.png").stat().st_size < 300_000
+
+
+def test_the_tests_that_the_page_on_reliability_names_exist() -> None:
+    text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(tests/[\w./]+)`", text))
+    assert len(named) > 8
+    assert not [name for name in named if not (ROOT / name).exists()]
