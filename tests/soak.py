@@ -113,7 +113,7 @@ def make(name: str, rng: random.Random, rounds: int) -> Kind:
         )
     if name == "tune":
         space = ["--trials", "4", "--sampler", "random", "--scheduler", "none", "--max-concurrent", "2"]
-        few = ["--selector", "PowD", "--rounds", "60", "--seed", str(rng.randrange(1000))]
+        few = ["--selector", "HiCS", "--rounds", "60", "--seed", str(rng.randrange(1000))]
         return Kind(["tune", *BASE, *few, *space, "--name", "sweep"], "--folder", "sweep", trials)
     selectors = ",".join(rng.sample(["Uniform", "PowD", "AFL", "MD"], 2))
     cells = ["--selectors", selectors, "--seeds", "2", "--rounds", "60", "--name", "all"]

@@ -143,7 +143,9 @@ def _test_files(folder: Path, index: dict[str, int]) -> list[tuple[str, int]]:
 
 def _decode(files: Sequence[tuple[str, int]], classes: int) -> Examples:
     with warnings.catch_warnings():
-        # Pillow only warns of pictures that are up to twice as large as it decodes.
+        # Pillow warns of odd notes beside the pixels, and no more than that of pictures which are up to twice
+        # as large as it decodes.
+        warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         pixels = _all_pixels([Path(file) for file, _ in files])
     labels = torch.tensor([label for _, label in files], dtype=torch.int64)
