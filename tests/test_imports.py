@@ -108,6 +108,7 @@ LAYERS = (
     {"engine"},
     {"testing"},
     {"runner"},
+    {"comparison"},
     {"commands"},
     {"flsel_tune"},
 )

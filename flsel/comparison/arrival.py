@@ -1,0 +1,146 @@
+"""Cost to a target where some runs never arrive: censored times, never dropped and never averaged away."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from flsel.comparison.statistics import LEVEL, Estimate
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """When a run reached the target.
+
+    Attributes:
+        at: Rounds, bytes, passes or seconds at the first evaluation that did; for a run that did not, where
+            it ended.
+        reached: Whether it did.
+    """
+
+    at: float
+    reached: bool
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Several runs' way to one target.
+
+    Attributes:
+        median: Kaplan-Meier median with its interval; infinite where fewer than half arrive.
+        restricted_mean: Mean up to the horizon, runs that never arrive counted as the horizon.
+        horizon: Where the first of the runs that did not arrive ended, or the last arrival.
+        reached: How many arrived.
+        n: How many runs there are.
+    """
+
+    median: Estimate
+    restricted_mean: Estimate
+    horizon: float
+    reached: int
+    n: int
+
+
+def first_at(
+    target: float, costs: Sequence[float] | np.ndarray, values: Sequence[float] | np.ndarray, window: int = 1
+) -> Arrival:
+    """Find where the running mean of some evaluations first reaches a target from below.
+
+    A first hit (``window`` 1) rewards curves that jump; the mean of several evaluations does not.
+
+    Args:
+        target: The value to reach.
+        costs: What was spent up to each evaluation, ascending, ``[n]`` with n >= 1.
+        values: The evaluations ``[n]``; NaN reaches nothing.
+        window: Evaluations in the mean, >= 1.
+    """
+    values, costs = np.asarray(values, dtype=float), np.asarray(costs, dtype=float)
+    if len(values) >= window:
+        means = np.lib.stride_tricks.sliding_window_view(values, window).mean(axis=1)
+        hits = np.flatnonzero(means >= target)
+        if len(hits):
+            return Arrival(float(costs[hits[0] + window - 1]), True)
+    return Arrival(float(costs[-1]), False)
+
+
+def survival(arrivals: Sequence[Arrival]) -> tuple[np.ndarray, np.ndarray]:
+    """Return Kaplan and Meier's curve: costs ``[m]``, and the share of runs still on their way ``[m]``."""
+    curve = stats.ecdf(_censored(arrivals)).sf
+    return np.concatenate([[0.0], curve.quantiles]), np.concatenate([[1.0], curve.probabilities])
+
+
+def summarise(arrivals: Sequence[Arrival]) -> Arrivals:
+    """Summarise when runs of one variant reach the target.
+
+    The median's interval is where the log-log band of the survival curve crosses one half (Brookmeyer and
+    Crowley 1982). The restricted mean is the area under the curve up to the horizon, with Greenwood's
+    variance and Student's t; its ends stay within 0 and the horizon.
+
+    Args:
+        arrivals: One a run, at least one.
+    """
+    reached = sum(arrival.reached for arrival in arrivals)
+    ends = [arrival.at for arrival in arrivals if not arrival.reached]
+    horizon = min(ends) if ends else max(arrival.at for arrival in arrivals)
+    return Arrivals(_median(arrivals), _restricted_mean(arrivals, horizon), horizon, reached, len(arrivals))
+
+
+def restricted(arrivals: Sequence[Arrival], horizon: float) -> np.ndarray:
+    """Return the costs ``[n]``, what lies beyond the horizon as the horizon: the rule for censored pairs."""
+    return np.minimum([arrival.at if arrival.reached else math.inf for arrival in arrivals], horizon)
+
+
+def _censored(arrivals: Sequence[Arrival]) -> stats.CensoredData:
+    return stats.CensoredData(
+        uncensored=[arrival.at for arrival in arrivals if arrival.reached],
+        right=[arrival.at for arrival in arrivals if not arrival.reached],
+    )
+
+
+def _median(arrivals: Sequence[Arrival]) -> Estimate:
+    n = len(arrivals)
+    if not any(arrival.reached for arrival in arrivals):
+        return Estimate(math.inf, math.nan, math.nan, n)
+    curve = stats.ecdf(_censored(arrivals)).sf
+    if n < 2:
+        return Estimate(_half(curve.quantiles, curve.probabilities), math.nan, math.nan, n)
+    with warnings.catch_warnings():
+        # The band has no value where nobody or everybody has arrived.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        band = curve.confidence_interval(LEVEL, method="log-log")
+    # Where all have arrived the band is undefined, and nothing is above one half.
+    low = np.where(np.isnan(band.low.probabilities), curve.probabilities, band.low.probabilities)
+    high = np.where(np.isnan(band.high.probabilities), curve.probabilities, band.high.probabilities)
+    at = curve.quantiles
+    return Estimate(_half(at, curve.probabilities), _half(at, low), _half(at, high), n)
+
+
+def _half(at: np.ndarray, probabilities: np.ndarray) -> float:
+    below = np.flatnonzero(probabilities <= 0.5)
+    return float(at[below[0]]) if len(below) else math.inf
+
+
+def _restricted_mean(arrivals: Sequence[Arrival], horizon: float) -> Estimate:
+    n = len(arrivals)
+    at, alive = survival(arrivals)
+    inside = at < horizon
+    edges = np.append(at[inside], horizon)
+    areas = np.diff(edges) * alive[inside]
+    mean = float(areas.sum())
+    if n < 2:
+        return Estimate(mean, math.nan, math.nan, n)
+    variance = 0.0
+    for when in sorted({a.at for a in arrivals if a.reached and a.at < horizon}):
+        risk = sum(a.at >= when for a in arrivals)
+        events = sum(a.reached and a.at == when for a in arrivals)
+        beyond = float(areas[edges[:-1] >= when].sum())
+        if risk > events:
+            variance += beyond**2 * events / (risk * (risk - events))
+    # Greenwood's divides by n; n - 1 makes it the sample variance where nobody is censored.
+    half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * math.sqrt(variance * n / (n - 1))
+    return Estimate(mean, max(0.0, mean - half), min(horizon, mean + half), n)

@@ -1,0 +1,95 @@
+"""Cost to a target with runs that never arrive."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from flsel.comparison.arrival import Arrival, first_at, restricted, summarise, survival
+from flsel.comparison.statistics import mean_interval
+
+
+def arrived(*at: float) -> list[Arrival]:
+    return [Arrival(when, True) for when in at]
+
+
+def never(*at: float) -> list[Arrival]:
+    return [Arrival(when, False) for when in at]
+
+
+def test_first_hit_and_running_mean_differ():
+    costs, values = [0, 10, 20, 30, 40], [0.1, 0.7, 0.2, 0.7, 0.8]
+    assert first_at(0.7, costs, values) == Arrival(10.0, True)
+    assert first_at(0.7, costs, values, window=2) == Arrival(40.0, True)
+    assert first_at(0.9, costs, values) == Arrival(40.0, False)
+    assert first_at(0.1, costs, values, window=9) == Arrival(40.0, False)
+    assert first_at(0.5, costs, [math.nan, math.nan, 0.6, 0.6, 0.6], window=2) == Arrival(30.0, True)
+
+
+def test_kaplan_meier_of_a_textbook():
+    """Remission under 6-MP, Freireich et al. 1963 (Kalbfleisch and Prentice, Table 1.1): median 23 weeks."""
+    data = arrived(6, 6, 6, 7, 10, 13, 16, 22, 23) + never(6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35)
+    at, share = survival(data)
+    steps = dict(zip(at.tolist(), share.tolist(), strict=True))
+    assert steps[6.0] == pytest.approx(0.857, abs=1e-3)
+    assert steps[10.0] == pytest.approx(0.753, abs=1e-3)
+    assert steps[23.0] == pytest.approx(0.448, abs=1e-3)
+    found = summarise(data).median
+    assert found.value == 23.0
+    assert found.low == 13.0  # R's survfit with conf.type = "log-log"
+    assert found.high == math.inf
+
+
+def test_everybody_arrives():
+    found = summarise(arrived(10, 20, 30, 40, 50))
+    assert found.median.value == 30.0
+    assert 10.0 <= found.median.low <= 20.0
+    assert found.median.high == 50.0
+    assert found.restricted_mean.value == pytest.approx(30.0)
+    assert (found.reached, found.n, found.horizon) == (5, 5, 50.0)
+
+
+def test_restricted_mean_is_the_mean_of_what_is_cut_at_the_horizon():
+    data = arrived(10, 20, 35) + never(100, 100)
+    found = summarise(data)
+    cut = restricted(data, found.horizon)
+    assert cut.tolist() == [10, 20, 35, 100, 100]
+    expected = mean_interval(cut)
+    assert found.restricted_mean.value == pytest.approx(cut.mean())
+    plain = cut.std(ddof=1) / math.sqrt(5) * 2.7764
+    assert found.restricted_mean.low == pytest.approx(max(0.0, cut.mean() - plain), abs=0.01)
+    assert found.restricted_mean.high == 100.0 < expected.high
+
+
+def test_nobody_arrives():
+    found = summarise(never(100, 100, 100))
+    assert found.median.value == math.inf
+    assert found.restricted_mean.value == 100.0
+    assert (found.reached, found.horizon) == (0, 100.0)
+
+
+def test_one_run_has_no_interval():
+    found = summarise(arrived(12))
+    assert (found.median.value, found.restricted_mean.value) == (12.0, 12.0)
+    assert math.isnan(found.median.low)
+    assert math.isnan(found.restricted_mean.high)
+
+
+def test_intervals_hold_with_five_runs_some_of_them_censored():
+    rng = np.random.default_rng(5)
+    horizon, repetitions = 150.0, 600
+    # Log-normal arrivals: the median is 100, and 21 % never arrive.
+    truth = np.minimum(rng.lognormal(math.log(100), 0.5, 400_000), horizon).mean()
+    hits = np.zeros(2)
+    for _ in range(repetitions):
+        times = rng.lognormal(math.log(100), 0.5, 5)
+        found = summarise(
+            [Arrival(float(t), True) if t < horizon else Arrival(horizon, False) for t in times]
+        )
+        hits += [
+            found.median.low <= 100 <= found.median.high,
+            found.restricted_mean.low <= truth <= found.restricted_mean.high,
+        ]
+    assert (hits / repetitions >= 0.90).all(), hits / repetitions

@@ -1,0 +1,176 @@
+"""Every estimator against a closed form, another library's number or a simulation of what it promises."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from flsel.comparison import statistics as ours
+from flsel.comparison.ranking import critical_difference, performance_profile, rank
+
+
+def coverage(draw, mean: float, interval, repetitions: int = 2000) -> float:
+    rng = np.random.default_rng(7)
+    found = (interval(draw(rng)) for _ in range(repetitions))
+    return float(np.mean([e.low <= mean <= e.high for e in found]))
+
+
+@pytest.mark.parametrize(
+    ("draw", "mean", "least"),
+    [
+        (lambda rng: rng.normal(size=5), 0.0, 0.93),
+        (lambda rng: rng.normal(size=3), 0.0, 0.93),
+        (lambda rng: rng.exponential(size=5), 1.0, 0.90),
+        (lambda rng: -rng.lognormal(0, 0.6, size=5), -math.exp(0.18), 0.90),
+        (lambda rng: rng.lognormal(0, 0.6, 5) - rng.exponential(size=5), math.exp(0.18) - 1.0, 0.90),
+    ],
+    ids=["normal", "normal-of-three", "exponential", "log-normal", "skewed-pairs"],
+)
+def test_shown_intervals_cover_what_they_promise(draw, mean, least):
+    assert coverage(draw, mean, ours.mean_interval) >= least
+
+
+def test_intervals_are_students_without_skew():
+    values = np.array([-2.0, -1.0, 0.0, 1.0, 2.0]) + 3.0
+    low, high = stats.ttest_1samp(values, 0.0).confidence_interval()
+    found = ours.mean_interval(values)
+    assert (found.value, found.low, found.high) == pytest.approx((3.0, low, high))
+
+
+def test_skew_lengthens_the_longer_side_only():
+    values = np.array([0.0, 0.1, 0.2, 0.3, 4.0])
+    low, high = stats.ttest_1samp(values, 0.0).confidence_interval()
+    found = ours.mean_interval(values)
+    assert found.low == pytest.approx(low)
+    assert found.high > high
+
+
+@given(st.lists(st.floats(-10, 10, width=32), min_size=3, max_size=8, unique=True))
+def test_p_value_is_where_the_interval_touches_zero(values):
+    values = np.asarray(values)
+    p = ours.mean_p_value(values)
+    if np.mean(values) != 0 and 1e-6 < p < 0.999:
+        touching = ours.mean_interval(values, 1 - p)
+        nearest = min(abs(touching.low), abs(touching.high))
+        assert nearest == pytest.approx(0.0, abs=1e-6 * (1 + touching.high - touching.low))
+
+
+def test_one_value_has_no_interval_and_equal_values_have_no_p():
+    one = ours.mean_interval([0.5])
+    assert one.value == 0.5
+    assert math.isnan(one.low)
+    assert math.isnan(one.high)
+    assert math.isnan(ours.mean_p_value(np.array([0.1, 0.1, 0.1])))
+    flat = ours.mean_interval([0.1, 0.1, 0.1])
+    assert (flat.low, flat.high) == (flat.value, flat.value)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 7])
+def test_sign_flips_are_enumerated(n):
+    differences = np.random.default_rng(n).normal(0.4, 1.0, n)
+    means = [
+        abs(np.mean(differences * signs)) for signs in itertools.product((-1, 1), repeat=n)
+    ]  # fmt: skip
+    expected = np.mean(np.array(means) >= abs(differences.mean()) - 1e-12)
+    assert ours.sign_flip(differences) == pytest.approx(expected)
+
+
+def test_five_pairs_cannot_reject_and_six_can():
+    found = ours.compare_pairs(np.arange(1.0, 6.0), np.zeros(5))
+    assert found.p_exact == found.p_floor == 0.0625
+    assert ours.compare_pairs(np.arange(1.0, 7.0), np.zeros(6)).p_exact == 0.03125
+    assert ours.seeds_to_reject() == 6
+    assert ours.seeds_to_reject(3) == 7  # 2^-6 <= 0.05 / 3
+    assert ours.seeds_to_reject(4) == 8
+
+
+def test_holm_by_hand():
+    assert ours.holm([0.01, 0.04, 0.03, math.nan]) == pytest.approx([0.03, 0.06, 0.06, math.nan], nan_ok=True)
+    assert ours.holm([0.6, 0.9]) == [1.0, 1.0]
+
+
+def test_power_is_what_a_simulation_finds():
+    rng = np.random.default_rng(3)
+    sample = rng.normal(0.0, 1.0, 6)
+    shift = ours.resolvable(sample) / sample.std(ddof=1)
+    draws = rng.normal(shift, 1.0, (20_000, 6))
+    rejected = stats.ttest_1samp(draws, 0.0, axis=1).pvalue < 0.05
+    assert rejected.mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_seeds_needed_is_the_textbooks_number():
+    # An effect of one standard deviation needs 10 pairs for a power of 0.8 (Cohen 1988, Table 2.4.1).
+    values = np.array([-1.0, 1.0]) / math.sqrt(2) + 1.0
+    assert ours.seeds_needed(values) == 10
+    assert ours.seeds_needed(np.array([1.0, -1.0])) is None
+    assert ours.seeds_needed(np.array([1e-4, 1.0, -1.0])) is None
+
+
+def test_probability_of_improvement_counts_ties_half():
+    found = ours.compare_pairs([1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 3.0, 5.0]).improvement
+    assert found.value == pytest.approx(2.5 / 4)
+    assert found.low == pytest.approx(stats.beta.ppf(0.025, 2, 3))
+    assert found.high == pytest.approx(stats.beta.ppf(0.975, 4, 1))
+
+
+def test_welch_is_scipys():
+    one, other = np.random.default_rng(0).normal(size=(2, 6))
+    found, p = ours.welch_interval(one, other)
+    expected = stats.ttest_ind(one, other, equal_var=False)
+    assert p == pytest.approx(expected.pvalue)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
+
+
+def test_interquartile_mean_drops_a_quarter_at_each_end():
+    assert ours.interquartile_mean([100.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, -50.0]) == pytest.approx(3.5)
+    assert ours.interquartile_mean([1.0, 5.0]) == 3.0
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=12).filter(any))
+def test_gini_is_the_mean_absolute_difference(counts):
+    pairs = np.abs(np.subtract.outer(counts, counts)).mean()
+    assert ours.gini(counts) == pytest.approx(pairs / (2 * np.mean(counts)))
+
+
+@pytest.mark.parametrize(
+    ("k", "q"),
+    [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (8, 3.031), (10, 3.164)],
+)
+def test_critical_difference_has_demsars_constants(k, q):
+    """Table 5(a) of Demsar 2006."""
+    assert critical_difference(k, 14) == pytest.approx(q * math.sqrt(k * (k + 1) / (6 * 14)), abs=1.5e-3)
+
+
+def test_friedmans_statistic_by_hand():
+    scores = np.array([[0.9, 0.8, 0.7], [0.6, 0.5, 0.7], [0.9, 0.5, 0.4], [0.3, 0.2, 0.1], [0.5, 0.6, 0.2]])
+    found = rank(scores)
+    assert found.mean_ranks == pytest.approx([1.4, 2.0, 2.6])
+    statistic = 12 * 5 / (3 * 4) * (1.4**2 + 2.0**2 + 2.6**2 - 3 * 4**2 / 4)
+    assert found.statistic == pytest.approx(statistic)
+    assert found.p == pytest.approx(stats.chi2.sf(statistic, 2))
+    assert math.isnan(rank(scores[:, :2]).p)  # Friedman's test is of three or more
+
+
+def test_groups_are_the_widest_that_the_difference_spans():
+    scores = np.array([[4.0, 3.0, 2.0, 1.0]] * 14)
+    found = rank(scores)
+    assert found.critical_difference == pytest.approx(1.25, abs=0.01)
+    assert found.groups() == [(0, 1), (1, 2), (2, 3)]
+    assert rank(scores[:2]).groups() == [(0, 3)]
+
+
+def test_ties_everywhere_have_no_test():
+    found = rank(np.ones((3, 4)))
+    assert math.isnan(found.p)
+    assert found.mean_ranks.tolist() == [2.5] * 4
+
+
+def test_performance_profile_is_a_share():
+    profile = performance_profile(np.array([0.1, 0.5, 0.5, 0.9]), np.array([0.0, 0.5, 0.9]))
+    assert profile.tolist() == [1.0, 0.25, 0.0]
