@@ -15,12 +15,14 @@ from flsel.errors import Interrupted, UserError, sentence
 COMMANDS = {
     "train": "play one federated run: flsel train [--config FILE] [--key value ...]",
     "tune": "search for settings: flsel tune --config FILE [--space FILE] [--key value ...]",
+    "compare": "compare selectors over seeds: flsel compare --selectors Uniform,PowD --seeds 5",
     "data": "show how examples are dealt to clients: flsel data [--config FILE] [--key value ...]",
     "configs": "list the settings that come with flsel, for --config and --space: flsel configs [NAME]",
 }
 MODULES = {
     "train": "flsel.commands.train",
     "tune": "flsel_tune.command",
+    "compare": "flsel.commands.compare",
     "data": "flsel.commands.data",
     "configs": "flsel.commands.configs",
 }

@@ -1,0 +1,143 @@
+"""``flsel compare``: which selector is better, is the difference real, and what does it cost?"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from argparse import ArgumentError
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
+
+from jsonargparse import ArgumentParser
+
+from flsel.commands.console import set_up_logging
+from flsel.comparison.comparison import Comparison
+from flsel.comparison.config import CompareConfig
+from flsel.comparison.console import say
+from flsel.comparison.drive import existing, resume, start
+from flsel.config.explain import mismatch
+from flsel.config.parser import Word, parse, run_parser, words
+from flsel.config.schema import groups, keys
+from flsel.config.usage import HelpFormatter
+from flsel.errors import UserError
+
+USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] [--key value ...]
+       flsel compare --variants FILE --seeds 1..10 --grid "availability=IDL,LN"
+       flsel compare RUN RUN ... [--target 0.7]
+       flsel compare --resume COMPARISON [--seeds 10] [--selectors ...]"""
+DESCRIPTION = """\
+Compare selectors, or any settings, over seeds: every combination is played, existing runs are taken as they
+are, and a report says what differs, whether chance explains it, and what it costs. Every setting of flsel
+train is one of the runs', on the command line or in a file (--config FILE).
+"""
+# What a resumed comparison keeps: its runs have it.
+_KEPT = ("name", "folder")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    left = list(arguments)
+    patterns: list[str] = []
+    while left and not left[0].startswith("-"):
+        patterns.append(left.pop(0))
+    given = words([_underscored(word) for word in left])
+    if any(key in ("help", "h") for key, _ in given):
+        print(compare_parser().format_help())
+        return 0
+    names = tuple(field.name for field in fields(CompareConfig))
+    own = [(key, value) for key, value in given if key in names]
+    others = [(key, value) for key, value in given if key not in (*names, "resume")]
+    _refuse_typos(others, names)
+    wanted = _wanted(own)
+    command = shlex.join(["flsel", "compare", *arguments])
+    resumed = dict(given).get("resume") if any(key == "resume" for key, _ in given) else ""
+    if patterns or resumed != "":
+        set_up_logging(quiet=True)
+        made = _without_config(patterns, resumed, own, others, wanted, command)
+        quiet = False
+    else:
+        config = parse(run_parser("train"), others)
+        set_up_logging(quiet=True)
+        made, quiet = start(config, wanted, command), config.quiet
+    paths = made.write()
+    if not quiet:
+        say(made.analysis, paths[:1])
+    return 0
+
+
+def compare_parser() -> ArgumentParser:
+    """Return the parser of a comparison's own settings; their schema is :class:`CompareConfig`."""
+    parser = ArgumentParser(
+        prog="flsel compare",
+        usage=USAGE,
+        description=DESCRIPTION,
+        formatter_class=HelpFormatter,
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    parser.add_class_arguments(CompareConfig)
+    return parser
+
+
+def _without_config(
+    patterns: Sequence[str],
+    resumed: str | None,
+    own: Sequence[Word],
+    others: Sequence[Word],
+    wanted: CompareConfig,
+    command: str,
+) -> Comparison:
+    if others:
+        raise UserError(f"{others[0][0]} is a setting of runs, and these have theirs already; leave it out.")
+    if patterns:
+        played = next((key for key, _ in own if key in ("selectors", "variants", "seeds", "grid")), None)
+        if played or resumed != "":
+            raise UserError(
+                f"{played or 'resume'} plays runs, and existing ones are named; give one or the other."
+            )
+        return existing(patterns, wanted, command)
+    if resumed is None:
+        raise UserError("--resume takes the folder of a comparison: flsel compare --resume COMPARISON.")
+    kept = next((key for key, _ in own if key in _KEPT), None)
+    if kept:
+        raise UserError(f"{kept} stays as it is when a comparison is resumed; leave it out.")
+    return resume(Path(resumed).expanduser(), wanted, command)
+
+
+def _wanted(own: Sequence[Word]) -> CompareConfig:
+    parser, hints = compare_parser(), get_type_hints(CompareConfig)
+    parsed = parser.get_defaults()
+    grid = []
+    for key, value in own:
+        if value is None:
+            raise UserError(f"{key} needs a value: --{key} VALUE.")
+        if key == "grid":
+            grid.append(value)
+        elif hints[key] == (str | None):
+            parsed[key] = value
+        else:
+            try:
+                parsed = parser.parse_args([f"--{key}={value}"], namespace=parsed)
+            except ArgumentError as error:
+                raise UserError(mismatch(key, hints[key], value)) from error
+    named = {field.name: parsed[field.name] for field in fields(CompareConfig)}
+    return CompareConfig(**{**named, "grid": tuple(grid)})
+
+
+def _refuse_typos(given: Sequence[Word], names: Sequence[str]) -> None:
+    """Point to a comparison's setting where an unknown key looks like one."""
+    known = {*keys(), *groups(), "config", "print_config"}
+    for key, _ in given:
+        close = difflib.get_close_matches(key, [*names, "resume", *known], n=1)
+        if "." not in key and key not in known and close and close[0] not in known:
+            raise UserError(f"there is no setting {key}; did you mean {close[0]}?")
+
+
+def _underscored(word: str) -> str:
+    """Accept --max-concurrent for --max_concurrent."""
+    name, equals, value = word.removeprefix("--").partition("=")
+    if word.startswith("--") and name.replace("-", "_") in {field.name for field in fields(CompareConfig)}:
+        return f"--{name.replace('-', '_')}{equals}{value}"
+    return word

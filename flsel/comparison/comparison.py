@@ -1,0 +1,139 @@
+"""A judged comparison: frames for notebooks, figures, and the files of its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flsel.comparison import tables
+from flsel.comparison.analysis import analyse
+from flsel.comparison.grid import Tuning
+from flsel.comparison.measures import Target, chosen_target
+from flsel.comparison.reading import Run, complete
+from flsel.comparison.results import Analysis, Options
+from flsel.comparison.verdicts import Verdict, notes, verdicts
+from flsel.errors import UserError
+from flsel.files import write_atomic
+
+if TYPE_CHECKING:
+    import pandas
+
+_USUAL_BASELINE = "Uniform"
+
+
+def judge(
+    runs: Sequence[Run],
+    baseline: str | None,
+    target: Target | None,
+    *,
+    last: int,
+    unpaired: bool,
+    tuned: Mapping[str, Tuning],
+) -> Analysis:
+    """Judge runs.
+
+    Args:
+        runs: All runs of a comparison.
+        baseline: The variant that others are compared with; None takes Uniform, or the first with a result.
+        target: Test accuracy to reach; None chooses one from the baseline's runs.
+        last: Evaluations in the mean at the end.
+        unpaired: Whether runs that are no pairs are compared unpaired.
+        tuned: By variant the sweep that tuned it.
+
+    Raises:
+        UserError: If no run, or none of the baseline, has a result.
+    """
+    done = complete(runs)
+    names = list(dict.fromkeys(run.variant for run in done))
+    if not names:
+        lost = next((run for run in runs if run.status != "complete"), None)
+        why = "" if lost is None else f": {lost.folder} {lost.status} ({lost.reason.rstrip('.')})"
+        raise UserError(f"no run has a result to compare{why}.")
+    if baseline is None:
+        baseline = _USUAL_BASELINE if _USUAL_BASELINE in names else names[0]
+    if baseline not in names:
+        raise UserError(f"baseline {baseline} has no finished run; there are runs of {', '.join(names)}.")
+    if target is None:
+        target = chosen_target([run for run in done if run.variant == baseline], last)
+    return analyse(runs, Options(baseline, last, unpaired), target, tuned)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Variants judged over seeds and settings.
+
+    Attributes:
+        analysis: All numbers.
+        folder: Where the report is written, or None.
+        commands: Command lines that led here.
+    """
+
+    analysis: Analysis
+    folder: Path | None = None
+    commands: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> pandas.DataFrame:
+        """One row a run: who it is, what became of it, every measure."""
+        return _frame(tables.result_rows(self.analysis))
+
+    @property
+    def summary(self) -> pandas.DataFrame:
+        """One row for every variant, setting and measure: mean, interval, interquartile mean."""
+        return _frame(tables.summary_rows(self.analysis))
+
+    @property
+    def differences(self) -> pandas.DataFrame:
+        """One row for every comparison with the baseline: estimate, interval, tests, what is missing."""
+        return _frame(tables.difference_rows(self.analysis))
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """One sentence a claim, made by rule."""
+        return verdicts(self.analysis)
+
+    @property
+    def notes(self) -> list[str]:
+        """What limits the claims."""
+        return notes(self.analysis)
+
+    def to_latex(self) -> str:
+        """Return the main tables with booktabs' rules."""
+        return tables.to_latex(self.analysis)
+
+    def to_markdown(self) -> str:
+        """Return the report as Markdown."""
+        from flsel.comparison.markdown import report
+
+        return report(self)
+
+    def write(self) -> list[Path]:
+        """Write the report's files to the folder.
+
+        Returns:
+            Their paths, the page first.
+
+        Raises:
+            UserError: If one cannot be written.
+        """
+        assert self.folder is not None
+        files = {
+            "report.md": self.to_markdown(),
+            "results.csv": tables.to_csv(tables.result_rows(self.analysis)),
+            "summary.csv": tables.to_csv(tables.summary_rows(self.analysis)),
+            "differences.csv": tables.to_csv(tables.difference_rows(self.analysis)),
+            "table.tex": self.to_latex(),
+        }
+        for name, text in files.items():
+            write_atomic(self.folder / name, text)
+        return [self.folder / name for name in files]
+
+
+def _frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
+    try:
+        import pandas
+    except ImportError as error:
+        raise UserError('frames need pandas: pip install "flsel[pandas]".') from error
+    return pandas.DataFrame(list(rows))

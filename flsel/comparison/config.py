@@ -1,0 +1,73 @@
+"""The settings of a comparison, beside those of its runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flsel.comparison.gather import Mismatch
+from flsel.errors import UserError
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """One comparison.
+
+    Attributes:
+        selectors: What is compared, with arguments behind colons: ``Uniform,PowD:d=12,HiCS``.
+        variants: YAML file of variants: by name, settings to change or the path of a config such as a sweep's
+            ``best.yaml``.
+        seeds: Seeds: ``5`` is 1 to 5, ``1..10`` a range, ``1,2,7`` a list; null is the run's seed.
+        grid: Settings around, ``KEY=VALUE,VALUE``; may be repeated, and all combinations are played.
+        baseline: The variant that the others are compared with; null is Uniform, or the first.
+        target: Test accuracy to reach, in (0, 1]; null is the run's ``evaluation.target``, and without one it
+            is chosen from the baseline's runs, which the report says.
+        last: Evaluations in the mean at the end and in the running mean to the target, >= 1.
+        mismatch: What becomes of existing runs that do not fit: ``refuse``, ``drop`` (listed, not counted) or
+            ``unpaired``.
+        max_concurrent: Most runs at a time, >= 1; more than one are played by Ray.
+        cpus: CPUs of a run, > 0, with Ray.
+        gpus: GPUs of a run, >= 0, with Ray; a fraction lets runs share one.
+        memory: Gigabytes reserved for a run, > 0, or null, with Ray.
+        address: Ray cluster to use, ``auto`` or host:port; null starts Ray on this machine.
+        retries: How often a run whose process died is resumed, >= 0, with Ray.
+        name: Name of the comparison's folder; null makes one of dataset and variants.
+        folder: Folder of all comparisons.
+
+    Raises:
+        UserError: If a value is out of range.
+    """
+
+    selectors: str | None = None
+    variants: str | None = None
+    seeds: str | None = None
+    grid: tuple[str, ...] = ()
+    baseline: str | None = None
+    target: float | None = None
+    last: int = 10
+    mismatch: Mismatch = "refuse"
+    max_concurrent: int = 1
+    cpus: float = 1.0
+    gpus: float = 0.0
+    memory: float | None = None
+    address: str | None = None
+    retries: int = 2
+    name: str | None = None
+    folder: str = "comparisons"
+
+    def __post_init__(self) -> None:
+        for name, least in (("last", 1), ("max_concurrent", 1), ("gpus", 0), ("retries", 0)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name} must be >= {least}, got {getattr(self, name):g}.")
+        for name in ("cpus", "memory"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise UserError(f"{name} must be above 0, got {value:g}.")
+        if self.target is not None and not 0 < self.target <= 1:
+            raise UserError(f"target must be in (0, 1], got {self.target:g}.")
+        if self.name is not None and (self.name in ("", ".", "..") or "/" in self.name):
+            raise UserError(f"name must be a plain folder name, got {self.name!r}.")
+
+    @property
+    def parallel(self) -> bool:
+        """Whether Ray plays the runs."""
+        return self.max_concurrent > 1 or self.gpus > 0 or self.address is not None

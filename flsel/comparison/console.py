@@ -1,0 +1,126 @@
+"""What a person sees of a comparison: progress with the table so far, then the table and the verdicts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import TextIO
+
+import rich.console
+from rich.live import Live
+from rich.table import Table
+
+from flsel.comparison import words
+from flsel.comparison.reading import Run
+from flsel.comparison.results import Analysis
+from flsel.comparison.tables import lost_rows, main_table
+from flsel.comparison.verdicts import notes, verdicts
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+class Progress:
+    """Show how far a comparison is; a context manager.
+
+    On a terminal it is a table of variants with what they have so far; elsewhere a line for every run.
+
+    Args:
+        runs: All cells as they lie there.
+        rounds: Communication rounds of a run.
+        quiet: Show nothing.
+        stream: Where to write; None is the standard output.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], rounds: int, *, quiet: bool, stream: TextIO | None = None
+    ) -> None:
+        self._runs = {(run.variant, run.setting, run.seed): run for run in runs}
+        self._rounds = rounds
+        self._quiet = quiet
+        self._out = rich.console.Console(file=stream)
+        self._live = (
+            Live(console=self._out, refresh_per_second=4) if self._out.is_terminal and not quiet else None
+        )
+        self._began = monotonic()
+        self._played = 0
+        self._left = rounds * sum(run.status in ("missing", "unfinished", "failed") for run in runs)
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def round_ended(self) -> None:
+        """Count a round of any run."""
+        self._played += 1
+        if self._live:
+            self._live.update(self._table())
+
+    def ended(self, run: Run) -> None:
+        """Take note of a run that ended."""
+        self._runs[run.variant, run.setting, run.seed] = run
+        if self._live:
+            self._live.update(self._table())
+        elif not self._quiet:
+            said = _accuracy(run) if run.status == "complete" else f"{run.status}: {run.reason}"
+            who = f"{run.variant}{words.where(run.setting)}, seed {run.seed}"
+            self._out.print(
+                f"{who}: {said}  |  {self._summary()}", markup=False, highlight=False, soft_wrap=True
+            )
+
+    def _summary(self) -> str:
+        counts = Counter(run.status for run in self._runs.values())
+        parts = [f"{counts['complete']}/{len(self._runs)} runs done"]
+        parts += [f"{counts[name]} {name}" for name in ("diverged", "failed") if counts[name]]
+        left = self._left - self._played
+        if self._played and left > 0:
+            seconds = (monotonic() - self._began) / self._played * left
+            parts.append(f"{timedelta(seconds=round(seconds))} left")
+        return ", ".join(parts)
+
+    def _table(self) -> Table:
+        table = Table("variant", "done", "test accuracy so far", title=self._summary(), title_justify="left")
+        groups: dict[str, list[Run]] = {}
+        for run in self._runs.values():
+            groups.setdefault(f"{run.variant}{words.where(run.setting)}", []).append(run)
+        for name, runs in groups.items():
+            done = [run.summary["final"]["test/accuracy"] for run in runs if run.status == "complete"]
+            mean = f"{100 * sum(done) / len(done):.1f} %" if done else "-"
+            table.add_row(name, f"{len(done)}/{len(runs)}", mean)
+        return table
+
+
+def _accuracy(run: Run) -> str:
+    return f"test accuracy {100 * run.summary['final']['test/accuracy']:.1f} %"
+
+
+def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None) -> None:
+    """Print the main tables, the verdicts, what limits them, and where everything is."""
+    out = rich.console.Console(file=stream)
+    for setting in analysis.settings:
+        headings, rows = main_table(analysis, setting)
+        table = Table(title=words.where(setting).strip() or None, title_justify="left")
+        for heading in headings:
+            table.add_column(heading, justify="left" if heading == "variant" else "right")
+        for row in rows:
+            table.add_row(*row)
+        out.print(table, markup=False)
+    for verdict in verdicts(analysis):
+        mark = "=" if verdict.kind == "resolved" else "?"
+        out.print(f"{mark} {verdict.text}", markup=False, highlight=False)
+    for note in notes(analysis):
+        out.print(f"  {note}", markup=False, highlight=False, style="dim")
+    for folder, why in lost_rows(analysis):
+        out.print(f"! {folder}: {why}", markup=False, highlight=False)
+    for path in paths:
+        out.print(str(path), markup=False, highlight=False, soft_wrap=True)

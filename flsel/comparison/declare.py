@@ -1,0 +1,209 @@
+"""Read what a user wants compared: selectors with arguments, files of variants, grids of settings, seeds."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flsel.comparison.grid import Setting, Tuning, Variant
+from flsel.config.describe import PRESENTATION, describe
+from flsel.config.explain import unknown_key
+from flsel.config.layers import read_yaml
+from flsel.config.parser import parse_file
+from flsel.config.schema import groups, keys, plugins
+from flsel.errors import UserError
+
+# What all variants of a comparison share: a difference in one of these would be the result.
+SHARED = ("rounds", "clients", "budget", "data", "partition", "availability", "evaluation", "precision")
+MACHINE = ("seed", "accelerator", "device", "threads", *PRESENTATION)
+
+
+def read_selectors(text: str) -> list[Variant]:
+    """Read ``Uniform,PowD:d=12,HiCS``: selectors, each with arguments behind colons.
+
+    Raises:
+        UserError: If one is malformed or named twice.
+    """
+    variants = []
+    for item in _items(text, "selectors"):
+        selector, *arguments = item.split(":")
+        changes: dict[str, Any] = {"selector": selector}
+        for argument in arguments:
+            name, equals, value = argument.partition("=")
+            if not (name and equals and value):
+                raise UserError(
+                    f"selectors: an argument is given as NAME:KEY=VALUE, such as PowD:d=12, got {item!r}."
+                )
+            changes[f"selector.{name}"] = value
+        variants.append(Variant(item, changes))
+    return variants
+
+
+def read_variants(path: str, base: Mapping[str, Any]) -> list[Variant]:
+    """Read a file of variants.
+
+    Args:
+        path: A YAML file: by name, settings to change (nested or dotted) or the path of a config such as a
+            sweep's ``best.yaml``; or itself such a config: one variant.
+        base: The comparison's config as plain values.
+
+    Raises:
+        UserError: If the file is unreadable, or an entry is neither.
+    """
+    file = Path(path).expanduser()
+    try:
+        loaded = read_yaml(file)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error.__cause__
+    if loaded.keys() & (keys().keys() | groups()):
+        return [_from_config(_name_of(file), file, base)]
+    variants = []
+    for name, entry in loaded.items():
+        if isinstance(entry, str) and entry.endswith((".yaml", ".yml")):
+            variants.append(_from_config(str(name), file.parent / entry, base))
+        elif isinstance(entry, Mapping) and entry:
+            variants.append(Variant(str(name), _dotted(entry, f"{path}: {name}")))
+        else:
+            raise UserError(
+                f"{path}: {name} must be a mapping of settings, such as {{selector: PowD}}, or the path of a "
+                f"config, got {entry!r}."
+            )
+    return variants
+
+
+def read_grid(texts: Iterable[str]) -> list[Setting]:
+    """Read ``availability=IDL,LN``, ...: the product of all values of all keys.
+
+    Raises:
+        UserError: If one is malformed, or varies what a comparison does not.
+    """
+    axes: list[list[tuple[str, str]]] = []
+    for text in texts:
+        key, equals, listed = text.partition("=")
+        values = [value.strip() for value in listed.split(",") if value.strip()]
+        if not equals or not values:
+            raise UserError(f"grid must be KEY=VALUE,VALUE, such as availability=IDL,LN, got {text!r}.")
+        top = key.split(".")[0]
+        if top in ("seed", "selector"):
+            raise UserError(f"grid must vary the settings around, and {key} is varied by --{top}s.")
+        if top in PRESENTATION:
+            raise UserError(f"grid must vary what a run computes, and {key} says where it is shown.")
+        axes.append([(key, value) for value in values])
+    if not axes:
+        return [Setting()]
+    return [
+        Setting(", ".join(f"{key}={value}" for key, value in chosen), dict(chosen))
+        for chosen in itertools.product(*axes)
+    ]
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Read seeds: ``5`` is seeds 1 to 5, ``1..10`` a range, ``1,2,7`` a list.
+
+    Raises:
+        UserError: If it is something else.
+    """
+    span = re.fullmatch(r"(\d+)\.\.(\d+)", text.strip())
+    if span and int(span[1]) <= int(span[2]):
+        return tuple(range(int(span[1]), int(span[2]) + 1))
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise UserError(f"seeds must be a number such as 5, a range 1..10 or a list 1,2,7, got {text!r}.")
+    if len(parts) == 1:
+        if int(parts[0]) == 0:
+            raise UserError("seeds must be at least 1, got 0.")
+        return tuple(range(1, int(parts[0]) + 1))
+    return tuple(map(int, parts))
+
+
+def changes_between(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return what differs between two configs: both values by dotted key, of plug-ins each argument."""
+    one, two = dict(leaves(base)), dict(leaves(other))
+    return {
+        key: (one.get(key), two.get(key))
+        for key in dict.fromkeys((*one, *two))
+        if one.get(key) != two.get(key)
+    }
+
+
+def shown(changes: Mapping[str, tuple[Any, Any]]) -> str:
+    """Write a difference of configs on one line: ``rounds 100 instead of 50, ...``."""
+    return ", ".join(f"{key} {_word(two)} instead of {_word(one)}" for key, (one, two) in changes.items())
+
+
+def _word(value: Any) -> str:
+    return "null" if value is None else str(value)
+
+
+def _items(text: str, what: str) -> list[str]:
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    if not items:
+        raise UserError(f"{what} must name at least one, such as Uniform,PowD:d=12.")
+    if len(set(items)) < len(items):
+        raise UserError(f"{what} must differ from one another, got {text!r}.")
+    return items
+
+
+def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield a config's values by dotted key; a plug-in's class by its short name, then its arguments."""
+    for name, value in settings.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and "class_path" in value:
+            yield key, str(value["class_path"]).rpartition(".")[2]
+            yield from leaves(value.get("init_args", {}), f"{key}.")
+        elif isinstance(value, Mapping):
+            yield from leaves(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def _dotted(settings: Mapping[Any, Any], where: str, prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        key = f"{prefix}{name}"
+        if key in groups() and isinstance(value, Mapping):
+            found |= _dotted(value, where, f"{key}.")
+        elif key in keys() or any(key.startswith(f"{plugin}.") for plugin in plugins()):
+            found[key] = value
+        else:
+            raise UserError(f"{where}: {unknown_key(key)}")
+    return found
+
+
+def _from_config(name: str, path: Path, base: Mapping[str, Any]) -> Variant:
+    """Make a variant of a whole config: what it has of its own, if it fits the comparison's."""
+    other = describe(parse_file(path))
+    foreign = {
+        key: pair
+        for key, pair in changes_between(base, other).items()
+        if key.split(".")[0] in SHARED and not key.startswith("evaluation.")
+    }
+    if foreign:
+        raise UserError(
+            f"variant {name} ({path}) has other settings than the comparison, so that its lead would be "
+            f"theirs: {shown(foreign)}; compare under its own --config, or list its settings in a file."
+        )
+    own = {
+        key: value
+        for key, value in other.items()
+        if key not in (*SHARED, *MACHINE) and value != base.get(key)
+    }
+    tuned = tuning_in(path.parent) if path.name == "best.yaml" else None
+    return Variant(name, _dotted(own, str(path)), tuned)
+
+
+def _name_of(path: Path) -> str:
+    return path.parent.name if path.name == "best.yaml" else path.stem
+
+
+def tuning_in(folder: Path) -> Tuning | None:
+    """Say how a sweep searched, by the files in its folder; None if it is no sweep's."""
+    sweep, config = folder / "sweep.yaml", folder / "config.yaml"
+    if not (sweep.is_file() and config.is_file()):
+        return None
+    searched, run = read_yaml(sweep), read_yaml(config)
+    seeds: Sequence[int] = searched.get("seeds") or [run.get("seed", 0)]
+    return Tuning(str(folder), tuple(seeds), int(searched.get("trials", 0)), int(run.get("rounds", 0)))

@@ -1,0 +1,223 @@
+"""A comparison from its declaration to its report: started, resumed with more, or made of existing runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flsel.comparison.comparison import Comparison, judge
+from flsel.comparison.config import CompareConfig
+from flsel.comparison.console import Progress
+from flsel.comparison.declare import read_grid, read_seeds, read_selectors, read_variants
+from flsel.comparison.gather import gather
+from flsel.comparison.grid import FILE, Grid, Variant, from_plain
+from flsel.comparison.measures import Target
+from flsel.comparison.play import Sources, check, play, read_cells, waiting
+from flsel.config import RunConfig
+from flsel.config.describe import describe
+from flsel.config.layers import read_yaml
+from flsel.errors import Interrupted, UserError
+from flsel.files import new_run_dir, write_atomic
+
+# Plays cells side by side; above this package, so it is loaded by its name.
+_PARALLEL = "flsel_tune.cells"
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How a comparison is judged, as its file keeps it.
+
+    Attributes:
+        baseline: The variant that others are compared with, or None.
+        target: Test accuracy to reach, or None.
+        target_after: Whether the target was given when runs had been seen.
+        last: Evaluations in the mean at the end.
+    """
+
+    baseline: str | None = None
+    target: float | None = None
+    target_after: bool = False
+    last: int = 10
+
+
+def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
+    """Play a new comparison and report it.
+
+    Args:
+        config: The runs' settings.
+        wanted: The comparison's.
+        command: The command line, for the report.
+
+    Raises:
+        UserError: If something does not fit, or a file cannot be written.
+        Interrupted: If a signal stopped it; it can be resumed.
+    """
+    evaluation = replace(config.evaluation, stop_at_target=False)
+    base = describe(replace(config, evaluation=evaluation))
+    seeds = (config.seed,) if wanted.seeds is None else read_seeds(wanted.seeds)
+    variants = _variants(wanted, base)
+    if not variants:
+        raise UserError("nothing to compare: give --selectors Uniform,PowD,... or --variants FILE.")
+    grid = Grid(base, tuple(variants), tuple(read_grid(wanted.grid)), seeds)
+    judging = Judging(wanted.baseline, wanted.target or config.evaluation.target, False, wanted.last)
+    _check_baseline(judging, grid)
+    sources = Sources()
+    check(grid, Path(wanted.folder), sources)
+    folder = new_run_dir(wanted.folder, wanted.name or _default_name(config, variants))
+    try:
+        _write(folder, grid, judging, [command])
+    except UserError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return _play(folder, grid, wanted, sources)
+
+
+def resume(folder: Path, wanted: CompareConfig, command: str) -> Comparison:
+    """Go on with a comparison: what is finished stays, what is new or was stopped is played.
+
+    Raises:
+        UserError: If the folder is no comparison, or what is added does not fit.
+        Interrupted: If a signal stopped it.
+    """
+    grid, judging, commands = read_declaration(folder)
+    more = _variants(wanted, grid.config)
+    settings = read_grid(wanted.grid) if wanted.grid else []
+    seeds = () if wanted.seeds is None else read_seeds(wanted.seeds)
+    grown = grid.merged(more, settings, seeds)
+    judging = _rejudged(judging, wanted)
+    _check_baseline(judging, grown)
+    sources = Sources()
+    if grown != grid:
+        check(grown, folder.parent, sources)
+    _write(folder, grown, judging, [*commands, command])
+    return _play(folder, grown, wanted, sources)
+
+
+def existing(patterns: Sequence[str], wanted: CompareConfig, command: str) -> Comparison:
+    """Compare existing runs; the report gets a folder of its own.
+
+    Raises:
+        UserError: If a run does not fit, or nothing is left to compare.
+    """
+    made = compare_runs(patterns, wanted)
+    runs = made.analysis.runs
+    data = runs[0].settings.get("data", {}).get("name", "runs").rpartition(".")[2].lower()
+    names = "-".join(dict.fromkeys(v.split(":")[0].lower() for v in made.analysis.variants))
+    folder = new_run_dir(wanted.folder, wanted.name or f"{data}-{names}"[:80])
+    return replace(made, folder=folder, commands=(command,))
+
+
+def compare_runs(patterns: Sequence[str], wanted: CompareConfig) -> Comparison:
+    """Judge existing runs without writing anything.
+
+    Raises:
+        UserError: If a run does not fit, or nothing is left to compare.
+    """
+    runs, tuned = gather(patterns, wanted.mismatch)
+    stated = {run.settings.get("evaluation", {}).get("target") for run in runs}
+    before = stated.pop() if len(stated) == 1 else None
+    accuracy = wanted.target or before
+    target = None if accuracy is None else Target(accuracy, chosen_after=accuracy != before)
+    analysis = judge(
+        runs, wanted.baseline, target, last=wanted.last, unpaired=wanted.mismatch == "unpaired", tuned=tuned
+    )
+    return Comparison(analysis)
+
+
+def read_comparison(folder: Path) -> Comparison:
+    """Judge a comparison as it lies in its folder.
+
+    Raises:
+        UserError: If the folder is no comparison, or has nothing to judge yet.
+    """
+    grid, judging, commands = read_declaration(folder)
+    target = None if judging.target is None else Target(judging.target, judging.target_after)
+    tuned = {v.name: v.tuned for v in grid.variants if v.tuned is not None}
+    runs = read_cells(grid, folder)
+    analysis = judge(runs, judging.baseline, target, last=judging.last, unpaired=False, tuned=tuned)
+    return Comparison(analysis, folder, tuple(commands))
+
+
+def read_declaration(folder: Path) -> tuple[Grid, Judging, list[str]]:
+    """Read what a comparison's folder declares.
+
+    Raises:
+        UserError: If it is no comparison.
+    """
+    if not folder.is_dir():
+        raise UserError(
+            f"there is no folder {folder} to resume; a comparison's is below comparisons/ or `folder`."
+        )
+    if not (folder / FILE).is_file():
+        raise UserError(f"{folder} is not the folder of a comparison: it holds no {FILE}.")
+    plain: Any = read_yaml(folder / FILE)
+    grid = from_plain(plain, folder / FILE)
+    return grid, Judging(**plain.get("judging", {})), list(plain.get("commands", []))
+
+
+def _play(folder: Path, grid: Grid, wanted: CompareConfig, sources: Sources) -> Comparison:
+    runs = read_cells(grid, folder)
+    quiet = bool(grid.config["quiet"])
+    if waiting(runs):
+        with Progress(runs, int(grid.config["rounds"]), quiet=quiet) as progress:
+            try:
+                _player(wanted)(grid, folder, sources, progress)
+            except Interrupted as stop:
+                raise Interrupted(f"{stop}; continue with: flsel compare --resume {folder}") from stop
+    return read_comparison(folder)
+
+
+def _player(wanted: CompareConfig) -> Callable[[Grid, Path, Sources, Progress], None]:
+    if not wanted.parallel:
+        return lambda grid, folder, sources, progress: play(
+            grid, folder, sources, progress.ended, progress.round_ended
+        )
+    parallel = import_module(_PARALLEL)
+    return lambda grid, folder, sources, progress: parallel.play(grid, folder, wanted, progress.ended)
+
+
+def _variants(wanted: CompareConfig, base: dict[str, Any]) -> list[Variant]:
+    variants = [] if wanted.selectors is None else read_selectors(wanted.selectors)
+    if wanted.variants is not None:
+        variants += read_variants(wanted.variants, base)
+    names = [variant.name for variant in variants]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{name} names two variants; give one of them another name in the file.")
+    return variants
+
+
+def _check_baseline(judging: Judging, grid: Grid) -> None:
+    names = [variant.name for variant in grid.variants]
+    if judging.baseline is not None and judging.baseline not in names:
+        raise UserError(f"baseline must be one of the variants {', '.join(names)}, got {judging.baseline}.")
+
+
+def _rejudged(before: Judging, wanted: CompareConfig) -> Judging:
+    judging = replace(before, baseline=wanted.baseline or before.baseline, last=wanted.last)
+    if wanted.target is not None and wanted.target != before.target:
+        judging = replace(judging, target=wanted.target, target_after=True)
+    return judging
+
+
+def _write(folder: Path, grid: Grid, judging: Judging, commands: list[str]) -> None:
+    plain = {
+        "commands": commands,
+        "judging": asdict(judging),
+        **grid.to_plain(),
+    }
+    # By way of JSON: tuples become lists, and nothing is shared.
+    write_atomic(folder / FILE, yaml.safe_dump(json.loads(json.dumps(plain)), sort_keys=False))
+
+
+def _default_name(config: RunConfig, variants: Sequence[Variant]) -> str:
+    dataset = config.data.name.rpartition(".")[2].lower()
+    names = "-".join(variant.name.split(":")[0].lower() for variant in variants)
+    return f"{dataset}-{names}"[:80]

@@ -1,0 +1,141 @@
+"""Existing runs as a comparison: what differs between them says what is compared, and where."""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from flsel.comparison.declare import MACHINE, leaves, shown, tuning_in
+from flsel.comparison.grid import ALL, FILE, Tuning
+from flsel.comparison.reading import Run, read_run
+from flsel.errors import UserError
+
+Mismatch = Literal["refuse", "drop", "unpaired"]
+# Differences in these are what is compared, in those where; in anything else runs must agree.
+COMPARED = ("selector", "objective", "local", "server_optimizer")
+PLACE = ("partition", "availability")
+
+
+def gather(patterns: Sequence[str], mismatch: Mismatch) -> tuple[list[Run], dict[str, Tuning]]:
+    """Read runs and name what each of them stands for.
+
+    Args:
+        patterns: Folders of runs, ``*`` and the like allowed.
+        mismatch: What to do with a run that is unfinished or has other settings than most: ``refuse``,
+            ``drop`` it from the numbers (it stays in the list), or compare it ``unpaired``.
+
+    Returns:
+        The runs, and by variant the sweep that tuned it, if one did.
+
+    Raises:
+        UserError: If a folder is no run, two are the same run, or one does not fit and ``mismatch`` refuses.
+    """
+    runs = [read_run(folder) for folder in _folders(patterns)]
+    runs = [_unless_finished(run, mismatch) for run in runs]
+    flat = {run.folder: dict(leaves(run.settings)) for run in runs}
+    runs = _agreeing(runs, flat, mismatch)
+    runs = _named(runs, flat)
+    seen: dict[tuple[str, str, int], Path] = {}
+    for run in runs:
+        key = (run.variant, run.setting, run.seed)
+        if key in seen and run.status == "complete":
+            raise UserError(
+                f"{run.folder} and {seen[key]} are both {run.variant} under seed {run.seed} with the same "
+                "settings; leave one of them out."
+            )
+        if run.status == "complete":
+            seen[key] = run.folder
+    tuned = {run.variant: found for run in runs if (found := _trial_of(run.folder)) is not None}
+    return runs, tuned
+
+
+def _folders(patterns: Sequence[str]) -> list[Path]:
+    folders: list[Path] = []
+    for pattern in patterns:
+        found = sorted(map(Path, glob.glob(str(Path(pattern).expanduser()))))
+        if not found:
+            raise UserError(f"there is no folder {pattern} to compare; runs are below runs/ or output.dir.")
+        folders += found
+    for folder in folders:
+        if (folder / FILE).is_file():
+            raise UserError(
+                f"{folder} is a comparison, not a run: go on with flsel compare --resume {folder}."
+            )
+        if not (folder / "config.yaml").is_file():
+            raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
+    return list(dict.fromkeys(folders))
+
+
+def _unless_finished(run: Run, mismatch: Mismatch) -> Run:
+    if run.status in ("complete", "diverged") or mismatch == "drop":
+        return run
+    raise UserError(
+        f"{run.folder} is not finished ({run.reason}): go on with flsel train --resume {run.folder}, leave "
+        "it out, or give --mismatch drop to list it without counting it."
+    )
+
+
+def _agreeing(runs: Sequence[Run], flat: Mapping[Path, Mapping[str, Any]], mismatch: Mismatch) -> list[Run]:
+    """Refuse or leave out runs that differ from most in what a comparison does not vary."""
+    rest = {
+        folder: {k: v for k, v in found.items() if k.split(".")[0] not in (*COMPARED, *PLACE, *MACHINE)}
+        for folder, found in flat.items()
+    }
+    marks = {folder: str(sorted(found.items(), key=str)) for folder, found in rest.items()}
+    usual = Counter(marks.values()).most_common(1)[0][0]
+    reference = next(folder for folder, mark in marks.items() if mark == usual)
+    found = []
+    for run in runs:
+        if marks[run.folder] != usual:
+            pairs = _pairs(rest[reference], rest[run.folder])
+            if mismatch == "refuse":
+                raise UserError(
+                    f"{run.folder} is not comparable with {reference}: {shown(pairs)}; leave it out, or give "
+                    "--mismatch drop (listed, not counted) or --mismatch unpaired."
+                )
+            if mismatch == "drop":
+                run = replace(run, status="excluded", reason=f"other settings: {shown(pairs)}")
+        found.append(run)
+    return found
+
+
+def _pairs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    names = dict.fromkeys((*one, *other))
+    return {n: (one.get(n), other.get(n)) for n in names if one.get(n) != other.get(n)}
+
+
+def _named(runs: Sequence[Run], flat: Mapping[Path, Mapping[str, Any]]) -> list[Run]:
+    places = _varying((flat[run.folder] for run in runs), PLACE)
+    by_selector: dict[str, list[Run]] = {}
+    for run in runs:
+        by_selector.setdefault(str(flat[run.folder].get("selector")), []).append(run)
+    varying = {
+        name: _varying((flat[run.folder] for run in group), COMPARED) for name, group in by_selector.items()
+    }
+    named = []
+    for run in runs:
+        values = flat[run.folder]
+        selector = str(values.get("selector"))
+        own = [f"{key.removeprefix('selector.')}={values.get(key)}" for key in varying[selector]]
+        where = [f"{key}={values[key]}" for key in places if key in values]
+        named.append(replace(run, variant=":".join([selector, *own]), setting=", ".join(where) or ALL))
+    return named
+
+
+def _varying(group: Iterable[Mapping[str, Any]], tops: Sequence[str]) -> list[str]:
+    """Return the keys below some groups of settings that have more than one value."""
+    group = list(group)
+    names = dict.fromkeys(key for values in group for key in values if key.split(".")[0] in tops)
+    return [name for name in names if len({str(values.get(name)) for values in group}) > 1]
+
+
+def _trial_of(folder: Path) -> Tuning | None:
+    """Return the sweep that a run was a trial of."""
+    for above in folder.resolve().parents[:3]:
+        if (above / "sweep.yaml").is_file():
+            return tuning_in(above)
+    return None

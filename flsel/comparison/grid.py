@@ -1,0 +1,187 @@
+"""What a comparison declares: variants, settings and seeds over one config; every combination is a cell."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flsel.config import RunConfig
+from flsel.config.parser import parse_settings
+from flsel.errors import UserError
+
+Plain = dict[str, Any]
+Changes = Mapping[str, Any]
+ALL = "all"
+"""Name of the setting of a comparison that varies none."""
+FILE = "comparison.yaml"
+_KEYS = ("config", "variants", "settings", "seeds")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Where a variant's settings were searched.
+
+    Attributes:
+        sweep: Folder of the sweep.
+        seeds: Seeds under which its trials ran.
+        trials: Settings that were tried.
+        rounds: Communication rounds of a trial.
+    """
+
+    sweep: str
+    seeds: tuple[int, ...]
+    trials: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is compared: a name, and what it changes in the config, by dotted key."""
+
+    name: str
+    changes: Changes
+    tuned: Tuning | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where it is compared: a name, and what it changes in the config, by dotted key."""
+
+    name: str = ALL
+    changes: Changes = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a comparison."""
+
+    variant: str
+    setting: str
+    seed: int
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the run below the comparison's."""
+        return Path("runs") / _slug(self.setting) / _slug(self.variant) / f"s{self.seed}"
+
+    def __str__(self) -> str:
+        where = "" if self.setting == ALL else f" ({self.setting})"
+        return f"{self.variant}{where} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Variants x settings x seeds over one config.
+
+    Attributes:
+        config: The config as plain values.
+        variants: What is compared, at least two, or one with several settings.
+        settings: Where.
+        seeds: Under which seeds.
+    """
+
+    config: Plain
+    variants: tuple[Variant, ...]
+    settings: tuple[Setting, ...]
+    seeds: tuple[int, ...]
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield every cell; seed by seed, so that what is there early can be compared."""
+        for seed in self.seeds:
+            for setting in self.settings:
+                for variant in self.variants:
+                    yield Cell(variant.name, setting.name, seed)
+
+    def run_config(self, cell: Cell, folder: Path) -> RunConfig:
+        """Return the settings of a cell's run.
+
+        Args:
+            cell: The cell.
+            folder: The comparison's folder.
+
+        Raises:
+            UserError: If its changes do not fit.
+        """
+        variant = next(v for v in self.variants if v.name == cell.variant)
+        setting = next(s for s in self.settings if s.name == cell.setting)
+        place = folder / cell.folder
+        changes = {
+            **setting.changes,
+            **variant.changes,
+            "seed": cell.seed,
+            "output.dir": str(place.parent),
+            "output.name": place.name,
+            "track.group": self.config["track"]["group"] or folder.name,
+            "quiet": True,
+        }
+        return parse_settings(self.config, changes)
+
+    def merged(self, variants: Sequence[Variant], settings: Sequence[Setting], seeds: Sequence[int]) -> Grid:
+        """Return the grid with more variants, settings and seeds; what is there already stays.
+
+        Raises:
+            UserError: If a name stands for something else already.
+        """
+        return replace(
+            self,
+            variants=_joined(self.variants, variants),
+            settings=_joined(self.settings, settings),
+            seeds=tuple(dict.fromkeys((*self.seeds, *seeds))),
+        )
+
+    def to_plain(self) -> Plain:
+        """Describe the grid by plain values, for the comparison's file."""
+        return {
+            "variants": {v.name: _variant_entry(v) for v in self.variants},
+            "settings": {s.name: dict(s.changes) for s in self.settings},
+            "seeds": list(self.seeds),
+            "config": self.config,
+        }
+
+
+def from_plain(plain: Mapping[str, Any], where: Path) -> Grid:
+    """Read what :meth:`Grid.to_plain` described.
+
+    Raises:
+        UserError: If it is something else.
+    """
+    if any(key not in plain for key in _KEYS):
+        raise UserError(f"{where} must hold {', '.join(_KEYS)}: restore it, or start a new comparison.")
+    variants = []
+    for name, entry in plain["variants"].items():
+        tuned = entry.get("tuned")
+        made = None if tuned is None else Tuning(**{**tuned, "seeds": tuple(tuned["seeds"])})
+        variants.append(Variant(name, entry["changes"], made))
+    settings = tuple(Setting(name, changes) for name, changes in plain["settings"].items())
+    return Grid(plain["config"], tuple(variants), settings, tuple(plain["seeds"]))
+
+
+def _variant_entry(variant: Variant) -> Plain:
+    entry: Plain = {"changes": dict(variant.changes)}
+    if variant.tuned is not None:
+        entry["tuned"] = {**asdict(variant.tuned), "seeds": list(variant.tuned.seeds)}
+    return entry
+
+
+def _joined(before: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
+    known = {item.name: item for item in before}
+    for item in more:
+        if item.name in known and dict(known[item.name].changes) != dict(item.changes):
+            raise UserError(
+                f"{item.name} stands for other settings in this comparison already; give the new one another "
+                "name (--variants)."
+            )
+        known.setdefault(item.name, item)
+    return tuple(known.values())
+
+
+def _slug(name: str) -> str:
+    """Make a folder name: readable, and another one for another name."""
+    plain = re.sub(r"[^\w.=+-]+", "_", name).strip("._")
+    if plain == name:
+        return plain
+    return f"{plain[:60]}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"

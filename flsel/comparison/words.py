@@ -1,0 +1,79 @@
+"""Numbers in words: units, signs and intervals, the same in every table, sentence and figure."""
+
+from __future__ import annotations
+
+import math
+
+from flsel.comparison.grid import ALL
+from flsel.comparison.measures import Measure, scale
+from flsel.comparison.statistics import Estimate
+
+_NOTHING = "-"
+
+
+def number(value: float, unit: str = "") -> str:
+    """Write a value: shares in per cent, nats with three digits, bytes with a prefix, counts whole."""
+    if math.isnan(value):
+        return _NOTHING
+    if math.isinf(value):
+        return "never"
+    if unit == "%":
+        return f"{100 * value:.1f} %"
+    if unit == "nats":
+        return f"{value:.3f}"
+    if unit == "bytes":
+        return _bytes(value)
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def estimate(found: Estimate, unit: str = "") -> str:
+    """Write a value and its interval: ``71.2 % [70.1, 72.3]``."""
+    if math.isnan(found.low):
+        return number(found.value, unit)
+    ends = ", ".join(number(end, unit).removesuffix(" %") for end in (found.low, found.high))
+    return f"{number(found.value, unit)} [{ends}]"
+
+
+def difference(found: Estimate, measure: Measure) -> str:
+    """Write a difference with its sign: ``+1.8 [0.9, 2.7]``; shares in percentage points."""
+    digits = 1 if measure.unit == "%" else 3
+    parts = [scale(measure) * x for x in (found.value, found.low, found.high)]
+    head = f"{parts[0]:+.{digits}f}"
+    return head if math.isnan(parts[1]) else f"{head} [{parts[1]:.{digits}f}, {parts[2]:.{digits}f}]"
+
+
+def ratio(found: Estimate) -> str:
+    """Write a ratio: ``0.54 x [0.45, 0.66]``."""
+    head = f"{_three(found.value)} x"
+    return head if math.isnan(found.low) else f"{head} [{_three(found.low)}, {_three(found.high)}]"
+
+
+def p_value(p: float) -> str:
+    """Write a p-value."""
+    if math.isnan(p):
+        return _NOTHING
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def seeds(n: int) -> str:
+    """Write how many seeds there are."""
+    return "1 seed" if n == 1 else f"{n} seeds"
+
+
+def where(setting: str) -> str:
+    """Write a setting behind a name; nothing where there is only one."""
+    return "" if setting == ALL else f" under {setting}"
+
+
+def _three(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _bytes(value: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return _NOTHING

@@ -1,0 +1,57 @@
+"""Made-up runs: folders as a run leaves them, with curves that are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from flsel.comparison.reading import write_labels
+from flsel.config import RunConfig
+from flsel.config.describe import describe
+
+CLIENTS = 6
+
+
+def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, **changes: Any) -> Path:
+    """A finished run whose test accuracies are ``curve``, one a round from round 0.
+
+    ``models`` is how many models a round sends down; other changes are settings, dotted or whole, and
+    ``fingerprints``.
+    """
+    models, prints = changes.pop("models", 2), changes.pop("fingerprints", None)
+    folder.mkdir(parents=True)
+    settings = describe(RunConfig(rounds=len(curve) - 1, clients=CLIENTS, budget=2, seed=seed))
+    settings["selector"] = {"class_path": f"flsel.selectors.{selector.lower()}.{selector}"}
+    for key, value in changes.items():
+        *above, last = key.split("__")
+        inner = settings
+        for name in above:
+            inner = inner[name]
+        inner[last] = value
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    names = ["test/loss", "test/accuracy", "ledger/models_down", "ledger/passes", "ledger/bytes_down",
+             "ledger/bytes_up", "seconds/select", "seconds/train", "seconds/aggregate"]  # fmt: skip
+    lines = [",".join(["round", *names])]
+    for round, value in enumerate(curve):
+        sent = models * round
+        cells = [round, 1 - value, value, sent, 0, 100 * sent, 200 * round, 0.1, 0.2, 0.3]
+        lines.append(",".join(map(str, cells)))
+    (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
+    plans = [{"round": r, "plan": [[r % CLIENTS], [(r + 1) % CLIENTS]]} for r in range(len(curve) - 1)]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(plan) + "\n" for plan in plans))
+    write_labels(folder, np.eye(CLIENTS, 3, dtype=np.int64) * 5 + 1)
+    summary = {"name": folder.name, "final": {"test/accuracy": float(curve[-1])}, "rounds": len(curve) - 1}
+    if prints is not None:
+        summary["fingerprints"] = prints
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def climb(end: float, rounds: int = 20) -> list[float]:
+    """Test accuracies that climb from 0.1 and are at ``end`` for the second half."""
+    half = rounds // 2
+    return [0.1 + (end - 0.1) * min(1.0, r / half) for r in range(rounds + 1)]

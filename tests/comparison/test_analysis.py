@@ -1,0 +1,229 @@
+"""From made-up runs to numbers and sentences."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+from scipy import stats
+
+from flsel.comparison.comparison import Comparison
+from flsel.comparison.config import CompareConfig
+from flsel.comparison.drive import compare_runs
+from flsel.comparison.statistics import LEVEL
+from flsel.errors import UserError
+
+PRINTS = {"partition": "a", "holdouts": "b", "availability": "c", "model": "d"}
+
+
+def compare(folder: Path, **wanted: Any) -> Comparison:
+    return compare_runs([str(folder / "*")], CompareConfig(**wanted))
+
+
+def two(folder: Path, ours: list[float], theirs: list[float], **changes: Any) -> None:
+    """Runs of PowD and Uniform that end at given accuracies, seeds from 1."""
+    for seed, (one, other) in enumerate(zip(ours, theirs, strict=True), 1):
+        made.run(folder / f"p{seed}", made.climb(one), selector="PowD", seed=seed, models=6, **changes)
+        made.run(folder / f"u{seed}", made.climb(other), seed=seed, **changes)
+
+
+def test_a_clear_lead_is_a_verdict_and_its_numbers_are_students(tmp_path):
+    ours, theirs = [0.80, 0.81, 0.79, 0.80, 0.82], [0.70, 0.72, 0.69, 0.71, 0.70]
+    two(tmp_path, ours, theirs, fingerprints=PRINTS)
+    found = compare(tmp_path, target=0.6, last=5)
+    difference = found.analysis.difference("PowD", "all", "accuracy/last5")
+    assert difference is not None
+    low, high = stats.ttest_1samp(np.subtract(ours, theirs), 0.0).confidence_interval(LEVEL)
+    shown = difference.shown
+    assert shown.value == pytest.approx(np.mean(np.subtract(ours, theirs)))
+    assert shown.low <= low + 1e-9
+    assert shown.high >= high - 1e-9
+    texts = [verdict.text for verdict in found.verdicts]
+    assert "PowD ends 10.0 points above Uniform in test accuracy" in texts[0]
+    assert "5 seeds" in texts[0]
+    assert texts[1].startswith("PowD reaches 60 % (running mean of 5) in 0.")
+    assert "the models sent down" in texts[1]
+    assert any("Pairs are verified" in note for note in found.notes)
+    assert any("cannot reject at 5 % with 5 seeds" in note for note in found.notes)
+
+
+def test_what_is_not_resolved_says_how_many_seeds_would_be_needed(tmp_path):
+    two(tmp_path, [0.72, 0.68, 0.75], [0.70, 0.71, 0.70])
+    found = compare(tmp_path)
+    assert found.verdicts[0].kind == "open"
+    assert "not told apart" in found.verdicts[0].text
+    needed = found.analysis.difference("PowD", "all", found.analysis.main).found.seeds_needed
+    assert f"about {needed} seeds would be needed" in found.verdicts[0].text
+
+
+def test_one_seed_has_numbers_and_no_intervals(tmp_path):
+    two(tmp_path, [0.8], [0.7])
+    found = compare(tmp_path)
+    assert "with one seed: that says nothing about chance" in found.verdicts[0].text
+    assert any("One seed shows no spread" in note for note in found.notes)
+    assert "[" not in found.to_markdown().split("## Results")[1].split("Intervals are")[0]
+
+
+def test_zero_variance_is_said(tmp_path):
+    two(tmp_path, [0.8, 0.8, 0.8], [0.7, 0.7, 0.7])
+    found = compare(tmp_path)
+    assert "nothing varies, so no test applies" in found.verdicts[0].text
+    assert math.isnan(found.analysis.difference("PowD", "all", found.analysis.main).p_holm)
+
+
+def test_a_target_nobody_reaches_is_said(tmp_path):
+    two(tmp_path, [0.8, 0.81], [0.7, 0.72])
+    found = compare(tmp_path, target=0.95)
+    assert "Neither PowD nor Uniform reaches 95 % (running mean of 10) in 20 rounds." in [
+        verdict.text for verdict in found.verdicts
+    ]
+    row = next(line for line in found.to_markdown().splitlines() if line.startswith("| Uniform"))
+    assert "> 20" in row
+    assert "0/2" in row
+
+
+def test_runs_that_never_arrive_count_as_the_horizon_and_are_named(tmp_path):
+    two(tmp_path, [0.80, 0.82, 0.85, 0.81], [0.70, 0.82, 0.68, 0.80])
+    found = compare(tmp_path, target=0.75, last=1)
+    difference = found.analysis.difference("PowD", "all", "rounds/target")
+    assert difference.censored == 2
+    reached = found.analysis.arrival("Uniform", "all", "rounds/target")
+    assert (reached.found.reached, reached.found.n) == (2, 4)
+    assert any("Uniform in 2 of 4, and the others count as 20 rounds" in v.text for v in found.verdicts)
+
+
+def test_pairs_whose_fingerprints_differ_are_left_out_or_compared_unpaired(tmp_path):
+    two(tmp_path, [0.80, 0.82, 0.79], [0.70, 0.69, 0.71], fingerprints=PRINTS)
+    summary = tmp_path / "p2" / "summary.json"
+    stored = json.loads(summary.read_text())
+    stored["fingerprints"]["partition"] = "other"
+    summary.write_text(json.dumps(stored))
+    found = compare(tmp_path)
+    difference = found.analysis.difference("PowD", "all", found.analysis.main)
+    assert difference.seeds == (1, 3)
+    assert any("under seed 2 are no pair: partition differ" in note for note in found.notes)
+    other = compare(tmp_path, mismatch="unpaired").analysis
+    unpaired = other.difference("PowD", "all", other.main)
+    assert not unpaired.paired
+    assert unpaired.found.p == pytest.approx(
+        stats.ttest_ind([0.80, 0.82, 0.79], [0.70, 0.69, 0.71], equal_var=False).pvalue
+    )
+
+
+def test_runs_with_other_settings_are_refused_or_left_out_with_the_difference(tmp_path):
+    two(tmp_path, [0.80, 0.82], [0.70, 0.69])
+    odd = made.run(tmp_path / "z", made.climb(0.9), selector="HiCS", budget=3)
+    with pytest.raises(UserError, match=r"z is not comparable with .*: budget 3 instead of 2"):
+        compare(tmp_path)
+    found = compare(tmp_path, mismatch="drop")
+    assert {run.status for run in found.analysis.runs if run.folder == odd} == {"excluded"}
+    assert found.analysis.summary("HiCS", "all", found.analysis.main) is None
+    assert any("1 of 5 runs were left out for other settings" in note for note in found.notes)
+    assert "other settings: budget 3 instead of 2" in found.to_markdown()
+
+
+def test_diverged_runs_are_listed_and_never_averaged(tmp_path):
+    two(tmp_path, [0.80, 0.82, 0.81], [0.70, 0.69, 0.71])
+    metrics = tmp_path / "p3" / "metrics.csv"
+    *lines, last = metrics.read_text().splitlines()
+    cells = last.split(",")
+    cells[1] = "nan"
+    metrics.write_text("\n".join([*lines, ",".join(cells)]) + "\n")
+    found = compare(tmp_path)
+    assert found.analysis.summary("PowD", "all", "accuracy/final").mean.n == 2
+    assert any("1 of 6 runs diverged" in note for note in found.notes)
+
+
+def test_settings_that_differ_are_ranked(tmp_path):
+    for number, alpha in enumerate((0.1, 0.5, 1.0)):
+        spec = {"class_path": "flsel.partition.dirichlet.Dirichlet", "init_args": {"alpha": alpha}}
+        for name, end in (("Uniform", 0.5), ("PowD", 0.6), ("HiCS", 0.7)):
+            for seed in (1, 2):
+                made.run(
+                    tmp_path / f"{name}{number}{seed}", made.climb(end + seed / 100),
+                    selector=name, seed=seed, partition=spec,
+                )  # fmt: skip
+    found = compare(tmp_path)
+    assert found.analysis.settings == tuple(f"partition.alpha={alpha}" for alpha in (0.1, 0.5, 1.0))
+    ranking = found.analysis.ranking
+    assert dict(zip(found.analysis.variants, ranking.mean_ranks, strict=True)) == {
+        "HiCS": 1.0, "PowD": 2.0, "Uniform": 3.0,
+    }  # fmt: skip
+    assert "Over 3 settings HiCS is not told apart from PowD by mean rank" in found.verdicts[-1].text
+
+
+def test_tuned_on_the_seeds_that_judge_is_said(tmp_path):
+    two(tmp_path / "plain", [0.80, 0.82], [0.70, 0.69])
+    sweep = tmp_path / "sweep"
+    trial = sweep / "trials" / "0003"
+    for seed in (1, 2):
+        made.run(trial / f"seed{seed}", made.climb(0.8), selector="HiCS", seed=seed)
+    (sweep / "sweep.yaml").write_text("trials: 24\nseeds: [1, 2]\n")
+    (sweep / "config.yaml").write_text("rounds: 20\nseed: 1\n")
+    found = compare_runs([str(tmp_path / "plain" / "*"), str(trial / "seed*")], CompareConfig())
+    assert any("HiCS was tuned on seeds 1, 2" in note for note in found.notes)
+    assert any("HiCS was tuned, and PowD, Uniform was not" in note for note in found.notes)
+
+
+def test_files_hold_every_number(tmp_path):
+    two(tmp_path / "runs", [0.80, 0.82, 0.81], [0.70, 0.69, 0.71])
+    found = compare(tmp_path / "runs", target=0.6)
+    frame = found.results
+    assert len(frame) == 6
+    assert frame["accuracy/final"].max() == pytest.approx(0.82)
+    assert {"mean", "low", "high", "iqm", "median", "restricted_mean"} <= set(found.summary.columns)
+    assert {"p", "p_holm", "p_exact", "seeds_needed", "resolvable"} <= set(found.differences.columns)
+    from flsel.comparison.tables import difference_rows, to_csv
+
+    read = list(csv.DictReader(io.StringIO(to_csv(difference_rows(found.analysis)))))
+    assert float(read[0]["estimate"]) == found.differences["estimate"][0]
+    assert "\\toprule" in found.to_latex()
+    assert "PowD" in found.to_latex()
+    assert "\\%" in found.to_latex()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda f: (f / "summary.json").unlink(), r"is not finished \(stopped at round 20 of 20\)"),
+        (lambda f: (f / "summary.json").write_text("{"), "summary.json is damaged: it is not JSON"),
+        (lambda f: (f / "summary.json").write_text("{}"), "is not the summary of a run"),
+        (lambda f: (f / "config.yaml").unlink(), "it holds no config.yaml"),
+        (lambda f: (f / "metrics.csv").write_text("round,other\n1,2\n"), "not of this version of flsel"),
+    ],
+    ids=["half-written", "torn", "foreign", "none", "version"],
+)
+def test_bad_folders_are_named(tmp_path, spoil, sentence):
+    two(tmp_path, [0.8], [0.7])
+    spoil(tmp_path / "p1")
+    with pytest.raises(UserError, match=sentence):
+        compare(tmp_path)
+
+
+def test_the_same_run_twice_is_refused(tmp_path):
+    two(tmp_path, [0.8], [0.7])
+    made.run(tmp_path / "again", made.climb(0.8), selector="PowD")
+    with pytest.raises(UserError, match="are both PowD under seed 1"):
+        compare(tmp_path)
+
+
+def test_another_dataset_is_refused(tmp_path):
+    two(tmp_path, [0.8], [0.7])
+    made.run(tmp_path / "other", made.climb(0.8), selector="HiCS", data__name="fashion_mnist")
+    with pytest.raises(UserError, match=r"data\.name fashion_mnist instead of synthetic"):
+        compare(tmp_path)
+
+
+def test_no_such_runs(tmp_path):
+    with pytest.raises(UserError, match=r"there is no folder "):
+        compare(tmp_path / "nothing")
+    two(tmp_path, [0.8], [0.7])
+    with pytest.raises(UserError, match="baseline HiCS has no finished run; there are runs of PowD, Uniform"):
+        compare(tmp_path, baseline="HiCS")

@@ -1,0 +1,240 @@
+"""``flsel compare`` as a person meets it: played, stopped, resumed, grown, refused."""
+
+# ruff: noqa: E501 (sentences are quoted whole)
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from runs import left_behind, same
+
+from flsel.commands.cli import main
+from flsel.comparison.grid import Cell
+
+SMALL = [
+    "--rounds", "4", "--clients", "8", "--budget", "3", "--accelerator", "cpu", "--threads", "1",
+    "--data.synthetic.size_mean", "2.5", "--data.synthetic.size_std", "0.8", "--data.synthetic.dimension", "8",
+    "--data.synthetic.classes", "4", "--data.synthetic.size_min", "10", "--local.steps", "3",
+    "--output.checkpoint_every", "1", "--local.backend", "sequential",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def compare(*words: str) -> int:
+    try:
+        return main(["compare", *words])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+def refused(capfd: Any, *words: str) -> str:
+    capfd.readouterr()
+    assert compare(*words) == 2
+    error = capfd.readouterr().err
+    assert "Traceback" not in error
+    assert len(error.splitlines()) == 1, error
+    return str(error)
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / "results.csv").read_text().splitlines()))
+
+
+def summaries(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
+
+
+def test_a_comparison_from_words_to_files_and_grown(capsys):
+    assert compare("--selectors", "Uniform,PowD:d=5", "--seeds", "2", "--name", "c", *SMALL) == 0
+    said = capsys.readouterr().out
+    assert "PowD:d=5, seed 1: test accuracy" in said
+    assert "4/4 runs done" in said
+    assert "not told apart" in said or "points" in said
+    folder = Path("comparisons/c")
+    before = summaries(folder)
+    assert len(before) == 4
+    powd = yaml.safe_load((folder / Cell("PowD:d=5", "all", 1).folder / "config.yaml").read_text())
+    assert powd["selector"]["init_args"]["d"] == 5
+    assert {row["status"] for row in rows(folder)} == {"complete"}
+    assert compare("--resume", "comparisons/c", "--seeds", "3", "--selectors", "AFL") == 0
+    after = summaries(folder)
+    assert len(after) == 9
+    assert {path: after[path] for path in before} == before, "finished runs are not repeated"
+    assert {row["variant"] for row in rows(folder)} == {"Uniform", "PowD:d=5", "AFL"}
+    for name in ("report.md", "summary.csv", "differences.csv", "table.tex"):
+        assert (folder / name).is_file()
+
+
+def test_a_cell_is_the_run_that_train_plays():
+    assert compare("--selectors", "Uniform,AFL", "--seeds", "1,3", "--name", "c", *SMALL) == 0
+    assert (
+        main(["train", *SMALL, "--selector", "AFL", "--seed", "3", "--output.name", "r", "--quiet", "true"])
+        == 0
+    )
+    assert same(left_behind(Path("comparisons/c/runs/all/AFL/s3")), left_behind(Path("runs/r")))
+
+
+def test_killed_and_resumed_it_ends_with_the_same_runs():
+    words = ["--selectors", "Uniform,AFL", "--seeds", "2", *SMALL, "--rounds", "30"]
+    assert compare(*words, "--name", "whole") == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flsel", "compare", *words, "--name", "cut"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    middle = Path("comparisons/cut/runs/all/AFL/s1/rounds.jsonl")
+    deadline = time.monotonic() + 120
+    while not middle.is_file() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert middle.is_file()
+    assert len(summaries(Path("comparisons/cut"))) < 4
+    assert compare("--resume", "comparisons/cut") == 0
+    for cell in ("Uniform/s1", "Uniform/s2", "AFL/s1", "AFL/s2"):
+        one, other = (left_behind(Path(f"comparisons/{name}/runs/all") / cell) for name in ("whole", "cut"))
+        assert same(one, other), cell
+
+
+def test_ctrl_c_says_how_to_go_on(capfd, monkeypatch):
+    from flsel.engine.server import Server
+
+    step, played = Server.step, []
+
+    def interrupted(self: Server) -> Any:
+        played.append(1)
+        if len(played) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self)
+
+    monkeypatch.setattr(Server, "step", interrupted)
+    assert compare("--selectors", "Uniform,AFL", "--seeds", "1", "--name", "c", *SMALL) == 130
+    assert "continue with: flsel compare --resume comparisons/c" in capfd.readouterr().err
+    monkeypatch.setattr(Server, "step", step)
+    assert compare("--resume", "comparisons/c") == 0
+    assert {row["status"] for row in rows(Path("comparisons/c"))} == {"complete"}
+
+
+def test_a_selector_that_fails_costs_its_runs_only(capsys):
+    Path("frail_selector.py").write_text(
+        "from flsel.selector import Plan, Selector\n"
+        "class Frail(Selector):\n"
+        "    def select(self, view):\n"
+        "        if view.round == 2:\n"
+        "            raise KeyError('gone')\n"
+        "        return Plan.star(view.pool[: view.budget])\n"
+    )
+    assert (
+        compare("--selectors", "Uniform,AFL,frail_selector.Frail", "--seeds", "2", "--name", "c", *SMALL) == 0
+    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2 of 6 runs failed: they count nowhere and are listed." in said
+    assert "gone" in said
+    assert "frail_selector.py, line 5" in said
+    failed = [row for row in rows(Path("comparisons/c")) if row["status"] == "failed"]
+    assert len(failed) == 2
+    assert not failed[0]["accuracy/final"]
+
+
+def test_a_grid_of_settings():
+    words = ["--selectors", "Uniform,AFL", "--grid", "availability=IDL,MDF", "--seeds", "1", "--name", "g"]
+    assert compare(*words, *SMALL) == 0
+    found = rows(Path("comparisons/g"))
+    assert {row["setting"] for row in found} == {"availability=IDL", "availability=MDF"}
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--selectors", "Uniform,PowDD", "--seeds", "1"], "PowDD seed 1: selector has no class PowDD; did you mean PowD?"),
+        (["--selectors", "Uniform,PowD:e=3"], "selector.e is not an argument of PowD"),
+        (["--selectors", "Uniform,PowD:3"], "an argument is given as NAME:KEY=VALUE"),
+        (["--selectors", "Uniform,Uniform"], "selectors must differ from one another"),
+        (["--selectors", ","], "selectors must name at least one"),
+        (["--selectors", "Uniform", "--variants", "none.yaml"], "none.yaml: there is no such file"),
+        (["--selectors", "Uniform", "--seeds", "5..1"], "seeds must be a number such as 5"),
+        (["--selectors", "Uniform", "--seeds", "1,1"], "seeds must be a number such as 5"),
+        (["--selectors", "Uniform", "--seeds", "0"], "seeds must be at least 1"),
+        (["--selectors", "Uniform", "--grid", "availability"], "grid must be KEY=VALUE,VALUE"),
+        (["--selectors", "Uniform", "--grid", "availability=LL"], "Uniform (availability=LL) seed 0: availability must be one of IDL"),
+        (["--selectors", "Uniform", "--grid", "selector=AFL"], "selector is varied by --selectors"),
+        (["--selectors", "Uniform", "--grid", "seed=1,2"], "seed is varied by --seeds"),
+        (["--selectors", "Uniform", "--grid", "track.mode=auto"], "track.mode says where it is shown"),
+        (["--selectors", "Uniform", "--baseline", "AFL"], "baseline must be one of the variants Uniform, got AFL"),
+        (["--selectors", "Uniform", "--target", "70"], "target must be in (0, 1], got 70"),
+        (["--selectors", "Uniform", "--last", "0"], "last must be >= 1"),
+        (["--selectors", "Uniform", "--max-concurrent", "x"], "max_concurrent must be a whole number"),
+        (["--selectors", "Uniform", "--selector", "AFL", "--budget", "90"], "budget"),
+        (["--selecters", "Uniform"], "there is no setting selecters; did you mean selectors?"),
+        (["--selectors"], "selectors needs a value"),
+        (["--name", "x"], "nothing to compare: give --selectors"),
+        (["nowhere"], "there is no folder nowhere to compare"),
+        (["nowhere", "--seeds", "2"], "seeds plays runs, and existing ones are named"),
+        (["nowhere", "--rounds", "2"], "rounds is a setting of runs, and these have theirs already"),
+        (["--resume", "nowhere"], "there is no folder nowhere to resume"),
+        (["--resume"], "--resume takes the folder of a comparison"),
+        (["--resume", "."], "is not the folder of a comparison: it holds no comparison.yaml"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(capfd, words, sentence):
+    assert sentence in refused(capfd, *words)
+    assert not Path("comparisons").exists()
+
+
+def test_resuming_with_what_does_not_fit_changes_nothing(capfd):
+    assert compare("--selectors", "Uniform,AFL", "--seeds", "1", "--name", "c", *SMALL) == 0
+    declared = Path("comparisons/c/comparison.yaml").read_text()
+    assert "no class PowDD" in refused(capfd, "--resume", "comparisons/c", "--selectors", "PowDD")
+    assert "rounds is a setting" in refused(capfd, "--resume", "comparisons/c", "--rounds", "9")
+    assert "name stays as it is" in refused(capfd, "--resume", "comparisons/c", "--name", "d")
+    assert Path("comparisons/c/comparison.yaml").read_text() == declared
+    assert "is a comparison, not a run" in refused(capfd, "comparisons/c")
+
+
+def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():
+    sweep = Path("sweeps/s")
+    sweep.mkdir(parents=True)
+    base = Path("base.yaml")
+    from flsel.config.describe import describe
+    from flsel.config.parser import parse, run_parser, words
+
+    described = describe(parse(run_parser("train"), words(SMALL)))
+    base.write_text(yaml.safe_dump(described))
+    tuned = {**described, "selector": {"class_path": "PowD", "init_args": {"d": 7}}, "seed": 9}
+    (sweep / "best.yaml").write_text(yaml.safe_dump(tuned))
+    (sweep / "config.yaml").write_text(yaml.safe_dump(described))
+    (sweep / "sweep.yaml").write_text("trials: 8\nseeds: [1]\n")
+    Path("v.yaml").write_text("tuned: sweeps/s/best.yaml\nfaster: {selector: Uniform, local: {steps: 5}}\n")
+    assert compare("--config", "base.yaml", "--selectors", "Uniform", "--variants", "v.yaml", "--seeds", "1",
+                   "--name", "c") == 0  # fmt: skip
+    stored = yaml.safe_load(Path("comparisons/c/comparison.yaml").read_text())
+    assert stored["variants"]["tuned"]["tuned"]["seeds"] == [1]
+    played = yaml.safe_load(Path("comparisons/c/runs/all/tuned/s1/config.yaml").read_text())
+    assert played["selector"]["init_args"]["d"] == 7
+    faster = yaml.safe_load(Path("comparisons/c/runs/all/faster/s1/config.yaml").read_text())
+    assert faster["local"]["steps"] == 5
+    assert "tuned was tuned on seeds 1" in Path("comparisons/c/report.md").read_text()
+
+
+def test_a_tuned_config_of_another_problem_is_refused(capfd):
+    from flsel.config.describe import describe
+    from flsel.config.parser import parse, run_parser, words
+
+    described = describe(parse(run_parser("train"), words(SMALL)))
+    Path("other.yaml").write_text(yaml.safe_dump({**described, "rounds": 9}))
+    said = refused(capfd, *SMALL, "--selectors", "Uniform", "--variants", "other.yaml", "--seeds", "1")
+    assert "variant other (other.yaml) has other settings than the comparison" in said
+    assert "rounds 9 instead of 4" in said
