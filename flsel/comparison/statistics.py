@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -101,10 +102,13 @@ def welch_interval(ours: np.ndarray, theirs: np.ndarray, level: float = LEVEL) -
     """Estimate the difference of two means whose runs are not paired (Welch), with its p-value."""
     difference = float(ours.mean() - theirs.mean())
     n = min(len(ours), len(theirs))
-    if n < 2 or (ours.std() == 0 and theirs.std() == 0):
+    if n < 2 or (_flat(ours) and _flat(theirs)):
         return Estimate(difference, math.nan, math.nan, n), math.nan
-    found = stats.ttest_ind(ours, theirs, equal_var=False)
-    low, high = found.confidence_interval(level)
+    with warnings.catch_warnings():
+        # One of the two may not vary at all, which SciPy warns of.
+        warnings.filterwarnings("ignore", message="Precision loss", category=RuntimeWarning)
+        found = stats.ttest_ind(ours, theirs, equal_var=False)
+        low, high = found.confidence_interval(level)
     return Estimate(difference, float(low), float(high), n), float(found.pvalue)
 
 
