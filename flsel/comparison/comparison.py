@@ -109,6 +109,16 @@ class Comparison:
 
         return report(self)
 
+    def to_html(self) -> str:
+        """Return the report as one page that needs no network.
+
+        Raises:
+            UserError: If vl-convert, which holds the charts' library, is missing.
+        """
+        from flsel.comparison.webpage import page
+
+        return page(self)
+
     def write(self) -> list[Path]:
         """Write the report's files to the folder.
 
@@ -120,6 +130,7 @@ class Comparison:
         """
         assert self.folder is not None
         files = {
+            "report.html": self.to_html(),
             "report.md": self.to_markdown(),
             "results.csv": tables.to_csv(tables.result_rows(self.analysis)),
             "summary.csv": tables.to_csv(tables.summary_rows(self.analysis)),

@@ -64,12 +64,18 @@ class Run:
         ]
 
     @cached_property
+    def availability(self) -> list[tuple[int, int]]:
+        """First communication round of every step, and how many clients could be reached in it."""
+        rows = JsonLines(self.folder / "rounds.jsonl").rows()
+        return [(int(row["round"]), int(row["available"])) for row in rows if "available" in row]
+
+    @cached_property
     def labels(self) -> np.ndarray | None:
         """Examples per client and label, int64 ``[N, C]``; None where the run did not keep them."""
         file = self.folder / LABELS
         return np.loadtxt(file, delimiter=",", dtype=np.int64, ndmin=2) if file.is_file() else None
 
-    @property
+    @cached_property
     def counts(self) -> np.ndarray:
         """How often each client took part, int64 ``[N]``."""
         taken = [client for _, cohort in self.cohorts for client in cohort]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,60 @@ SHADES = "viridis"
 """Colour map of numbers."""
 PANEL_INCHES = (4.4, 3.6)
 _DPI = 150
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a selector is drawn wherever it occurs.
+
+    Attributes:
+        colour: Told apart by colour-blind readers, and seen on white and on black.
+        marker: Matplotlib's; with ``dash`` it tells selectors apart in grey.
+        shape: Vega's name of the same marker.
+        dash: Lengths of strokes and gaps in points; none is a solid line.
+    """
+
+    colour: str
+    marker: str
+    shape: str
+    dash: tuple[int, ...]
+
+
+_COLOURS = ("#767676", BLUE, ORANGE, GREEN, PINK, "#B07D00", SKY)
+_MARKERS = (
+    ("o", "circle"), ("s", "square"), ("^", "triangle-up"), ("D", "diamond"), ("v", "triangle-down"),
+    ("P", "cross"), (">", "triangle-right"), ("<", "triangle-left"),
+)  # fmt: skip
+_DASHES: tuple[tuple[int, ...], ...] = ((), (6, 3), (2, 2), (8, 3, 2, 3))
+# Those that meet most often are first, and so differ most.
+_KNOWN = (
+    "Uniform", "PowD", "FedCor", "HiCS", "DivFL", "AFL", "FedGS", "FedPNS", "ClusteredSampling", "FedCat",
+    "GradientNorm", "MD", "Weighted", "ClusteredSamplingBySize", "HiCSOracle", "Complete",
+)  # fmt: skip
+
+
+def looks(names: Sequence[str]) -> dict[str, Look]:
+    """Give every selector its look: the same in every figure, and another one for every name.
+
+    Args:
+        names: Selectors, or variants of them such as ``PowD:d=12``. 56 can be told apart.
+    """
+    taken: dict[str, int] = {}
+    for name in names:
+        selector = name.split(":")[0]
+        number = _KNOWN.index(selector) if selector in _KNOWN else -1
+        if number >= 0 and number not in taken.values():
+            taken[name] = number
+    free = itertools.chain(range(len(_KNOWN), 56), range(len(_KNOWN)), itertools.cycle(range(56)))
+    for name in names:
+        if name not in taken:
+            taken[name] = next(number for number in free if number not in taken.values() or len(taken) >= 56)
+    return {name: _look(taken[name]) for name in names}
+
+
+def _look(number: int) -> Look:
+    marker, shape = _MARKERS[number % len(_MARKERS)]
+    return Look(_COLOURS[number % len(_COLOURS)], marker, shape, _DASHES[number % len(_DASHES)])
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:

@@ -1,0 +1,62 @@
+"use strict";
+// Fills the charts' specifications with the rows that are chosen; Vega-Lite draws them as SVG.
+(() => {
+  const page = JSON.parse(document.getElementById("page-data").textContent);
+  const value = (id) => { const e = document.getElementById(id); return e ? e.value : null; };
+  const shown = () => new Set(
+    [...document.querySelectorAll("input[name=variant]:checked")].map((box) => box.value));
+
+  // Replaces $cost and $measure, in field names by the name, in titles by the words.
+  const filled = (part, names) => {
+    if (Array.isArray(part)) return part.map((item) => filled(item, names));
+    if (part && typeof part === "object") {
+      return Object.fromEntries(Object.entries(part).map(([key, item]) =>
+        [key, typeof item === "string" && key === "title" ? names.words[item] ?? item : filled(item, names)]));
+    }
+    if (typeof part !== "string") return part;
+    return part.replace("$cost", names.cost).replace("$measure", names.measure);
+  };
+
+  const front = (rows, cost) => rows.map((row) => ({ ...row, front: !rows.some((other) =>
+    other[cost] <= row[cost] && other.accuracy >= row.accuracy &&
+    (other[cost] < row[cost] || other.accuracy > row.accuracy)) }));
+
+  const draw = async (chart) => {
+    const place = document.getElementById(`chart-${chart.name}`);
+    const setting = value("setting") ?? page.settings[0], chosen = shown();
+    const one = chart.one ? value(`one-${chart.name}`) : null;
+    const kept = (rows) => rows.filter((row) => (!row.setting || row.setting === setting) &&
+      (one ? row.variant === one : !row.variant || chosen.has(row.variant)));
+    let cost = value("cost") ?? "rounds", rows = kept(page.data[chart.name]);
+    // All variants play the same rounds: accuracy against them says nothing.
+    if (chart.name === "cost" && cost === "rounds" && rows.some((row) => "bytes" in row)) cost = "bytes";
+    if (chart.name === "cost") rows = front(rows, cost);
+    const measure = value("measure") ?? "accuracy";
+    const names = { cost, measure, words: { $cost: page.words[cost], $measure: page.words[measure] } };
+    const spec = filled(chart.spec, names);
+    const lines = new Set(rows.map((row) => row.variant)).size;
+    if (spec.height.step) spec.height = spec.height.step * Math.max(lines, 1) + 10;
+    const datasets = chart.name === "pairs" ? { intervals: kept(page.data.intervals ?? []) } : {};
+    const whole = { $schema: "https://vega.github.io/schema/vega-lite/v6.json", width: "container", background: null,
+      autosize: { type: "fit-x", contains: "padding" }, data: { values: rows }, datasets, ...spec, config: page.config };
+    place.setAttribute("aria-busy", "true");
+    const made = await vegaEmbed(place, whole, { renderer: "svg", actions: false, logLevel: 1, tooltip: { theme: "custom" } });
+    place.querySelector("svg").setAttribute("aria-label", chart.title);
+    place.setAttribute("aria-busy", "false");
+    return made;
+  };
+
+  const all = async () => {
+    for (const chart of page.charts) {
+      try { await draw(chart); } catch (error) { console.error(`${chart.name}: ${error.message}`); }
+    }
+    document.body.dataset.drawn = "true";
+  };
+  document.querySelectorAll(".controls input, .controls select").forEach((e) => e.addEventListener("change", all));
+  for (const chart of page.charts.filter((item) => item.one)) {
+    document.getElementById(`one-${chart.name}`).addEventListener("change", () => draw(chart));
+  }
+  window.addEventListener("beforeprint", () =>
+    document.querySelectorAll("details").forEach((e) => { e.open = true; }));
+  all();
+})();

@@ -1,0 +1,259 @@
+"""The report as one page that opens from disk: verdicts, tables, charts and everything to repeat it."""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import os
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from flsel.comparison import tables, words
+from flsel.comparison.chart_data import chart_data
+from flsel.comparison.charts import Chart, charts, costs_in
+from flsel.comparison.grid import ALL
+from flsel.comparison.reading import Run, complete
+from flsel.comparison.results import Analysis
+from flsel.comparison.verdicts import notes, verdicts
+from flsel.errors import UserError
+from flsel.report.style import Look, looks
+
+if TYPE_CHECKING:
+    from flsel.comparison.comparison import Comparison
+
+_CONFIG = {
+    "font": "system-ui, sans-serif",
+    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelFlush": False},
+    "legend": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
+    "view": {"stroke": None},
+}
+_EXPOSED = "window.vegaEmbed = vegaEmbed;"
+_UNITS = {"accuracy": "test accuracy", "loss": "test loss (nats)", "rounds": "communication rounds",
+          "models": "models sent down", "bytes": "bytes sent", "passes": "client passes",
+          "seconds": "seconds of selecting and training"}  # fmt: skip
+
+
+def page(made: Comparison) -> str:
+    """Return the page.
+
+    Raises:
+        UserError: If the package that holds the charts' library is missing.
+    """
+    analysis = made.analysis
+    data, styles = chart_data(analysis), looks(analysis.variants)
+    listed = charts(analysis, styles, data)
+    title = "Comparison" if made.folder is None else made.folder.name
+    parts = [
+        _verdicts(analysis),
+        "".join(_table(analysis, setting) for setting in analysis.settings),
+        _limits(analysis),
+        _controls(analysis, styles, data),
+        _figures(listed, analysis),
+        _details(made),
+    ]
+    embedded = {
+        "settings": analysis.settings, "data": data, "words": _UNITS, "config": _CONFIG,
+        "charts": [{"name": c.name, "title": c.title, "spec": c.spec, "one": c.one} for c in listed],
+    }  # fmt: skip
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{_text(title)}</title><style>{_file('page.css')}</style></head>",
+            '<body><a class="skip" href="#results">Skip to the results</a><main>',
+            f"<h1>{_text(title)}</h1>{_about(analysis)}",
+            *parts,
+            "</main>",
+            f'<script type="application/json" id="page-data">{_json(embedded)}</script>',
+            f"<script>{_safe(library())}</script><script>{_safe(_file('page.js'))}</script></body></html>",
+        ]
+    )
+
+
+@functools.cache
+def library() -> str:
+    """Return Vega, Vega-Lite and their embedding as one script.
+
+    Raises:
+        UserError: If the package that holds them is missing.
+    """
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise UserError("report.html needs vl-convert: pip install vl-convert-python.") from error
+    return str(vl_convert.javascript_bundle(_EXPOSED))
+
+
+def _about(analysis: Analysis) -> str:
+    run = complete(analysis.runs)[0]
+    settings = run.settings
+    seeds = sorted({r.seed for r in complete(analysis.runs)})
+    said = (
+        f"{settings.get('data', {}).get('name', 'data')}, {settings.get('clients') or 'all'} clients, "
+        f"{settings.get('budget')} a round, {settings.get('rounds')} rounds, {words.seeds(len(seeds))} "
+        f"({', '.join(map(str, seeds))})"
+    )
+    return f'<p class="quiet">{_text(said)}</p>'
+
+
+def _verdicts(analysis: Analysis) -> str:
+    items = "".join(
+        f'<li class="{v.kind}"><b>{"Resolved." if v.kind == "resolved" else "Open."}</b> {_text(v.text)}</li>'
+        for v in verdicts(analysis)
+    )
+    return f'<section aria-label="Verdicts"><ul class="verdicts">{items}</ul></section>'
+
+
+def _table(analysis: Analysis, setting: str) -> str:
+    headings, rows = tables.main_table(analysis, setting)
+    caption = "Means with 95 % intervals" if setting == ALL else setting
+    mark = ' id="results"' if setting == analysis.settings[0] else ""
+    return f"<div{mark}>{_rows(headings, rows, caption)}</div>"
+
+
+def _rows(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
+    head = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in headings)
+    body = "".join(
+        f'<tr><th scope="row">{_text(first)}</th>{"".join(f"<td>{_cell(cell)}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{_text(caption)}"><table>'
+        f"<caption>{_text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cell(text: str) -> str:
+    """Write a cell, an interval below its value."""
+    value, bracket, interval = text.partition(" [")
+    return _text(value) + (f"<br><small>[{_text(interval)}</small>" if bracket else "")
+
+
+def _limits(analysis: Analysis) -> str:
+    found = f"<ul>{''.join(f'<li>{_text(note)}</li>' for note in notes(analysis))}</ul>"
+    lost = tables.lost_rows(analysis)
+    if lost:
+        listed = "".join(f"<li><code>{_text(folder)}</code>: {_text(why)}</li>" for folder, why in lost)
+        found += f"<h3>Runs that count nowhere</h3><ul>{listed}</ul>"
+    return f"<h2>What limits these claims</h2>{found}"
+
+
+def _controls(analysis: Analysis, styles: Mapping[str, Look], data: Mapping[str, Any]) -> str:
+    boxes = "".join(
+        f'<label><input type="checkbox" name="variant" value="{_text(name)}" checked>{_swatch(styles[name])}'
+        f"{_text(name)}</label>"
+        for name in analysis.variants
+        if any(run.variant == name for run in complete(analysis.runs))
+    )
+    costs = {name: _UNITS[name] for name in costs_in(data.get("curves", []))}
+    choices = [_select("cost", "Against", costs)]
+    choices.append(_select("measure", "Show", {name: _UNITS[name] for name in ("accuracy", "loss")}))
+    if len(analysis.settings) > 1:
+        choices.append(_select("setting", "Under", {name: name for name in analysis.settings}))
+    return (
+        f'<h2>Charts</h2><form class="controls" aria-label="What the charts show"><fieldset><legend>Variants'
+        f"</legend>{boxes}</fieldset>{''.join(choices)}</form>"
+    )
+
+
+def _select(name: str, label: str, options: Mapping[str, str]) -> str:
+    listed = "".join(f'<option value="{_text(key)}">{_text(text)}</option>' for key, text in options.items())
+    return f'<label>{label} <select id="{name}">{listed}</select></label>'
+
+
+def _swatch(look: Look) -> str:
+    """Draw the line, and the marker, by which a variant is known in every chart."""
+    dash = f' stroke-dasharray="{" ".join(map(str, look.dash))}"' if look.dash else ""
+    shape = {
+        "circle": '<circle cx="15" cy="7" r="4.5"/>',
+        "square": '<rect x="11" y="3" width="8" height="8"/>',
+        "triangle-up": '<path d="M15 2l5 9h-10z"/>',
+        "triangle-down": '<path d="M15 12l5-9h-10z"/>',
+        "triangle-right": '<path d="M20 7l-9 5v-10z"/>',
+        "triangle-left": '<path d="M10 7l9 5v-10z"/>',
+        "diamond": '<path d="M15 1l5 6-5 6-5-6z"/>',
+        "cross": '<path d="M13 2h4v3h3v4h-3v3h-4v-3h-3v-4h3z"/>',
+    }[look.shape]
+    return (
+        f'<svg class="swatch" viewBox="0 0 30 14" aria-hidden="true" fill="{look.colour}"><path d="M0 7H30" '
+        f'stroke="{look.colour}" stroke-width="2"{dash}/>{shape}</svg>'
+    )
+
+
+def _figures(listed: Sequence[Chart], analysis: Analysis) -> str:
+    found = []
+    for chart in listed:
+        names = {
+            name: name
+            for name in analysis.variants
+            if any(r.variant == name for r in complete(analysis.runs))
+        }
+        choice = _select(f"one-{chart.name}", "Variant", names) if chart.one else ""
+        found.append(
+            f'<figure><h3>{_text(chart.title)}</h3><p class="quiet">{_text(chart.about)}</p>{choice}'
+            f'<div class="chart" id="chart-{chart.name}"></div></figure>'
+        )
+    return f'{found[0]}<div class="grid">{"".join(found[1:])}</div>' if found else ""
+
+
+def _details(made: Comparison) -> str:
+    analysis = made.analysis
+    done, listed = complete(analysis.runs), tables.difference_rows(analysis)
+    rows = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in r.values()] for r in listed]
+    headings = list(listed[0]) if listed else []
+    commands = "\n".join(made.commands)
+    config = yaml.safe_dump(dict(done[0].settings), sort_keys=False)
+    links = "".join(f"<li>{_link(run, made.folder)}</li>" for run in analysis.runs)
+    parts = ["<h2>To repeat it</h2>"]
+    if commands:
+        parts.append(f"<h3>Commands</h3><pre tabindex=0>{_text(commands)}</pre>")
+    parts += [
+        f"<h3>Where it ran</h3><p>{_text(_environment(done))}</p>",
+        _folded("All differences to the baseline", _rows(headings, rows, "All differences") if rows else ""),
+        _folded(
+            f"Settings of {done[0].variant}, seed {done[0].seed}", f"<pre tabindex=0>{_text(config)}</pre>"
+        ),
+        _folded(f"Runs ({len(analysis.runs)})", f"<ul>{links}</ul>"),
+    ]
+    return "".join(parts)
+
+
+def _folded(title: str, inside: str) -> str:
+    return f"<details><summary>{_text(title)}</summary>{inside}</details>" if inside else ""
+
+
+def _link(run: Run, folder: Path | None) -> str:
+    where = run.folder if folder is None else Path(os.path.relpath(run.folder, folder))
+    who = f"{run.variant}{words.where(run.setting)}, seed {run.seed}: {run.status}"
+    return f'<a href="{_text(where.as_posix())}/">{_text(who)}</a>'
+
+
+def _environment(runs: Sequence[Run]) -> str:
+    found = []
+    for name, what in (("device_name", "devices"), ("git_commit", "commits")):
+        values = sorted({str(run.summary[name]) for run in runs if run.summary.get(name)})
+        found.append(f"{what}: {', '.join(values) or 'unknown'}")
+    versions = {f"{k} {v}" for run in runs for k, v in run.summary.get("versions", {}).items()}
+    return "; ".join([*found, f"versions: {', '.join(sorted(versions)) or 'unknown'}"])
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+
+
+def _safe(script: str) -> str:
+    """Keep a script from ending the element that holds it."""
+    return script.replace("</script", "<\\/script")
+
+
+def _file(name: str) -> str:
+    return resources.files("flsel.comparison").joinpath("page", name).read_text(encoding="utf-8")
