@@ -149,12 +149,12 @@ def _participation(run: Run) -> Rows:
     order = np.arange(clients) if run.labels is None else np.argsort(run.labels.sum(axis=1), kind="stable")
     place = np.empty(clients, dtype=int)
     place[order] = np.arange(clients)
-    last = max((round for round, _ in run.cohorts), default=0) + 1
+    last = max((played.round for played in run.rounds), default=0) + 1
     columns, lines = min(CELLS, last), min(CELLS, clients)
     table = np.zeros((lines, columns))
-    for round, cohort in run.cohorts:
-        for client in cohort:
-            table[place[client] * lines // clients, round * columns // last] += 1
+    for played in run.rounds:
+        for client in played.clients:
+            table[place[client] * lines // clients, played.round * columns // last] += 1
     per = (last / columns) * (clients / lines)
     return [
         {"setting": run.setting, "variant": run.variant, "round": (column + 0.5) * last / columns,
@@ -203,11 +203,11 @@ def _partition(analysis: Analysis, setting: str) -> Rows:
 
 def _available(analysis: Analysis, setting: str) -> Rows:
     run = _first(analysis, setting)
-    if run is None or not run.availability:
+    if run is None:
         return []
-    counts = run.availability
-    kept = np.unique(np.linspace(0, len(counts) - 1, min(len(counts), POINTS)).round().astype(int))
-    return [{"setting": setting, "round": counts[at][0], "available": counts[at][1]} for at in kept]
+    kept = np.unique(np.linspace(0, len(run.rounds) - 1, min(len(run.rounds), POINTS)).round().astype(int))
+    steps = [run.rounds[at] for at in kept]
+    return [{"setting": setting, "round": step.round, "available": step.available} for step in steps]
 
 
 def _clean(row: dict[str, Any]) -> dict[str, Any]:

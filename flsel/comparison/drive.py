@@ -25,6 +25,7 @@ from flsel.config.describe import describe
 from flsel.config.layers import read_yaml
 from flsel.errors import Interrupted, UserError
 from flsel.files import new_run_dir, write_atomic
+from flsel.runner.lock import Lock
 
 # Plays cells side by side; above this package, so it is loaded by its name.
 _PARALLEL = "flsel_tune.cells"
@@ -71,12 +72,13 @@ def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
     sources = Sources()
     check(grid, Path(wanted.folder), sources)
     folder = new_run_dir(wanted.folder, wanted.name or _default_name(config, variants))
-    try:
-        _write(folder, grid, judging, [command])
-    except UserError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return _play(folder, grid, wanted, sources)
+    with Lock(folder, "comparison"):
+        try:
+            _write(folder, grid, judging, [command])
+        except UserError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return _play(folder, grid, wanted, sources)
 
 
 def resume(folder: Path, wanted: CompareConfig, command: str) -> Comparison:
@@ -96,8 +98,9 @@ def resume(folder: Path, wanted: CompareConfig, command: str) -> Comparison:
     sources = Sources()
     if grown != grid:
         check(grown, folder.parent, sources)
-    _write(folder, grown, judging, [*commands, command])
-    return _play(folder, grown, wanted, sources)
+    with Lock(folder, "comparison"):
+        _write(folder, grown, judging, [*commands, command])
+        return _play(folder, grown, wanted, sources)
 
 
 def existing(patterns: Sequence[str], wanted: CompareConfig, command: str) -> Comparison:

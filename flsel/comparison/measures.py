@@ -152,7 +152,7 @@ def _participation(run: Run) -> dict[str, float]:
     found = {"participation/gini": gini(counts), "participation/variance": float(counts.var())}
     labels = run.labels
     if labels is not None:
-        entropies = [cohort_entropy(labels, cohort) for _, cohort in run.cohorts if cohort]
+        entropies = [cohort_entropy(labels, played.clients) for played in run.rounds if played.clients]
         found["cohort/entropy"] = float(np.mean(entropies))
     elif "cohort/entropy" in run.columns:
         found["cohort/entropy"] = float(np.nanmean(run.columns["cohort/entropy"]))

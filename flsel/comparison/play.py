@@ -7,16 +7,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import yaml
-
 from flsel.comparison.grid import Cell, Grid
 from flsel.comparison.reading import FAILURE, Run, read_run, write_failure, write_labels
 from flsel.config import RunConfig
-from flsel.config.describe import describe
 from flsel.data.population import Source
 from flsel.data.sources import load_source
 from flsel.errors import DivergedError, Interrupted, UserError
-from flsel.files import write_atomic
 from flsel.runner.build import build, make_fabric
 from flsel.runner.interrupt import Interrupt
 from flsel.runner.session import Session
@@ -117,14 +113,12 @@ def play_cell(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FAILURE).unlink(missing_ok=True)
     try:
-        described = describe(config)
-        session = Session(config, described, build(config, make_fabric(config), load(config)), folder)
-        write_atomic(folder / "config.yaml", yaml.safe_dump(described, sort_keys=False))
+        session = Session(config, folder, build(config, make_fabric(config), load(config)))
         write_labels(folder, session.server.federation.labels.numpy())
-        session.restore()
-        session.begin()
-        _loop(session, round_ended)
-        session.end()
+        with session:
+            if not session.finished:
+                _loop(session, round_ended)
+                session.end()
     except Interrupted:
         raise
     except DivergedError as error:

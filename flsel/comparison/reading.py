@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flsel.config.layers import read_yaml
 from flsel.errors import UserError
 from flsel.files import write_atomic
-from flsel.runner.record import JsonLines, MetricsCsv
+from flsel.runner.reading import Played, read_settings
+from flsel.runner.record import MetricsCsv
+from flsel.runner.result import Result
 
 LABELS = "labels.csv"
 FAILURE = "failure.json"
@@ -35,7 +36,7 @@ class Run:
         status: ``complete``, or what became of it.
         reason: Why it is not complete, in words.
         settings: Its config as plain values.
-        summary: Its ``summary.json``; empty unless it is complete.
+        result: What it did and measured, if it is finished.
     """
 
     variant: str
@@ -45,46 +46,34 @@ class Run:
     status: Status
     reason: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    summary: Mapping[str, Any] = field(default_factory=dict)
+    result: Result | None = None
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Its ``summary.json``; empty unless it is finished."""
+        return {} if self.result is None else self.result.summary
 
     @cached_property
     def columns(self) -> dict[str, np.ndarray]:
         """Evaluations by name, each ``[E]``, and the costs up to each of them: see :func:`costs`."""
-        rows = MetricsCsv(self.folder / "metrics.csv").rows()
-        columns = {name: np.array([row[name] for row in rows], dtype=float) for name in (rows or [{}])[0]}
+        columns = {} if self.result is None else self.result.history
         return columns | costs(columns)
 
-    @cached_property
-    def cohorts(self) -> list[tuple[int, list[int]]]:
-        """First communication round of every step, and the clients that took part in it."""
-        rows = JsonLines(self.folder / "rounds.jsonl").rows()
-        return [
-            (int(row["round"]), [client for path in row["plan"] for client in path if client >= 0])
-            for row in rows
-        ]
+    @property
+    def rounds(self) -> Sequence[Played]:
+        """What it played, step by step."""
+        return () if self.result is None else self.result.rounds
 
-    @cached_property
-    def availability(self) -> list[tuple[int, int]]:
-        """First communication round of every step, and how many clients could be reached in it."""
-        rows = JsonLines(self.folder / "rounds.jsonl").rows()
-        return [(int(row["round"]), int(row["available"])) for row in rows if "available" in row]
+    @property
+    def counts(self) -> np.ndarray:
+        """How often each client took part, int64 ``[N]``."""
+        return np.zeros(0, dtype=np.int64) if self.result is None else self.result.counts
 
     @cached_property
     def labels(self) -> np.ndarray | None:
         """Examples per client and label, int64 ``[N, C]``; None where the run did not keep them."""
         file = self.folder / LABELS
         return np.loadtxt(file, delimiter=",", dtype=np.int64, ndmin=2) if file.is_file() else None
-
-    @cached_property
-    def counts(self) -> np.ndarray:
-        """How often each client took part, int64 ``[N]``."""
-        taken = [client for _, cohort in self.cohorts for client in cohort]
-        return np.bincount(np.array(taken, dtype=np.int64), minlength=self._clients)
-
-    @property
-    def _clients(self) -> int:
-        stated = self.summary.get("clients") or self.settings.get("clients") or 0
-        return int(stated) if self.labels is None else len(self.labels)
 
 
 def costs(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -121,23 +110,22 @@ def read_run(folder: Path, *, variant: str = "", setting: str = "", seed: int | 
         seed: The run's seed; None takes that of its config.
 
     Raises:
-        UserError: If a file in it is damaged.
+        UserError: If a file in it is damaged or of another version.
     """
-    config, summary = folder / "config.yaml", folder / "summary.json"
-    settings: Mapping[str, Any] = read_yaml(config) if config.is_file() else {}
-    seed = int(settings.get("seed", 0)) if seed is None else seed
+    config = folder / "config.yaml"
     if not config.is_file():
-        return Run(variant, setting, seed, folder, "missing", "not played yet")
+        return Run(variant, setting, seed or 0, folder, "missing", "not played yet")
+    settings = read_settings(config)
+    run = Run(variant, setting, int(settings["seed"]), folder, "unfinished", settings=settings)
+    if (folder / "summary.json").is_file():
+        return _finished(replace(run, status="complete", result=Result.load(folder)))
     failure = folder / FAILURE
-    if summary.is_file():
-        return _complete(Run(variant, setting, seed, folder, "complete", "", settings, _json(summary)))
     if failure.is_file():
-        found = _json(failure)
-        return Run(variant, setting, seed, folder, found["status"], found["reason"], settings)
+        status, reason = json.loads(failure.read_text(encoding="utf-8"))
+        return replace(run, status=status, reason=reason)
     rows = MetricsCsv(folder / "metrics.csv").rows()
     reached = int(rows[-1]["round"]) if rows else 0
-    reason = f"stopped at round {reached} of {settings.get('rounds', '?')}"
-    return Run(variant, setting, seed, folder, "unfinished", reason, settings)
+    return replace(run, reason=f"stopped at round {reached} of {settings.get('rounds', '?')}")
 
 
 def write_labels(folder: Path, labels: np.ndarray) -> None:
@@ -148,34 +136,17 @@ def write_labels(folder: Path, labels: np.ndarray) -> None:
 
 def write_failure(folder: Path, status: Status, reason: str) -> None:
     """Note why a run ended without a result."""
-    write_atomic(folder / FAILURE, json.dumps({"status": status, "reason": reason}, indent=2) + "\n")
+    write_atomic(folder / FAILURE, json.dumps([status, reason]) + "\n")
 
 
-def _complete(run: Run) -> Run:
+def _finished(run: Run) -> Run:
     """Tell a run that ended with numbers from one that ended with NaN."""
-    final = run.summary.get("final")
-    if not isinstance(final, Mapping):
-        raise UserError(
-            f"{run.folder / 'summary.json'} is not the summary of a run; play the run again, or leave it out."
-        )
-    loss, accuracy = run.columns.get("test/loss"), run.columns.get("test/accuracy")
-    if loss is None or accuracy is None or len(loss) == 0:
-        raise UserError(
-            f"{run.folder / 'metrics.csv'} has no test accuracy: it is not of this version of flsel."
-        )
-    if not np.isfinite(loss[-1]):
+    columns = run.columns
+    if not {"test/loss", "test/accuracy"} <= columns.keys():
+        raise UserError(f"{run.folder / 'metrics.csv'} has no test accuracy, so there is nothing to compare.")
+    if not np.isfinite(columns["test/loss"][-1]):
         return replace(run, status="diverged", reason="the test loss is not finite")
     return run
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        loaded = None
-    if not isinstance(loaded, dict):
-        raise UserError(f"{path} is damaged: it is not JSON; play the run again, or leave it out.")
-    return loaded
 
 
 def complete(runs: Sequence[Run]) -> list[Run]:

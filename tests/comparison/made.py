@@ -12,6 +12,7 @@ import yaml
 from flsel.comparison.reading import write_labels
 from flsel.config import RunConfig
 from flsel.config.describe import describe
+from flsel.runner.record import SUMMARY_FORMAT
 
 CLIENTS = 6
 
@@ -41,12 +42,20 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
         cells = [round, 1 - value, value, sent, 0, 100 * sent, 200 * round, 0.1, 0.2, 0.3]
         lines.append(",".join(map(str, cells)))
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
-    plans = [{"round": r, "plan": [[r % CLIENTS], [(r + 1) % CLIENTS]]} for r in range(len(curve) - 1)]
+    rounds = len(curve) - 1
+    plans = [
+        {"round": r, "plan": [[r % CLIENTS], [(r + 1) % CLIENTS]], "weights": [0.5, 0.5],
+         "available": CLIENTS - r % 2, "dropped": [], "ledger": {}}
+        for r in range(rounds)
+    ]  # fmt: skip
     (folder / "rounds.jsonl").write_text("".join(json.dumps(plan) + "\n" for plan in plans))
     write_labels(folder, np.eye(CLIENTS, 3, dtype=np.int64) * 5 + 1)
-    summary = {"name": folder.name, "final": {"test/accuracy": float(curve[-1])}, "rounds": len(curve) - 1}
-    if prints is not None:
-        summary["fingerprints"] = prints
+    summary = {
+        "format": SUMMARY_FORMAT, "name": folder.name, "selector": selector, "dataset": "synthetic",
+        "seed": seed, "clients": CLIENTS, "rounds": rounds, "planned_rounds": rounds,
+        "final": {"test/accuracy": float(curve[-1])}, "best": {}, "target": None,
+        "fingerprints": prints or {}, "data": {"num_classes": 3},
+    }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 

@@ -238,3 +238,21 @@ def test_a_tuned_config_of_another_problem_is_refused(capfd):
     said = refused(capfd, *SMALL, "--selectors", "Uniform", "--variants", "other.yaml", "--seeds", "1")
     assert "variant other (other.yaml) has other settings than the comparison" in said
     assert "rounds 9 instead of 4" in said
+
+
+def test_a_comparison_that_is_being_played_is_left_alone(capfd):
+    from flsel.runner.lock import Lock
+
+    assert compare("--selectors", "Uniform,AFL", "--seeds", "1", "--name", "c", *SMALL) == 0
+    declared = Path("comparisons/c/comparison.yaml").read_text()
+    with Lock(Path("comparisons/c"), "comparison"):
+        said = refused(capfd, "--resume", "comparisons/c", "--seeds", "2")
+    assert "comparison comparisons/c is being written by process" in said
+    assert Path("comparisons/c/comparison.yaml").read_text() == declared
+
+
+def test_a_folder_that_cannot_be_written_is_said(capfd):
+    Path("comparisons").write_text("a file")
+    assert "comparisons is not a folder" in refused(
+        capfd, "--selectors", "Uniform,AFL", "--seeds", "1", *SMALL
+    )
