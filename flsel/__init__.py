@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flsel.comparison.drive import compare
     from flsel.config.run import RunConfig
     from flsel.runner.play import run
     from flsel.runner.result import Result
@@ -21,6 +22,7 @@ _HOMES = {
     **dict.fromkeys(("Need", "Plan", "Range", "Selector", "Tunable", "Updates", "View"), "flsel.selector"),
     "Result": "flsel.runner.result",
     "RunConfig": "flsel.config.run",
+    "compare": "flsel.comparison.drive",
     "run": "flsel.runner.play",
 }
 
@@ -35,6 +37,7 @@ __all__ = [
     "Updates",
     "View",
     "__version__",
+    "compare",
     "run",
 ]
 

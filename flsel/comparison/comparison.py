@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flsel.comparison import tables
+from flsel.comparison import figures, tables
 from flsel.comparison.analysis import analyse
 from flsel.comparison.grid import Tuning
 from flsel.comparison.measures import Target, chosen_target
@@ -19,6 +19,7 @@ from flsel.files import write_atomic
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 _USUAL_BASELINE = "Uniform"
 
@@ -119,6 +120,30 @@ class Comparison:
 
         return page(self)
 
+    def plot_curves(self, *, cost: str = "rounds", measure: str = "accuracy") -> Figure:
+        """Draw learning curves; see :func:`flsel.comparison.figures.plot_curves`."""
+        return figures.plot_curves(self.analysis, cost=cost, measure=measure)
+
+    def plot_cost(self, *, cost: str = "bytes") -> Figure:
+        """Draw accuracy against cost."""
+        return figures.plot_cost(self.analysis, cost=cost)
+
+    def plot_pairs(self) -> Figure:
+        """Draw every seed's difference to the baseline."""
+        return figures.plot_pairs(self.analysis)
+
+    def plot_target(self) -> Figure:
+        """Draw which share of runs has reached the target by a round."""
+        return figures.plot_target(self.analysis)
+
+    def plot_ranks(self) -> Figure:
+        """Draw mean ranks over settings."""
+        return figures.plot_ranks(self.analysis)
+
+    def plot_profile(self) -> Figure:
+        """Draw performance profiles over settings."""
+        return figures.plot_profile(self.analysis)
+
     def write(self) -> list[Path]:
         """Write the report's files to the folder.
 
@@ -139,7 +164,8 @@ class Comparison:
         }
         for name, text in files.items():
             write_atomic(self.folder / name, text)
-        return [self.folder / name for name in files]
+        drawn = figures.write_figures(self.analysis, self.folder / "figures")
+        return [*(self.folder / name for name in files), *drawn]
 
 
 def _frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:

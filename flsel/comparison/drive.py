@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from flsel.comparison.comparison import Comparison, judge
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import Progress
 from flsel.comparison.declare import read_grid, read_seeds, read_selectors, read_variants
-from flsel.comparison.gather import gather
+from flsel.comparison.gather import Mismatch, gather
 from flsel.comparison.grid import FILE, Grid, Variant, from_plain
 from flsel.comparison.measures import Target
 from flsel.comparison.play import Sources, check, play, read_cells, waiting
@@ -224,3 +224,43 @@ def _default_name(config: RunConfig, variants: Sequence[Variant]) -> str:
     dataset = config.data.name.rpartition(".")[2].lower()
     names = "-".join(variant.name.split(":")[0].lower() for variant in variants)
     return f"{dataset}-{names}"[:80]
+
+
+def compare(
+    what: str | Path | Sequence[str | Path] | Mapping[str, Any],
+    *,
+    baseline: str | None = None,
+    target: float | None = None,
+    last: int = 10,
+    mismatch: Mismatch = "refuse",
+) -> Comparison:
+    """Compare runs from Python.
+
+    Args:
+        what: Folders of runs (``*`` allowed); or the folder of a comparison, judged as it lies there; or
+            what to play: ``config`` (a :class:`flsel.RunConfig`) and settings of a
+            :class:`flsel.comparison.config.CompareConfig` such as ``selectors`` and ``seeds``.
+        baseline: The variant that others are compared with; None is Uniform, or the first.
+        target: Test accuracy to reach, in (0, 1].
+        last: Evaluations in the mean at the end.
+        mismatch: What becomes of runs that do not fit: ``refuse``, ``drop`` or ``unpaired``.
+
+    Returns:
+        The numbers, the verdicts, figures, and :meth:`Comparison.write` for the files.
+
+    Raises:
+        UserError: If something does not fit.
+    """
+    judging = {"baseline": baseline, "target": target, "last": last, "mismatch": mismatch}
+    if isinstance(what, Mapping):
+        settings = {name: value for name, value in what.items() if name != "config"}
+        known = [f.name for f in fields(CompareConfig)]
+        unknown = next((name for name in settings if name not in known), None)
+        if unknown:
+            raise UserError(f"there is no setting {unknown} of a comparison; there are {', '.join(known)}.")
+        wanted = CompareConfig(**{**judging, **settings})
+        return start(what.get("config", RunConfig(quiet=True)), wanted, f"flsel.compare({settings})")
+    if isinstance(what, str | Path) and (Path(what) / FILE).is_file():
+        return read_comparison(Path(what))
+    patterns = [what] if isinstance(what, str | Path) else what
+    return compare_runs([str(pattern) for pattern in patterns], CompareConfig(**judging))  # type: ignore[arg-type]
