@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from flsel.comparison import figures, tables
 from flsel.comparison.analysis import analyse
 from flsel.comparison.grid import Tuning
+from flsel.comparison.markdown import report
 from flsel.comparison.measures import Target, chosen_target
 from flsel.comparison.reading import Run, complete
 from flsel.comparison.results import Analysis, Options
 from flsel.comparison.verdicts import Verdict, notes, verdicts
+from flsel.comparison.webpage import page
 from flsel.errors import UserError
 from flsel.files import write_atomic
 
@@ -106,9 +108,7 @@ class Comparison:
 
     def to_markdown(self) -> str:
         """Return the report as Markdown."""
-        from flsel.comparison.markdown import report
-
-        return report(self)
+        return report(self.analysis, self._title, self.commands)
 
     def to_html(self) -> str:
         """Return the report as one page that needs no network.
@@ -116,9 +116,11 @@ class Comparison:
         Raises:
             UserError: If vl-convert, which holds the charts' library, is missing.
         """
-        from flsel.comparison.webpage import page
+        return page(self.analysis, self._title, self.folder, self.commands)
 
-        return page(self)
+    @property
+    def _title(self) -> str:
+        return "Comparison" if self.folder is None else self.folder.name
 
     def plot_curves(self, *, cost: str = "rounds", measure: str = "accuracy") -> Figure:
         """Draw learning curves; see :func:`flsel.comparison.figures.plot_curves`."""

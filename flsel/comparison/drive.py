@@ -60,8 +60,7 @@ def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
         UserError: If something does not fit, or a file cannot be written.
         Interrupted: If a signal stopped it; it can be resumed.
     """
-    evaluation = replace(config.evaluation, stop_at_target=False)
-    base = describe(replace(config, evaluation=evaluation))
+    base = describe(_playable(config, wanted))
     seeds = (config.seed,) if wanted.seeds is None else read_seeds(wanted.seeds)
     variants = _variants(wanted, base)
     if not variants:
@@ -184,6 +183,17 @@ def _player(wanted: CompareConfig) -> Callable[[Grid, Path, Sources, Progress], 
         )
     parallel = import_module(_PARALLEL)
     return lambda grid, folder, sources, progress: parallel.play(grid, folder, wanted, progress.ended)
+
+
+def _playable(config: RunConfig, wanted: CompareConfig) -> RunConfig:
+    """Return the config of all runs: every round is played, and beside others on one device."""
+    config = replace(config, evaluation=replace(config.evaluation, stop_at_target=False))
+    if not wanted.parallel:
+        return config
+    # Ray hides the other runs' GPUs, but hides none from a run that asks for none.
+    accelerator = "cpu" if wanted.gpus == 0 else config.accelerator
+    threads = config.threads or max(1, int(wanted.cpus))
+    return replace(config, accelerator=accelerator, device=0, threads=threads)
 
 
 def _variants(wanted: CompareConfig, base: dict[str, Any]) -> list[Variant]:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -23,9 +23,6 @@ from flsel.comparison.verdicts import notes, verdicts
 from flsel.errors import UserError
 from flsel.report.style import Look, looks
 
-if TYPE_CHECKING:
-    from flsel.comparison.comparison import Comparison
-
 _CONFIG = {
     "font": "system-ui, sans-serif",
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelFlush": False},
@@ -38,23 +35,27 @@ _UNITS = {"accuracy": "test accuracy", "loss": "test loss (nats)", "rounds": "co
           "seconds": "seconds of selecting and training"}  # fmt: skip
 
 
-def page(made: Comparison) -> str:
+def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence[str]) -> str:
     """Return the page.
+
+    Args:
+        analysis: The comparison.
+        title: Heading.
+        folder: Where the page will lie, for links to the runs; None links to where they are.
+        commands: Command lines that led here.
 
     Raises:
         UserError: If the package that holds the charts' library is missing.
     """
-    analysis = made.analysis
     data, styles = chart_data(analysis), looks(analysis.variants)
     listed = charts(analysis, styles, data)
-    title = "Comparison" if made.folder is None else made.folder.name
     parts = [
         _verdicts(analysis),
         "".join(_table(analysis, setting) for setting in analysis.settings),
         _limits(analysis),
         _controls(analysis, styles, data),
         _figures(listed, analysis),
-        _details(made),
+        _details(analysis, folder, commands),
     ]
     embedded = {
         "settings": analysis.settings, "data": data, "words": _UNITS, "config": _CONFIG,
@@ -201,17 +202,15 @@ def _figures(listed: Sequence[Chart], analysis: Analysis) -> str:
     return f'{found[0]}<div class="grid">{"".join(found[1:])}</div>' if found else ""
 
 
-def _details(made: Comparison) -> str:
-    analysis = made.analysis
+def _details(analysis: Analysis, folder: Path | None, commands: Sequence[str]) -> str:
     done, listed = complete(analysis.runs), tables.difference_rows(analysis)
     rows = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in r.values()] for r in listed]
     headings = list(listed[0]) if listed else []
-    commands = "\n".join(made.commands)
     config = yaml.safe_dump(dict(done[0].settings), sort_keys=False)
-    links = "".join(f"<li>{_link(run, made.folder)}</li>" for run in analysis.runs)
+    links = "".join(f"<li>{_link(run, folder)}</li>" for run in analysis.runs)
     parts = ["<h2>To repeat it</h2>"]
     if commands:
-        parts.append(f"<h3>Commands</h3><pre tabindex=0>{_text(commands)}</pre>")
+        parts.append(f"<h3>Commands</h3><pre tabindex=0>{_text(_lines(commands))}</pre>")
     parts += [
         f"<h3>Where it ran</h3><p>{_text(_environment(done))}</p>",
         _folded("All differences to the baseline", _rows(headings, rows, "All differences") if rows else ""),
@@ -221,6 +220,10 @@ def _details(made: Comparison) -> str:
         _folded(f"Runs ({len(analysis.runs)})", f"<ul>{links}</ul>"),
     ]
     return "".join(parts)
+
+
+def _lines(commands: Sequence[str]) -> str:
+    return "\n".join(commands)
 
 
 def _folded(title: str, inside: str) -> str:
