@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from argparse import ArgumentError
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from jsonargparse import ArgumentParser
 
+from flsel.arguments import arguments as known
 from flsel.commands.console import set_up_logging
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
 from flsel.comparison.drive import existing, resume, start
-from flsel.config.explain import mismatch
-from flsel.config.parser import Word, parse, run_parser, words
+from flsel.config.layers import Word, words
+from flsel.config.parser import parse, to_types
 from flsel.config.schema import groups, keys
-from flsel.config.usage import HelpFormatter
+from flsel.config.usage import help_formatter
 from flsel.errors import UserError
 
 USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] [--key value ...]
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         made = _without_config(patterns, resumed, own, others, wanted, command)
         quiet = False
     else:
-        config = parse(run_parser("train"), others)
+        config = parse(others)
         set_up_logging(quiet=True)
         made, quiet = start(config, wanted, command), config.quiet
     paths = made.write()
@@ -73,7 +73,7 @@ def compare_parser() -> ArgumentParser:
         prog="flsel compare",
         usage=USAGE,
         description=DESCRIPTION,
-        formatter_class=HelpFormatter,
+        formatter_class=help_formatter(known(CompareConfig)),
         exit_on_error=False,
         allow_abbrev=False,
     )
@@ -107,23 +107,16 @@ def _without_config(
 
 
 def _wanted(own: Sequence[Word]) -> CompareConfig:
-    parser, hints = compare_parser(), get_type_hints(CompareConfig)
-    parsed = parser.get_defaults()
-    grid = []
+    """Give the comparison's settings their types; texts stay as they were typed."""
+    hints = get_type_hints(CompareConfig)
+    laid: dict[str, Any] = {"grid": []}
     for key, value in own:
         if value is None:
             raise UserError(f"{key} needs a value: --{key} VALUE.")
-        if key == "grid":
-            grid.append(value)
-        elif hints[key] == (str | None):
-            parsed[key] = value
-        else:
-            try:
-                parsed = parser.parse_args([f"--{key}={value}"], namespace=parsed)
-            except ArgumentError as error:
-                raise UserError(mismatch(key, hints[key], value)) from error
-    named = {field.name: parsed[field.name] for field in fields(CompareConfig)}
-    return CompareConfig(**{**named, "grid": tuple(grid)})
+        laid[key] = [*laid["grid"], value] if key == "grid" else value
+    texts = {key: value for key, value in laid.items() if hints[key] in (str, str | None)}
+    numbers = {key: value for key, value in laid.items() if key not in texts}
+    return CompareConfig(**{**to_types("", CompareConfig, numbers), **texts, "grid": tuple(laid["grid"])})
 
 
 def _refuse_typos(given: Sequence[Word], names: Sequence[str]) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 from flsel.comparison.grid import Setting, Tuning, Variant
 from flsel.config.describe import PRESENTATION, describe
-from flsel.config.explain import unknown_key
-from flsel.config.layers import read_yaml
+from flsel.config.layers import unknown_key
 from flsel.config.parser import parse_file
 from flsel.config.schema import groups, keys, plugins
+from flsel.config.yaml_file import read_yaml
 from flsel.errors import UserError
 
 # What all variants of a comparison share: a difference in one of these would be the result.

@@ -22,7 +22,7 @@ from flsel.comparison.measures import Target
 from flsel.comparison.play import Sources, check, play, read_cells, waiting
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.layers import read_yaml
+from flsel.config.yaml_file import read_yaml
 from flsel.errors import Interrupted, UserError
 from flsel.files import new_run_dir, write_atomic
 from flsel.runner.lock import Lock

@@ -209,9 +209,10 @@ def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():
     sweep.mkdir(parents=True)
     base = Path("base.yaml")
     from flsel.config.describe import describe
-    from flsel.config.parser import parse, run_parser, words
+    from flsel.config.layers import words
+    from flsel.config.parser import parse
 
-    described = describe(parse(run_parser("train"), words(SMALL)))
+    described = describe(parse(words(SMALL)))
     base.write_text(yaml.safe_dump(described))
     tuned = {**described, "selector": {"class_path": "PowD", "init_args": {"d": 7}}, "seed": 9}
     (sweep / "best.yaml").write_text(yaml.safe_dump(tuned))
@@ -231,9 +232,10 @@ def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():
 
 def test_a_tuned_config_of_another_problem_is_refused(capfd):
     from flsel.config.describe import describe
-    from flsel.config.parser import parse, run_parser, words
+    from flsel.config.layers import words
+    from flsel.config.parser import parse
 
-    described = describe(parse(run_parser("train"), words(SMALL)))
+    described = describe(parse(words(SMALL)))
     Path("other.yaml").write_text(yaml.safe_dump({**described, "rounds": 9}))
     said = refused(capfd, *SMALL, "--selectors", "Uniform", "--variants", "other.yaml", "--seeds", "1")
     assert "variant other (other.yaml) has other settings than the comparison" in said
