@@ -13,6 +13,7 @@ import numpy as np
 
 from flsel.errors import UserError
 from flsel.files import naming
+from flsel.metrics import METRICS
 from flsel.runner.lock import LOCK_FILE
 from flsel.runner.reading import Played, read_rounds, read_settings, read_summary
 from flsel.runner.record import MetricsCsv
@@ -176,7 +177,7 @@ class Result:
             target: The target; None is the one in the settings.
             cost: ``round``, ``seconds`` (selecting, training and aggregating) or a column of
                 ``metrics.csv`` that adds up, such as ``ledger/bytes_down``.
-            metric: What has to reach it: a column, from above if it is a loss.
+            metric: What has to reach it: a column, from above if less of it is better.
             window: Evaluations, >= 1, whose running mean counts. First hits reward jumpy curves.
 
         Raises:
@@ -191,7 +192,8 @@ class Result:
         means = (
             np.convolve(curve, np.full(window, 1 / window), "valid") if len(curve) >= window else curve[:0]
         )
-        hits = np.flatnonzero(means <= target if "loss" in metric else means >= target) + window - 1
+        falls = metric in METRICS and METRICS[metric].better == "min"
+        hits = np.flatnonzero(means <= target if falls else means >= target) + window - 1
         return Spent(float(spent[hits[0] if len(hits) else -1]), bool(len(hits)))
 
     @cached_property

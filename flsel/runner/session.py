@@ -20,6 +20,7 @@ from flsel.data.population import Source
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, users_code
 from flsel.files import new_run_dir, write_atomic
+from flsel.metrics import METRICS
 from flsel.report.curves import curves_figure
 from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
@@ -295,11 +296,11 @@ class Session:
 
     def _evaluated(self, metrics: dict[str, float]) -> None:
         self._metrics.append({"round": self.server.round, **metrics})
-        for name in ("test", "validation"):
-            if f"{name}/loss" in metrics:
-                low, high = f"{name}/loss", f"{name}/accuracy"
-                self.best[low] = min(self.best.get(low, float("inf")), metrics[low])
-                self.best[high] = max(self.best.get(high, 0.0), metrics[high])
+        for column, value in metrics.items():
+            metric = METRICS[column]
+            if metric.held_out:
+                best = self.best.setdefault(column, metric.worst)
+                self.best[column] = value if metric.beats(value, best) else best
         self.tracker.log(metrics, self.server.round)
         self._callbacks.trainer.took(metrics)
         self._callbacks.tell("on_evaluation", metrics=metrics)

@@ -6,7 +6,7 @@ Learning via Submodular Maximization", ICLR 2022, facility location over gradien
 **Deviations**. The paper's ``ideal`` mode has the gradients of all clients at the present model every round;
 the released code runs without that overhead for every cohort of more than one. The paper uses stochastic
 greedy with rho = 0.1, the released code lazy greedy, which finds what plain greedy does. Weights are those of
-the released aggregation (``samples``); the analysis weighs by the clients that are represented.
+the released aggregation (``size``); the analysis weighs by the clients that are represented.
 ``signal="update"`` is the HiCS-FL repository's variant: updates of whole local trainings in place of
 gradients, though here of the present round, where that code has those of the last one. Clients that were
 never reached or whose gradient is not finite are no candidates and do not count, except to fill a cohort
@@ -56,8 +56,8 @@ class DivFL(Selector):
             gradients cost them a pass over their data and a second upload.
         optimizer: ``lazy``, ``greedy`` (the same cohorts, slower) or ``stochastic``.
         rho: Share of the candidates that stochastic greedy looks at in each step (rho).
-        weights: ``samples`` weighs updates by their clients' examples, ``equal`` by 1/K, ``represented`` by
-            the number of clients that a chosen one is nearest to.
+        weights: ``size`` (also written ``samples``) weighs updates by their clients' examples, ``equal`` by
+            1/K, ``represented`` by the number of clients that a chosen one is nearest to.
         sketch: Numbers kept of a gradient; null keeps it whole up to 2,000 clients and 256 numbers beyond.
     """
 
@@ -66,7 +66,7 @@ class DivFL(Selector):
     _: KW_ONLY
     optimizer: Literal["lazy", "greedy", "stochastic"] = "lazy"
     rho: Annotated[float, Range(above=0, high=1), Tunable(0.05, 1.0)] = 0.1
-    weights: Literal["samples", "equal", "represented"] = "samples"
+    weights: Literal["size", "equal", "represented", "samples"] = "size"
     sketch: Annotated[int | None, Range(1)] = None
     row_: Tensor = field(init=False, repr=False)
     square_: Tensor = field(init=False, repr=False)
@@ -115,7 +115,7 @@ class DivFL(Selector):
         """Weigh updates by examples, equally, or by the clients represented."""
         if self.weights == "equal":
             return equal_weights(len(updates.plan))
-        if self.weights == "samples":
+        if self.weights in ("size", "samples"):
             return Selector.weigh(self, view, updates)
         clients, known = updates.clients.numpy(), self.known_.numpy()
         near = known[clients]

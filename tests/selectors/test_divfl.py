@@ -253,6 +253,7 @@ def test_weights():
     federation = Federation(LINE)
     sizes = [10, 20, 30, 40, 50, 60]
     expected = {
+        "size": [30 / 130, 40 / 130, 60 / 130],
         "samples": [30 / 130, 40 / 130, 60 / 130],
         "equal": [1 / 3] * 3,
         "represented": [3 / 6, 2 / 6, 1 / 6],
