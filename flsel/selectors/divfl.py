@@ -14,7 +14,8 @@ that would be too small; clients that are away are no candidates but still want 
 last gradient known of them. The share rho is one of the candidates. The refresh interval of the code is
 either one (``ideal``) or none (``no_overhead``). Gradients are kept whole for at most 2,000 clients. Beyond,
 or with ``sketch``, a count sketch of them is kept, whose distances are the gradients' up to a relative
-1 / sqrt(length), in single precision.
+1 / sqrt(length), in single precision. Costs that agree to 1e-12 (1e-6 with sketches) count as equal, and of
+equals the lowest id is taken.
 
 Memory: the gradients, N |theta| numbers, and their distances, 8 N^2 bytes, or half of it for sketches; both
 are part of a checkpoint.

@@ -4,8 +4,9 @@ Y. J. Cho, J. Wang, G. Joshi: "Towards Understanding Biased Client Selection in 
 AISTATS 2022 (arXiv:2010.01243, "Power-of-Choice Selection Strategies"), variant pi_pow-d of section 4.
 
 **Deviations**: candidates come from the clients available now, at most all of them; those without examples
-cannot be candidates. A candidate that reports NaN ranks below every number. The cheaper variants cpow-d
-(loss of one mini-batch), rpow-d (loss of the last participation) and adapow-d (shrinking d) are not here.
+cannot be candidates. A candidate that reports NaN ranks below every number, ties are broken at random. The
+cheaper variants cpow-d (loss of one mini-batch), rpow-d (loss of the last participation) and adapow-d
+(shrinking d) are not here.
 """
 
 from __future__ import annotations
