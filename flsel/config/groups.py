@@ -88,7 +88,8 @@ class EvaluationConfig:
 
     Attributes:
         every: Communication rounds between evaluations; the last round is always evaluated.
-        batch_size: Examples per forward pass.
+        batch_size: Examples per forward pass; null takes the fastest: on a CPU 128 for a model with convolutions
+            and 256 for others, on a GPU 2048.
         per_client: Also measure the model on every client's training data (mean, worst 10 %, variance).
         target: Test accuracy whose first round is reported, or null.
         stop_at_target: Also end the run at the first evaluation that reaches the target.
@@ -98,7 +99,7 @@ class EvaluationConfig:
     """
 
     every: Annotated[int, Range(1)] = 1
-    batch_size: Annotated[int, Range(1)] = 2048
+    batch_size: Annotated[int | None, Range(1)] = None
     per_client: bool = False
     target: Annotated[float | None, Range(above=0, high=1)] = None
     stop_at_target: bool = False

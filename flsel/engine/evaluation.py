@@ -6,10 +6,10 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torchmetrics import MeanMetric
 
 from flsel.data.population import Examples
 from flsel.errors import UserError
+from flsel.local.measure import pooled
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, loss_of
 from flsel.rng import generator
@@ -30,11 +30,6 @@ class Evaluator:
     def __init__(self, program: Program, server: Examples | None = None) -> None:
         self._server = server
         self._program = program
-        device = program.task.device
-        # In float64: a share of 10,000 examples is then exact to the last digit that is printed. The type
-        # is set last, because Metric.to() forgets it.
-        self._accuracy = MeanMetric(nan_strategy="disable").to(device).set_dtype(torch.float64)
-        self._loss = MeanMetric(nan_strategy="disable").to(device).set_dtype(torch.float64)
 
     def measure(self, params: Params, examples: Examples) -> tuple[float, float]:
         """Measure a model on a held-out set.
@@ -63,6 +58,8 @@ class Evaluator:
         """
         self._program.load(params)
         data = self._program.population
+        if isinstance(self._program.task, Classifier):
+            return pooled(self._program, range(len(data)))
         rows = [
             self._measure(data.x[shard], data.y[shard]) if len(shard) else (float("nan"), float("nan"))
             for shard in data.shards
@@ -107,8 +104,9 @@ class Evaluator:
         """Measure the loaded model on raw examples."""
         task, device = self._program.task, self._program.task.device
         size = self._program.at_once
-        self._accuracy.reset()
-        self._loss.reset()
+        # In float64: a share of 10,000 examples is then exact to the last digit that is printed.
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        hits = torch.zeros((), dtype=torch.int64, device=device)
         task.eval()
         with torch.inference_mode(), self._program.fabric.autocast():
             for first in range(0, len(y), size):
@@ -119,6 +117,6 @@ class Evaluator:
                     loss = torch.nn.functional.cross_entropy(logits, labels)
                 else:
                     loss = loss_of(task.training_step((inputs, labels), first))
-                self._loss.update(loss.double(), weight=len(labels))
-                self._accuracy.update((logits.argmax(dim=1) == labels).double())
-        return float(self._loss.compute()), float(self._accuracy.compute())
+                total += loss.double() * len(labels)
+                hits += (logits.argmax(dim=1) == labels).sum()
+        return float(total) / len(y), float(hits) / len(y)

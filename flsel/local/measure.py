@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, loss_of
@@ -22,8 +22,10 @@ def losses(visits: Sequence[Visit]) -> Tensor:
         first.program.load(first.start)
         first.program.task.eval()
         clients = [visits[position].client for position in group]
-        pooled = isinstance(first.program.task, Classifier)
-        found[group] = (_pooled_losses if pooled else _step_losses)(first.program, clients)
+        if isinstance(first.program.task, Classifier):
+            found[group] = pooled(first.program, clients)[0]
+        else:
+            found[group] = _step_losses(first.program, clients)
     return found
 
 
@@ -40,20 +42,36 @@ def gradients(visits: Sequence[Visit]) -> Params:
     return stack
 
 
-def _pooled_losses(program: Program, clients: Sequence[int]) -> Tensor:
-    """Evaluate several clients per forward pass and take the means client by client."""
+def examples_at_once(task: nn.Module) -> int:
+    """Return how many examples a forward pass of an evaluation takes best, as benchmarks/results.md measured.
+
+    On a CPU what a layer makes of more examples leaves the cache before the next layer reads it.
+    """
+    if next(task.parameters()).device.type != "cpu":
+        return 2048
+    return 128 if any(isinstance(m, nn.modules.conv._ConvNd) for m in task.modules()) else 256
+
+
+def pooled(program: Program, clients: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Evaluate the loaded model on several clients per forward pass and take the means client by client.
+
+    Returns:
+        Mean losses and accuracies, each float64 ``[len(clients)]``; NaN for a client without examples.
+    """
     shards = [program.population.shards[client] for client in clients]
     where = torch.cat(shards)
     sizes = torch.tensor([len(shard) for shard in shards])
-    found = torch.empty(len(where), dtype=torch.float64)
+    found = torch.empty((len(where), 2), dtype=torch.float64)
+    program.task.eval()
     with torch.inference_mode(), program.fabric.autocast():
         for part in _parts(program, where):
             x, y = program.batch(where[part])
             logits = program.task(x)
-            found[part] = torch.nn.functional.cross_entropy(logits, y, reduction="none").cpu().double()
+            losses = nn.functional.cross_entropy(logits, y, reduction="none")
+            found[part] = torch.stack([losses.double(), (logits.argmax(dim=1) == y).double()], dim=1).cpu()
     owner = torch.repeat_interleave(torch.arange(len(shards)), sizes)
-    sums = torch.zeros(len(shards), dtype=torch.float64).index_add_(0, owner, found)
-    return sums / sizes
+    means = torch.zeros((len(shards), 2), dtype=torch.float64).index_add_(0, owner, found) / sizes[:, None]
+    return means[:, 0], means[:, 1]
 
 
 def _step_losses(program: Program, clients: Sequence[int]) -> Tensor:

@@ -29,6 +29,7 @@ from flsel.errors import UserError, users_code
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.features import Features
 from flsel.local.head import find_head, find_layer
+from flsel.local.measure import examples_at_once
 from flsel.local.program import Program, lr_factors
 from flsel.local.reach import Reach
 from flsel.local.sequential import SequentialTrainer
@@ -133,7 +134,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
         seed=config.seed,
         optimizer=optimizer,
         fabric=fabric,
-        at_once=config.evaluation.batch_size,
+        at_once=config.evaluation.batch_size or examples_at_once(task),
     )
     _check_logits(program, data.test)
     program = replace(program, features=_features(config, program, data))
