@@ -33,6 +33,8 @@ class LocalConfig:
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
         backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once), ``compiled`` (the step
             is traced once and replayed) or ``auto``.
+        workers: Processes of one thread each that share a round's clients; 1 trains in the run's own process, with
+            all its threads. More than 1 only on a CPU.
         chunk: Most clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
 
     Raises:
@@ -46,6 +48,7 @@ class LocalConfig:
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
     lr_schedule: Callable[[Optimizer], LRScheduler] | None = None
     backend: Literal["auto", "sequential", "vmap", "compiled"] = "auto"
+    workers: Annotated[int, Range(1)] = 1
     chunk: Annotated[int | None, Range(1)] = None
 
     def __post_init__(self) -> None:

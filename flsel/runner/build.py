@@ -36,6 +36,7 @@ from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import as_task, check_steps_alone, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer, require_vmap, why_not_vmap
+from flsel.local.workers import WorkersTrainer
 from flsel.objectives.objective import overrides
 from flsel.partition import Natural
 from flsel.rng import torch_seed
@@ -290,13 +291,16 @@ def _make_trainer(config: LocalConfig, program: Program) -> LocalTrainer:
         # Measured in benchmarks/results.md; on a GPU the compiled step is not yet.
         backend = ("compiled" if program.task.device.type == "cpu" else "vmap") if stacks else "sequential"
         _LOG.info("local.backend auto: %s", backend)
-    if backend == "compiled":
+    if backend != "sequential":
         require_vmap(program)
-        return CompiledTrainer(config.chunk)
-    if backend == "vmap":
-        require_vmap(program)
-        return VmapTrainer(config.chunk)
-    return SequentialTrainer()
+    make: dict[str, Callable[[], LocalTrainer]] = {
+        "compiled": functools.partial(CompiledTrainer, config.chunk),
+        "vmap": functools.partial(VmapTrainer, config.chunk),
+        "sequential": SequentialTrainer,
+    }
+    if config.workers == 1:
+        return make[backend]()
+    return WorkersTrainer(make[backend], config.workers, config.chunk)
 
 
 def _availability(config: RunConfig, data: FederatedData) -> Callable[[int], Tensor]:

@@ -1,0 +1,155 @@
+"""Workers: the same numbers whatever their number, and whoever of them dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import built, settings
+from test_objective_trainers import OBJECTIVES, ready
+from test_trainers import OPTIMIZERS, SPECS, Regression, largest_gap, make_program, starts_of, train
+from torch import Tensor
+
+from flsel.config.groups import LocalConfig
+from flsel.errors import UserError
+from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.sequential import SequentialTrainer
+from flsel.local.vectorised import VmapTrainer
+from flsel.local.visit import from_rows
+from flsel.local.workers import WorkersTrainer
+from flsel.objectives import FedProx, LocalUpdates
+from flsel.stack import Params
+
+CLIENTS = [3, 0, 2, 4, 1]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    """Workers have one thread each; so has what they are compared with."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def same(one: Params, other: Params) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("kind", [SequentialTrainer, VmapTrainer, CompiledTrainer])
+def test_results_do_not_depend_on_the_number_of_workers(kind: Any) -> None:
+    program = make_program(OPTIMIZERS["momentum"], SPECS["epochs"])
+    starts = starts_of(program, 5)
+    ends = [train(WorkersTrainer(kind, n), program, starts, CLIENTS, 1) for n in (1, 2, 3)]
+    assert same(ends[0], ends[1])
+    assert same(ends[0], ends[2])
+    alone = train(SequentialTrainer(), program, starts, CLIENTS, 1)
+    assert largest_gap(ends[0], alone) < 1e-10
+    if kind is SequentialTrainer:
+        assert same(ends[0], alone)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_workers_see_what_an_objective_has_learnt_since(name: str) -> None:
+    program = ready(OBJECTIVES[name], "sgd", "epochs")
+    starts, trainer = starts_of(program, 5), WorkersTrainer(SequentialTrainer, 2)
+    before = train(trainer, program, starts, CLIENTS, 1)
+    model = {key: value.detach().clone() for key, value in program.trainable().items()}
+    program.objective.observe(
+        LocalUpdates(
+            clients=torch.tensor([1, 4, 3]),
+            starts=model,
+            deltas={n: torch.full((3, *v.shape), 0.2).to(v) for n, v in model.items()},
+            steps=torch.tensor([2, 2, 2]),
+            reach=lambda: {n: torch.full((3,), 0.2, dtype=torch.float64) for n in model},
+        )
+    )
+    after = train(trainer, program, starts, CLIENTS, 1)
+    assert not same(before, after)
+    assert same(after, train(SequentialTrainer(), program, starts, CLIENTS, 1))
+
+
+def test_federations_that_come_later_are_trained_too() -> None:
+    trainer = WorkersTrainer(SequentialTrainer, 2)
+    one = make_program(OPTIMIZERS["sgd"], SPECS["epochs"])
+    two = make_program(OPTIMIZERS["sgd"], SPECS["steps"], objective=FedProx(0.5))
+    starts = starts_of(one, 3)
+    train(trainer, one, starts, [0, 1, 2], 0)
+    visits = [*from_rows(starts, [0, 1, 2], 0, one), *from_rows(starts, [2, 3, 1], 1, two)]
+    assert same(trainer.train(visits), SequentialTrainer().train(visits))
+
+
+class Deadly(Regression):
+    """Kills its process when it meets a batch of seven, the first time or every time."""
+
+    def __init__(self, flag: Path, always: bool = False) -> None:
+        super().__init__()
+        self.flag, self.always, self.home = flag, always, os.getpid()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Any:
+        if os.getpid() != self.home and len(batch[1]) == 7 and (self.always or not self.flag.exists()):
+            self.flag.write_text("killed")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_worker_is_replaced_and_nothing_changes(tmp_path: Path, workers: int) -> None:
+    program = make_program(None, SPECS["epochs"], net=Deadly(tmp_path / "flag"))
+    starts = starts_of(program, 5)
+    ends = train(WorkersTrainer(SequentialTrainer, workers), program, starts, CLIENTS, 1)
+    assert (tmp_path / "flag").exists()
+    assert same(ends, train(SequentialTrainer(), program, starts, CLIENTS, 1))
+
+
+def test_a_worker_killed_between_calls_is_replaced() -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"])
+    starts, trainer = starts_of(program, 5), WorkersTrainer(SequentialTrainer, 2)
+    first = train(trainer, program, starts, CLIENTS, 1)
+    for worker in trainer._workers:
+        worker.process.kill()
+        worker.process.join()
+    assert same(first, train(trainer, program, starts, CLIENTS, 1))
+
+
+def test_visits_that_kill_every_worker_end_the_run_with_a_sentence(tmp_path: Path) -> None:
+    program = make_program(None, SPECS["epochs"], net=Deadly(tmp_path / "flag", always=True))
+    trainer = WorkersTrainer(SequentialTrainer, 2)
+    with pytest.raises(UserError, match=r"3 workers ended .* clients .*lower local\.workers"):
+        train(trainer, program, starts_of(program, 5), CLIENTS, 1)
+    assert not trainer._workers
+
+
+class Failing(Regression):
+    """A step that fails."""
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Any:
+        raise ArithmeticError("no such number")
+
+
+def test_an_error_in_a_worker_is_told_and_the_workers_go() -> None:
+    program = make_program(None, SPECS["epochs"], net=Failing())
+    trainer = WorkersTrainer(SequentialTrainer, 2)
+    with pytest.raises(RuntimeError, match=r"ArithmeticError in a worker .*no such number"):
+        train(trainer, program, starts_of(program, 5), CLIENTS, 1)
+    assert not trainer._workers
+
+
+def test_a_run_with_workers_is_the_same_run(tmp_path: Path) -> None:
+    states = []
+    for workers in (1, 2):
+        local = LocalConfig(batch_size=5, steps=3, backend="sequential", workers=workers)
+        server = built(settings(tmp_path, local=local)).server
+        for _ in range(3):
+            server.step()
+        states.append(server.params)
+    assert same(*states)
+
+
+def test_the_number_of_workers_is_checked() -> None:
+    with pytest.raises(UserError, match=r"local\.workers must be >= 1, got 0"):
+        LocalConfig(workers=0)
