@@ -33,8 +33,8 @@ class LocalConfig:
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
         backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once), ``compiled`` (the step
             is traced once and replayed) or ``auto``.
-        workers: Processes of one thread each that share a round's clients; 1 trains in the run's own process, with
-            all its threads. More than 1 only on a CPU.
+        workers: Processes of one thread each that share a round's clients; 1 trains in the run's own
+            process, with all its threads. More than 1 only on a CPU.
         chunk: Most clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
 
     Raises:
@@ -91,8 +91,8 @@ class EvaluationConfig:
 
     Attributes:
         every: Communication rounds between evaluations; the last round is always evaluated.
-        batch_size: Examples per forward pass; null takes the fastest: on a CPU 128 for a model with convolutions
-            and 256 for others, on a GPU 2048.
+        batch_size: Examples per forward pass; null takes the fastest: on a CPU 128 for a model with
+            convolutions and 256 for others, on a GPU 2048.
         per_client: Also measure the model on every client's training data (mean, worst 10 %, variance).
         target: Test accuracy whose first round is reported, or null.
         stop_at_target: Also end the run at the first evaluation that reaches the target.
