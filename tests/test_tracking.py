@@ -11,12 +11,16 @@ from lightning.fabric import Fabric
 from lightning.fabric.loggers.csv_logs import CSVLogger
 from matplotlib.figure import Figure
 from PIL import Image
+from runs import settings
 from wandb_reader import read_run
 
-from flsel.config.groups import TrackConfig
+import flsel
+from flsel.config.groups import EvaluationConfig, OutputConfig, TrackConfig
 from flsel.errors import UserError
 from flsel.files import run_id
+from flsel.runner.tracked import Steps
 from flsel.runner.tracking import Tracker, make_loggers, refuse_secrets
+from flsel.selectors import PowD
 
 CONFIG = {
     "seed": 3,
@@ -92,9 +96,14 @@ def test_wandb_stores_who_the_run_is(finished):
     assert run.exit_code == 0
 
 
-def test_wandb_stores_the_nested_config(finished):
+def test_wandb_stores_flat_settings(finished):
+    """Columns to group and filter by: the class under its key, its arguments beside it."""
     (run,) = stored(finished)
-    assert {key: value for key, value in run.config.items() if key != "_wandb"} == CONFIG
+    found = {key: value for key, value in run.config.items() if key not in ("_wandb", "git_commit")}
+    assert found == {
+        "seed": 3, "data.name": "fashion_mnist", "data.root": None, "dataset": "fashion_mnist",
+        "selector": "PowD", "selector.d": 20, "selector.temperature": 1e-4,
+    }  # fmt: skip
 
 
 def test_wandb_history_has_the_round_as_a_value(finished):
@@ -106,13 +115,14 @@ def test_wandb_history_has_the_round_as_a_value(finished):
     ]
 
 
-def test_wandb_draws_everything_over_rounds_and_keeps_the_best_accuracy(finished):
+def test_wandb_draws_everything_over_rounds_and_keeps_the_final_values(finished):
+    """A maximum of test accuracies in the default column would be a choice by test data."""
     (run,) = stored(finished)
     assert run.metrics["*"].step_metric == "round"
     assert run.metrics["round"].options.defined
-    for name in ("test/accuracy", "validation/accuracy", "client/accuracy_mean", "client/accuracy_worst10"):
-        assert run.metrics[name].summary.max
-    assert run.summary["test/accuracy"] == {"max": 0.75}
+    assert not any(metric.summary.max or metric.summary.best for metric in run.metrics.values())
+    assert {"step/bytes", "step/passes", "step/seconds"} <= run.metrics.keys()
+    assert run.summary["test/accuracy"] == 0.5
     assert run.summary["test/loss"] == 1 / 15
     assert run.summary["rounds_to_target"] == 10
     assert run.summary["best"] == {"test/accuracy": 0.75}
@@ -424,3 +434,74 @@ def test_a_closed_tracker_logs_nothing(tmp_path):
     tracker.log({"a": 1.0}, 0)
     tracker.close("success")
     assert not list(tmp_path.rglob("metrics.csv"))
+
+
+# --- a whole run ---
+
+
+class Notes(CSVLogger):
+    """Somebody's own logger, by import path."""
+
+    def __init__(self, save_dir):
+        super().__init__(save_dir, name="notes", version="", flush_logs_every_n_steps=1)
+
+    def log_hyperparams(self, params, *given, **named):
+        (Path(self.root_dir) / "settings.txt").write_text(repr(sorted(params)))
+
+
+def test_a_run_is_tracked_in_several_places(tmp_path, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
+    track = TrackConfig(tracker="wandb, tensorboard,test_tracking.Notes", mode="offline")
+    output = OutputConfig(dir=str(tmp_path))
+    target = EvaluationConfig(target=0.3)
+    result = flsel.run(
+        settings(tmp_path, selector=PowD(d=5), seed=3, track=track, output=output, evaluation=target)
+    )
+    (run,) = stored(result.folder)
+    assert (run.name, run.config["selector"], run.config["seed"]) == ("PowD-s3", "PowD", 3)
+    assert run.config["availability"] == "IDL"
+    assert run.summary["final/test/accuracy"] == run.summary["test/accuracy"] == result.final["test/accuracy"]
+    assert run.summary["last10/test/loss"] == pytest.approx(result.last(10)["test/loss"])
+    spent = result.to_target(cost="ledger/bytes_down")
+    assert (run.summary["to_target/bytes_down"], run.summary["to_target/reached"]) == (
+        spent.value,
+        spent.reached,
+    )
+    rows = [row for row in run.history if "test/accuracy" in row]
+    sent = [row["ledger/bytes_down"] + row["ledger/bytes_up"] for row in result.rows]
+    assert [row["step/bytes"] for row in rows] == sent
+    assert rows[-1]["step/seconds"] == pytest.approx(result.to_target(2.0, cost="seconds").value)
+    assert len((result.folder / "notes/metrics.csv").read_text().splitlines()) == 8
+    assert "selector.d" in (result.folder / "settings.txt").read_text()
+    events = EventAccumulator(str(result.folder / "tensorboard"))
+    events.Reload()
+    assert events.Scalars("final/test/accuracy")[0].value == pytest.approx(result.final["test/accuracy"])
+    assert "_hparams_/session_start_info" in events.PluginTagToContent("hparams")
+
+
+def test_steps_go_on_after_a_resume():
+    rows = [{"ledger/bytes_up": 2.0 * n, "ledger/passes": n, "seconds/train": 0.5} for n in range(4)]
+    whole = Steps([])
+    expected = [whole.after(row) for row in rows]
+    assert (
+        Steps(rows[:2]).after(rows[2])
+        == expected[2]
+        == {"step/bytes": 4.0, "step/passes": 2, "step/seconds": 1.5}
+    )
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "wandb,", "none;wandb"])
+def test_a_tracker_that_is_none_is_refused(tracker):
+    with pytest.raises(
+        UserError, match=r"track\.tracker must be none, wandb, tensorboard or the import path"
+    ):
+        TrackConfig(tracker=tracker)
+
+
+def test_what_makes_no_logger_is_refused(run_dir):
+    with pytest.raises(
+        UserError, match=r"track\.tracker pathlib\.Path must make a Lightning logger, got PosixPath"
+    ):
+        loggers(TrackConfig(tracker="pathlib.Path"), run_dir)

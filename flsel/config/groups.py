@@ -116,7 +116,8 @@ class TrackConfig:
     """Where a run is tracked besides its own ``metrics.csv``.
 
     Attributes:
-        tracker: ``none``, ``wandb`` or ``tensorboard``.
+        tracker: ``none``, ``wandb``, ``tensorboard``, or the import path of a Lightning logger's class or of
+            a function that makes one (it gets ``save_dir``); several are separated by commas.
         project: W&B project.
         entity: W&B user or team; null is the key's own.
         group: W&B group; null is the dataset's name.
@@ -124,7 +125,7 @@ class TrackConfig:
         mode: W&B mode; ``auto`` is online where an API key is found and offline elsewhere.
     """
 
-    tracker: Literal["none", "wandb", "tensorboard"] = "none"
+    tracker: str = "none"
     project: str = "flsel"
     entity: str | None = None
     group: str | None = None
@@ -133,3 +134,15 @@ class TrackConfig:
 
     def __post_init__(self) -> None:
         check(type(self), vars(self), "track.")
+        for name in self.trackers:
+            if name not in ("wandb", "tensorboard") and "." not in name:
+                raise UserError(
+                    "track.tracker must be none, wandb, tensorboard or the import path of a Lightning "
+                    f"logger, several separated by commas, got {name[:40]!r}."
+                )
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """The trackers, without ``none``."""
+        names = dict.fromkeys(name.strip() for name in self.tracker.split(","))
+        return tuple(name for name in names if name != "none")

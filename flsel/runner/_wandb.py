@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from flsel.metrics import METRICS
+from flsel.runner.tracked import STEPS
 
 _LOG = logging.getLogger("flsel")
 _INIT_SECONDS = 20
@@ -40,9 +40,9 @@ def start_run(mode: str, start: Mapping[str, Any]) -> Any:
     if run is not None:
         run.define_metric("round")
         run.define_metric("*", step_metric="round")
-        for metric in METRICS.values():
-            if metric.better == "max":
-                run.define_metric(metric.column, step_metric="round", summary="max")
+        # The summary keeps the last value of everything: a maximum of test accuracies is chosen by them.
+        for metric in STEPS:
+            run.define_metric(metric, step_metric="round")
     return run
 
 

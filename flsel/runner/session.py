@@ -32,7 +32,9 @@ from flsel.runner.extend import check_extension
 from flsel.runner.lock import Lock
 from flsel.runner.provenance import device_name, git_commit, versions
 from flsel.runner.record import JsonLines, Mark, MetricsCsv, write_summary
+from flsel.runner.result import Result
 from flsel.runner.settings import read_config, run_name
+from flsel.runner.tracked import Steps, final_values, hyper_parameters
 from flsel.runner.tracking import Tracker, make_loggers
 from flsel.runner.trained import describe_inputs
 
@@ -65,6 +67,7 @@ class Session:
         self._initial_model = digest(built.server.params)
         self.best: dict[str, float] = {}
         self.tracker = Tracker([])
+        self._steps = Steps([])
         self._tracked = tracked
         self._new = new
         self._lock = Lock(folder, "run")
@@ -227,10 +230,11 @@ class Session:
         counts = self.server.counts.tolist()
         figure = curves_figure(rows, title=title, target=self.config.evaluation.target, counts=counts)
         save_figure(figure, self.folder / "curves.png")
-        self.tracker.table("selection/counts", ("client", "count"), list(enumerate(counts)))
-        self.tracker.summary({f"best/{name}": value for name, value in self.best.items()})
         # The last file: a run that has it is finished.
         write_summary(self._summary_file, self._summary(rows[-1]))
+        if self.tracker.alive:
+            self.tracker.table("selection/counts", ("client", "count"), list(enumerate(counts)))
+            self.tracker.summary(final_values(Result.load(self.folder)))
         self._status = "success"
 
     def _restore(self) -> None:
@@ -264,17 +268,19 @@ class Session:
         loggers = make_loggers(
             self.config.track,
             run_dir=self.folder,
-            name=self.folder.name,
-            resolved_config=self.described,
+            name=self.config.output.name or f"{type(self.config.selector).__name__}-s{self.config.seed}",
+            resolved_config={**self.described, "torch_device": str(self.built.program.task.device)},
             tags=(type(self.config.selector).__name__, data.name),
         )
         self.built.fabric.loggers.extend(loggers)
-        self.tracker = Tracker(loggers)
+        self.tracker = Tracker(loggers, hyper_parameters(self.described))
         picture = self.folder / "partition.png"
         if not picture.exists():
             counts = self.server.federation.labels.numpy()
             save_figure(partition_figure(counts, f"{data.name}: {len(counts)} clients"), picture)
         self.tracker.image("partition", picture, self.server.round)
+        self.tracker.file(self.folder / "config.yaml", "config")
+        self._steps = Steps(self._metrics.rows())
 
     def _played(self, record: RoundRecord) -> None:
         outcome = record.outcome
@@ -301,7 +307,7 @@ class Session:
             if metric.held_out:
                 best = self.best.setdefault(column, metric.worst)
                 self.best[column] = value if metric.beats(value, best) else best
-        self.tracker.log(metrics, self.server.round)
+        self.tracker.log({**metrics, **self._steps.after(metrics)}, self.server.round)
         self._callbacks.trainer.took(metrics)
         self._callbacks.tell("on_evaluation", metrics=metrics)
         self._callbacks.call("on_validation_end")

@@ -1,10 +1,11 @@
-"""Trackers beside a run's own files: Weights & Biases and TensorBoard, as Lightning loggers.
+"""Trackers beside a run's own files: Weights & Biases, TensorBoard and others, as Lightning loggers.
 
 A tracker is a sink. Whatever goes wrong in one is said once, and the run goes on without it.
 """
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import re
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flsel.config.groups import TrackConfig
-from flsel.errors import UserError
+from flsel.errors import UserError, imported, users_code
 from flsel.files import run_id
 from flsel.runner._wandb import one_line, start_run
+from flsel.runner.provenance import git_commit
+from flsel.runner.tracked import hyper_parameters
 
 if TYPE_CHECKING:
     from lightning.fabric.loggers.logger import Logger
@@ -40,7 +43,7 @@ def make_loggers(
     """Open the trackers of a run.
 
     Args:
-        config: Which tracker, and its settings.
+        config: Which trackers, and their settings.
         run_dir: Folder of the run; what trackers store locally goes below it.
         name: Name of the run.
         resolved_config: Every setting of the run, nested; stored with it.
@@ -55,25 +58,25 @@ def make_loggers(
         UserError: If the tracker's package is missing, or a setting looks like a secret.
     """
     refuse_secrets(resolved_config)
-    if config.tracker == "tensorboard":
-        return [_tensorboard(run_dir)]
-    if config.tracker == "wandb":
-        return _wandb(
-            config.mode,
-            {
-                "project": config.project,
-                "entity": config.entity,
-                "group": config.group or _dataset_name(resolved_config),
-                "job_type": job_type,
-                "tags": list(dict.fromkeys(tag[:_TAG_LENGTH] for tag in (*tags, *config.tags) if tag)),
-                "name": name,
-                "id": run_id(run_dir),
-                "resume": "allow",
-                "config": dict(resolved_config),
-                "dir": str(run_dir),
-            },
-        )
-    return []
+    settings = hyper_parameters(resolved_config, git_commit=git_commit())
+    start = {
+        "project": config.project,
+        "entity": config.entity,
+        "group": config.group or _dataset_name(resolved_config),
+        "job_type": job_type,
+        "tags": list(dict.fromkeys(tag[:_TAG_LENGTH] for tag in (*tags, *config.tags) if tag)),
+        "name": name,
+        "resume": "allow",
+        "config": settings,
+        "dir": str(run_dir),
+    }
+    loggers: list[Logger] = []
+    for tracker in config.trackers:
+        if tracker == "wandb":
+            loggers += _wandb(config.mode, {**start, "id": run_id(run_dir)})
+        else:
+            loggers.append(_tensorboard(run_dir) if tracker == "tensorboard" else _own(tracker, run_dir))
+    return loggers
 
 
 def refuse_secrets(config: Mapping[str, Any], prefix: str = "") -> None:
@@ -102,10 +105,17 @@ class Tracker:
 
     Args:
         loggers: Lightning loggers, such as :func:`make_loggers` returns.
+        settings: Hyper-parameters for the loggers that store them; W&B's run has them already.
     """
 
-    def __init__(self, loggers: Sequence[Logger]) -> None:
+    def __init__(self, loggers: Sequence[Logger], settings: Mapping[str, Any] | None = None) -> None:
         self._sinks = [_sink(logger) for logger in loggers]
+        self._each(lambda sink: sink.settings(settings or {}))
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a tracker that has not failed."""
+        return bool(self._sinks)
 
     def log(self, metrics: Mapping[str, float], round: int) -> None:
         """Log the metrics of communication round ``round``."""
@@ -123,6 +133,10 @@ class Tracker:
     def summary(self, values: Mapping[str, Any]) -> None:
         """Set the run's final values in the trackers that have them."""
         self._each(lambda sink: sink.summary(values))
+
+    def file(self, path: Path, kind: str) -> None:
+        """Keep a file as an artifact of a kind, in the trackers that have them."""
+        self._each(lambda sink: sink.file(path, kind))
 
     def close(self, status: str) -> None:
         """Finish all trackers; nothing is logged afterwards.
@@ -147,22 +161,38 @@ class _LoggerSink:
 
     def __init__(self, logger: Logger) -> None:
         self.name = type(logger).__name__
-        self._logger = logger
+        self._logger: Any = logger  # what TensorBoard's offers besides is not in the type
+        self._settings: dict[str, Any] = {}
+
+    def settings(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+        if settings and not self._is_tensorboard():
+            self._logger.log_hyperparams(self._settings)
 
     def log(self, metrics: Mapping[str, float], round: int) -> None:
         self._logger.log_metrics(dict(metrics), step=round)
 
     def image(self, key: str, image: Image, round: int) -> None:
         import numpy as np
+
+        if self._is_tensorboard():
+            self._logger.experiment.add_image(key, np.asarray(image), round, dataformats="HWC")
+
+    def _is_tensorboard(self) -> bool:
         from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
-        if isinstance(self._logger, TensorBoardLogger):
-            self._logger.experiment.add_image(key, np.asarray(image), round, dataformats="HWC")
+        return isinstance(self._logger, TensorBoardLogger)
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         pass
 
     def summary(self, values: Mapping[str, Any]) -> None:
+        # TensorBoard shows hyper-parameters beside results only, so they wait for these.
+        results = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+        if self._settings and results and self._is_tensorboard():
+            self._logger.log_hyperparams(self._settings, results)
+
+    def file(self, path: Path, kind: str) -> None:
         pass
 
     def close(self, status: str) -> None:
@@ -175,6 +205,9 @@ class _WandbSink:
     def __init__(self, run: Any) -> None:
         self.name = "W&B"
         self._run = run
+
+    def settings(self, settings: Mapping[str, Any]) -> None:
+        pass
 
     def log(self, metrics: Mapping[str, float], round: int) -> None:
         self._run.log({**metrics, "round": round})
@@ -191,6 +224,9 @@ class _WandbSink:
 
     def summary(self, values: Mapping[str, Any]) -> None:
         self._run.summary.update(dict(values))
+
+    def file(self, path: Path, kind: str) -> None:
+        self._run.log_artifact(str(path), name=f"{kind}-{self._run.id}", type=kind)
 
     def close(self, status: str) -> None:
         self._run.finish(exit_code=0 if status == "success" else 1)
@@ -218,6 +254,20 @@ def _tensorboard(run_dir: Path) -> Logger:
     from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
     return TensorBoardLogger(root_dir=run_dir, name="tensorboard", version="")
+
+
+def _own(path: str, run_dir: Path) -> Logger:
+    """Make a Lightning logger by import path; it gets the run's folder as save_dir, if it asks for one."""
+    from lightning.fabric.loggers.logger import Logger
+
+    made = imported("track.tracker", path)
+    with users_code(f"track.tracker {path} cannot be built"):
+        asked = inspect.signature(made).parameters
+        folder = next((name for name in ("save_dir", "root_dir") if name in asked), None)
+        logger = made(**({folder: str(run_dir)} if folder else {}))
+    if not isinstance(logger, Logger):
+        raise UserError(f"track.tracker {path} must make a Lightning logger, got {type(logger).__name__}.")
+    return logger
 
 
 def _wandb(mode: str, start: dict[str, Any]) -> list[Logger]:

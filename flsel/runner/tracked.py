@@ -1,0 +1,80 @@
+"""What a run tells its trackers besides its curves: flat settings, steps to draw over, final values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flsel.runner.result import Result
+
+_COSTS = ("round", "ledger/bytes_down", "ledger/bytes_up", "ledger/passes", "seconds")
+STEPS = ("step/bytes", "step/passes", "step/seconds")  # What curves can be drawn over besides the round.
+_PLAYING = ("seconds/select", "seconds/train", "seconds/aggregate")
+_LAST = 10
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten settings: ``selector: PowD``, ``selector.d: 12``, ``partition.alpha: 0.3``.
+
+    A class stands under its key by its name, its arguments under dotted keys.
+    """
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and "class_path" in value:
+            found[key] = str(value["class_path"]).rpartition(".")[2]
+            found |= flat(value.get("init_args") or {}, f"{key}.")
+        elif isinstance(value, Mapping):
+            found |= flat(value, f"{key}.")
+        else:
+            found[key] = value
+    return found
+
+
+def hyper_parameters(settings: Mapping[str, Any], **provenance: Any) -> dict[str, Any]:
+    """Return what a tracker stores of a run: flat settings, ``dataset``, and where it came from."""
+    found = flat(settings)
+    return {**found, "dataset": found.get("data.name"), **provenance}
+
+
+class Steps:
+    """Totals to draw curves over, from evaluation to evaluation: bytes sent, passes, seconds of playing.
+
+    Args:
+        rows: The evaluations before, as of a run that is resumed.
+    """
+
+    def __init__(self, rows: list[dict[str, float]]) -> None:
+        self._seconds = 0.0
+        for row in rows:
+            self.after(row)
+
+    def after(self, row: Mapping[str, float]) -> dict[str, float]:
+        """Return the totals after one more evaluation."""
+        self._seconds += sum(row.get(name, 0.0) for name in _PLAYING)
+        return {
+            "step/bytes": row.get("ledger/bytes_down", 0.0) + row.get("ledger/bytes_up", 0.0),
+            "step/passes": row.get("ledger/passes", 0.0),
+            "step/seconds": self._seconds,
+        }
+
+
+def final_values(result: Result) -> dict[str, Any]:
+    """Return a run's results by name: ``final/*``, ``last10/*``, ``best/*``, and costs ``to_target/*``.
+
+    A cost of a target that was not reached is what was spent in vain; ``to_target/reached`` tells.
+    """
+    last = {name: value for name, value in result.last(_LAST).items() if name in result.final}
+    groups = {"final": result.final, f"last{_LAST}": last, "best": result.best}
+    values: dict[str, Any] = {
+        f"{group}/{name}": value
+        for group, found in groups.items()
+        for name, value in found.items()
+        if name != "round"
+    }
+    if result.summary["target"] is not None:
+        spent = {name: result.to_target(cost=name) for name in _COSTS}
+        values |= {f"to_target/{name.rpartition('/')[2]}": cost.value for name, cost in spent.items()}
+        values |= {"to_target/reached": spent["round"].reached}
+        values |= {"rounds_to_target": result.summary.get("rounds_to_target")}
+    return values
