@@ -21,7 +21,7 @@ COMMANDS = {
 }
 MODULES = {
     "train": "flsel.commands.train",
-    "tune": "flsel_tune.command",
+    "tune": "flsel_tune.guard",
     "compare": "flsel.commands.compare",
     "data": "flsel.commands.data",
     "configs": "flsel.commands.configs",

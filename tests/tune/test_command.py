@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from flsel.commands import cli
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.errors import UserError
+from flsel.runner.lock import Lock
 from flsel_tune import command
 from flsel_tune.config import SweepConfig
 from flsel_tune.space_file import check_space
@@ -28,7 +30,7 @@ def begun(monkeypatch):
     found = []
     monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
     monkeypatch.setattr(command, "start", lambda plan: found.append(plan))
-    monkeypatch.setattr(command, "resume", lambda plan, folder: found.append((plan, folder)))
+    monkeypatch.setattr(command, "resume", lambda plan, folder, **_: found.append((plan, folder)))
     return found
 
 
@@ -241,6 +243,23 @@ def test_a_resumes_settings_are_kept_once_a_cluster_has_taken_them(sweep, monkey
         monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given, room=room: room())
         assert cli.main(["tune", "--resume", str(sweep), "--trials", "64"]) == code
         assert yaml.safe_load((sweep / "sweep.yaml").read_text())["trials"] == kept
+
+
+def test_a_sweep_has_one_writer(sweep, monkeypatch, capsys):
+    monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
+    with Lock(sweep, "sweep"):
+        assert cli.main(["tune", "--resume", str(sweep)]) == 2
+    *_, said = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"flsel: error: sweep {sweep} is being written by process {os.getpid()} on ")
+
+
+def test_dead_trials_are_retried_where_a_resume_asks_for_it(sweep, begun, monkeypatch, refused):
+    asked = []
+    monkeypatch.setattr(command, "resume", lambda plan, folder, retry_failed: asked.append(retry_failed))
+    for given in ([], ["--retry-failed"], ["--retry_failed=true"], ["--retry-failed=false"]):
+        assert cli.main(["tune", "--resume", str(sweep), *given]) == 0
+    assert asked == [False, True, True, False]
+    assert "--retry-failed goes with --resume" in refused(*HICS, "--retry-failed")
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "sweep.yaml", "space.yaml"])

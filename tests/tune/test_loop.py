@@ -12,7 +12,7 @@ from ray.exceptions import OutOfMemoryError
 from spaces import config_of
 
 from flsel.errors import UserError
-from flsel_tune import loop
+from flsel_tune import loop, searcher
 from flsel_tune.config import SweepConfig
 from flsel_tune.space_file import make_space
 from flsel_tune.study import Study
@@ -39,7 +39,9 @@ def sweep(tmp_path, monkeypatch):
         watch = SimpleNamespace(close=lambda: None, running=0)
         monkeypatch.setattr(loop, "Watch", lambda *_: watch)
 
-        def tuner(plan, study, watch, *, trials, concurrent):
+        def tuner(plan, search, watch, *, trials, concurrent):
+            study = search.study
+
             def fit():
                 watch.running = min(concurrent or 3, trials)
                 # Ray asks for one more than it has room for.
@@ -56,7 +58,10 @@ def sweep(tmp_path, monkeypatch):
 
         monkeypatch.setattr(loop, "_tuner", tuner)
         plan = SimpleNamespace(
-            sweep=SweepConfig(trials=4, **changes), job=common, config=SimpleNamespace(track=None)
+            sweep=SweepConfig(trials=4, **changes),
+            job=common,
+            space=SPACE,
+            config=SimpleNamespace(track=None),
         )
         return loop.play(plan, made, SimpleNamespace())
 
@@ -84,3 +89,26 @@ def test_other_errors_are_not_hidden(sweep):
     with pytest.raises(RuntimeError, match="another"):
         sweep([RuntimeError("another")])
     assert sweep.limits == [None]
+
+
+def test_a_dead_process_is_only_believed_where_its_cluster_lives_on(tmp_path, monkeypatch):
+    """Where Ray's daemon died, the trial is unfinished, and nobody's fault."""
+    common = job(tmp_path)
+    made = Study(tmp_path, "s", metrics=common.metrics, config=SweepConfig(), rounds=6, seed=0)
+    search = searcher.StudySearch(made, SPACE, common)
+    for name in ("first", "second", "third"):
+        search.suggest(name)
+    now = [100.0]
+    monkeypatch.setattr(searcher, "monotonic", lambda: now[0])
+    search.on_trial_complete("first", error=True)
+    search.on_trial_result("third", {"round": 2})
+    assert len(made.unfinished()) == 3
+    now[0] += 2 * searcher._DOUBT_SECONDS
+    search.on_trial_complete("second", error=True)
+    search.on_trial_result("third", {"round": 4})
+    assert [trial.number for trial in made.trials(TrialState.FAIL)] == [0]
+    search.bury()
+    dead = made.trials(TrialState.FAIL)
+    assert [trial.number for trial in dead] == [0, 1]
+    assert all(trial.user_attrs["result"]["died"] for trial in dead)
+    assert [number for number, _ in made.unfinished()] == [2]

@@ -285,6 +285,24 @@ def test_several_metrics_have_a_front(tmp_path):
     assert made.study.metric_names == ["validation/accuracy", "ledger/bytes_up"]
 
 
+@pytest.mark.parametrize(("sampler", "entries"), [("tpe", SPACE), ("grid", GRID)])
+def test_trials_whose_process_died_are_tried_again_on_request(tmp_path, sampler, entries):
+    made, space = study(tmp_path, sampler=sampler), make_space(entries, HICS)
+    count = 18 if sampler == "grid" else 4
+    asked = [made.ask(space) for _ in range(count)]
+    for number, _ in asked[2:]:
+        made.tell(number, COMPLETE, [0.5], {})
+    made.tell(0, FAIL, [], {"status": "failed", "died": True})
+    made.tell(1, FAIL, [], {"status": "failed", "died": False})
+    assert (made.left(count), made.repeated()) == (0, set())
+    assert (made.retry_dead(), made.retry_dead()) == (1, 0)
+    made = study(tmp_path, sampler=sampler)
+    assert (made.left(count), made.repeated()) == (1, {0})
+    assert made.ask(space) == (count, asked[0][1])
+    made.tell(count, COMPLETE, [0.5], {})
+    assert made.left(count) == 0
+
+
 def test_others_can_read_the_journal(tmp_path):
     """As optuna-dashboard does."""
     played(study(tmp_path), make_space(PLAIN, HICS), 2)

@@ -101,13 +101,36 @@ def stop(home: Path, arguments: list[str], when: Callable[[], bool], number: int
     process = subprocess.Popen(
         command(*arguments), cwd=home, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 300
-    while not when():
-        assert process.poll() is None, "the sweep ended before it could be stopped"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert eventually(lambda: when() or process.poll() is not None)
+    assert process.poll() is None, "the sweep ended before it could be stopped"
+    members = family(process.pid)
+    assert any("/raylet/raylet " in words_of(pid) for pid in members)
     process.send_signal(number)
-    return process.wait(timeout=120)
+    code = process.wait(timeout=120)
+    assert eventually(lambda: not any(map(words_of, members))), [words_of(pid) for pid in members]
+    return code
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 300
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return holds()
+
+
+def family(pid: int) -> list[int]:
+    """A process's descendants: a sweep's driver, and all of its Ray cluster."""
+    told = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    children = [int(word) for words in told for word in words]
+    return [member for child in children for member in (child, *family(child))]
+
+
+def words_of(pid: int) -> str:
+    """A process's command line; empty once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +267,26 @@ def test_a_killed_sweep_ends_as_an_uninterrupted_one(home):
     assert (folder / "best.yaml").read_text().partition("seed:")[2] == (
         (home / "sweeps/whole/best.yaml").read_text().partition("seed:")[2]
     )
+
+
+def test_a_sweep_outlives_its_ray_daemon(home):
+    (home / "rate.yaml").write_text("local.optimizer.lr: {type: loguniform, low: 1.0e-4, high: 0.3}\n")
+    begun = [
+        "--config", "config.yaml", "--space", "rate.yaml", "--trials", "1", "--rounds", "300",
+        "--name", "ray", "--retries", "0",
+    ]  # fmt: skip
+    metrics = home / "sweeps/ray/trials/0000/seed3/metrics.csv"
+    with open(home / "said", "w") as said:
+        process = subprocess.Popen(command(*begun), cwd=home, env=environment(), stdout=said, stderr=said)
+        assert eventually(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 10)
+        (daemon,) = [pid for pid in family(process.pid) if "/raylet/raylet " in words_of(pid)]
+        os.kill(daemon, signal.SIGKILL)
+        assert process.wait(timeout=300) == 0, (home / "said").read_text()
+    said = (home / "said").read_text()
+    assert said.count("Ray's daemon or the sweep's own process died (code 1)") == 1
+    assert "core_worker" not in said
+    (row,) = rows(home / "sweeps/ray")
+    assert (row["status"], row["round"]) == ("complete", 300)
 
 
 def test_dead_processes_are_replaced_and_hopeless_trials_marked(home):

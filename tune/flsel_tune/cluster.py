@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -15,10 +14,14 @@ from pathlib import Path
 
 from flsel.errors import UserError
 from flsel_tune.config import SweepConfig
+from flsel_tune.guard import tell
+from flsel_tune.reaper import Reaper
 
 _DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
+    # What Ray's C++ writes to the screen where a daemon dies; the sweep says itself what became of it.
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
     # A config's relative paths are those of the folder in which the sweep was started.
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_DEDUP_LOGS": "0",
@@ -50,11 +53,14 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
     import ray
 
     own = None if config.address or ray.is_initialized() else tempfile.mkdtemp(prefix="flsel-")
+    reaper = None if own is None else Reaper(own)
     try:
         if config.address:
             _connect(config.address)
-        elif own is not None:
-            _start(own, shared_bytes + _OBJECT_STORE)
+        elif own is not None and reaper is not None:
+            tell("cluster", own)
+            with reaper.marking():
+                _start(own, shared_bytes + _OBJECT_STORE)
         _hush()
         _keep_token()
         _check_room(config)
@@ -62,8 +68,8 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
     finally:
         if config.address or own is not None:
             ray.shutdown()
-        if own is not None:
-            shutil.rmtree(own, ignore_errors=True)
+        if reaper is not None:
+            reaper.close()
 
 
 def _hush() -> None:

@@ -26,11 +26,12 @@ from flsel_tune.space_file import make_space, read_space, to_plain
 from flsel_tune.sweep import resume, start
 
 USAGE = """flsel tune --config FILE [--space FILE] [--trials 32] [--key value ...]
-       flsel tune --resume SWEEP [--trials 64]"""
+       flsel tune --resume SWEEP [--trials 64] [--retry-failed]"""
 DESCRIPTION = """\
 Search for the settings of a run. A sweep has the settings below, on the command line or in a file (--sweep
 FILE); every setting of flsel train is one of its runs', on the command line or in a file (--config FILE).
 """
+_OTHERS = ("sweep", "resume", "retry_failed")
 # Settings that say how a sweep is run, not what it finds; a resumed sweep may change them.
 CHANGEABLE = ("trials", "max_concurrent", "gpus", "memory", "address", "retries")
 
@@ -41,12 +42,14 @@ def main(arguments: Sequence[str]) -> int:
     if any(key in ("help", "h") for key, _ in given):
         print(sweep_parser().format_help())
         return 0
-    own = [(key, value) for key, value in given if key in _keys() or key in ("sweep", "resume")]
+    own = [(key, value) for key, value in given if key in _keys() or key in _OTHERS]
     others = [word for word in given if word not in own]
     _refuse_typos(others)
     if any(key == "resume" for key, _ in own):
         _resume(own, others)
     else:
+        if any(key == "retry_failed" for key, _ in own):
+            raise UserError("--retry-failed goes with --resume: flsel tune --resume SWEEP --retry-failed.")
         sweep = _parse_sweep({}, own)
         config = parse(others)
         set_up_logging(quiet=config.quiet)
@@ -75,7 +78,7 @@ def _resume(own: Sequence[Word], others: Sequence[Word]) -> None:
     entries = read_space(str(folder / "space.yaml"))
     config = parse_file(folder / "config.yaml")
     before = _parse_sweep(stored, [])
-    sweep = _parse_sweep(stored, [word for word in own if word[0] != "resume"])
+    sweep = _parse_sweep(stored, [word for word in own if word[0] not in ("resume", "retry_failed")])
     _refuse_change(before, sweep, folder)
     if any(key in ("space", "sweep") for key, _ in own):
         _refuse_other_space(sweep, entries, config, folder)
@@ -85,7 +88,8 @@ def _resume(own: Sequence[Word], others: Sequence[Word]) -> None:
             "leave them out, or start a new sweep."
         )
     set_up_logging(quiet=config.quiet)
-    resume(make_plan(config, sweep, entries), folder)
+    retry = dict(own).get("retry_failed", "false") in (None, "true")
+    resume(make_plan(config, sweep, entries), folder, retry_failed=retry)
 
 
 def _refuse_change(before: SweepConfig, after: SweepConfig, folder: Path) -> None:
@@ -157,13 +161,13 @@ def _refuse_typos(given: Sequence[Word]) -> None:
     """Point to a sweep's setting where an unknown key looks like one."""
     known = {*keys(), *groups(), "config", "print_config"}
     for key, _ in given:
-        close = _near(key, (*_keys(), "resume", "sweep", *known))
+        close = _near(key, (*_keys(), *_OTHERS, *known))
         if "." not in key and key not in known and close and close[0] not in known:
             raise UserError(f"there is no setting {key}{_close(key)}")
 
 
 def _close(word: str) -> str:
-    found = _near(word, (*_keys(), "resume", "sweep"))
+    found = _near(word, (*_keys(), *_OTHERS))
     return f"; did you mean {found[0]}?" if found else "."
 
 
@@ -178,6 +182,6 @@ def _keys() -> tuple[str, ...]:
 def _underscored(word: str) -> str:
     """Accept --max-concurrent for --max_concurrent."""
     name, equals, value = word.removeprefix("--").partition("=")
-    if word.startswith("--") and name.replace("-", "_") in _keys():
+    if word.startswith("--") and name.replace("-", "_") in (*_keys(), *_OTHERS):
         return f"--{name.replace('-', '_')}{equals}{value}"
     return word

@@ -37,11 +37,15 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
         UserError: If the memory does not suffice for a single trial.
     """
     concurrent = plan.sweep.max_concurrent
-    while left := _left(plan, study):
+    while trials := study.left(plan.sweep.trials):
         watch = Watch(study, plan.job, console, plan.config.track)
+        search = StudySearch(study, plan.space, plan.job)
         try:
-            _tuner(plan, study, watch, trials=left, concurrent=concurrent).fit()
-            return not study.trials(TrialState.RUNNING) if study.exhausted else not _left(plan, study)
+            _tuner(plan, search, watch, trials=trials, concurrent=concurrent).fit()
+            search.bury()
+            return (
+                not study.trials(TrialState.RUNNING) if study.exhausted else not study.left(plan.sweep.trials)
+            )
         except RuntimeError as error:
             # Ray's memory monitor kills a process with an error that its own loop does not know.
             if not isinstance(error.__cause__, OutOfMemoryError):
@@ -59,13 +63,9 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
     return True
 
 
-def _left(plan: Plan, study: Study) -> int:
-    begun = study.unfinished()
-    ended = study.trials(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-    return max(plan.sweep.trials - len(ended), len(begun))
-
-
-def _tuner(plan: Plan, study: Study, watch: Watch, *, trials: int, concurrent: int | None) -> tune.Tuner:
+def _tuner(
+    plan: Plan, search: StudySearch, watch: Watch, *, trials: int, concurrent: int | None
+) -> tune.Tuner:
     job, sweep = plan.job, plan.sweep
     names = [job.objective(n) for n in range(len(job.metrics))]
     resources = {"cpu": sweep.cpus, "gpu": sweep.gpus}
@@ -77,8 +77,8 @@ def _tuner(plan: Plan, study: Study, watch: Watch, *, trials: int, concurrent: i
     return tune.Tuner(
         tune.with_resources(actor, resources),
         tune_config=tune.TuneConfig(
-            search_alg=StudySearch(study, plan.space, job),
-            scheduler=StudyScheduler(study, names[0] if len(names) == 1 else None),
+            search_alg=search,
+            scheduler=StudyScheduler(search.study, names[0] if len(names) == 1 else None),
             num_samples=trials,
             max_concurrent_trials=concurrent,
             reuse_actors=True,

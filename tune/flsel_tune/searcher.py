@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Any, cast
 
 from optuna.trial import TrialState
@@ -15,6 +16,8 @@ from ray.tune.search.optuna import OptunaSearch
 from flsel_tune.space import Space
 from flsel_tune.study import Study
 from flsel_tune.trial import Job, cause_of_death
+
+_DOUBT_SECONDS = 60.0
 
 
 class StudySearch(OptunaSearch):
@@ -33,8 +36,9 @@ class StudySearch(OptunaSearch):
     def __init__(self, study: Study, space: Space, job: Job) -> None:
         metrics = [job.objective(n) for n in range(len(job.metrics))]
         modes: list[str] = [metric.mode for metric in job.metrics]
-        self._study = study
+        self.study = study
         self._job = job
+        self._dead: list[tuple[float, int, dict[str, Any]]] = []
         self._waiting = study.unfinished()
         self._numbers: dict[str, int] = {}
         self._last: dict[str, dict[str, Any]] = {}
@@ -45,11 +49,11 @@ class StudySearch(OptunaSearch):
         self._names = metrics
 
     def _setup_study(self, mode: str | list[str]) -> None:
-        self._ot_study: Any = self._study.study
+        self._ot_study: Any = self.study.study
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """Return the number and the settings of a trial, or that nothing is left to try."""
-        asked = self._waiting.pop(0) if self._waiting else self._study.ask(cast(Space, self._space))
+        asked = self._waiting.pop(0) if self._waiting else self.study.ask(cast(Space, self._space))
         if asked is None:
             return cast("dict[str, Any]", self.FINISHED)
         self._numbers[trial_id], settings = asked
@@ -58,6 +62,7 @@ class StudySearch(OptunaSearch):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Keep the report, which Ray forgets of a process that dies."""
         self._last[trial_id] = result
+        self.bury(died_before=monotonic() - _DOUBT_SECONDS)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -71,10 +76,26 @@ class StudySearch(OptunaSearch):
         state = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}.get(
             found["status"], TrialState.FAIL
         )
+        if died:
+            self._dead.append((monotonic(), number, found))
+            return
         values = [result.get(name, math.nan) for name in self._names]
         if state is TrialState.COMPLETE and len(values) == 1:
-            self._study.report(number, found["round"], values[0])  # Ray asks nobody about the last report
-        self._study.tell(number, state, values, found)
+            self.study.report(number, found["round"], values[0])  # Ray asks nobody about the last report
+        self.study.tell(number, state, values, found)
+
+    def bury(self, died_before: float = math.inf) -> None:
+        """Mark trials whose process died as failed.
+
+        Not at once: where Ray's daemon is what died, it takes the workers with it first and this process soon
+        after. The trials are then unfinished for whoever resumes the sweep, as the fault was not theirs.
+
+        Args:
+            died_before: Those that died before this time of the monotonic clock.
+        """
+        for entry in [entry for entry in self._dead if entry[0] < died_before]:
+            self._dead.remove(entry)
+            self.study.tell(entry[1], TrialState.FAIL, [], entry[2])
 
     def save(self, checkpoint_path: str) -> None:
         """Keep nothing but the file that Ray renames: a sweep is resumed from the study's journal."""
@@ -116,13 +137,14 @@ def outcome(result: Mapping[str, Any], died: str | None = None) -> dict[str, Any
         died: Why its process died, if it did.
 
     Returns:
-        ``status`` (complete, pruned, diverged, failed), ``error``, ``round``, ``spread``, ``seeds`` and
-        ``seconds``.
+        ``status`` (complete, pruned, diverged, failed), ``error``, ``died`` (whether its process did),
+        ``round``, ``spread``, ``seeds`` and ``seconds``.
     """
     status = "failed" if died else result.get("status", "failed")
     return {
         "status": "pruned" if status == "running" else status,
         "error": died or result.get("error", ""),
+        "died": died is not None,
         "round": result.get("round", 0),
         "spread": result.get("spread"),
         "seeds": list(result.get("seeds", [])),

@@ -21,6 +21,7 @@ from flsel_tune.metric import Metric
 from flsel_tune.space import KEPT, Settings, Space, Value
 
 SETTINGS, RESULT, BASELINE, STOPPED = "settings", "result", "baseline", "stopped"
+REPEATS = "repeats"
 JOURNAL = "study.journal"
 
 
@@ -108,11 +109,33 @@ class Study:
                 self.tell(trial.number, TrialState.FAIL, [], {"status": "failed", "error": why})
         return found
 
+    def retry_dead(self) -> int:
+        """Have trials whose process died tried again, under new numbers; return how many."""
+        dead = [t for t in self.trials(TrialState.FAIL) if t.user_attrs.get(RESULT, {}).get("died")]
+        again = [trial for trial in dead if trial.number not in self.repeated()]
+        for trial in again:
+            kept = {KEPT: trial.user_attrs[KEPT]} if KEPT in trial.user_attrs else {}
+            self.study.enqueue_trial(trial.params, user_attrs={**kept, REPEATS: trial.number})
+        return len(again)
+
+    def left(self, trials: int) -> int:
+        """Return how many trials are still to be run or to be finished, of so many in all."""
+        begun, repeated = self.unfinished(), self.repeated()
+        ended = self.trials(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+        return max(trials - sum(trial.number not in repeated for trial in ended), len(begun))
+
+    def repeated(self) -> set[int]:
+        """Return the numbers of trials that others repeat, or are to repeat: they do not count."""
+        trials = self.study.get_trials(deepcopy=False)
+        return {trial.user_attrs[REPEATS] for trial in trials if REPEATS in trial.user_attrs}
+
     def ask(self, space: Space) -> tuple[int, Settings] | None:
         """Start a trial; None if a grid has no points left."""
         turn = len(self.trials())
         if self._kind == "grid":
-            if turn >= math.prod(len(dimension.grid()) for dimension in space.dimensions):
+            if turn - len(self.repeated()) >= math.prod(
+                len(dimension.grid()) for dimension in space.dimensions
+            ):
                 self.exhausted = True
                 return None
             turn = 0  # the seed numbers a grid's points, and must stay

@@ -14,10 +14,12 @@ import yaml
 from flsel.config.describe import describe
 from flsel.errors import Interrupted, UserError
 from flsel.files import new_run_dir, write_atomic
+from flsel.runner.lock import Lock
 from flsel.runner.progress import final_table
 from flsel_tune.cluster import cluster
 from flsel_tune.console import Console
 from flsel_tune.figures import draw
+from flsel_tune.guard import tell
 from flsel_tune.plan import Plan
 from flsel_tune.results import best_trials, trial_rows, write_results
 from flsel_tune.shared import pack
@@ -42,24 +44,43 @@ def start(plan: Plan) -> Path:
     with cluster(plan.sweep, _shared_bytes(plan)):
         folder = _new_folder(plan)
         plan = replace(plan, job=replace(plan.job, folder=str(folder)))
-        study = _study(plan)
-        if plan.sweep.sampler != "grid":
-            points = list(plan.space.first_points(describe(plan.config)))
-            study.enqueue(points[: plan.sweep.trials])
-        return _play(plan, study)
+        with Lock(folder, "sweep"):
+            study = _study(plan)
+            if plan.sweep.sampler != "grid":
+                points = list(plan.space.first_points(describe(plan.config)))
+                study.enqueue(points[: plan.sweep.trials])
+            tell("sweep", str(folder))
+            return _play(plan, study)
 
 
-def resume(plan: Plan, folder: Path) -> Path:
-    """Finish a sweep: trials that ended are kept, those that had begun go on from their checkpoints."""
+def resume(plan: Plan, folder: Path, *, retry_failed: bool = False) -> Path:
+    """Finish a sweep: trials that ended are kept, those that had begun go on from their checkpoints.
+
+    Args:
+        plan: The sweep.
+        folder: Its folder.
+        retry_failed: Try trials whose process died once more, under new numbers.
+
+    Returns:
+        Its folder.
+
+    Raises:
+        UserError: As :func:`start`, or if another process is at it.
+        Interrupted: As :func:`start`.
+    """
     plan = replace(plan, job=replace(plan.job, folder=str(folder.resolve())))
-    study = _study(plan)
-    if len(study.trials()) >= plan.sweep.trials and not study.unfinished():
-        _LOG.info("%s is finished; nothing is left to resume", folder)
-        return _finish(plan, study)
-    with cluster(plan.sweep, _shared_bytes(plan)):
-        # A later resume goes on with what is given now, once a cluster has taken it.
-        write_atomic(folder / "sweep.yaml", _sweep_yaml(plan))
-        return _play(plan, study)
+    with Lock(folder, "sweep"):
+        study = _study(plan)
+        if retry_failed:
+            _LOG.info("%d trials whose process died are tried again", study.retry_dead())
+        if not study.left(plan.sweep.trials):
+            _LOG.info("%s is finished; nothing is left to resume", folder)
+            return _finish(plan, study)
+        with cluster(plan.sweep, _shared_bytes(plan)):
+            # A later resume goes on with what is given now, once a cluster has taken it.
+            write_atomic(folder / "sweep.yaml", _sweep_yaml(plan))
+            tell("sweep", str(folder.resolve()))
+            return _play(plan, study)
 
 
 def _play(plan: Plan, study: Study) -> Path:
@@ -68,7 +89,9 @@ def _play(plan: Plan, study: Study) -> Path:
 
     metric, job = plan.job.metrics[0], plan.job
     console = Console(plan.sweep.trials, metric, job.objective(0), quiet=plan.config.quiet)
-    ended = [row for row in trial_rows(study, job.metrics) if row["status"] in _ENDED]
+    repeated = study.repeated()
+    rows = [row for row in trial_rows(study, job.metrics) if row["trial"] not in repeated]
+    ended = [row for row in rows if row["status"] in _ENDED]
     best = best_trials(study)
     console.resumed(
         Counter(row["status"] for row in ended), (best[0].values[0], best[0].number) if best else None

@@ -77,7 +77,7 @@ class Watch(Callback):
     def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """Say that a trial's process died and that another one goes on."""
         _LOG.warning(
-            "trial %d: its process died at round %d (out of memory?); another goes on from the checkpoint",
+            "trial %d: its process died at round %d, out of memory perhaps; another one goes on from there",
             trial.config["number"], (trial.last_result or {}).get("round", 0),
         )  # fmt: skip
 

@@ -1,0 +1,137 @@
+"""A sweep's process may die of anything: it is started again, and its cluster does not outlive it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and Linux's signals")
+
+COMMAND = """
+import os, signal, sys, time
+from pathlib import Path
+from flsel_tune.guard import supervise, tell
+
+def command(arguments):
+    deaths = len(list(Path().glob("death*")))
+    print(*arguments, flush=True)
+    {body}
+
+sys.exit(supervise(["--new"], command))
+"""
+DIE = 'Path(f"death{deaths}").touch(); os.kill(os.getpid(), signal.SIGKILL)'
+# A cluster of two processes, one of which starts another; and a process that is none of it.
+CLUSTER = """
+import os, subprocess, sys, time
+from flsel_tune.reaper import Reaper
+
+WAIT = "import time; time.sleep(99)"
+
+def begin(code):
+    return subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.DEVNULL)
+
+reaper = Reaper(sys.argv[1])
+with reaper.marking():
+    marked = begin(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WAIT!r}])")
+other = begin(WAIT)
+print(marked.pid, other.pid, flush=True)
+sys.stdin.readline()
+reaper.close()
+print("closed", flush=True)
+time.sleep(99)
+"""
+
+
+def supervised(body: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    code = COMMAND.format(body=body)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def eventually(holds) -> bool:
+    deadline = time.monotonic() + 60
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(holds())
+
+
+def test_a_process_that_ends_by_itself_is_not_started_again(tmp_path):
+    done = supervised("return 7", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "--new\n", "")
+    assert supervised("raise SystemExit(3)", tmp_path).returncode == 3
+    assert "ZeroDivisionError" in supervised("1 / 0", tmp_path).stderr
+
+
+@pytest.mark.parametrize("death", [DIE, 'Path(f"death{deaths}").touch(); os._exit(1)'])
+def test_a_process_that_dies_is_resumed(tmp_path, death):
+    done = supervised(f'tell("sweep", "sweeps/a b")\n    if deaths < 2: {death}\n    return 0', tmp_path)
+    assert done.returncode == 0
+    assert done.stdout == "--new\n" + 2 * "--resume sweeps/a b\n"
+    assert done.stderr.count("Ray's daemon or the sweep's own process died") == 2
+
+
+def test_a_process_that_dies_again_and_again_is_given_up(tmp_path):
+    done = supervised(f'tell("sweep", "sweeps/a")\n    {DIE}', tmp_path)
+    assert "UserError: it died 4 times, memory may be short" in done.stderr
+    assert len(list(tmp_path.glob("death*"))) == 4
+    before = supervised(DIE, tmp_path)
+    assert "UserError: the sweep's process died before its first trial (signal 9)" in before.stderr
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 5), (signal.SIGKILL, -signal.SIGKILL)])
+def test_signals_are_passed_on_and_a_kill_takes_the_inner_process_along(tmp_path, number, expected):
+    wait = 'Path("inner").write_text(str(os.getpid())); time.sleep(99)'
+    code = COMMAND.format(body=f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n    {wait}")
+    outer = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    note = tmp_path / "inner"
+    assert eventually(lambda: note.exists() and note.read_text())
+    inner = int(note.read_text())
+    outer.send_signal(number)
+    assert outer.wait(timeout=60) == expected
+    assert eventually(lambda: not alive(inner))
+
+
+@pytest.mark.parametrize("how", ["killed", "closed"])
+def test_a_cluster_ends_with_its_driver(tmp_path, how):
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    driver = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER, str(folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert driver.stdin is not None
+    assert driver.stdout is not None
+    marked, other = map(int, driver.stdout.readline().split())
+    children = Path(f"/proc/{marked}/task/{marked}/children")
+    assert eventually(lambda: children.read_text())
+    (child,) = map(int, children.read_text().split())
+    try:
+        if how == "closed":
+            driver.stdin.write("\n")
+            driver.stdin.flush()
+            assert driver.stdout.readline() == "closed\n"
+            assert not alive(marked)
+        else:
+            driver.kill()
+        assert eventually(lambda: not alive(marked) and not alive(child) and not folder.exists())
+        assert alive(other)
+    finally:
+        os.kill(other, signal.SIGKILL)
+        driver.kill()
+        driver.wait()
+        driver.stdin.close()
+        driver.stdout.close()

@@ -1,0 +1,118 @@
+"""Run ``flsel tune`` in a process of its own, and start it again where Ray takes it down.
+
+A driver whose Ray daemon dies is ended by Ray from within, without a word of Python. So a small process stays
+outside, passes signals on, and resumes the sweep in a new one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from flsel.errors import UserError
+from flsel_tune.reaper import end_cluster
+
+_LIVES = 4
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+_told = -1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    light = sys.platform == "linux" and not {"torch", "ray"} & set(sys.modules)
+    if not light or {"--help", "-h"} & set(arguments):  # threads do not survive a fork
+        return _command(arguments)
+    return supervise(list(arguments), _command)
+
+
+def tell(kind: str, value: str = "") -> None:
+    """Tell the process outside what it has to know, if there is one.
+
+    Args:
+        kind: ``sweep`` or ``cluster``, with its folder, or ``end``, with the exit code where there is one.
+        value: What of it.
+    """
+    if _told >= 0:
+        os.write(_told, f"{kind} {value}\n".encode())
+
+
+def supervise(arguments: list[str], command: Callable[[Sequence[str]], int]) -> int:
+    """Run a command in another process until it ends by its own account.
+
+    Args:
+        arguments: Its arguments; after a death it is given those that resume the sweep.
+        command: The command.
+
+    Returns:
+        Its exit code.
+
+    Raises:
+        UserError: If it died too often, or before there was a sweep to resume.
+    """
+    sweep, how = "", ""
+    for _ in range(_LIVES):
+        read, write = os.pipe()
+        parent, child = os.getpid(), os.fork()
+        if child == 0:
+            os.close(read)
+            return _inside(parent, write, arguments, command)
+        os.close(write)
+        code, told = _outside(child, read)
+        if "cluster" in told:
+            end_cluster(told["cluster"])
+        if "end" in told:
+            return int(told["end"] or code)
+        how = f"signal {-code}" if code < 0 else f"code {code}"
+        sweep = told.get("sweep", sweep)
+        if not sweep:
+            raise UserError(f"the sweep's process died before its first trial ({how}).")
+        print(f"flsel: warning: Ray's daemon or the sweep's own process died ({how})", file=sys.stderr)
+        arguments = ["--resume", sweep]
+    raise UserError(f"it died {_LIVES} times, memory may be short; go on with flsel tune --resume {sweep}")
+
+
+def _inside(
+    parent: int, write: int, arguments: Sequence[str], command: Callable[[Sequence[str]], int]
+) -> int:
+    global _told
+    _told = write
+    # What the parent is sent it passes on: Ctrl-C in a terminal would otherwise come twice.
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        code = command(arguments)
+    except BaseException:
+        tell("end")
+        raise
+    tell("end", str(code))
+    return code
+
+
+def _outside(child: int, read: int) -> tuple[int, dict[str, str]]:
+    """Wait for a process; return its exit code, or less than zero for a signal, and what it told."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        os.kill(child, number)
+
+    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+    try:
+        with os.fdopen(read, encoding="utf-8") as stream:
+            told = dict(line.rstrip("\n").split(" ", 1) for line in stream)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _command(arguments: Sequence[str]) -> int:
+    from flsel_tune import command
+
+    return command.main(arguments)
