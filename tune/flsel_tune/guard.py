@@ -23,14 +23,6 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _told = -1
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
-    light = sys.platform == "linux" and not {"torch", "ray"} & set(sys.modules)
-    if not light or {"--help", "-h"} & set(arguments):  # threads do not survive a fork
-        return _command(arguments)
-    return supervise(list(arguments), _command)
-
-
 def tell(kind: str, value: str = "") -> None:
     """Tell the process outside what it has to know, if there is one.
 
@@ -110,9 +102,3 @@ def _outside(child: int, read: int) -> tuple[int, dict[str, str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _command(arguments: Sequence[str]) -> int:
-    from flsel_tune import command
-
-    return command.main(arguments)
