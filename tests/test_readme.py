@@ -10,14 +10,18 @@ import sys
 from importlib import import_module
 from inspect import isclass, signature
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
 from flsel import availability, partition
 from flsel.availability import Availability
-from flsel.commands.cli import main
+from flsel.commands.cli import COMMANDS, main
+from flsel.config import RunConfig
 from flsel.partition import Partition
 from flsel.selector import Need, Selector
+from flsel.selectors.uniform import Uniform
+from flsel.testing import CHECKS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -99,11 +103,28 @@ def test_command_of_the_readme(command, workplace, monkeypatch, capsys):
 
 def test_python_of_the_readme(workplace):
     snippets = [block for block in blocks(README, "python") if not block.startswith("# ")]
-    assert len(snippets) == 2
+    assert len(snippets) == 1
     code = "\n".join(snippets).replace("rounds=50", "rounds=2")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert 0 < float(done.stdout.splitlines()[-1]) < 1
+
+
+def test_commands_of_the_readme_are_all_there_are():
+    told = {name.removeprefix("flsel ") for name in re.findall(r"^\| `(flsel \w+)` \|", README, re.MULTILINE)}
+    assert told == set(COMMANDS)
+
+
+def test_numbers_of_the_readme():
+    assert f"keeps the {len(CHECKS)} rules of the contract" in README
+    weightings = get_args(get_type_hints(Uniform)["weights"])
+    words = ["", "one", "two", "three", "four", "five", "six"]
+    assert f"{words[len(weightings)]} weightings" in rows(README)["Uniform"]
+    config = RunConfig()
+    assert f"# Synthetic(0.5, 0.5), {config.clients} clients, uniform selection" in README
+    assert f"`output.checkpoint_every`, {config.output.checkpoint_every} rounds" in README
+    shown = yaml.safe_load((ROOT / "configs/runs/fashion_mnist.yaml").read_text())
+    assert f"{shown['budget']} of {shown['clients']} clients a round ([`fashion_mnist.yaml`]" in README
 
 
 def test_resuming_as_the_readme_says(workplace, capsys):

@@ -17,13 +17,15 @@ COMMANDS = {
     "tune": "search for settings: flsel tune --config FILE [--space FILE] [--key value ...]",
     "compare": "compare selectors over seeds: flsel compare --selectors Uniform,PowD --seeds 5",
     "data": "show how examples are dealt to clients: flsel data [--config FILE] [--key value ...]",
+    "check": "hold a selector against the contract: flsel check my_selector.MySelector",
     "configs": "list the settings that come with flsel, for --config and --space: flsel configs [NAME]",
 }
 MODULES = {
     "train": "flsel.commands.train",
-    "tune": "flsel_tune.guard",
+    "tune": "flsel_tune.main",
     "compare": "flsel.commands.compare",
     "data": "flsel.commands.data",
+    "check": "flsel.commands.check",
     "configs": "flsel.commands.configs",
 }
 
@@ -35,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments without the program's name; the process's own if not given.
 
     Returns:
-        Exit code: 0, 2 for something the user can mend, 130 after Ctrl-C, 141 if nobody reads the output.
+        Exit code: 0; 1 for a selector that breaks the contract; 2 for something the user can mend; 130 after
+        Ctrl-C; 141 if nobody reads the output.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Each is None where the caller closed it.

@@ -1,0 +1,60 @@
+"""``flsel check``: hold a selector against the contract, and say what was checked."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+
+from flsel.config.layers import words
+from flsel.config.parser import parse
+from flsel.errors import UserError, users_code
+from flsel.selector import Selector
+from flsel.testing import CHECKS
+
+USAGE = """\
+usage: flsel check SELECTOR [--argument value ...]
+
+Play the contract's checks on a tiny federation of formulas: nothing is trained. SELECTOR is a name or an
+import path, such as my_selector.EpsilonGreedy; its arguments stand as in flsel train, --selector.epsilon 0.1
+or --epsilon 0.1. The exit code is 0 if it keeps the contract, 1 if it breaks a rule, 2 if there is no such
+selector."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    if not arguments or {"-h", "--help"} & set(arguments):
+        print(USAGE)
+        return 0
+    name, *rest = arguments
+    if name.startswith("-"):
+        raise UserError("flsel check takes the selector first: flsel check SELECTOR [--argument value ...].")
+    given = [(f"selector.{key.removeprefix('selector.')}", value) for key, value in words(rest)]
+    made = parse([("selector", name), *given]).selector
+    # With defaults the class itself, whose arguments are then checked too.
+    broken = _play((lambda: copy.deepcopy(made)) if given else type(made))
+    how = f"breaks {broken} of" if broken else "keeps"
+    print(f"{type(made).__name__} {how} the {len(CHECKS)} rules of the contract.")
+    return 1 if broken else 0
+
+
+def _play(factory: Callable[[], Selector]) -> int:
+    """Play every check, say how it went, and return how many rules were broken."""
+    broken = 0
+    for check in CHECKS:
+        rule = (inspect.getdoc(check) or check.__name__).partition("\n")[0]
+        why = _why_not(check, factory)
+        print(f"{'broken' if why else 'ok':8}{rule.replace('``', '')}")
+        if why:
+            print(f"{'':8}-> {why}")
+            broken += 1
+    return broken
+
+
+def _why_not(check: Callable[[Callable[[], Selector]], None], factory: Callable[[], Selector]) -> str | None:
+    try:
+        with users_code("the selector failed"):
+            check(factory)
+    except (AssertionError, UserError) as error:
+        return str(error)
+    return None
