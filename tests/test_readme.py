@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+import yaml
 
 from flsel import availability, partition
 from flsel.availability import Availability
