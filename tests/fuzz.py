@@ -40,7 +40,7 @@ TINY: dict[str, Any] = {
 }  # fmt: skip
 
 # What would write elsewhere, ask the network, or start programs.
-_LEFT_OUT = ("output.dir", "data.root", "data.download", "track.", "threads", "callbacks")
+_LEFT_OUT = ("output.dir", "data.root", "data.download", "track.", "callbacks")
 
 
 class Slow(BaseException):

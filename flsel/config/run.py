@@ -81,7 +81,7 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     accelerator: str = "auto"
     device: Annotated[int, Range(0)] = 0
-    threads: Annotated[int | None, Range(1)] = None
+    threads: Annotated[int | None, Range(1, 1024)] = None
     precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
     output_layer: str | None = None
     track: TrackConfig = field(default_factory=TrackConfig)
