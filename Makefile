@@ -2,7 +2,6 @@ PYTHON ?= python3
 LOCK_FLAGS ?=
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 MINUTES ?= 10
 KINDS ?= train,tune
@@ -14,15 +13,9 @@ FLSEL_FUZZ ?= 300
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
-demo: $(INSTALLED) ## Train two selectors on generated data and draw their curves (no download, under a minute).
-	@for selector in Uniform PowD; do \
-		echo "--- $$selector"; \
-		$(BIN)/flsel train --config quickstart --selector $$selector \
-			--output.dir $(DEMO) --output.name $$selector || exit; \
-	done
-	@$(BIN)/python docs/plot_runs.py --title "Synthetic(0.5, 0.5), 30 clients, 6 a round" \
-		--output $(DEMO)/curves.png Uniform=$(DEMO)/Uniform PowD=$(DEMO)/PowD
-	@echo "The curves of both runs are in $(DEMO)/curves.png"
+demo: $(INSTALLED) ## Compare four selectors on generated data, three seeds each (no download, two minutes).
+	@$(BIN)/flsel compare --config quickstart --selectors Uniform,PowD:d=12,FedGS,HiCS --seeds 3 \
+		--rounds 60 --availability LN --target 0.75 --threads 1 --name demo
 
 test: $(INSTALLED) ## Run the tests.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal

@@ -73,8 +73,9 @@ def _summaries(analysis: Analysis, variant: str, setting: str) -> list[Summary]:
         if values:
             listed = list(values.values())
             mean, iqm = mean_interval(listed), interquartile_mean(listed)
-            if analysis.measures[name].unit == "%":
-                mean = replace(mean, low=max(mean.low, 0.0), high=min(mean.high, 1.0))
+            # No share lies beyond 1, and nothing that is measured below 0.
+            most = 1.0 if analysis.measures[name].unit == "%" else math.inf
+            mean = replace(mean, low=max(mean.low, 0.0), high=min(mean.high, most))
             found.append(Summary(variant, setting, name, mean, iqm, values))
     return found
 

@@ -108,13 +108,7 @@ def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None)
     """Print the main tables, the verdicts, what limits them, and where everything is."""
     out = rich.console.Console(file=stream)
     for setting in analysis.settings:
-        headings, rows = main_table(analysis, setting)
-        table = Table(title=words.where(setting).strip() or None, title_justify="left")
-        for heading in headings:
-            table.add_column(heading, justify="left" if heading == "variant" else "right")
-        for row in rows:
-            table.add_row(*row)
-        out.print(table, markup=False)
+        out.print(_main_table(analysis, setting, out.width), markup=False)
     for verdict in verdicts(analysis):
         mark = "=" if verdict.kind == "resolved" else "?"
         out.print(f"{mark} {verdict.text}", markup=False, highlight=False)
@@ -124,3 +118,20 @@ def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None)
         out.print(f"! {folder}: {why}", markup=False, highlight=False)
     for path in paths:
         out.print(str(path), markup=False, highlight=False, soft_wrap=True)
+
+
+def _main_table(analysis: Analysis, setting: str, width: int) -> Table:
+    """Return the main table, intervals below their values; the leading columns only where it is narrow."""
+    headings, rows = main_table(analysis, setting)
+    lines = [[cell.replace(" [", "\n[") for cell in row] for row in rows]
+    table = Table(title=words.where(setting).strip() or None, title_justify="left", show_lines=True)
+    used = 1
+    for at, heading in enumerate(headings):
+        words_in = [*heading.split(), *(part for line in lines for part in line[at].split("\n"))]
+        used += 3 + max(map(len, words_in))
+        if used > width:
+            break
+        table.add_column(heading, justify="left" if at == 0 else "right", min_width=max(map(len, words_in)))
+    for line in lines:
+        table.add_row(*line[: len(table.columns)])
+    return table

@@ -120,14 +120,13 @@ def _result(analysis: Analysis, run: Run) -> Row:
 
 
 def _headings(analysis: Analysis) -> list[str]:
-    headings = [
-        "variant", "seeds", f"test accuracy (last {analysis.options.last})",
-        f"against {analysis.options.baseline}", "test loss", "p (Holm)",
-    ]  # fmt: skip
+    """Name the columns, what decides first: a narrow terminal shows the first ones only."""
+    base = analysis.options.baseline
+    headings = ["variant", "seeds", f"test accuracy (last {analysis.options.last})", f"against {base}"]
     if analysis.target is not None:
         goal = f"{100 * analysis.target.accuracy:g} %"
         headings += [f"rounds to {goal}", "reached", "rounds, ratio", "models down, ratio"]
-    return [*headings, "bytes sent", "Gini"]
+    return [*headings, "p (Holm)", "test loss", "bytes sent", "Gini"]
 
 
 def _main_row(analysis: Analysis, variant: str, setting: str) -> list[str]:
@@ -142,11 +141,11 @@ def _main_row(analysis: Analysis, variant: str, setting: str) -> list[str]:
         str(accuracy.mean.n),
         words.estimate(accuracy.mean, "%"),
         "-" if against is None else words.difference(against.shown, measure),
-        "-" if loss is None else words.estimate(loss.mean, "nats"),
-        "-" if against is None else words.p_value(against.p_holm),
     ]
     if analysis.target is not None:
         cells += _target_cells(analysis, variant, setting)
+    cells.append("-" if against is None else words.p_value(against.p_holm))
+    cells.append("-" if loss is None else words.estimate(loss.mean, "nats"))
     for name, unit in (("total/bytes", "bytes"), ("participation/gini", "")):
         found = analysis.summary(variant, setting, name)
         cells.append("-" if found is None else words.number(found.mean.value, unit))

@@ -122,17 +122,22 @@ def _target(analysis: Analysis, variant: str, setting: str) -> Iterator[Verdict]
     elif found is None or found.shown.n < 2 or found.equal:
         yield Verdict("open", f"{variant} reaches {goal} {arrived}.")
     else:
-        late = [a.at for side in (ours, theirs) for a in side.arrivals.values() if not a.reached]
-        tail = f"; it gets there {arrived}, and the others count as {min(late):g} rounds" if late else ""
-        yield _ratio(analysis, found, goal, tail)
+        late = [[a.at for a in side.arrivals.values() if not a.reached] for side in (ours, theirs)]
+        horizon = min([*late[0], *late[1]], default=0.0)
+        tail = f"; it gets there {arrived}, and the others count as {horizon:g} rounds" if horizon else ""
+        yield _ratio(analysis, found, goal, _BOUND[bool(late[0]), bool(late[1])], tail)
 
 
-def _ratio(analysis: Analysis, found: Difference, goal: str, tail: str) -> Verdict:
+# What a ratio is when runs of the variant, or of the baseline, count as having arrived at the horizon.
+_BOUND = {(False, False): "", (True, False): "at least ", (False, True): "at most ", (True, True): "about "}
+
+
+def _ratio(analysis: Analysis, found: Difference, goal: str, bound: str, tail: str) -> Verdict:
     base, shown = analysis.options.baseline, found.shown
     if found.resolved:
         return Verdict(
             "resolved",
-            f"{found.variant} reaches {goal} in {_factor(shown)} the rounds of {base} (95 % interval "
+            f"{found.variant} reaches {goal} in {bound}{_factor(shown)} the rounds of {base} (95 % interval "
             f"{shown.low:.2f} to {shown.high:.2f}, {words.seeds(shown.n)}){_price(analysis, found)}{tail}.",
         )
     return Verdict(
