@@ -104,3 +104,13 @@ def test_a_model_that_is_unusual_trains(capfd: Any) -> None:
     first = left_behind(Path("runs/run"))
     assert call("train", *TINY, "--model", "usercode.Odd", "--output.name", "again", "--quiet") == 0
     assert same(first, left_behind(Path("runs/again")))
+
+
+def test_a_function_without_annotations_builds_a_model(capfd: Any) -> None:
+    assert call("train", *TINY, "--model", "usercode.builds", "--model.width", "3", "--quiet") == 0
+    model = torch.load("runs/run/checkpoints/last.ckpt", weights_only=True)["server"]["model"]
+    assert model["0.weight"].shape == (3, 8)
+    said = fails(capfd, *TINY, "--model", "usercode.builds", "--model.wdith", "3")
+    assert said.startswith("model.wdith is not an argument of builds"), said
+    said = fails(capfd, *TINY, "--model", "torchvision.models.resnet18", "--model.num_classes", "4")
+    assert said.startswith("model ResNet does not accept inputs of shape (8,): RuntimeError: "), said
