@@ -94,5 +94,7 @@ def test_installed_commands_work_beside_hostile_files(commands, folder):
     few = ["--config", "quickstart", "--data.validation", "0.1", "--rounds", "2", "--quiet"]
     run("tune", *few, "--space", "local", "--trials", "1", "--name", "tuned")
     assert (folder / "sweeps/tuned/best.yaml").is_file()
+    run("compare", *few, "--selectors", "Uniform,MD", "--seeds", "2", "--name", "compared")
+    assert (folder / "comparisons/compared").is_dir()
     with_module = [str(commands / "python"), "-m", "flsel", "train", *few, "--output.name", "again"]
     subprocess.run(with_module, cwd=folder, env=environment, check=True, timeout=300)

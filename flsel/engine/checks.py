@@ -2,12 +2,59 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.objectives.objective import Objective, overrides
 from flsel.selector import IDLE, Plan, View
+
+_LOG = logging.getLogger("flsel")
+_WATCHED_ROUNDS = 3  # Comparing the generators' states takes a fraction of a millisecond.
+
+
+@contextmanager
+def own_randomness(name: str, round: int) -> Iterator[None]:
+    """Warn, in the first rounds, of a selector that draws from a global generator within the block.
+
+    Args:
+        name: The selector's name.
+        round: Communication round.
+    """
+    before = _global_states() if round < _WATCHED_ROUNDS else {}
+    yield
+    if before:
+        now = _global_states()
+        for owner in (owner for owner in before if now[owner] != before[owner]):
+            _warn(name, owner)
+
+
+@functools.cache  # once for a selector
+def _warn(name: str, owner: str) -> None:
+    _LOG.warning(
+        "%s draws from the global generator of %s, so its runs cannot be repeated or resumed exactly: "
+        "draw from view.rng (flsel check)",
+        name, owner,
+    )  # fmt: skip
+
+
+def _global_states() -> dict[str, object]:
+    """Return the states of the global generators by their owners, to be compared."""
+    numpys: Any = np.random.get_state()
+    _, keys, *place = numpys
+    return {
+        "random": random.getstate(),
+        "numpy.random": (keys.tobytes(), place),
+        "torch": torch.get_rng_state().numpy().tobytes(),
+    }
 
 
 def check_plan(plan: object, view: View, name: str) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flsel.data.population import FederatedData
 from flsel.engine.answers import Answers
-from flsel.engine.checks import check_hops, check_plan, check_weights
+from flsel.engine.checks import check_hops, check_plan, check_weights, own_randomness
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.job import Job
 from flsel.errors import DivergedError
@@ -99,7 +99,8 @@ class Federation:
         started = time.perf_counter()
         name = type(selector).__name__
         view = self._view(round, params, selector.needs, objective.messages)
-        plan = selector.select(view)
+        with own_randomness(name, round):
+            plan = selector.select(view)
         check_plan(plan, view, name)
         check_hops(plan, objective, name)
         own_loss = self._own_loss(plan, view) if Need.OWN_LOSS in selector.needs else None
