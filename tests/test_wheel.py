@@ -68,7 +68,7 @@ def test_the_wheel_holds_both_packages_and_all_configs(wheel):
         str(path.relative_to(base))
         for base, top in ((ROOT, "flsel"), (ROOT / "tune", "flsel_tune"))
         for path in (base / top).rglob("*")
-        if path.suffix in (".py", ".typed")
+        if path.is_file() and "__pycache__" not in path.parts
     }
     expected |= {f"flsel/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.yaml")}
     held = {name for name in names if ".dist-info/" not in name}
