@@ -236,7 +236,8 @@ def _fits(value: Any, hint: Any, within: Range | None) -> bool:
         number = isinstance(value, kind) and not isinstance(value, bool)
         return number and (within is None or value in within)
     if origin in (bool, str, type(None)):
-        return isinstance(value, origin)
+        # No name and no path can hold a NUL.
+        return isinstance(value, origin) and not (isinstance(value, str) and "\0" in value)
     if origin is Literal:
         return value in inner
     if origin in (tuple, list) and inner and inner[0] in (int, float):

@@ -54,7 +54,7 @@ def fails(capfd: Any, *arguments: str) -> str:
     ("arguments", "sentence"),
     [
         (["--roundz", "3"], "there is no setting roundz; did you mean rounds?"),
-        (["--rounds", "many"], "rounds must be a whole number >= 1, got 'many'."),
+        (["--rounds", "many"], "rounds must be a whole number in [1, 100,000,000], got 'many'."),
         (["--selector", "Powd"], "selector has no class Powd; did you mean PowD? (--selector.help lists them)"),
         (["--rounds", "10000000000000"], "the memory is not enough; lower "),
         (["--threads", "10000000000000"], "threads must be a whole number in [1, 1,024] or null, got 10000000000000."),

@@ -111,7 +111,7 @@ def test_a_class_is_explained(capsys: Any) -> None:
 def test_the_printed_config_is_a_config(arguments: list[str], tmp_path: Path, capsys: Any) -> None:
     assert call("train", "--print_config", *arguments) == 0
     printed = capsys.readouterr().out
-    assert "# Communication rounds (T). (a whole number >= 1; default: 100)" in printed
+    assert "# Communication rounds (T). (a whole number in [1, 100,000,000]; default: 100)" in printed
     (tmp_path / "c.yaml").write_text(printed)
     assert call("train", "--config", "c.yaml", "--print_config") == 0
     assert capsys.readouterr().out == printed
@@ -281,3 +281,20 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
     command = f"{sys.executable} -m flsel train --selector.help | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stderr == ""
+
+
+def test_debug_shows_where_an_error_was_raised(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "breaks.py").write_text("raise SystemExit('no')\n")
+    assert call("train", "--model", "breaks.Net") == 2
+    said = capsys.readouterr().err
+    assert "breaks.py, line 1" in said
+    assert said.count("\n") == 1
+    assert call("train", "--debug", "--model", "breaks.Net") == 2
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert shown.endswith(said)
+
+
+def test_name_is_the_name_of_the_run(tmp_path: Path) -> None:
+    assert call("train", *TINY, "--name", "other", "--quiet") == 0
+    assert (tmp_path / "runs/other/summary.json").is_file()

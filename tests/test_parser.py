@@ -146,17 +146,19 @@ WRONG = [
     (["--selector.class_path"], "selector.class_path needs a value: --selector.class_path VALUE."),
     (["--config"], "--config needs a file: --config FILE."),
     (["3"], "'3' is not expected here: a setting is given as --key value."),
+    (["--rounds", "9" * 5000], f"rounds must be a whole number in [1, 100,000,000], got '{'9' * 99}... (5,002 characters)."),
+    (["--callbacks", "[" * 5000], f", or the import path of another Callback, got '{'[' * 99}... (5,002 characters)."),
     (["c.yaml"], "'c.yaml' is not expected here: a setting is given as --key value; a file of settings as --config c.yaml."),
-    (["--rounds", "x"], "rounds must be a whole number >= 1, got 'x'."),
-    (["--rounds", "1e2"], "rounds must be a whole number >= 1, got '1e2'."),
-    (["--rounds", "2.5"], "rounds must be a whole number >= 1, got '2.5'."),
+    (["--rounds", "x"], "rounds must be a whole number in [1, 100,000,000], got 'x'."),
+    (["--rounds", "1e2"], "rounds must be a whole number in [1, 100,000,000], got '1e2'."),
+    (["--rounds", "2.5"], "rounds must be a whole number in [1, 100,000,000], got '2.5'."),
     (["--clients", "x"], "clients must be a whole number >= 1 or null, got 'x'."),
     (["--quiet", "maybe"], "quiet must be true or false, got 'maybe'."),
     (["--precision", "8"], "precision must be one of 32-true, 64-true, bf16-mixed, got '8'."),
-    (["--track.tracker", "wandbb"], "track.tracker must be one of none, wandb, tensorboard, got 'wandbb'; did you mean wandb?"),
+    (["--track.tracker", "wandbb"], "track.tracker must be none, wandb, tensorboard or the import path of a Lightning logger, several separated by commas, got 'wandbb'."),
     (["--data.shape", "[a]"], "data.shape must be a list of one or more whole numbers >= 1 or null, got ['a']."),
     (["--data.init_args", "3"], "data.init_args must be a mapping, got '3'."),
-    (["--rounds", "-3"], "rounds must be a whole number >= 1, got -3."),
+    (["--rounds", "-3"], "rounds must be a whole number in [1, 100,000,000], got -3."),
     (["--budget", "31"], "budget must be at most the number of clients, got budget 31 of 30."),
     (["--evaluation.target", "2"], "evaluation.target must be a number in (0, 1] or null, got 2.0."),
     (["--output.name", "a/b"], "output.name must be a plain folder name, got 'a/b'."),
@@ -196,7 +198,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), WRONG, ids=[" ".join(given) for given, _ in WRONG])
+@pytest.mark.parametrize(("arguments", "sentence"), WRONG, ids=[" ".join(given)[:60] for given, _ in WRONG])
 def test_what_is_wrong_on_the_command_line(arguments: list[str], sentence: str) -> None:
     said = refused(*arguments)
     assert said == sentence if sentence.endswith((".", "?", ")")) and sentence[0] != "," else sentence in said
@@ -209,14 +211,14 @@ WRONG_FILES = [
     ("local: {batchsize: 3}", "there is no setting local.batchsize; did you mean local.batch_size?"),
     ("local: 3", "local is a group of settings: set local.batch_size, local.epochs and so on."),
     ("local:", "local is a group of settings: set local.batch_size, local.epochs and so on."),
-    ("rounds: [3]", "rounds must be a whole number >= 1, got [3]."),
-    ("rounds: 1e2", "rounds must be a whole number >= 1, got 100.0."),
-    ("rounds:", "rounds must be a whole number >= 1, got null."),
-    ("rounds: x\nseed: 1", "rounds must be a whole number >= 1, got 'x'."),
+    ("rounds: [3]", "rounds must be a whole number in [1, 100,000,000], got [3]."),
+    ("rounds: 1e2", "rounds must be a whole number in [1, 100,000,000], got 100.0."),
+    ("rounds:", "rounds must be a whole number in [1, 100,000,000], got null."),
+    ("rounds: x\nseed: 1", "rounds must be a whole number in [1, 100,000,000], got 'x'."),
     ("seed: yes", "seed must be a whole number >= 0, got true."),
     ("quiet: 1", "quiet must be true or false, got 1."),
     ("output: {name: 3}", "output.name must be text or null, got 3; write it in quotes."),
-    ("rounds: -3", "rounds must be a whole number >= 1, got -3."),
+    ("rounds: -3", "rounds must be a whole number in [1, 100,000,000], got -3."),
     ("evaluation: {every: 0}", "evaluation.every must be a whole number >= 1, got 0."),
     ("partition: {class_path: Dirichlet, init_args: {alpha: -1}}", "partition.alpha must be a finite number > 0, got -1.0."),
     ("partition: {class_path: Dirichlet, init_args: {alpha: null}}", "partition.alpha must be a finite number > 0, got null."),
@@ -234,11 +236,22 @@ WRONG_FILES = [
     ("rounds: 3\nseed: 1\nrounds: 4", "line 3: rounds is set a second time; keep one."),
     ("rounds: 3\ndata: &it\n  name: *it\n  seed: 1\n  seed: 2", "line 2: an alias is part of what it stands for."),
     ("data:\n  name: mnist\n  name: synthetic", "line 3: name is set a second time; keep one."),
-    ("rounds: 3\n  foo: [", "the file is not valid YAML: line 2, column 6: mapping values are not allowed here."),
+    ("a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 8)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)), "the file has more than 100,000 values when its aliases are written out."),
+    ("data: " + "[" * 5000, "line 1: a file of settings is nested at most 100 deep."),
+    ('{"rounds":' * 3000, "line 1: a file of settings is nested at most 100 deep."),
+    ("rounds: !!int abc", "the file is not valid YAML: a value does not fit its tag, or has too many digits."),
+    ("rounds: !!timestamp abc", "the file is not valid YAML: a value does not fit its tag, or has too many digits."),
+    ("quiet: !!bool perhaps", "the file is not valid YAML: a value does not fit its tag, or has too many digits."),
+    ("rounds: 1" + "0" * 13, "rounds must be a whole number in [1, 100,000,000], got 10000000000000."),
+    ("clients: 5\nbudget: 1" + "0" * 200, "budget must be at most the number of clients, got budget a number of about 201 digits of 5."),
+    ("rounds: " + "x" * 5000, f"rounds must be a whole number in [1, 100,000,000], got '{'x' * 99}... (5,002 characters)."),
+    ('output: {dir: "a\\0b"}', "output.dir must be text, got 'a\\x00b'."),
+    ("# " + "x" * 200_000, "the file must have at most 200,000 bytes to be a file of settings."),
+    ("rounds: 3\n  foo: [", "the file is not valid YAML: line 2, column 6: mapping values are not allowed in this context."),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "sentence"), WRONG_FILES, ids=[text for text, _ in WRONG_FILES])
+@pytest.mark.parametrize(("text", "sentence"), WRONG_FILES, ids=[text[:40] for text, _ in WRONG_FILES])
 def test_what_is_wrong_in_a_file(text: str, sentence: str, file: Any) -> None:
     path = file(text)
     assert refused("--config", path) == f"{path}: {sentence}"
@@ -248,9 +261,12 @@ def test_the_file_that_is_wrong_is_named(file: Any, tmp_path: Path) -> None:
     good, bad = file("rounds: 3\n", "good.yaml"), file("rounds: -3\n", "bad.yaml")
     assert (
         refused("--config", bad, "--config", good, "--rounds", "-4")
-        == "rounds must be a whole number >= 1, got -4."
+        == "rounds must be a whole number in [1, 100,000,000], got -4."
     )
-    assert refused("--config", good, "--config", bad) == f"{bad}: rounds must be a whole number >= 1, got -3."
+    assert (
+        refused("--config", good, "--config", bad)
+        == f"{bad}: rounds must be a whole number in [1, 100,000,000], got -3."
+    )
     assert parsed("--config", bad, "--config", good).rounds == 3
     with pytest.raises(UserError, match=r"nothere.yaml: there is no such file"):
         parse_file(tmp_path / "nothere.yaml")
@@ -262,7 +278,7 @@ def test_the_file_that_is_wrong_is_named(file: Any, tmp_path: Path) -> None:
 
 
 def test_settings_as_values_are_refused_like_those_of_a_file() -> None:
-    with pytest.raises(UserError, match=r"^rounds must be a whole number >= 1, got 'x'.$"):
+    with pytest.raises(UserError, match=r"^rounds must be a whole number in \[1, 100,000,000\], got 'x'.$"):
         parse_settings({"rounds": "x"})
 
 

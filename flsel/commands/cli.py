@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -40,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit code: 0; 1 for a selector that breaks the contract; 2 for something the user can mend; 130 after
         Ctrl-C; 141 if nobody reads the output.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    arguments = [word for word in given if word != "--debug"]
     # Each is None where the caller closed it.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
@@ -50,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except UserError as error:
+        if arguments != given:
+            traceback.print_exc()
         return _stop(f"error: {error}", 2)
     except Interrupted as stop:
         return _stop(str(stop), 130)
@@ -92,7 +96,8 @@ def _top_level() -> argparse.ArgumentParser:
         prog="flsel",
         usage="flsel COMMAND [options]",
         description="Which clients should a federated round train on, and with which settings?",
-        epilog=f"commands:\n{lines}\n\n'flsel COMMAND --help' lists the options of a command.",
+        epilog=f"commands:\n{lines}\n\n'flsel COMMAND --help' lists the options of a command; with --debug "
+        "an error shows where it was raised.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"flsel {__version__}")

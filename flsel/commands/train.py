@@ -17,7 +17,7 @@ from flsel.runner.settings import read_config
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    given = words(arguments)
+    given = [("output.name" if key == "name" else key, value) for key, value in words(arguments)]
     if any(key == "resume" for key, _ in given):
         folder, rounds = _resumed(given)
         set_up_logging(quiet=read_config(folder).quiet)

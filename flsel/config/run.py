@@ -18,7 +18,7 @@ from lightning.pytorch import Callback
 from torch import nn
 from torch.optim import Optimizer
 
-from flsel.arguments import Range, check
+from flsel.arguments import Range, check, shown
 from flsel.availability import IDL, Availability
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
 from flsel.data.config import DataConfig
@@ -65,7 +65,7 @@ class RunConfig:
     """
 
     seed: Annotated[int, Range(0)] = 0
-    rounds: Annotated[int, Range(1)] = 100
+    rounds: Annotated[int, Range(1, 10**8)] = 100
     clients: Annotated[int | None, Range(1)] = 30
     budget: Annotated[int, Range(1)] = 6
     data: DataConfig = field(default_factory=DataConfig)
@@ -93,5 +93,6 @@ class RunConfig:
         check(type(self), vars(self))
         if self.clients is not None and self.budget > self.clients:
             raise UserError(
-                f"budget must be at most the number of clients, got budget {self.budget} of {self.clients}."
+                "budget must be at most the number of clients, got budget "
+                f"{shown(self.budget)} of {shown(self.clients)}."
             )
