@@ -12,7 +12,7 @@ from flsel.report.style import Look
 
 Spec = dict[str, Any]
 # The script puts the chosen cost, measure and selector in the place of these.
-COST, MEASURE = "$cost", "$measure"
+COST, MEASURE, FORMAT = "$cost", "$measure", "$format"
 _RULE = {"type": "rule", "strokeDash": [4, 3], "color": "#767676"}
 
 
@@ -155,7 +155,7 @@ def _curves(looks: Mapping[str, Look], colour: Spec) -> Spec:
     )
     return {
         "height": 320,
-        "encoding": {"x": _quantitative(COST, COST), "color": colour},
+        "encoding": {"x": _quantitative(COST, COST, axis={"format": FORMAT}), "color": colour},
         "layer": [
             {"mark": {"type": "area", "opacity": 0.16},
              "encoding": {"y": {**y, "field": f"{MEASURE}_low"}, "y2": {"field": f"{MEASURE}_high"}}},
@@ -170,10 +170,11 @@ def _curves(looks: Mapping[str, Look], colour: Spec) -> Spec:
 
 def _cost(looks: Mapping[str, Look], colour: Spec) -> Spec:
     y = _quantitative("accuracy", "test accuracy", scale={"zero": False}, axis={"format": "%"})
+    x = _quantitative(COST, COST, axis={"format": FORMAT}, scale={"zero": False, "padding": 20})
     tips = _tips((COST, COST), ("accuracy", "accuracy"), ("low", "low"), ("high", "high"))
     return {
         "height": 280,
-        "encoding": {"x": _quantitative(COST, COST)},
+        "encoding": {"x": x},
         "layer": [
             {"transform": [{"filter": "datum.front"}],
              "mark": {"type": "line", "interpolate": "step-after", "color": "#767676", "strokeDash": [3, 3]},

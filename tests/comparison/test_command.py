@@ -255,6 +255,5 @@ def test_a_comparison_that_is_being_played_is_left_alone(capfd):
 
 def test_a_folder_that_cannot_be_written_is_said(capfd):
     Path("comparisons").write_text("a file")
-    assert "comparisons is not a folder" in refused(
-        capfd, "--selectors", "Uniform,AFL", "--seeds", "1", *SMALL
-    )
+    said = refused(capfd, "--selectors", "Uniform,AFL", "--seeds", "1", *SMALL)
+    assert "cannot create the run folder comparisons/synthetic-uniform-afl: not a directory" in said

@@ -14,7 +14,8 @@
         [key, typeof item === "string" && key === "title" ? names.words[item] ?? item : filled(item, names)]));
     }
     if (typeof part !== "string") return part;
-    return part.replace("$cost", names.cost).replace("$measure", names.measure);
+    return part.replace("$cost", names.cost).replace("$measure", names.measure)
+      .replace("$format", names.format);
   };
 
   const front = (rows, cost) => rows.map((row) => ({ ...row, front: !rows.some((other) =>
@@ -32,7 +33,9 @@
     if (chart.name === "cost" && cost === "rounds" && rows.some((row) => "bytes" in row)) cost = "bytes";
     if (chart.name === "cost") rows = front(rows, cost);
     const measure = value("measure") ?? "accuracy";
-    const names = { cost, measure, words: { $cost: page.words[cost], $measure: page.words[measure] } };
+    // Bytes with prefixes; of seconds "500m" would be read as minutes.
+    const format = ["bytes", "models", "passes"].includes(cost) ? "~s" : "~r";
+    const names = { cost, measure, format, words: { $cost: page.words[cost], $measure: page.words[measure] } };
     const spec = filled(chart.spec, names);
     const lines = new Set(rows.map((row) => row.variant)).size;
     if (spec.height.step) spec.height = spec.height.step * Math.max(lines, 1) + 10;
