@@ -22,8 +22,10 @@ from test_trainers import (
 )  # fmt: skip
 from torch import Tensor, nn, optim
 
+from flsel.data.population import Normalize, Population
 from flsel.local.batches import BatchSpec
 from flsel.local.compiled import step as compiled_step
+from flsel.local.compiled.inputs import Inputs
 from flsel.local.compiled.trainer import CompiledTrainer, rounded
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import ELEMENTWISE
@@ -236,3 +238,22 @@ def test_counts_are_rounded_up_to_few_shapes() -> None:
 
 def test_sizes_of_the_matrix_are_ragged() -> None:
     assert len({n % 8 for n in SIZES}) > 2
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("kind", ["bytes", "numbers", "tokens"])
+def test_a_batch_is_gathered_as_the_model_takes_it(kind: str, channels_last: bool) -> None:
+    x = {
+        "bytes": torch.randint(0, 256, (9, 3, 4, 5), dtype=torch.uint8),
+        "numbers": torch.randn(9, 3, 4, 5, dtype=torch.float64),
+        "tokens": torch.randint(0, 50, (9, 7)),
+    }[kind]
+    normalize = Normalize((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)).to(torch.float32)
+    population = Population(x, torch.zeros(9, dtype=torch.int64), (torch.arange(9),), 2, normalize)
+    inputs = Inputs(population, channels_last)
+    positions = torch.tensor([3, 3, 0, 8])
+    expected = normalize(x[positions])
+    batch = inputs.buffer(expected)
+    inputs.gather(positions, batch)
+    assert torch.equal(batch, expected)
+    assert batch.dtype == expected.dtype
