@@ -56,7 +56,7 @@ def fails(capfd: Any, *arguments: str) -> str:
         (["--roundz", "3"], "there is no setting roundz; did you mean rounds?"),
         (["--rounds", "many"], "rounds must be a whole number in [1, 100,000,000], got 'many'."),
         (["--selector", "Powd"], "selector has no class Powd; did you mean PowD? (--selector.help lists them)"),
-        (["--rounds", "10000000000000"], "the memory is not enough; lower "),
+        (["--rounds", "10000000000000"], "rounds must be a whole number in [1, 100,000,000], got 10000000000000."),
         (["--threads", "10000000000000"], "threads must be a whole number in [1, 1,024] or null, got 10000000000000."),
         (["--clients", "10000000000000"], "data.name synthetic cannot be loaded: the memory is not enough (Unable to allocate 72.8 TiB"),
         (["--local.batch_size", "0"], "local.batch_size must be a whole number >= 1, got 0."),

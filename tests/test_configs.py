@@ -16,6 +16,7 @@ from flsel.config.parser import parse, parse_file
 from flsel.config.shipped import find, shipped
 from flsel.errors import UserError
 from flsel.runner.play import run
+from flsel.runner.result import Result
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = ROOT / "../shared/data"
@@ -31,7 +32,7 @@ IMAGES = {
 each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 
 
-def one_round(config: RunConfig, folder: Path, **data: str) -> dict[str, float]:
+def one_round(config: RunConfig, folder: Path, **data: str) -> Result:
     return run(
         replace(
             config,
@@ -137,7 +138,7 @@ def test_runs_a_round(path, tmp_path):
         }
         np.savez(tmp_path / "images.npz", **arrays)
         data = {"name": "npz", "path": str(tmp_path / "images.npz")}
-    metrics = one_round(config, tmp_path, **data)
+    metrics = one_round(config, tmp_path, **data).final
     assert np.isfinite(metrics["test/loss"])
 
 
@@ -150,5 +151,5 @@ def test_runs_a_round_on_real_data(path, tmp_path):
     folder = REAL / IMAGES[config.data.name][0]
     if not folder.is_dir():
         pytest.skip(f"no {config.data.name} in ../shared/data")
-    metrics = one_round(config, tmp_path, root=str(REAL))
+    metrics = one_round(config, tmp_path, root=str(REAL)).final
     assert 0 < metrics["test/accuracy"] < 1

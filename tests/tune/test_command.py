@@ -125,7 +125,7 @@ def test_a_file_of_the_sweeps_settings(begun, tmp_path):
         (["--resume", "nowhere"], "there is no folder nowhere to resume"),
         (["--resume", "."], "is not the folder of a sweep: it holds no config.yaml."),
         (["--metric", "test/accuracy"], "metric must not be measured on the test set"),
-        (["--metric", "accuracy"], "metric accuracy is not measured by this run; there are cohort/entropy"),
+        (["--metric", "accuracy"], "metric accuracy must be an accuracy or a loss, such as validation"),
         (["--data.validation", "0"], "needs a validation set, and this run holds none out"),
         (["--metric", "validation/loss,validation/accuracy"], "scheduler must be none with several metrics"),
         (["--sampler", "grid"], "must be a choice, int or quantised for the sampler grid"),
