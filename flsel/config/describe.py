@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any
 
+from flsel.config import given
 from flsel.config.run import RunConfig
 from flsel.config.spec import plain
 
@@ -19,7 +20,8 @@ def describe(config: RunConfig) -> dict[str, Any]:
     Raises:
         UserError: If something in it has no import path, such as a lambda.
     """
-    return {name: plain(value, name) for name, value in vars(config).items()}
+    values = vars(config) | {"model": given.described(config.model) or config.model}
+    return {name: plain(value, name) for name, value in values.items()}
 
 
 def fingerprint(described: dict[str, Any]) -> str:

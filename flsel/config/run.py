@@ -42,7 +42,8 @@ class RunConfig:
         data: The dataset and what is held out of it.
         partition: How examples are dealt to clients; ``Natural`` keeps the dataset's natural clients.
         availability: Who can be reached in which round.
-        model: The network, or a LightningModule that brings its loss and optimizer.
+        model: The network, or a LightningModule that brings its loss and optimizer: a class, a function or,
+            from Python, an object, of which each run trains a copy.
         local: What a client does in one visit.
         objective: What a client minimises besides its loss.
         server_optimizer: Updates the global model with minus the aggregated update as the gradient; SGD with

@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from flsel.arguments import arguments
 from flsel.availability import Trace
-from flsel.config import RunConfig
+from flsel.config import RunConfig, given
 from flsel.config.groups import LocalConfig
 from flsel.config.spec import Spec
 from flsel.data.federate import federate
@@ -218,12 +218,18 @@ def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]
         num_classes: C.
         input_shape: Shape of one input.
     """
-    known, spec = {"num_classes": num_classes, "input_shape": input_shape}, Spec.of(config.model, "model")
-    accepted = arguments(spec.made)
-    missing = {k: v for k, v in known.items() if k in accepted and spec.init_args.get(k) is None}
+    known = {"num_classes": num_classes, "input_shape": input_shape}
+    # An object or a lambda from Python is no setting that a file could hold; whatever else is, is a Spec.
+    made, is_set = given.copied(config.model), dict[str, Any]()
+    accepted = arguments(made) if made else {}
+    if made is None:
+        spec = Spec.of(config.model, "model")
+        made, is_set, accepted = spec.build, dict(spec.init_args), arguments(spec.made)
+    missing = {k: v for k, v in known.items() if k in accepted and is_set.get(k) is None}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(torch_seed(config.seed, "model"))
-        model: nn.Module = spec.build(**missing)
+        with users_code("model cannot be built"):
+            model: nn.Module = made(**missing)
         if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
             # Lazy layers take their shapes from the first inputs and draw their weights then.
             with torch.no_grad():

@@ -65,6 +65,8 @@ def play(session: Session) -> Result:
                 hint = f"Mend it and go on with: flsel train --resume {session.folder}"
                 raise type(error)(f"{error} {hint}") from error.__cause__
     result = Result.load(session.folder)
+    # The settings at hand may hold a model object, which config.yaml cannot.
+    vars(result)["config"] = session.config
     if not session.config.quiet:
         _say(result)
     return result
