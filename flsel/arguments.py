@@ -20,6 +20,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from flsel.errors import UserError
 
 _MOST_SHOWN = 100
+# Sizes of numbers that neither single precision nor a square in double precision loses.
+_SMALLEST, _LARGEST = 1e-30, 1e30
 _NAMES: Mapping[Any, tuple[str, str]] = {
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
@@ -31,7 +33,7 @@ _NAMES: Mapping[Any, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Range:
-    """Which numbers an argument takes, none of them infinite; in a list, one or more of such.
+    """Which numbers an argument takes, none infinite or of absurd size; in a list, one or more of such.
 
     Attributes:
         low: Smallest value.
@@ -46,7 +48,7 @@ class Range:
     below: float | None = None
 
     def __contains__(self, value: float) -> bool:
-        if isinstance(value, float) and not math.isfinite(value):
+        if isinstance(value, float) and _absurd(value):
             return False
         over = (self.low is None or value >= self.low) and (self.above is None or value > self.above)
         return (
@@ -165,7 +167,9 @@ def check(made: Callable[..., Any], values: Mapping[str, Any], prefix: str = "")
     """
     for name, argument in arguments(made).items():
         if name in values and not argument.holds(values[name]):
-            raise UserError(f"{prefix}{name} must be {argument.rule()}, got {shown(values[name])}.")
+            finite = _absurd(values[name]) and math.isfinite(values[name])
+            size = f", from {_SMALLEST:g} to {_LARGEST:g} in size" if finite else ""
+            raise UserError(f"{prefix}{name} must be {argument.rule()}{size}, got {shown(values[name])}.")
 
 
 class Checked:
@@ -203,6 +207,10 @@ def shown(value: Any) -> str:
         return f"a number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
     text = repr(list(value) if isinstance(value, tuple) else value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}... ({len(text):,} characters)"
+
+
+def _absurd(value: Any) -> bool:
+    return isinstance(value, float) and value != 0 and not _SMALLEST <= abs(value) <= _LARGEST
 
 
 def _number(closed: float | None, open: float | None) -> str:

@@ -167,6 +167,11 @@ def test_a_name_that_is_not_listed_is_refused(made: Any, argument: Argument):
         (lambda: HiCS(temperature=0.0), "temperature must be a finite number > 0 or auto, got 0.0."),
         (lambda: HiCS(num_clusters=2.5), "num_clusters must be a whole number >= 1 or null, got 2.5."),
         (lambda: Dirichlet(float("nan")), "alpha must be a finite number > 0, got nan."),
+        # What single precision or a square would lose.
+        (
+            lambda: Dirichlet(1e-300),
+            "alpha must be a finite number > 0, from 1e-30 to 1e+30 in size, got 1e-300.",
+        ),
         (
             lambda: HicsDirichlet((1.0, 0.0)),
             "alphas must be a list of one or more numbers > 0, got [1.0, 0.0].",

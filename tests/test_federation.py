@@ -274,11 +274,12 @@ def test_weights_that_break_the_rules_are_refused(tmp_path: Path) -> None:
         play(tmp_path, BadWeights())
 
 
-def test_undeclared_information_is_refused(tmp_path: Path) -> None:
-    class Nosy(Uniform):
-        def select(self, view: View) -> Plan:
-            view.losses([0])
-            return Plan.star([0])
+class Nosy(Uniform):
+    def select(self, view: View) -> Plan:
+        view.losses([0])
+        return Plan.star([0])
 
+
+def test_undeclared_information_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"add Need\.LOSSES"):
         play(tmp_path, Nosy())

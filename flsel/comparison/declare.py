@@ -14,7 +14,7 @@ from flsel.config.layers import unknown_key
 from flsel.config.parser import parse_file
 from flsel.config.schema import groups, keys, plugins
 from flsel.config.yaml_file import read_yaml
-from flsel.errors import UserError
+from flsel.errors import UserError, short
 
 # What all variants of a comparison share: a difference in one of these would be the result.
 SHARED = ("rounds", "clients", "budget", "data", "partition", "availability", "evaluation", "precision")
@@ -100,23 +100,34 @@ def read_grid(texts: Iterable[str]) -> list[Setting]:
     ]
 
 
+# More runs of one variant than anybody waits for.
+MOST_SEEDS = 10_000
+
+
 def read_seeds(text: str) -> tuple[int, ...]:
     """Read seeds: ``5`` is seeds 1 to 5, ``1..10`` a range, ``1,2,7`` a list.
 
     Raises:
         UserError: If it is something else.
     """
-    span = re.fullmatch(r"(\d+)\.\.(\d+)", text.strip())
-    if span and int(span[1]) <= int(span[2]):
-        return tuple(range(int(span[1]), int(span[2]) + 1))
+    span = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text.strip())
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
-        raise UserError(f"seeds must be a number such as 5, a range 1..10 or a list 1,2,7, got {text!r}.")
-    if len(parts) == 1:
-        if int(parts[0]) == 0:
-            raise UserError("seeds must be at least 1, got 0.")
-        return tuple(range(1, int(parts[0]) + 1))
-    return tuple(map(int, parts))
+    if span and int(span[1]) <= int(span[2]):
+        seeds: Sequence[int] = range(int(span[1]), int(span[2]) + 1)
+    elif not all(re.fullmatch(r"\d{1,9}", part) for part in parts):
+        raise UserError(
+            f"seeds must be a number such as 5, a range 1..10 or a list 1,2,7, got {short(text, 60)!r}."
+        )
+    elif len(parts) == 1:
+        seeds = range(1, int(parts[0]) + 1)
+    else:
+        seeds = [int(part) for part in parts]
+    if not 1 <= len(seeds) <= MOST_SEEDS:
+        raise UserError(f"seeds must be 1 to {MOST_SEEDS:,} of them, got {len(seeds):,}.")
+    twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+    if twice is not None:
+        raise UserError(f"seeds must be different numbers, and {twice} stands there twice.")
+    return tuple(seeds)
 
 
 def changes_between(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -190,7 +190,8 @@ def make_fabric(config: RunConfig) -> Fabric:
             precision=config.precision,
             loggers=[],
         )
-    except (RuntimeError, ValueError) as error:  # Lightning's MisconfigurationException is a ValueError
+    # Lightning's MisconfigurationException is a ValueError; a TPU's libraries may be missing.
+    except (ImportError, RuntimeError, ValueError) as error:
         reason = str(error).split("\n")[0].rstrip(".!")
         raise UserError(
             f"accelerator {config.accelerator} with device {config.device} is not usable: {reason}."
