@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "play one federated run: flsel train [--config FILE] [--key value ...]",
     "tune": "search for settings: flsel tune --config FILE [--space FILE] [--key value ...]",
     "compare": "compare selectors over seeds: flsel compare --selectors Uniform,PowD --seeds 5",
+    "dashboard": "make a W&B report and saved workspaces of a project: flsel dashboard --project P",
     "data": "show how examples are dealt to clients: flsel data [--config FILE] [--key value ...]",
     "check": "hold a selector against the contract: flsel check my_selector.MySelector",
     "configs": "list the settings that come with flsel, for --config and --space: flsel configs [NAME]",
@@ -25,6 +26,7 @@ MODULES = {
     "train": "flsel.commands.train",
     "tune": "flsel_tune.main",
     "compare": "flsel.commands.compare",
+    "dashboard": "flsel.commands.dashboard",
     "data": "flsel.commands.data",
     "check": "flsel.commands.check",
     "configs": "flsel.commands.configs",
@@ -91,7 +93,7 @@ def _stop(message: str, code: int) -> int:
 
 
 def _top_level() -> argparse.ArgumentParser:
-    lines = "\n".join(f"  {name:8}{text}" for name, text in COMMANDS.items())
+    lines = "\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="flsel",
         usage="flsel COMMAND [options]",

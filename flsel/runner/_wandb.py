@@ -32,7 +32,7 @@ def start_run(mode: str, start: Mapping[str, Any]) -> Any:
     # Defaults only: the user's own choice wins.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     os.environ.setdefault("WANDB_FINISH_TIMEOUT", str(_FINISH_SECONDS))
-    if mode == "online" and not _has_key():
+    if mode == "online" and not has_key():
         # wandb would ask for one on a terminal and wait.
         _LOG.warning("W&B finds no API key (`wandb login`), so the run is tracked offline.")
         mode = "offline"
@@ -76,12 +76,16 @@ def one_line(error: Exception) -> str:
 
 
 def _resolve(mode: str) -> str:
-    if mode != "auto":
-        return mode
-    return os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
+    return resolved() if mode == "auto" else mode
 
 
-def _has_key() -> bool:
+def resolved() -> str:
+    """Return the mode that ``auto`` stands for: the environment's, else online where there is a key."""
+    return os.environ.get("WANDB_MODE") or ("online" if has_key() else "offline")
+
+
+def has_key() -> bool:
+    """Tell whether an API key is found where wandb looks for one; nothing is sent."""
     import wandb
 
     settings = wandb.setup().settings

@@ -264,11 +264,13 @@ class Session:
             file.rewind(mark)
 
     def _open_tracker(self) -> None:
-        data = self.built.data
+        data, seed = self.built.data, f"s{self.config.seed}"
+        # Of a comparison's runs, each in a folder of its variant, the seed alone is the name.
+        named = self.config.output.name if self.config.output.name != seed else None
         loggers = make_loggers(
             self.config.track,
             run_dir=self.folder,
-            name=self.config.output.name or f"{type(self.config.selector).__name__}-s{self.config.seed}",
+            name=named or f"{type(self.config.selector).__name__}-{seed}",
             resolved_config={**self.described, "torch_device": str(self.built.program.task.device)},
             tags=(type(self.config.selector).__name__, data.name),
         )
