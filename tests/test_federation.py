@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -283,3 +283,38 @@ class Nosy(Uniform):
 def test_undeclared_information_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"add Need\.LOSSES"):
         play(tmp_path, Nosy())
+
+
+class Scribbler(Uniform):
+    """Write to what it is shown, in one of its methods."""
+
+    where: ClassVar[str] = ""
+
+    def select(self, view: View) -> Plan:
+        view.sizes.zero_()
+        if self.where == "select":
+            next(iter(view.params.values())).add_(1.0)
+        return Plan.star([0, 1])
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        if self.where == "weigh":
+            next(iter(view.params.values())).add_(1.0)
+        return super().weigh(view, updates)
+
+    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
+        if self.where == "observe":
+            weights.mul_(2)
+
+
+@pytest.mark.parametrize("method", ["select", "weigh", "observe"])
+def test_a_selector_that_writes_to_the_view_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(Scribbler, "where", method)
+    with pytest.raises(UserError, match=rf"Scribbler\.{method} writes to what the view or the updates show"):
+        play(tmp_path, Scribbler())
+
+
+def test_sizes_are_shown_as_a_copy(tmp_path: Path) -> None:
+    run, _ = play(tmp_path, Scribbler())
+    assert (run.server.federation.sizes > 0).all()

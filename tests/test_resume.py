@@ -93,12 +93,26 @@ def test_rows_after_the_checkpoint_are_played_again(tmp_path: Path) -> None:
     assert same(left_behind(folder), whole)
 
 
-def test_a_run_without_a_checkpoint_starts_again(tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    run(config)
+@pytest.mark.parametrize("finished", [True, False])
+def test_rounds_without_a_checkpoint_are_not_played_over(tmp_path: Path, finished: bool) -> None:
+    run(settings(tmp_path))
+    folder = tmp_path / "run"
+    shutil.rmtree(folder / "checkpoints")
+    if not finished:
+        (folder / "summary.json").unlink()
+    files = {path: path.read_bytes() for path in folder.glob("*.*")}
+    with pytest.raises(UserError, match=r"last\.ckpt is missing"):
+        resume(folder)
+    assert {path: path.read_bytes() for path in folder.glob("*.*")} == files
+
+
+def test_a_run_that_never_reached_a_checkpoint_starts_again(tmp_path: Path) -> None:
+    run(settings(tmp_path))
     folder = tmp_path / "run"
     whole = left_behind(folder)
     shutil.rmtree(folder / "checkpoints")
+    for name in ("summary.json", "rounds.jsonl", "metrics.csv"):
+        (folder / name).unlink()
     resume(folder)
     assert same(left_behind(folder), whole)
 

@@ -38,7 +38,7 @@ def at(sentence: str) -> str:
         ("availability", "Comes", "the run cannot start: Comes.formula raised RuntimeError: formula (usercode.py, line N)."),
         ("objective", "Corrects", "round 0 failed: Corrects.correct raised NotImplementedError (usercode.py, line N)."),
         ("objective", "Aggregates", "round 0 failed: Aggregates.aggregate raised KeyError: 'nothing' (usercode.py, line N)."),
-        ("callbacks", "[usercode.Starts]", "callbacks failed in on_train_epoch_start: Starts.on_train_epoch_start raised RecursionError: callback (usercode.py, line N)."),
+        ("callbacks", "[usercode.Starts]", "callback Starts failed in on_train_epoch_start: Starts.on_train_epoch_start raised RecursionError: callback (usercode.py, line N)."),
         ("model", "Steps", "the initial model cannot be measured: Steps.training_step raised AttributeError: 'Steps' object has no attribute 'nothing' (usercode.py, line N)."),
         ("model", "Configures", "the run cannot start: Configures.configure_optimizers raised OSError: configure (usercode.py, line N)."),
         ("model", "Lbfgs", "configure_optimizers of Lbfgs must step with one gradient, and LBFGS needs a closure that computes the loss again; "),

@@ -48,7 +48,7 @@ class Answers:
 
     def labels(self) -> Tensor:
         """Return the label counts."""
-        return self.label_counts
+        return self.label_counts.clone()
 
     def true_models(self) -> Tensor:
         """Return the models that labelled the clients' examples."""

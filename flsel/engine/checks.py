@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +35,27 @@ def own_randomness(name: str, round: int) -> Iterator[None]:
         now = _global_states()
         for owner in (owner for owner in before if now[owner] != before[owner]):
             _warn(name, owner)
+
+
+@contextmanager
+def unwritten(method: str, shown: Iterable[Tensor]) -> Iterator[None]:
+    """Refuse what a selector's method writes, within the block, into what it was shown.
+
+    Args:
+        method: The selector's name and its method's.
+        shown: The tensors, which the round goes on with.
+
+    Raises:
+        UserError: If one of them was written to.
+    """
+    # Tensors that were made for inference keep no count of writes.
+    watched = [tensor for tensor in shown if not tensor.is_inference()]
+    before = [tensor._version for tensor in watched]
+    yield
+    if before != [tensor._version for tensor in watched]:
+        raise UserError(
+            f"{method} writes to what the view or the updates show it; change a copy (tensor.clone())."
+        )
 
 
 @functools.cache  # once for a selector

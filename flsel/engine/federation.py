@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flsel.data.population import FederatedData
 from flsel.engine.answers import Answers
-from flsel.engine.checks import check_hops, check_plan, check_weights, own_randomness
+from flsel.engine.checks import check_hops, check_plan, check_weights, own_randomness, unwritten
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.job import Job
 from flsel.errors import DivergedError
@@ -99,7 +99,7 @@ class Federation:
         started = time.perf_counter()
         name = type(selector).__name__
         view = self._view(round, params, selector.needs, objective.messages)
-        with own_randomness(name, round):
+        with own_randomness(name, round), unwritten(f"{name}.select", params.values()):
             plan = selector.select(view)
         check_plan(plan, view, name)
         check_hops(plan, objective, name)
@@ -131,9 +131,12 @@ class Federation:
                 "local.optimizer or check the data."
             )
         updates = self._updates(job, keep, deltas)
-        weights = selector.weigh(view, updates)
-        check_weights(weights, len(keep), type(selector).__name__)
-        selector.observe(view, updates, weights)
+        name, shown = type(selector).__name__, [*view.params.values(), *deltas.values()]
+        with unwritten(f"{name}.weigh", shown):
+            weights = selector.weigh(view, updates)
+        check_weights(weights, len(keep), name)
+        with unwritten(f"{name}.observe", [*shown, weights]):
+            selector.observe(view, updates, weights)
         if overrides(objective, "observe"):
             objective.observe(self._local_updates(view, updates, keep, deltas))
         every = torch.zeros(len(plan), dtype=torch.float64).index_put_((keep,), weights)
@@ -155,8 +158,9 @@ class Federation:
             round=round,
             rounds=self.rounds,
             budget=self.budget,
-            available=self.available(round),
-            sizes=self.sizes,
+            # Copies: an array over a tensor's memory can be written to without anybody noticing.
+            available=self.available(round).clone(),
+            sizes=self.sizes.clone(),
             num_classes=self.data.population.num_classes,
             params=params,
             rng=generator(self.program.seed, "select", round),

@@ -146,13 +146,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path) -> UserError:
-    older = path.with_name("previous.ckpt")
-    offer = path.name != older.name and older.exists()
-    effect = f"go on from the one before it, {older.name}" if offer else "start the run again"
-    return UserError(
-        f"checkpoint {path} is damaged or not a checkpoint of flsel; to {effect}: "
-        f"rm {shlex.quote(str(path))} && flsel train --resume {shlex.quote(str(path.parents[1]))}"
-    )
+    older, run = path.with_name("previous.ckpt"), path.parents[1]
+    if path.name != older.name and older.exists():
+        effect = f"go on from the one before it, {older.name}"
+        command = f"rm {shlex.quote(str(path))} && flsel train --resume {shlex.quote(str(run))}"
+    else:
+        effect, command = "start again", f"flsel train --config {shlex.quote(str(run / 'config.yaml'))}"
+    return UserError(f"checkpoint {path} is damaged or not a checkpoint of flsel; to {effect}: {command}")
 
 
 def _check_fields(path: Path, content: Mapping[str, Any]) -> None:

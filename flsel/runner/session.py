@@ -241,6 +241,13 @@ class Session:
         """Go back to the last checkpoint: state, and files without what will be played again."""
         state = self._checkpoints.load()
         files = (self._metrics.lines, self._plans.lines)
+        # The first checkpoint is written before the first round is played.
+        played = self._summary_file.exists() or next(iter(self._plans.lines), None)
+        if state is None and played:
+            raise UserError(
+                f"{self._checkpoints.last} is missing, without which the run cannot go on: restore it, or "
+                f"start a new run with --config {self.folder / 'config.yaml'}."
+            )
         marks = (Mark(), Mark()) if state is None else (state.metrics, state.plans)
         for file, mark in zip(files, marks, strict=True):
             file.check(mark)

@@ -175,8 +175,8 @@ def test_a_trial_is_a_run_of_the_tracker(study, tmp_path, monkeypatch):
     run = read_run(path)
     assert (run.job_type, run.group, run.name) == ("trial", tmp_path.name, f"{tmp_path.name}-0000")
     assert {"PowD", "synthetic"} <= set(run.tags)
-    assert run.config["selector"]["class_path"] == "flsel.selectors.powd.PowD"
-    assert run.config["tune"] == {"trial": 0, "seeds": [3, 4]}
+    assert run.config["selector"] == "PowD"
+    assert (run.config["tune.trial"], run.config["tune.seeds"]) == (0, [3, 4])
     logged = {key: value for row in run.history for key, value in row.items() if not key.startswith("_")}
     assert logged["validation/accuracy"] == pytest.approx(0.6)
     assert logged["client/loss_mean"] == 2.0
