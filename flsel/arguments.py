@@ -22,6 +22,7 @@ from flsel.errors import UserError
 _MOST_SHOWN = 100
 # Sizes of numbers that neither single precision nor a square in double precision loses.
 _SMALLEST, _LARGEST = 1e-30, 1e30
+_MOST_WHOLE = 2**63 - 1
 _NAMES: Mapping[Any, tuple[str, str]] = {
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
@@ -48,7 +49,8 @@ class Range:
     below: float | None = None
 
     def __contains__(self, value: float) -> bool:
-        if isinstance(value, float) and _absurd(value):
+        # A tiny share is as good as none.
+        if _absurd(value) and not (self.bounded and abs(value) < 1):
             return False
         over = (self.low is None or value >= self.low) and (self.above is None or value > self.above)
         return (
@@ -167,8 +169,7 @@ def check(made: Callable[..., Any], values: Mapping[str, Any], prefix: str = "")
     """
     for name, argument in arguments(made).items():
         if name in values and not argument.holds(values[name]):
-            finite = _absurd(values[name]) and math.isfinite(values[name])
-            size = f", from {_SMALLEST:g} to {_LARGEST:g} in size" if finite else ""
+            size = _size(values[name]) if _absurd(values[name]) else ""
             raise UserError(f"{prefix}{name} must be {argument.rule()}{size}, got {shown(values[name])}.")
 
 
@@ -210,7 +211,16 @@ def shown(value: Any) -> str:
 
 
 def _absurd(value: Any) -> bool:
-    return isinstance(value, float) and value != 0 and not _SMALLEST <= abs(value) <= _LARGEST
+    if isinstance(value, float):
+        return value != 0 and not _SMALLEST <= abs(value) <= _LARGEST
+    return isinstance(value, int) and abs(value) > _MOST_WHOLE
+
+
+def _size(value: float) -> str:
+    """Say which sizes a number may have, where its own is absurd."""
+    if isinstance(value, int):
+        return ", of at most 64 bits"
+    return f", from {_SMALLEST:g} to {_LARGEST:g} in size" if math.isfinite(value) else ""
 
 
 def _number(closed: float | None, open: float | None) -> str:

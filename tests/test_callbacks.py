@@ -162,3 +162,17 @@ def test_local_steps_know_no_epochs(tmp_path: Path) -> None:
     Asking.seen = []
     run(settings(tmp_path, rounds=2, callbacks=(Asking,), local=LocalConfig(epochs=3)))
     assert [seen["current_epoch"] for seen in Asking.seen] == [0, 1]
+
+
+class Nameless(Callback):
+    """Name the arguments of a hook as one likes, which Lightning allows."""
+
+    def on_train_epoch_end(self, *given: Any) -> None:
+        assert len(given) == 2
+
+    def setup(self, owner: Any, module: Any, phase: str) -> None:
+        assert phase == "fit"
+
+
+def test_hooks_are_called_by_position(tmp_path: Path) -> None:
+    assert run(settings(tmp_path, callbacks=(Nameless,))).final

@@ -140,14 +140,15 @@ def test_defaults_that_yaml_cannot_hold_are_left_to_the_class() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (RunConfig(model=lambda: nn.Linear(2, 2)), "model must be importable by name, got .*lambda"),
         (RunConfig(model=partial(Activated, scale=lambda x: x)), "model.scale must be importable by name"),
-        (
-            RunConfig(model=nn.Linear(2, 2)),
-            "model must be a class or a function that can be imported, got Lin",
-        ),
     ],
 )
 def test_what_has_no_import_path_is_refused(config: RunConfig, message: str) -> None:
     with pytest.raises(UserError, match=message):
         describe(config)
+
+
+@pytest.mark.parametrize("value", [Uniform, "PowD", 3])
+def test_a_plug_in_from_python_is_an_object(value):
+    with pytest.raises(UserError, match="selector must be a Selector object, such as selector=Uniform"):
+        RunConfig(selector=value)

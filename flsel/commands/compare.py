@@ -64,7 +64,17 @@ def main(arguments: Sequence[str]) -> int:
     paths = made.write()
     if not quiet:
         say(made.analysis, paths[:1])
+    _refuse_without_runs(made, paths[0])
     return 0
+
+
+def _refuse_without_runs(made: Comparison, report: Path) -> None:
+    """End with a sentence where a variant has no run at all."""
+    whole = {run.variant for run in made.analysis.runs if run.status == "complete"}
+    for run in made.analysis.runs:
+        if run.variant not in whole:
+            reason = run.reason.rstrip(".")
+            raise UserError(f"no run of {run.variant} could be counted ({reason}); the rest is in {report}.")
 
 
 def compare_parser() -> ArgumentParser:

@@ -65,7 +65,11 @@ def read_variants(path: str, base: Mapping[str, Any]) -> list[Variant]:
         if isinstance(entry, str) and entry.endswith((".yaml", ".yml")):
             variants.append(_from_config(str(name), file.parent / entry, base))
         elif isinstance(entry, Mapping) and entry:
-            variants.append(Variant(str(name), _dotted(entry, f"{path}: {name}")))
+            changes = _dotted(entry, f"{path}: {name}")
+            placed = next((key for key in changes if key.split(".")[0] in ("seed", *PRESENTATION)), None)
+            if placed:
+                raise UserError(f"{path}: {name} must not set {placed}, which the comparison sets.")
+            variants.append(Variant(str(name), changes))
         else:
             raise UserError(
                 f"{path}: {name} must be a mapping of settings, such as {{selector: PowD}}, or the path of a "

@@ -182,6 +182,7 @@ def _joined(before: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
 def _slug(name: str) -> str:
     """Make a folder name: readable, and another one for another name."""
     plain = re.sub(r"[^\w.=+-]+", "_", name).strip("._")
-    if plain == name and len(plain) <= 100:
+    hashed = re.search(r"-[0-9a-f]{6}$", plain)
+    if plain == name and len(plain) <= 100 and not hashed:
         return plain
     return f"{plain[:60]}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"

@@ -7,9 +7,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flsel.comparison.grid import Cell, Grid
+from flsel.comparison.grid import FILE, Cell, Grid
 from flsel.comparison.reading import FAILURE, Run, read_run, write_failure, write_labels
 from flsel.config import RunConfig
+from flsel.config.describe import describe, fingerprint
 from flsel.data.population import Source
 from flsel.data.sources import load_source
 from flsel.errors import DivergedError, Interrupted, UserError
@@ -59,11 +60,23 @@ def check(grid: Grid, folder: Path, sources: Sources) -> None:
 
 
 def read_cells(grid: Grid, folder: Path) -> list[Run]:
-    """Read every cell as it lies there."""
-    return [
-        read_run(folder / cell.folder, variant=cell.variant, setting=cell.setting, seed=cell.seed)
-        for cell in grid.cells()
-    ]
+    """Read every cell as it lies there.
+
+    Raises:
+        UserError: If one was played with other settings than the comparison declares.
+    """
+    found = []
+    for cell in grid.cells():
+        place = folder / cell.folder
+        run = read_run(place, variant=cell.variant, setting=cell.setting, seed=cell.seed)
+        declared = describe(grid.run_config(cell, folder)) if run.settings else {}
+        if fingerprint(declared) != fingerprint(dict(run.settings)):
+            raise UserError(
+                f"{place} was played with other settings than {folder / FILE} declares; restore that file, "
+                "or remove the run's folder to play it again."
+            )
+        found.append(run)
+    return found
 
 
 def waiting(runs: Sequence[Run]) -> list[Run]:

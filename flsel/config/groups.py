@@ -48,7 +48,7 @@ class LocalConfig:
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
     lr_schedule: Callable[[Optimizer], LRScheduler] | None = None
     backend: Literal["auto", "sequential", "vmap", "compiled"] = "auto"
-    workers: Annotated[int, Range(1)] = 1
+    workers: Annotated[int, Range(1, 256)] = 1
     chunk: Annotated[int | None, Range(1)] = None
 
     def __post_init__(self) -> None:

@@ -29,6 +29,19 @@ from flsel.partition import Natural, Partition
 from flsel.selector import Selector
 from flsel.selectors.uniform import Uniform
 
+_DEFAULTS = {
+    "partition": Natural(),
+    "availability": IDL(),
+    "objective": FedAvg(),
+    "selector": Uniform(),
+}
+_PLUGINS = {
+    "partition": Partition,
+    "availability": Availability,
+    "objective": Objective,
+    "selector": Selector,
+}
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -92,6 +105,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check(type(self), vars(self))
+        for name, base in _PLUGINS.items():
+            if not isinstance(getattr(self, name), base):
+                example = f"{base.__name__} object, such as {name}={type(_DEFAULTS[name]).__name__}()"
+                raise UserError(f"{name} must be a {example}, got {shown(getattr(self, name))}.")
         if self.clients is not None and self.budget > self.clients:
             raise UserError(
                 "budget must be at most the number of clients, got budget "

@@ -135,13 +135,12 @@ class Callbacks:
         self._load = load
 
     def call(self, hook: str, **arguments: Any) -> None:
-        """Call a hook of Lightning's: it gets ``trainer`` and ``pl_module`` beside the arguments."""
-        module = self.trainer.lightning_module
-        self._each(hook, {"trainer": self.trainer, "pl_module": module, **arguments})
+        """Call a hook of Lightning's with trainer, module and arguments, by position as Lightning does."""
+        self._each(hook, (self.trainer, self.trainer.lightning_module, *arguments.values()), {})
 
     def tell(self, hook: str, **arguments: Any) -> None:
         """Call a hook of flsel's: it gets ``server`` beside the arguments."""
-        self._each(hook, {"server": self.trainer.server, **arguments})
+        self._each(hook, (), {"server": self.trainer.server, **arguments})
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the callbacks want to keep, by position and class.
@@ -170,7 +169,7 @@ class Callbacks:
     def _keyed(self) -> list[tuple[str, Any]]:
         return [(f"{n}:{type(made).__qualname__}", made) for n, made in enumerate(self.trainer.callbacks)]
 
-    def _each(self, hook: str, arguments: dict[str, Any]) -> None:
+    def _each(self, hook: str, given: tuple[Any, ...], arguments: dict[str, Any]) -> None:
         able = [made for made in self.trainer.callbacks if callable(getattr(made, hook, None))]
         if able:
             self._load(self.trainer.server.params)
@@ -178,7 +177,7 @@ class Callbacks:
             name = type(callback).__name__
             try:
                 with users_code(f"callback {name} failed in {hook}"):
-                    getattr(callback, hook)(**arguments)
+                    getattr(callback, hook)(*given, **arguments)
             except UserError as error:
                 cause = error.__cause__
                 if isinstance(cause, AttributeError) and cause.obj is self.trainer:

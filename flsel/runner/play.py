@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from flsel.arguments import shown
 from flsel.config import RunConfig
 from flsel.errors import Interrupted, UserError
 from flsel.files import home
@@ -30,6 +31,8 @@ def run(config: RunConfig) -> Result:
         UserError: If a setting is wrong, a file cannot be written, or every client of a round diverges.
         Interrupted: If a signal stopped the run; it can be resumed.
     """
+    if not isinstance(config, RunConfig):
+        raise UserError(f"run takes a RunConfig, such as flsel.RunConfig(rounds=50), got {shown(config)}.")
     return play(Session.start(config))
 
 

@@ -22,6 +22,7 @@ from flsel.testing.rounds import (
     loaded,
     play,
     play_or_refuse,
+    require_plan,
     same,
     saved,
     state_of,
@@ -125,6 +126,7 @@ def check_read_only(factory: Factory) -> None:
         seen = [view.available, view.sizes, federation.counts, view.params]
         with unchanged(selector, "select", seen):
             plan = selector.select(view)
+        require_plan(plan, federation.view(Need.NONE), type(selector).__name__)
         updates = federation.updates(plan, selector.needs)
         seen += [updates.sizes, updates.steps, dict(updates.answers)]
         with unchanged(selector, "weigh", seen):

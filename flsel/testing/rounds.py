@@ -61,7 +61,7 @@ def step(selector: Selector, federation: FakeFederation) -> Played:
     untouched = view.rng.bit_generator.state
     with blame(selector, "select"):
         plan = selector.select(view)
-    _require_plan(plan, federation.view(Need.NONE), type(selector).__name__)
+    require_plan(plan, federation.view(Need.NONE), type(selector).__name__)
     updates = federation.updates(plan, selector.needs)
     with blame(selector, "weigh"):
         weights = selector.weigh(view, updates)
@@ -167,7 +167,7 @@ def _rules() -> Iterator[None]:
         raise AssertionError(str(error)) from None
 
 
-def _require_plan(plan: Plan, view: View, name: str) -> None:
+def require_plan(plan: Plan, view: View, name: str) -> None:
     """Assert the rules of a round, and that clients are plain numbers, as a record of the round needs."""
     with _rules():
         check_plan(plan, view, name)

@@ -137,9 +137,13 @@ def test_a_selector_that_fails_costs_its_runs_only(capsys):
         "        return Plan.star(view.pool[: view.budget])\n"
     )
     assert (
-        compare("--selectors", "Uniform,AFL,frail_selector.Frail", "--seeds", "2", "--name", "c", *SMALL) == 0
+        compare("--selectors", "Uniform,AFL,frail_selector.Frail", "--seeds", "2", "--name", "c", *SMALL) == 2
     )
-    said = " ".join(capsys.readouterr().out.split())
+    printed = capsys.readouterr()
+    assert printed.err.startswith(
+        "flsel: error: no run of frail_selector.Frail could be counted (round 2 failed"
+    )
+    said = " ".join(printed.out.split())
     assert "2 of 6 runs failed: they count nowhere and are listed." in said
     assert "gone" in said
     assert "frail_selector.py, line 5" in said
@@ -259,3 +263,25 @@ def test_a_folder_that_cannot_be_written_is_said(capfd):
     Path("comparisons").write_text("a file")
     said = refused(capfd, "--selectors", "Uniform,AFL", "--seeds", "1", *SMALL)
     assert "cannot create the run folder comparisons/synthetic-uniform-afl: not a directory" in said
+
+
+def test_a_run_of_other_settings_is_not_counted_as_the_declared_one(capsys):
+    assert compare("--selectors", "Uniform,AFL", "--seeds", "1", "--name", "c", *SMALL) == 0
+    file = Path("comparisons/c/comparison.yaml")
+    text = file.read_text()
+    file.write_text(text.replace("batch_size: 10", "batch_size: 11", 1))
+    assert file.read_text() != text
+    capsys.readouterr()
+    assert compare("--resume", "comparisons/c") == 2
+    assert (
+        "was played with other settings than comparisons/c/comparison.yaml declares"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("changes", ["seed: 3", "output: {dir: x}"])
+def test_a_variant_sets_nothing_that_the_comparison_sets(capsys, changes):
+    Path("v.yaml").write_text(f"one: {{selector: Uniform}}\nother: {{selector: Uniform, {changes}}}\n")
+    assert compare("--variants", "v.yaml", "--seeds", "1", "--name", "c", *SMALL) == 2
+    assert "v.yaml: other must not set " in capsys.readouterr().err
+    assert not Path("comparisons/c").exists()
