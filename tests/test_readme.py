@@ -124,6 +124,11 @@ def test_numbers_of_the_readme():
     config = RunConfig()
     assert f"# Synthetic(0.5, 0.5), {config.clients} clients, uniform selection" in README
     assert f"`output.checkpoint_every`, {config.output.checkpoint_every} rounds" in README
+    selectors = len(list((ROOT / "flsel/selectors").glob("[a-z]*.py")))
+    assert selectors == 16
+    assert "[`flsel/selectors/`](../flsel/selectors) sixteen more" in Path(
+        ROOT / "docs/writing-a-selector.md"
+    ).read_text(encoding="utf-8")
     shown = yaml.safe_load((ROOT / "configs/runs/fashion_mnist.yaml").read_text())
     assert f"{shown['budget']} of {shown['clients']} clients a round ([`fashion_mnist.yaml`]" in README
 
