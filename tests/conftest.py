@@ -1,11 +1,20 @@
-"""Property tests have no deadline: how long an example takes says more of the machine than of the code."""
+"""What all tests share: property tests without a deadline, and a Ctrl-C that arrives.
+
+How long an example takes says more of the machine than of the code.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
 if not os.environ.get("CI"):  # where Hypothesis has a profile of its own, without a deadline too
     settings.register_profile("flsel", deadline=None)
     settings.load_profile("flsel")
+
+# A shell ignores it in what it starts in the background, and so does everything started from there; flsel
+# keeps it that way, and the tests of Ctrl-C would wait for nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

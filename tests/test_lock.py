@@ -117,7 +117,9 @@ def test_two_processes_cannot_resume_one_run(tmp_path: Path) -> None:
     """Either the second one is refused, or it comes when the first is done; the record is whole."""
     run(settings(tmp_path, rounds=60))
     folder = tmp_path / "run"
-    for name in ("checkpoints/last.ckpt", "checkpoints/previous.ckpt", "summary.json"):
+    for name in ("last.ckpt", "previous.ckpt"):
+        (folder / "checkpoints" / name).unlink()
+    for name in ("metrics.csv", "rounds.jsonl", "summary.json"):
         (folder / name).unlink()
     command = [sys.executable, "-m", "flsel", "train", "--resume", str(folder)]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]

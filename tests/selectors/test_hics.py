@@ -436,7 +436,7 @@ def test_any_number_of_clusters(clusters):
 
 
 def test_steep_preferences_do_not_overflow():
-    selector = measured(HiCS(1e-300, gamma0=1e4), head(labels_to_update([0.01, 100.0, 1.0])))
+    selector = measured(HiCS(1e-30, gamma0=1e4), head(labels_to_update([0.01, 100.0, 1.0])))
     assert len(set(chosen(selector.select(at([1] * 3, 2, 0))))) == 2
 
 

@@ -187,7 +187,7 @@ def test_the_best_config_reproduces_the_best_trial(sweep, tmp_path, monkeypatch)
     described = yaml.safe_load((folder / "best.yaml").read_text())
     described["output"] |= {"dir": str(tmp_path), "name": "again"}
     (tmp_path / "best.yaml").write_text(yaml.safe_dump(described))
-    assert run(parse_file(tmp_path / "best.yaml"))["validation/accuracy"] == best["seeds"][0]
+    assert run(parse_file(tmp_path / "best.yaml")).final["validation/accuracy"] == best["seeds"][0]
 
 
 def test_trials_and_the_sweep_are_wandb_runs(sweep):
@@ -197,7 +197,7 @@ def test_trials_and_the_sweep_are_wandb_runs(sweep):
     for row, found in zip(rows(folder), sorted(runs, key=lambda run: run.name), strict=True):
         assert (found.group, found.job_type, found.exit_code) == ("first", "trial", 0)
         assert set(found.tags) == {row["settings"]["selector"], "npz"}
-        assert found.config["selector"]["class_path"].endswith(row["settings"]["selector"])
+        assert found.config["selector"] == row["settings"]["selector"]
         last = [item for item in found.history if "tune/validation/accuracy" in item][-1]
         assert (last["round"], last["tune/validation/accuracy"]) == (row["round"], row["validation/accuracy"])
         measured = [item["round"] for item in found.history if "validation/loss" in item]
@@ -272,7 +272,7 @@ def test_a_killed_sweep_ends_as_an_uninterrupted_one(home):
 def test_a_sweep_outlives_its_ray_daemon(home):
     (home / "rate.yaml").write_text("local.optimizer.lr: {type: loguniform, low: 1.0e-4, high: 0.3}\n")
     begun = [
-        "--config", "config.yaml", "--space", "rate.yaml", "--trials", "1", "--rounds", "300",
+        "--config", "config.yaml", "--space", "rate.yaml", "--trials", "1", "--rounds", "3000",
         "--name", "ray", "--retries", "0",
     ]  # fmt: skip
     metrics = home / "sweeps/ray/trials/0000/seed3/metrics.csv"
@@ -286,7 +286,7 @@ def test_a_sweep_outlives_its_ray_daemon(home):
     assert said.count("Ray's daemon or the sweep's own process died (code 1)") == 1
     assert "core_worker" not in said
     (row,) = rows(home / "sweeps/ray")
-    assert (row["status"], row["round"]) == ("complete", 300)
+    assert (row["status"], row["round"]) == ("complete", 3000)
 
 
 def test_dead_processes_are_replaced_and_hopeless_trials_marked(home):
@@ -327,7 +327,7 @@ def test_a_process_that_has_imported_ray_may_tune(home):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--cpus", "4000"], "ask for more than any machine has (4000 CPUs"),
+        (["--cpus", "1000"], "ask for more than any machine has (1000 CPUs"),
         (["--address", "127.0.0.1:9"], "address 127.0.0.1:9 is not a Ray cluster that answers"),
     ],
     ids=["no room", "no cluster"],
