@@ -42,7 +42,7 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
         search = StudySearch(study, plan.space, plan.job)
         try:
             _tuner(plan, search, watch, trials=trials, concurrent=concurrent).fit()
-            search.bury()
+            search.settle()
             return (
                 not study.trials(TrialState.RUNNING) if study.exhausted else not study.left(plan.sweep.trials)
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, cast
 
 from optuna.trial import TrialState
@@ -18,6 +18,8 @@ from flsel_tune.study import Study
 from flsel_tune.trial import Job, cause_of_death
 
 _DOUBT_SECONDS = 60.0
+# Ray ends its driver some 15 seconds after the daemon.
+_DAEMON_SECONDS = 25.0
 
 
 class StudySearch(OptunaSearch):
@@ -83,6 +85,12 @@ class StudySearch(OptunaSearch):
         if state is TrialState.COMPLETE and len(values) == 1:
             self.study.report(number, found["round"], values[0])  # Ray asks nobody about the last report
         self.study.tell(number, state, values, found)
+
+    def settle(self) -> None:
+        """Mark what died once it is clear that Ray's daemon did not: its death would end this process too."""
+        while self._dead and monotonic() - self._dead[-1][0] < _DAEMON_SECONDS:
+            sleep(0.2)
+        self.bury()
 
     def bury(self, died_before: float = math.inf) -> None:
         """Mark trials whose process died as failed.
