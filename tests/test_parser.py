@@ -243,7 +243,7 @@ WRONG_FILES = [
     ("rounds: !!timestamp abc", "the file is not valid YAML: a value does not fit its tag, or has too many digits."),
     ("quiet: !!bool perhaps", "the file is not valid YAML: a value does not fit its tag, or has too many digits."),
     ("rounds: 1" + "0" * 13, "rounds must be a whole number in [1, 100,000,000], got 10000000000000."),
-    ("clients: 5\nbudget: 1" + "0" * 200, "budget must be at most the number of clients, got budget a number of about 201 digits of 5."),
+    ("clients: 5\nbudget: 1" + "0" * 200, "budget must be a whole number >= 1, of at most 64 bits, got a number of about 201 digits."),
     ("rounds: " + "x" * 5000, f"rounds must be a whole number in [1, 100,000,000], got '{'x' * 99}... (5,002 characters)."),
     ('output: {dir: "a\\0b"}', "output.dir must be text, got 'a\\x00b'."),
     ("# " + "x" * 200_000, "the file must have at most 200,000 bytes to be a file of settings."),

@@ -151,5 +151,5 @@ def test_a_run_with_workers_is_the_same_run(tmp_path: Path) -> None:
 
 
 def test_the_number_of_workers_is_checked() -> None:
-    with pytest.raises(UserError, match=r"local\.workers must be .*>= 1, got 0"):
+    with pytest.raises(UserError, match=r"local\.workers must be .*\[1, 256\], got 0"):
         LocalConfig(workers=0)
