@@ -17,7 +17,7 @@ from flsel.availability import LN
 from flsel.config.groups import EvaluationConfig
 from flsel.data.config import DataConfig
 from flsel.errors import UserError
-from flsel.ledger import Ledger
+from flsel.metrics import Ledger
 from flsel.selector import Need, Plan, Selector, View
 from flsel.stack import Params, model_bytes
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from flsel.ledger import Cost, Ledger, models_down, models_up, trainings
-from flsel.metrics import names
+from flsel.metrics import Cost, Ledger, models_down, models_up, names, trainings
 
 MODEL = {"weight": torch.zeros(3, 2), "bias": torch.zeros(3, dtype=torch.float64)}
 BYTES = 6 * 4 + 3 * 8

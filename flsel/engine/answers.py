@@ -11,10 +11,10 @@ from torch import Tensor
 from flsel.data.population import Population
 from flsel.engine.evaluation import Evaluator
 from flsel.errors import UserError
-from flsel.ledger import Cost, Ledger, models_down, models_up, trainings
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, from_one
+from flsel.metrics import Cost, Ledger, models_down, models_up, trainings
 from flsel.stack import Params, height, repeated
 
 

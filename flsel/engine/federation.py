@@ -17,11 +17,11 @@ from flsel.engine.checks import check_hops, check_plan, check_weights, own_rando
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.job import Job
 from flsel.errors import DivergedError
-from flsel.ledger import Cost, Ledger, trainings
 from flsel.local.program import Program
 from flsel.local.reach import Reach
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import from_one
+from flsel.metrics import Cost, Ledger, trainings
 from flsel.objectives import LocalUpdates, Objective
 from flsel.objectives.objective import overrides
 from flsel.rng import generator

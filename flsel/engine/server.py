@@ -16,8 +16,7 @@ from flsel.data.heterogeneity import cohort_entropy
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation, Outcome
 from flsel.engine.job import Job, train
-from flsel.ledger import Cost, Ledger
-from flsel.metrics import names
+from flsel.metrics import Cost, Ledger, names
 from flsel.objectives import Objective
 from flsel.selector import Selector
 from flsel.stack import Params

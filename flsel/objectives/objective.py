@@ -10,8 +10,8 @@ from typing import Any, ClassVar, final
 from torch import Tensor, device
 
 from flsel.arguments import Checked
+from flsel.selector.state import restore_state, state_of
 from flsel.stack import Params
-from flsel.state import restore_state, state_of
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def reads_total(selector: type) -> bool:
 
     It stands in the code of a module; who reads it in another one is not seen.
     """
-    homes = {made.__module__ for made in selector.__mro__} - {"builtins", "abc", "flsel.selector", "typing"}
+    homes = {made.__module__ for made in selector.__mro__} - {"builtins", "abc", "typing"}
     modules = (vars(sys.modules[name]) for name in homes if name in sys.modules)
     functions = (function for module in modules for function in _functions(module))
     return any("rounds" in code.co_names for function in functions for code in _codes(function.__code__))

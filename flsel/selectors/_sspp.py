@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flsel.ledger import Cost
+from flsel.metrics import Cost
 
 _BITS = 30  # Products of vectors of length <= 1 then stay below 2^62, and are right to 2e-9 per component.
 _WORD = 8

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flsel.ledger import Ledger
+from flsel.metrics import Ledger
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates, View
 from flsel.stack import Params

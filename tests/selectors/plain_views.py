@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from flsel.ledger import Ledger
+from flsel.metrics import Ledger
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates, View
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from plain_views import chosen, updates, view
 
-from flsel.ledger import Ledger
+from flsel.metrics import Ledger
 from flsel.selector import Need
 from flsel.selectors import _gp
 from flsel.selectors.fedcor import FedCor

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from flsel.ledger import Cost
+from flsel.metrics import Cost
 from flsel.selectors._sspp import deal, finish, hidden, reply, secure_products, traffic
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/fedgs_sspp.json").read_text())

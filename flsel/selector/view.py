@@ -1,100 +1,19 @@
-"""The contract between a client selector and a federation: needs, view, plan, updates, selector.
-
-A selector answers up to three questions a round: who trains (:meth:`Selector.select`), how much does each
-update count (:meth:`Selector.weigh`), what did we learn (:meth:`Selector.observe`). It declares the
-information it needs, pulls it from a read-only :class:`View`, and every answer's cost enters the ledger.
-
-Dimensions: N clients, K paths (the cohort), H hops, C classes. *pool*: clients available now; *budget*:
-paths per round; *delta*: end model minus start model; a *stack* has a leading [K].
-"""
+"""What a selector knows: a view before a round's training, the participants' updates after it."""
 
 from __future__ import annotations
 
-import enum
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.arguments import Checked
-from flsel.arguments import Range as Range
-from flsel.arguments import Tunable as Tunable
-from flsel.errors import UndeclaredNeedError
-from flsel.ledger import Ledger
+from flsel.metrics import Ledger
+from flsel.selector.need import Need, require
+from flsel.selector.plan import Plan
 from flsel.stack import Params
-from flsel.state import restore_state, state_of
-
-IDLE = -1
-"""In a path of a plan: the model copy rests for this hop, untrained and at no cost."""
-
-
-class Need(enum.Flag):
-    """Information that a selector declares in ``needs``; everything else is refused.
-
-    ``LABELS``, ``OWN_LOSS``, ``HEAD`` and ``DELTAS`` are about participants or static tables; the others are
-    answered on demand, at a cost that the ledger counts.
-    """
-
-    NONE = 0
-    LABELS = enum.auto()
-    """Label counts of every client."""
-    OWN_LOSS = enum.auto()
-    """A participant's loss, on its own data, of the model it received."""
-    HEAD = enum.auto()
-    """A participant's update of the output layer."""
-    DELTAS = enum.auto()
-    """A participant's whole update."""
-    LOSSES = enum.auto()
-    """Losses of any available clients at any model, before training."""
-    SHADOW = enum.auto()
-    """Local training of any available clients without aggregation."""
-    SERVER_LOSS = enum.auto()
-    """Loss of any model on the server's holdout."""
-    GRADIENTS = enum.auto()
-    """Gradients of any available clients' losses at the global model, before training."""
-    NOISE_OUTPUTS = enum.auto()
-    """Mean outputs of any models on Gaussian noise shaped like the server's holdout."""
-    TRUE_MODELS = enum.auto()
-    """The models that labelled the clients' examples, which only generated data have."""
-
-
-ON_HOLDOUT = Need.SERVER_LOSS | Need.NOISE_OUTPUTS
-"""What is answered with the server's holdout, which the run must then have."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Who trains: K paths of H clients each; FedAvg's paths have length one.
-
-    Attributes:
-        paths: K paths of equal length; the model of path k visits its clients in order. A client may
-            repeat, as under sampling with replacement. An entry ``IDLE`` is a hop at which the model stays
-            as it is; every path visits at least one client.
-    """
-
-    paths: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def star(cls, clients: Iterable[int]) -> Plan:
-        """Plan one visit of each client in ``clients``, all from the global model."""
-        return cls(tuple((int(client),) for client in clients))
-
-    @property
-    def hops(self) -> int:
-        """H, the number of communication rounds the plan takes (0 for an empty plan)."""
-        return len(self.paths[0]) if self.paths else 0
-
-    @property
-    def visits(self) -> tuple[tuple[int, ...], ...]:
-        """The clients that each path visits, in order: the paths without their idle hops."""
-        return tuple(tuple(client for client in path if client != IDLE) for path in self.paths)
-
-    def __len__(self) -> int:
-        return len(self.paths)
 
 
 @dataclass(frozen=True)
@@ -221,7 +140,7 @@ class View:
         return available
 
     def _ask(self, need: Need, *question: Any) -> Any:
-        _require(self.needs, need)
+        require(self.needs, need)
         return getattr(self.answers, str(need.name).lower())(*question)
 
 
@@ -264,84 +183,20 @@ class Updates:
     @property
     def own_loss(self) -> Tensor:
         """Loss of the received model on the data of ``clients``, float64 ``[K]`` (``Need.OWN_LOSS``)."""
-        _require(self.needs, Need.OWN_LOSS)
+        require(self.needs, Need.OWN_LOSS)
         own_loss: Tensor = self.answers["own_loss"]
         return own_loss
 
     @property
     def head(self) -> Params:
         """Output layer's update (``Need.HEAD``): ``weight [K, C, L]`` and ``bias [K, C]`` if it has one."""
-        _require(self.needs, Need.HEAD)
+        require(self.needs, Need.HEAD)
         head: Params = self.answers["head"]
         return head
 
     @property
     def deltas(self) -> Params:
         """End model minus global model, each tensor ``[K, ...]`` (``Need.DELTAS``)."""
-        _require(self.needs, Need.DELTAS)
+        require(self.needs, Need.DELTAS)
         deltas: Params = self.answers["deltas"]
         return deltas
-
-
-class Selector(Checked, ABC):
-    """A client selection method.
-
-    The constructor stores its arguments and nothing else; :meth:`reset` allocates state in attributes
-    whose names end in ``_``. These, and only these, are the state that a checkpoint keeps: tensors and
-    plain Python values. Randomness comes from ``view.rng`` alone.
-
-    A dataclass is the short way: its fields are the arguments, each with its range
-    (:mod:`flsel.arguments`), and they are checked when it is made.
-    """
-
-    @property
-    def needs(self) -> Need:
-        """What the selector may ask for: a class attribute, or a property where it depends on arguments."""
-        return Need.NONE
-
-    def reset(self, sizes: Tensor, num_classes: int) -> None:
-        """Allocate state before the first round.
-
-        Args:
-            sizes: Training examples per client, int64 ``[N]``.
-            num_classes: C.
-        """
-
-    @abstractmethod
-    def select(self, view: View) -> Plan:
-        """Choose at most ``view.budget`` paths of clients that are available."""
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh the updates, float64 ``[K]``, finite and >= 0; zero drops an update.
-
-        Weights that do not sum to one leave the rest on the old model. The default is proportional to the
-        training examples seen along the path (FedAvg), or uniform if there are none.
-        """
-        total = updates.sizes.sum()
-        if total == 0:
-            return torch.full((len(updates.plan),), 1.0 / max(len(updates.plan), 1), dtype=torch.float64)
-        return updates.sizes.double() / total
-
-    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
-        """Learn from the round just played, before aggregation."""
-
-    @final
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state: every attribute whose name ends in ``_``."""
-        return state_of(self)
-
-    @final
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned, after :meth:`reset`.
-
-        Raises:
-            ValueError: If the keys differ from this selector's state.
-        """
-        restore_state(self, state)
-
-
-def _require(declared: Need, need: Need) -> None:
-    if need not in declared:
-        raise UndeclaredNeedError(
-            f"the selector asked for {need.name} without declaring it; add Need.{need.name} to its `needs`."
-        )

@@ -1,0 +1,73 @@
+"""The base class of client selection methods."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from flsel.arguments import Checked
+from flsel.selector.need import Need
+from flsel.selector.plan import Plan
+from flsel.selector.state import restore_state, state_of
+from flsel.selector.view import Updates, View
+
+
+class Selector(Checked, ABC):
+    """A client selection method.
+
+    The constructor stores its arguments and nothing else; :meth:`reset` allocates state in attributes
+    whose names end in ``_``. These, and only these, are the state that a checkpoint keeps: tensors and
+    plain Python values. Randomness comes from ``view.rng`` alone.
+
+    A dataclass is the short way: its fields are the arguments, each with its range
+    (:mod:`flsel.arguments`), and they are checked when it is made.
+    """
+
+    @property
+    def needs(self) -> Need:
+        """What the selector may ask for: a class attribute, or a property where it depends on arguments."""
+        return Need.NONE
+
+    def reset(self, sizes: Tensor, num_classes: int) -> None:
+        """Allocate state before the first round.
+
+        Args:
+            sizes: Training examples per client, int64 ``[N]``.
+            num_classes: C.
+        """
+
+    @abstractmethod
+    def select(self, view: View) -> Plan:
+        """Choose at most ``view.budget`` paths of clients that are available."""
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        """Weigh the updates, float64 ``[K]``, finite and >= 0; zero drops an update.
+
+        Weights that do not sum to one leave the rest on the old model. The default is proportional to the
+        training examples seen along the path (FedAvg), or uniform if there are none.
+        """
+        total = updates.sizes.sum()
+        if total == 0:
+            return torch.full((len(updates.plan),), 1.0 / max(len(updates.plan), 1), dtype=torch.float64)
+        return updates.sizes.double() / total
+
+    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
+        """Learn from the round just played, before aggregation."""
+
+    @final
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state: every attribute whose name ends in ``_``."""
+        return state_of(self)
+
+    @final
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned, after :meth:`reset`.
+
+        Raises:
+            ValueError: If the keys differ from this selector's state.
+        """
+        restore_state(self, state)
