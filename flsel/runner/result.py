@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from flsel.config import RunConfig
     from flsel.data.population import Normalize
+    from flsel.runner.diagnostics import Recorded
 
 _TIMED = ("seconds/select", "seconds/train", "seconds/aggregate")
 
@@ -156,6 +157,13 @@ class Result:
         """How often each client was selected, int64 ``[N]``."""
         clients = [client for played in self.rounds for client in played.clients]
         return np.bincount(np.array(clients, dtype=np.int64), minlength=self.summary["clients"])
+
+    @cached_property
+    def diagnostics(self) -> list[Recorded]:
+        """What the selector believed about the clients; empty for selectors that tell nothing."""
+        from flsel.runner.diagnostics import read_diagnostics
+
+        return read_diagnostics(self.folder)
 
     @property
     def ledger(self) -> dict[str, float]:

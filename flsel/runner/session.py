@@ -27,6 +27,7 @@ from flsel.report.style import save_figure
 from flsel.runner.build import Built, build, make_fabric
 from flsel.runner.callbacks import Callbacks, RoundTrainer
 from flsel.runner.checkpoint import Checkpoint, Checkpoints
+from flsel.runner.diagnostics import Recorder
 from flsel.runner.digest import digest, fingerprints
 from flsel.runner.extend import check_extension
 from flsel.runner.lock import Lock
@@ -73,6 +74,7 @@ class Session:
         self._lock = Lock(folder, "run")
         self._metrics = MetricsCsv(folder / "metrics.csv")
         self._plans = JsonLines(folder / "rounds.jsonl")
+        self._diagnostics = Recorder(folder, len(built.data.population), config.rounds)
         self._summary_file = folder / "summary.json"
         trainer = RoundTrainer(self.server, built.program.task, built.callbacks, folder)
         self._callbacks = Callbacks(trainer, built.program.load)
@@ -201,6 +203,7 @@ class Session:
         with users_code(f"round {self.server.round} failed"):
             record = self.server.step()
         self._played(record)
+        self._diagnostics.after(self.server.selector, record.round, self.server.round)
         if record.metrics is not None:
             self._evaluated(record.metrics)
         self._callbacks.tell("on_round_end", record=record)
@@ -230,6 +233,7 @@ class Session:
         counts = self.server.counts.tolist()
         figure = curves_figure(rows, title=title, target=self.config.evaluation.target, counts=counts)
         save_figure(figure, self.folder / "curves.png")
+        self._diagnostics.end(self.server.selector, self.server.round)
         # The last file: a run that has it is finished.
         write_summary(self._summary_file, self._summary(rows[-1]))
         if self.tracker.alive:
@@ -269,6 +273,7 @@ class Session:
                 check_extension(self.config, state.rounds, self.server.round, ended=ended)
         for file, mark in zip(files, marks, strict=True):
             file.rewind(mark)
+        self._diagnostics.rewind(self.server.round)
 
     def _open_tracker(self) -> None:
         data, seed = self.built.data, f"s{self.config.seed}"
@@ -294,10 +299,8 @@ class Session:
     def _played(self, record: RoundRecord) -> None:
         outcome = record.outcome
         if outcome.dropped:
-            _LOG.warning(
-                "round %d: dropped the non-finite updates of clients %s",
-                record.round, ", ".join(map(str, outcome.dropped)),
-            )  # fmt: skip
+            lost = ", ".join(map(str, outcome.dropped))
+            _LOG.warning("round %d: dropped the non-finite updates of clients %s", record.round, lost)
         self._plans.append(
             {
                 "round": record.round,

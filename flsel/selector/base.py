@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from flsel.arguments import Checked
+from flsel.selector.diagnostic import Diagnostic
 from flsel.selector.need import Need
 from flsel.selector.plan import Plan
 from flsel.selector.state import restore_state, state_of
@@ -57,6 +59,17 @@ class Selector(Checked, ABC):
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Learn from the round just played, before aggregation."""
+
+    def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
+        """Tell what there is to look at of some clients, for reports; nothing in a run reads it.
+
+        Args:
+            clients: Their ids, int64 ``[n]``.
+
+        Returns:
+            What the selector believes about them now; asking leaves the state as it is.
+        """
+        return ()
 
     @final
     def state_dict(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ hops. The K copies of the global model start together, copy i visits the device 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, final
 
@@ -31,7 +32,7 @@ import torch
 from torch import Tensor
 
 from flsel.arguments import Range, Tunable
-from flsel.selector import IDLE, Plan, Selector, View
+from flsel.selector import IDLE, Diagnostic, Plan, Selector, View
 
 
 @final
@@ -74,6 +75,10 @@ class FedCat(Selector):
             chosen = [_uniform(view, hop) for hop in range(hops)]
         paths = dispatch(chosen)
         return Plan(tuple(path for path in paths if any(client != IDLE for client in path)))
+
+    def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
+        """Return how often each device was chosen at each position of the cycle (only with groups)."""
+        return [Diagnostic("visits", "visit", self.count_.numpy()[clients])] if self.grouping else []
 
     def _regroup(self, view: View) -> None:
         """Deal the devices to K groups whose sizes differ by one at most, every lambda K rounds."""

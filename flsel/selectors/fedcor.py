@@ -23,6 +23,7 @@ no variance is left, the cohort is filled up at random.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Literal, final
 
@@ -31,7 +32,7 @@ import torch
 from torch import Tensor
 
 from flsel.arguments import Range, Tunable
-from flsel.selector import Need, Plan, Selector, Updates, View
+from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors import _gp
 from flsel.selectors._sampling import equal_weights, with_examples
 from flsel.stack import Params
@@ -117,6 +118,13 @@ class FedCor(Selector):
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/C."""
         return equal_weights(len(updates.plan))
+
+    def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
+        """Return the correlation of the clients' loss changes under the process, without noise."""
+        if self.embedding_ is None:
+            return []
+        unit = torch.nn.functional.normalize(self.embedding_[:, clients], dim=0).numpy()
+        return [Diagnostic("correlation of loss changes", "pair", unit.T @ unit)]
 
     def _rehearses(self, round: int, warmup: int) -> bool:
         if self.variant == "reference":

@@ -27,6 +27,7 @@ random; clients without examples come only where nobody else is there.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, final
@@ -37,7 +38,7 @@ from torch import Tensor
 
 from flsel.arguments import Range, Tunable, shown
 from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, View
+from flsel.selector import Diagnostic, Need, Plan, Selector, View
 from flsel.selectors._graph import EPSILON, SIGMA2, Variant, adjacency, distances, shortest_paths, similarity
 from flsel.selectors._pairwise import inner_products
 from flsel.selectors._qubo import cohort_problem, solve
@@ -145,6 +146,12 @@ class FedGS(Selector):
         chosen = torch.from_numpy(np.sort(items[solution.chosen]))
         self.count_ = self.count_.index_add(0, chosen, torch.ones_like(chosen))
         return Plan.star(chosen)
+
+    def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
+        """Return the distances on the graph, once there is one."""
+        if not len(self.graph_):
+            return []
+        return [Diagnostic("distance on the graph", "pair", self.graph_.numpy()[np.ix_(clients, clients)])]
 
     def _learn(self, view: View) -> None:
         """Ask the clients that were never asked and, if that told anything, build the graph anew."""

@@ -25,6 +25,7 @@ The first cohort is uniform; the code's has five clients known to be i.i.d.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, final
 
@@ -34,7 +35,7 @@ from torch import Tensor
 
 from flsel.arguments import Range, Tunable
 from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, Updates, View
+from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors._optimal import Expectation, optimal_aggregation
 from flsel.selectors._sampling import successive, with_examples
 from flsel.stack import Params, height, squared_norms, weighted_sum
@@ -122,6 +123,10 @@ class FedPNS(Selector):
         ratio = self.labelled_[self.adverse_].double() / self.chosen_[self.adverse_]
         decrement = ((ratio + self.beta) ** self.alpha).clamp(max=1.0)
         self.probability_ = shifted(self.probability_, self.adverse_, decrement, p_min=self.p_min)
+
+    def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
+        """Return the probabilities to be drawn."""
+        return [Diagnostic("probability", "client", self.probability_.numpy()[clients])]
 
 
 def shifted(probability: Tensor, adverse: Tensor, decrement: Tensor, *, p_min: float) -> Tensor:

@@ -29,6 +29,7 @@ arXiv:2310.00198, Algorithm 1 with Eqs. 7 (entropy), 9 (distance) and 10 (probab
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Literal, final
 
@@ -38,7 +39,7 @@ from torch import Tensor
 
 from flsel.arguments import Range, Tunable
 from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, Updates, View
+from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors._hics import (
     Signal,
     annealed,
@@ -165,6 +166,14 @@ class HiCS(Selector):
             self.layer_ = known.index_put((clients,), layer[finite])
         self.signal_ = self.signal_.index_put((clients,), signal[finite])
         self.measured_ = self.measured_.index_fill(0, clients, True)
+
+    def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
+        """Return the estimated entropies; NaN for clients that were never measured."""
+        measured = np.flatnonzero(self.measured_.numpy())
+        estimated = np.full(len(self.measured_), math.nan)
+        if len(measured):
+            estimated[measured] = self._entropies(measured)
+        return [Diagnostic("estimated label entropy", "entropy", estimated[clients], "nats")]
 
     def _draw(self, view: View, candidates: np.ndarray, count: int) -> np.ndarray:
         """Draw ``count`` of the candidates, asked before and with examples: by Eq. 10, or one per stratum."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 from flsel.testing.checks import (
     CHECKS,
     check_constructor,
+    check_diagnostics,
     check_global_rngs,
     check_hyperparameters,
     check_needs,
@@ -37,6 +38,7 @@ from flsel.testing.checks import (
 __all__ = [
     "CHECKS",
     "check_constructor",
+    "check_diagnostics",
     "check_global_rngs",
     "check_hyperparameters",
     "check_needs",

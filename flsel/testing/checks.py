@@ -178,6 +178,22 @@ def check_state(factory: Factory) -> None:
         step(selector, federation)
 
 
+def check_diagnostics(factory: Factory) -> None:
+    """Diagnostics fit the clients that they are asked of, from reset on, and change nothing."""
+    selector, federation = begin(factory, usual_world(factory))
+    name = type(selector).__name__
+    clients = np.arange(0, len(federation.sizes), 2)
+    for _ in coming(federation, 6):
+        before = loaded(saved(selector))
+        for found in selector.diagnostics(clients):
+            assert found.fits(len(clients)), (
+                f"{name}: the diagnostic {found.words!r} must be a {found.kind} of {len(clients)} clients, "
+                f"it has the shape {np.shape(found.values)}"
+            )
+        assert same(before, state_of(selector)), f"{name}: diagnostics must leave the state as it is"
+        step(selector, federation)
+
+
 def check_resume(factory: Factory) -> None:
     """A selector restored at any round boundary goes on exactly as one that was never interrupted."""
     selector, federation = begin(factory, usual_world(factory))
@@ -250,6 +266,7 @@ CHECKS: tuple[Check, ...] = (
     check_needs,
     check_weights,
     check_state,
+    check_diagnostics,
     check_resume,
     check_non_finite,
     check_odd_data,

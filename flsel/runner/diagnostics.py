@@ -1,0 +1,136 @@
+"""A selector's diagnostics in the run's folder, ``diagnostics.jsonl``: of few clients, at few rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+
+from flsel.errors import UserError, users_code
+from flsel.files import write_atomic
+from flsel.runner.record import JsonLines
+from flsel.selector.diagnostic import Diagnostic, Kind
+
+if TYPE_CHECKING:
+    from flsel.selector import Selector
+
+FILE = "diagnostics.jsonl"
+MOST_CLIENTS = 100
+"""Clients that are kept, evenly spaced by id."""
+MOST_ROUNDS = 40
+"""Rounds that are kept, evenly spaced."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A diagnostic as a run's folder holds it.
+
+    Attributes:
+        words: What it is.
+        kind: How it is drawn.
+        unit: Its unit.
+        clients: Ids of the n clients, int64 ``[n]``.
+        rounds: Rounds that had been played, int64 ``[T]``; the last alone of ``pair`` and ``visit``.
+        values: Float64 ``[T, n]`` (``client``, ``entropy``) or ``[n, m]`` (``pair``, ``visit``).
+    """
+
+    words: str
+    kind: Kind
+    unit: str
+    clients: np.ndarray
+    rounds: np.ndarray
+    values: np.ndarray
+
+
+class Recorder:
+    """Writes diagnostics while a run is played; a selector without any leaves no file.
+
+    Args:
+        folder: The run's folder.
+        clients: N.
+        rounds: Communication rounds of the whole run.
+    """
+
+    def __init__(self, folder: Path, clients: int, rounds: int) -> None:
+        self._file = JsonLines(folder / FILE)
+        self._clients = np.unique(np.linspace(0, clients - 1, min(clients, MOST_CLIENTS)).round().astype(int))
+        self._every = math.ceil(rounds / MOST_ROUNDS)
+
+    def rewind(self, round: int) -> None:
+        """Drop what was written after a round, which will be played again."""
+        if self._file.path.exists():
+            whole = [line.decode() for line in self._file.lines]
+            kept = [line for line, row in zip(whole, self._file.rows(), strict=True) if row["round"] <= round]
+            write_atomic(self._file.path, "".join(kept))
+
+    def after(self, selector: Selector, before: int, round: int) -> None:
+        """Write what is kept over the rounds, where it is due.
+
+        Args:
+            selector: Whose diagnostics.
+            before: Rounds that had been played before the step.
+            round: Rounds that are played now.
+        """
+        if round // self._every > before // self._every:
+            self._append([d for d in self._asked(selector) if d.over_rounds], round)
+
+    def end(self, selector: Selector, round: int) -> None:
+        """Write what is kept at the end."""
+        self._append([d for d in self._asked(selector) if not d.over_rounds], round)
+
+    def _asked(self, selector: Selector) -> Sequence[Diagnostic]:
+        name = type(selector).__name__
+        with users_code(f"diagnostics of {name} failed"):
+            found = selector.diagnostics(self._clients)
+        wrong = next((d for d in found if not d.fits(len(self._clients))), None)
+        if wrong is not None:
+            raise UserError(
+                f"diagnostics of {name}: {wrong.words!r} must be a {wrong.kind} of {len(self._clients)} "
+                f"clients, got values of shape {list(np.shape(wrong.values))}."
+            )
+        return found
+
+    def _append(self, found: Sequence[Diagnostic], round: int) -> None:
+        for d in found:
+            self._file.append(
+                {"round": round, "words": d.words, "kind": d.kind, "unit": d.unit,
+                 "clients": self._clients, "values": _short(d.values)}
+            )  # fmt: skip
+
+
+def read_diagnostics(folder: Path) -> list[Recorded]:
+    """Read the diagnostics of a run; none where its selector has none.
+
+    Raises:
+        UserError: If the file is damaged.
+    """
+    path = folder / FILE
+    rows = JsonLines(path).rows() if path.is_file() else []
+    found = []
+    try:
+        for words in dict.fromkeys(row["words"] for row in rows):
+            same = [row for row in rows if row["words"] == words]
+            kind, last = same[-1]["kind"], same[-1]
+            if kind not in get_args(Kind):
+                raise ValueError(kind)
+            over = kind in ("client", "entropy")
+            kept = [row["round"] for row in same] if over else [last["round"]]
+            values = np.array([row["values"] for row in same] if over else last["values"], dtype=np.float64)
+            clients, rounds = (np.array(ids, dtype=np.int64) for ids in (last["clients"], kept))
+            if values.ndim != 2 or values.shape[over] != len(clients):
+                raise ValueError(values.shape)
+            found.append(Recorded(str(words), kind, str(last["unit"]), clients, rounds, values))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise UserError(f"{path} is damaged: a line lacks what a diagnostic has; remove the file.") from None
+    return found
+
+
+def _short(values: np.ndarray) -> np.ndarray:
+    """Round to five significant digits, which is more than a picture shows."""
+    known = np.asarray(values, dtype=np.float64)
+    rounded = np.array([float(f"{value:.5g}") for value in known.ravel()])
+    return rounded.reshape(known.shape)
