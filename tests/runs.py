@@ -24,7 +24,6 @@ from flsel.engine.federation import Federation, Outcome
 from flsel.engine.job import train
 from flsel.engine.server import Server
 from flsel.local.visit import from_rows
-from flsel.objectives import FedAvg
 from flsel.runner.build import Built, build, make_fabric
 from flsel.stack import Params
 
@@ -52,9 +51,9 @@ def built(config: RunConfig) -> Built:
 
 
 def play_round(server: Server, round: int = 0) -> Outcome:
-    """Play a round of plain federated averaging; the server stays where it is."""
+    """Play a round; the server stays where it is."""
     federation = server.federation
-    job = federation.open(round, server.params, server.selector, FedAvg())
+    job = federation.open(round, server.params, server.selector)
     (ends,) = train([job], federation.trainer)
     return federation.close(job, ends)
 

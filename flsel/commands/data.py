@@ -16,7 +16,7 @@ from flsel.data.heterogeneity import label_entropy, summarise
 from flsel.data.population import FederatedData
 from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
-from flsel.runner.build import load_data
+from flsel.runner.inputs import load_data
 
 # A terminal full of clients says less than the picture; beyond this many the table is cut.
 MOST_ROWS = 100

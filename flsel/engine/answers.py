@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flsel.data.population import Population
 from flsel.engine.evaluation import Evaluator
 from flsel.errors import UserError
 from flsel.local.program import Program
@@ -28,11 +27,9 @@ class Answers:
         program: The client's side of the federation.
         availability: Tells who is available in a communication round, bool ``[N]``.
         label_counts: Label counts of every client, int64 ``[N, C]``.
-        population: The clients' data.
         round: Communication round.
         params: The global model.
         ledger: Cost of the round so far.
-        messages: Model-sized messages that start a client's training.
     """
 
     evaluator: Evaluator
@@ -40,11 +37,9 @@ class Answers:
     program: Program
     availability: Callable[[int], Tensor]
     label_counts: Tensor
-    population: Population
     round: int
     params: Params
     ledger: Ledger
-    messages: int
 
     def labels(self) -> Tensor:
         """Return the label counts."""
@@ -52,12 +47,13 @@ class Answers:
 
     def true_models(self) -> Tensor:
         """Return the models that labelled the clients' examples."""
-        if self.population.true_models is None:
+        known = self.program.population.true_models
+        if known is None:
             raise UserError(
                 "the selector asked for the clients' true models, which only generated data with natural "
                 "clients have (data.name: synthetic, generator fedgs, and no partition)."
             )
-        return torch.from_numpy(self.population.true_models())
+        return torch.from_numpy(known())
 
     def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
         """Return the clients' losses; NaN for those unavailable or without examples."""
@@ -75,7 +71,7 @@ class Answers:
     def shadow(self, clients: Sequence[int]) -> Params:
         """Return the end models of the clients' training."""
         self._require_available(clients, "to train")
-        self.ledger.charge(trainings(len(clients), self.params, down=self.messages, up=1))
+        self.ledger.charge(trainings(len(clients), self.params, down=self.program.objective.messages, up=1))
         self.ledger.charge(Cost(shadow_trainings=len(clients)))
         if len(clients) == 0:
             return repeated(self.params, 0)

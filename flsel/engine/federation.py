@@ -22,7 +22,7 @@ from flsel.local.reach import Reach
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import from_one
 from flsel.metrics import Cost, Ledger, trainings
-from flsel.objectives import LocalUpdates, Objective
+from flsel.objectives import LocalUpdates
 from flsel.objectives.objective import overrides
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Selector, Updates, View
@@ -84,29 +84,28 @@ class Federation:
         object.__setattr__(self, "sizes", self.data.population.sizes)
         object.__setattr__(self, "labels", self.data.population.label_counts())
 
-    def open(self, round: int, params: Params, selector: Selector, objective: Objective) -> Job:
+    def open(self, round: int, params: Params, selector: Selector) -> Job:
         """Decide who trains.
 
         Args:
             round: Communication round that begins.
             params: The global model; not written to, and not to change until the round is closed.
             selector: Who decides.
-            objective: What the clients of :attr:`program` minimise.
 
         Raises:
             UserError: If the selector's plan breaks the contract.
         """
         started = time.perf_counter()
-        name = type(selector).__name__
-        view = self._view(round, params, selector.needs, objective.messages)
+        name, objective = type(selector).__name__, self.program.objective
+        view = self._view(round, params, selector.needs)
         with own_randomness(name, round), unwritten(f"{name}.select", params.values()):
             plan = selector.select(view)
         check_plan(plan, view, name)
         check_hops(plan, objective, name)
         own_loss = self._own_loss(plan, view) if Need.OWN_LOSS in selector.needs else None
-        job = Job(view, plan, selector, objective, self.program, own_loss, time.perf_counter() - started)
+        job = Job(view, plan, selector, self.program, own_loss, time.perf_counter() - started)
+        each_way = objective.messages
         for hop in range(plan.hops):
-            each_way = objective.messages
             view.ledger.charge(trainings(job.trainings(hop), params, down=each_way, up=each_way))
         return job
 
@@ -122,7 +121,7 @@ class Federation:
             UserError: If the selector's weights break the contract.
         """
         started = time.perf_counter()
-        view, plan, selector, objective = job.view, job.plan, job.selector, job.objective
+        view, plan, selector, objective = job.view, job.plan, job.selector, self.program.objective
         deltas = {name: end.sub_(view.params[name]) for name, end in ends.items()}
         keep = finite_rows(deltas)
         if len(keep) == 0:
@@ -152,7 +151,7 @@ class Federation:
             seconds={"select": job.seconds, "aggregate": time.perf_counter() - started},
         )
 
-    def _view(self, round: int, params: Params, needs: Need, messages: int) -> View:
+    def _view(self, round: int, params: Params, needs: Need) -> View:
         ledger = Ledger()
         return View(
             round=round,
@@ -172,11 +171,9 @@ class Federation:
                 program=self.program,
                 availability=self.available,
                 label_counts=self.labels,
-                population=self.data.population,
                 round=round,
                 params=params,
                 ledger=ledger,
-                messages=messages,
             ),
         )
 

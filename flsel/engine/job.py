@@ -11,7 +11,6 @@ from torch import Tensor
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, from_one, from_rows
-from flsel.objectives import Objective
 from flsel.selector import IDLE, Plan, Selector, View
 from flsel.stack import Params, repeated, replaced, rows
 
@@ -27,7 +26,6 @@ class Job:
         view: What the selector saw; its cost holds the training that is planned.
         plan: Who trains, checked.
         selector: Who planned.
-        objective: What clients minimise.
         program: The client's side of the federation.
         own_loss: Loss of the global model on the data of each path's first client, float64 ``[K]``; None
             where nobody asked.
@@ -37,7 +35,6 @@ class Job:
     view: View
     plan: Plan
     selector: Selector
-    objective: Objective
     program: Program
     own_loss: Tensor | None
     seconds: float

@@ -13,11 +13,9 @@ from torch.optim import Optimizer
 
 from flsel.config.groups import EvaluationConfig
 from flsel.data.heterogeneity import cohort_entropy
-from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation, Outcome
 from flsel.engine.job import Job, train
 from flsel.metrics import Cost, Ledger, names
-from flsel.objectives import Objective
 from flsel.selector import Selector
 from flsel.stack import Params
 
@@ -47,48 +45,39 @@ class Server:
 
     Args:
         federation: The clients and the rules of a round.
-        evaluator: Measures models.
         config: When and what to measure.
-        params: Initial global model; copied.
-        trainable: Names in ``params`` that the server optimizer updates; the others (running statistics)
-            are averaged.
-        optimizer: Makes the server optimizer; it sees minus the aggregated update as its gradient, so
-            SGD with learning rate 1 is FedAvg.
-        selector: Who trains; reset here.
-        objective: What clients minimise; reset here.
+        selector: Who trains; reset here, like the federation's objective.
+        optimizer: Makes the server optimizer of the trainable parameters; it sees minus the aggregated update
+            as its gradient, so SGD with learning rate 1 is FedAvg. Running statistics are averaged.
     """
 
     def __init__(
         self,
         federation: Federation,
-        evaluator: Evaluator,
         config: EvaluationConfig,
-        *,
-        params: Params,
-        trainable: Iterable[str],
-        optimizer: Callable[[Iterable[torch.nn.Parameter]], Optimizer],
         selector: Selector,
-        objective: Objective,
+        optimizer: Callable[[Iterable[torch.nn.Parameter]], Optimizer],
     ) -> None:
+        program = federation.program
         self.federation = federation
-        self.evaluator = evaluator
+        self.evaluator = federation.evaluator
         self.config = config
         self.selector = selector
-        self.objective = objective
+        self.objective = program.objective
         self.round = 0
         self.rounds_to_target: int | None = None
         self.counts = torch.zeros(len(federation.data.population), dtype=torch.int64)
         self.ledger = Ledger()
-        names = set(trainable)
         self.params: Params = {
             name: torch.nn.Parameter(value.detach().clone(), requires_grad=False)
-            for name, value in params.items()
+            for name, value in program.state().items()
         }
-        self._trainable = [name for name in self.params if name in names]
+        trainable = program.trainable()
+        self._trainable = [name for name in self.params if name in trainable]
         self.optimizer = optimizer([self.params[name] for name in self._trainable])  # type: ignore[misc]
         self._seconds: dict[str, float] = dict.fromkeys(_PHASES, 0.0)
         selector.reset(federation.sizes, federation.data.population.num_classes)
-        objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
+        self.objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
 
     @property
     def finished(self) -> bool:
@@ -106,7 +95,7 @@ class Server:
 
     def open(self) -> Job:
         """Decide who trains in the coming round; nothing that is kept changes but the selector's state."""
-        return self.federation.open(self.round, self.params, self.selector, self.objective)
+        return self.federation.open(self.round, self.params, self.selector)
 
     def close(self, job: Job, ends: Params) -> RoundRecord:
         """Aggregate what came back, step the server optimizer, and evaluate when due.

@@ -9,7 +9,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import torch
 import yaml
@@ -28,16 +27,15 @@ from flsel.runner.build import Built, build, make_fabric
 from flsel.runner.callbacks import Callbacks, RoundTrainer
 from flsel.runner.checkpoint import Checkpoint, Checkpoints
 from flsel.runner.diagnostics import Recorder
-from flsel.runner.digest import digest, fingerprints
+from flsel.runner.digest import digest
 from flsel.runner.extend import check_extension
 from flsel.runner.lock import Lock
-from flsel.runner.provenance import device_name, git_commit, versions
 from flsel.runner.record import JsonLines, Mark, MetricsCsv, write_summary
 from flsel.runner.result import Result
 from flsel.runner.settings import read_config, run_name
+from flsel.runner.summary import summary
 from flsel.runner.tracked import Steps, final_values, hyper_parameters
 from flsel.runner.tracking import Tracker, make_loggers
-from flsel.runner.trained import describe_inputs
 
 _LOG = logging.getLogger("flsel")
 
@@ -234,8 +232,16 @@ class Session:
         figure = curves_figure(rows, title=title, target=self.config.evaluation.target, counts=counts)
         save_figure(figure, self.folder / "curves.png")
         self._diagnostics.end(self.server.selector, self.server.round)
+        played = summary(
+            self.config,
+            self.built,
+            last=rows[-1],
+            best=self.best,
+            seconds=self.seconds,
+            initial_model=self._initial_model,
+        )
         # The last file: a run that has it is finished.
-        write_summary(self._summary_file, self._summary(rows[-1]))
+        write_summary(self._summary_file, {"name": self.folder.name, **played})
         if self.tracker.alive:
             self.tracker.table("selection/counts", ("client", "count"), list(enumerate(counts)))
             self.tracker.summary(final_values(Result.load(self.folder)))
@@ -323,28 +329,3 @@ class Session:
         self._callbacks.trainer.took(metrics)
         self._callbacks.tell("on_evaluation", metrics=metrics)
         self._callbacks.call("on_validation_end")
-
-    def _summary(self, last: dict[str, float]) -> dict[str, Any]:
-        data, program = self.built.data, self.built.program
-        device = str(program.task.device)
-        return {
-            "name": self.folder.name,
-            "selector": type(self.config.selector).__name__,
-            "dataset": data.name,
-            "seed": self.config.seed,
-            "clients": len(data.population),
-            "rounds": self.server.round,
-            "planned_rounds": self.config.rounds,
-            "final": {k: v for k, v in last.items() if not k.startswith("seconds/")},
-            "best": self.best,
-            "target": self.config.evaluation.target,
-            "rounds_to_target": self.server.rounds_to_target,
-            "dropped_updates": self.server.ledger["dropped_updates"],
-            "wall_seconds": self.seconds,
-            "device": device,
-            "device_name": device_name(device),
-            "fingerprints": fingerprints(self.server.federation, self._initial_model),
-            "data": describe_inputs(data.population),
-            "versions": versions(),
-            "git_commit": git_commit(),
-        }

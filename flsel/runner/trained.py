@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from flsel.config import RunConfig
 from flsel.data.population import Normalize, Population
 from flsel.errors import UserError
-from flsel.runner.build import make_model
+from flsel.runner.network import make_model
 
 
 def describe_inputs(population: Population) -> dict[str, Any]:

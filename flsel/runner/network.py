@@ -1,0 +1,86 @@
+"""The network of a run: built, tried, and asked for its output layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from flsel.arguments import arguments
+from flsel.config import RunConfig, given
+from flsel.config.spec import Spec
+from flsel.data.population import Examples, FederatedData
+from flsel.errors import UserError, users_code
+from flsel.local.features import Features
+from flsel.local.head import find_head, find_layer
+from flsel.local.program import Program
+from flsel.objectives.objective import overrides
+from flsel.rng import torch_seed
+from flsel.runner.inputs import sample
+from flsel.selector import Need
+
+
+def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    """Build the initial model under its own seed, telling it the data's shapes where it asks.
+
+    Args:
+        config: The settings.
+        num_classes: C.
+        input_shape: Shape of one input.
+    """
+    known = {"num_classes": num_classes, "input_shape": input_shape}
+    # An object or a lambda from Python is no setting that a file could hold; whatever else is, is a Spec.
+    made, is_set = given.copied(config.model), dict[str, Any]()
+    accepted = arguments(made) if made else {}
+    if made is None:
+        spec = Spec.of(config.model, "model")
+        made, is_set, accepted = spec.build, dict(spec.init_args), arguments(spec.made)
+    missing = {k: v for k, v in known.items() if k in accepted and is_set.get(k) is None}
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(torch_seed(config.seed, "model"))
+        with users_code("model cannot be built"):
+            model: nn.Module = made(**missing)
+        if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
+            # Lazy layers take their shapes from the first inputs and draw their weights then.
+            with torch.no_grad():
+                model.eval()(torch.zeros(2, *input_shape))
+        return model
+
+
+def check_logits(program: Program, test: Examples) -> None:
+    """Run the model once, so that a shape that does not fit is said before anything is written.
+
+    Raises:
+        UserError: If it is so.
+    """
+    classes, name = program.population.num_classes, f"model {type(program.model).__name__}"
+    program.task.eval()
+    x = program.population.normalize(test.x[:2].to(program.task.device))
+    refused = f"{name} does not accept inputs of shape {tuple(test.x.shape[1:])}"
+    with users_code(refused, reads=True), torch.inference_mode():
+        logits = program.task(x)
+    if not isinstance(logits, Tensor) or logits.shape != (len(x), classes):
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise UserError(
+            f"{name} must return logits of shape ({len(x)}, {classes}) for {len(x)} examples, got {shape}."
+        )
+    if not logits.is_floating_point():
+        raise UserError(f"{name} must return logits that are real numbers, got {logits.dtype}.")
+
+
+def find_features(config: RunConfig, program: Program, data: FederatedData) -> Features | None:
+    """Find what enters the output layer, for an objective that contrasts it; None for the others."""
+    if not overrides(program.objective, "contrast"):
+        return None
+    layer = find_layer(program.model, sample(data, 2), data.population.num_classes, config.output_layer)
+    return Features(program.task, program.model, layer)
+
+
+def head_names(config: RunConfig, model: nn.Module, data: FederatedData) -> tuple[str, str | None] | None:
+    """Name the output layer's weight and bias, for a selector that looks at it; None for the others."""
+    if Need.HEAD not in config.selector.needs:
+        return None
+    head = find_head(model, sample(data, 2), data.population.num_classes, config.output_layer)
+    return head.weight_name, head.bias_name
