@@ -9,16 +9,11 @@ from typing import Any
 import numpy as np
 
 from flsel.comparison.arrival import survival
+from flsel.comparison.client_data import POINTS, Rows, client_data
 from flsel.comparison.measures import COSTS
 from flsel.comparison.reading import Run
 from flsel.comparison.results import Analysis, arrival_name
-from flsel.data.heterogeneity import label_entropy
 
-Rows = list[dict[str, Any]]
-POINTS = 120
-"""Points of a curve."""
-CELLS = 40
-"""Rows and columns of a heat map; more are averages of neighbours."""
 _CURVES = {"accuracy": "test/accuracy", "loss": "test/loss"}
 
 
@@ -33,10 +28,7 @@ def chart_data(analysis: Analysis) -> dict[str, Rows]:
         "arrivals": _arrivals(analysis),
         "survival": _survival(analysis),
         "ranks": _ranks(analysis),
-        "participation": [row for s, v in cells for row in _participation(analysis.of(v, s)[0])],
-        "clients": [row for s, v in cells for row in _clients(analysis.of(v, s)[0])],
-        "partition": [row for s in analysis.settings for row in _partition(analysis, s)],
-        "available": [row for s in analysis.settings for row in _available(analysis, s)],
+        **client_data(analysis),
     }
     return {name: [_clean(row) for row in rows] for name, rows in found.items() if rows}
 
@@ -143,73 +135,6 @@ def _ranks(analysis: Analysis) -> Rows:
     ]  # fmt: skip
 
 
-def _participation(run: Run) -> Rows:
-    """Return how often clients took part over the rounds; clients from the smallest to the largest."""
-    clients = len(run.counts)
-    order = np.arange(clients) if run.labels is None else np.argsort(run.labels.sum(axis=1), kind="stable")
-    place = np.empty(clients, dtype=int)
-    place[order] = np.arange(clients)
-    last = max((played.round for played in run.rounds), default=0) + 1
-    columns, lines = min(CELLS, last), min(CELLS, clients)
-    table = np.zeros((lines, columns))
-    for played in run.rounds:
-        for client in played.clients:
-            table[place[client] * lines // clients, played.round * columns // last] += 1
-    per = (last / columns) * (clients / lines)
-    return [
-        {"setting": run.setting, "variant": run.variant, "round": (column + 0.5) * last / columns,
-         "client": int(line * clients / lines), "share": table[line, column] / per}
-        for line in range(lines)
-        for column in range(columns)
-        if table[line, column]
-    ]  # fmt: skip
-
-
-def _clients(run: Run) -> Rows:
-    if run.labels is None:
-        return []
-    sizes, entropies = run.labels.sum(axis=1), label_entropy(run.labels)
-    kept = np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), 200)).round().astype(int))
-    counts = run.counts
-    return [
-        {"setting": run.setting, "variant": run.variant, "client": int(client), "times": int(counts[client]),
-         "examples": int(sizes[client]), "entropy": float(entropies[client])}
-        for client in kept
-    ]  # fmt: skip
-
-
-def _first(analysis: Analysis, setting: str) -> Run | None:
-    return next((r for r in analysis.runs if (r.setting, r.status) == (setting, "complete")), None)
-
-
-def _partition(analysis: Analysis, setting: str) -> Rows:
-    run = _first(analysis, setting)
-    if run is None or run.labels is None:
-        return []
-    labels = run.labels
-    lines = min(CELLS, len(labels))
-    blocks = np.array_split(labels, lines)
-    rows, first = [], 0
-    for block in blocks:
-        mix = block.sum(axis=0) / max(block.sum(), 1)
-        rows += [
-            {"setting": setting, "client": first, "label": label, "share": float(share)}
-            for label, share in enumerate(mix[:CELLS])
-            if share > 0
-        ]
-        first += len(block)
-    return rows
-
-
-def _available(analysis: Analysis, setting: str) -> Rows:
-    run = _first(analysis, setting)
-    if run is None:
-        return []
-    kept = np.unique(np.linspace(0, len(run.rounds) - 1, min(len(run.rounds), POINTS)).round().astype(int))
-    steps = [run.rounds[at] for at in kept]
-    return [{"setting": setting, "round": step.round, "available": step.available} for step in steps]
-
-
 def _clean(row: dict[str, Any]) -> dict[str, Any]:
     """Write numbers with the digits that are seen; JSON has no NaN."""
     found: dict[str, Any] = {}
@@ -218,3 +143,21 @@ def _clean(row: dict[str, Any]) -> dict[str, Any]:
             value = float(f"{value:.5g}") if math.isfinite(value) else None
         found[name] = value
     return found
+
+
+def packed(rows: Rows) -> dict[str, Any]:
+    """Store rows by column, words by number, which takes a fraction of the room; the page unpacks them.
+
+    Returns:
+        ``size`` and ``columns``: lists of numbers, or ``{"words": [...], "at": [...]}``.
+    """
+    columns: dict[str, Any] = {}
+    for name in dict.fromkeys(key for row in rows for key in row):
+        values = [row.get(name) for row in rows]
+        if any(isinstance(value, str) for value in values):
+            words = list(dict.fromkeys(values))
+            number = {word: at for at, word in enumerate(words)}
+            columns[name] = {"words": words, "at": [number[value] for value in values]}
+        else:
+            columns[name] = values
+    return {"size": len(rows), "columns": columns}

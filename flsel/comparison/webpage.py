@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 
 from flsel.comparison import tables, words
-from flsel.comparison.chart_data import chart_data
-from flsel.comparison.charts import Chart, charts, costs_in
+from flsel.comparison.chart import Chart
+from flsel.comparison.chart_data import chart_data, packed
+from flsel.comparison.charts import charts, costs_in
 from flsel.comparison.grid import ALL
 from flsel.comparison.reading import Run, complete
 from flsel.comparison.results import Analysis
@@ -54,12 +55,15 @@ def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence
         "".join(_table(analysis, setting) for setting in analysis.settings),
         _limits(analysis),
         _controls(analysis, styles, data),
-        _figures(listed, analysis),
+        _figures(listed, data),
         _details(analysis, folder, commands),
     ]
     embedded = {
-        "settings": analysis.settings, "data": data, "words": _UNITS, "config": _CONFIG,
-        "charts": [{"name": c.name, "title": c.title, "spec": c.spec, "one": c.one} for c in listed],
+        "settings": analysis.settings, "words": _UNITS, "config": _CONFIG,
+        "data": {name: packed(rows) for name, rows in data.items()},
+        "charts": [
+            {"name": c.name, "data": c.data, "title": c.title, "spec": c.spec, "one": c.one} for c in listed
+        ],
     }  # fmt: skip
     return "\n".join(
         [
@@ -186,14 +190,10 @@ def _swatch(look: Look) -> str:
     )
 
 
-def _figures(listed: Sequence[Chart], analysis: Analysis) -> str:
+def _figures(listed: Sequence[Chart], data: Mapping[str, Any]) -> str:
     found = []
     for chart in listed:
-        names = {
-            name: name
-            for name in analysis.variants
-            if any(r.variant == name for r in complete(analysis.runs))
-        }
+        names = {row["variant"]: row["variant"] for row in data[chart.data]} if chart.one else {}
         choice = _select(f"one-{chart.name}", "Variant", names) if chart.one else ""
         found.append(
             f'<figure><h3>{_text(chart.title)}</h3><p class="quiet">{_text(chart.about)}</p>{choice}'

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, PINK, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"
 GREY = "#555555"
 LIGHT = "#AAAAAA"
+GREY_LINE = "#767676"
+"""Seen on white and on black."""
 SHADES = "viridis"
 """Colour map of numbers."""
 PANEL_INCHES = (4.4, 3.6)
@@ -42,7 +44,7 @@ class Look:
     dash: tuple[int, ...]
 
 
-_COLOURS = ("#767676", BLUE, ORANGE, GREEN, PINK, "#B07D00", SKY)
+_COLOURS = (GREY_LINE, BLUE, ORANGE, GREEN, PINK, "#B07D00", SKY)
 _MARKERS = (
     ("o", "circle"), ("s", "square"), ("^", "triangle-up"), ("D", "diamond"), ("v", "triangle-down"),
     ("P", "cross"), (">", "triangle-right"), ("<", "triangle-left"),

@@ -12,7 +12,9 @@ import yaml
 from flsel.comparison.reading import write_labels
 from flsel.config import RunConfig
 from flsel.config.describe import describe
+from flsel.runner.diagnostics import Recorder
 from flsel.runner.record import SUMMARY_FORMAT
+from flsel.selector import Diagnostic
 
 CLIENTS = 6
 
@@ -50,6 +52,7 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
     ]  # fmt: skip
     (folder / "rounds.jsonl").write_text("".join(json.dumps(plan) + "\n" for plan in plans))
     write_labels(folder, np.eye(CLIENTS, 3, dtype=np.int64) * 5 + 1)
+    _tell(folder, selector, rounds)
     summary = {
         "format": SUMMARY_FORMAT, "name": folder.name, "selector": selector, "dataset": "synthetic",
         "seed": seed, "clients": CLIENTS, "rounds": rounds, "planned_rounds": rounds,
@@ -64,3 +67,28 @@ def climb(end: float, rounds: int = 20) -> list[float]:
     """Test accuracies that climb from 0.1 and are at ``end`` for the second half."""
     half = rounds // 2
     return [0.1 + (end - 0.1) * min(1.0, r / half) for r in range(rounds + 1)]
+
+
+class _Telling:
+    """A selector that has something to tell of every kind, or of one."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.number = kind, 0
+
+    def diagnostics(self, clients: np.ndarray) -> list[Diagnostic]:
+        n = len(clients)
+        values = {
+            "entropy": np.linspace(0.1, 1, n), "client": np.linspace(0, self.number, n),
+            "pair": np.eye(n), "visit": np.ones((n, 3)),
+        }  # fmt: skip
+        return [Diagnostic(f"{self.kind} of it", self.kind, values[self.kind])]
+
+
+def _tell(folder: Path, selector: str, rounds: int) -> None:
+    kind = {"HiCS": "entropy", "FedPNS": "client", "FedCor": "pair", "FedCat": "visit"}.get(selector)
+    if kind is None:
+        return
+    recorder, telling = Recorder(folder, CLIENTS, rounds), _Telling(kind)
+    for telling.number in range(1, rounds + 1):
+        recorder.after(telling, telling.number - 1, telling.number)
+    recorder.end(telling, rounds)

@@ -66,11 +66,13 @@ addEventListener("message", (event) => {{ document.getElementById("audit").textC
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    """Two settings, four variants of which two share a selector, three seeds."""
+    """Two settings, six selectors, three seeds; four of the selectors have something to tell."""
     folder = tmp_path_factory.mktemp("page")
     for number, alpha in enumerate((0.1, 1.0)):
         spec = {"class_path": "flsel.partition.dirichlet.Dirichlet", "init_args": {"alpha": alpha}}
-        for name, end in (("Uniform", 0.5), ("PowD", 0.6), ("HiCS", 0.7), ("FedCor", 0.72)):
+        for name, end in (
+            ("Uniform", 0.5), ("PowD", 0.6), ("HiCS", 0.7), ("FedCor", 0.72), ("FedPNS", 0.4), ("FedCat", 0.45),
+        ):  # fmt: skip
             for seed in (1, 2, 3):
                 made.run(
                     folder / f"{name}{number}{seed}", made.climb(end + seed / 100 * (len(name) - 5)),
@@ -119,7 +121,8 @@ def test_a_browser_finds_nothing_wrong(tmp_path, page, comparison, width, flags)
     assert seen["unnamed"] == 0
     drawn = dict(seen["charts"])
     expected = {
-        "curves", "cost", "pairs", "arrivals", "survival", "ranks", "participation", "clients", "partition",
+        "curves", "cost", "pairs", "arrivals", "survival", "ranks", "participation", "entropies", "sizes",
+        "estimates", "beliefs", "relations", "visits", "partition", "available",
     }  # fmt: skip
     assert expected <= {name.removeprefix("chart-") for name in drawn}
     assert all(count > 0 for count in drawn.values()), drawn

@@ -2,11 +2,21 @@
 // Fills the charts' specifications with the rows that are chosen; Vega-Lite draws them as SVG.
 (() => {
   const page = JSON.parse(document.getElementById("page-data").textContent);
+  // Rows come by column, words by number.
+  const unpacked = (table) => Array.from({ length: table.size }, (_, at) => {
+    const row = {};
+    for (const [name, column] of Object.entries(table.columns)) {
+      const cell = column.words ? column.words[column.at[at]] : column[at];
+      if (cell !== null) row[name] = cell;
+    }
+    return row;
+  });
+  const data = Object.fromEntries(Object.entries(page.data).map(([name, table]) => [name, unpacked(table)]));
   const value = (id) => { const e = document.getElementById(id); return e ? e.value : null; };
   const shown = () => new Set(
     [...document.querySelectorAll("input[name=variant]:checked")].map((box) => box.value));
 
-  // Replaces $cost and $measure, in field names by the name, in titles by the words.
+  // Replaces $cost, $measure and $what, in field names by the name, in titles by the words.
   const filled = (part, names) => {
     if (Array.isArray(part)) return part.map((item) => filled(item, names));
     if (part && typeof part === "object") {
@@ -28,18 +38,19 @@
     const one = chart.one ? value(`one-${chart.name}`) : null;
     const kept = (rows) => rows.filter((row) => (!row.setting || row.setting === setting) &&
       (one ? row.variant === one : !row.variant || chosen.has(row.variant)));
-    let cost = value("cost") ?? "rounds", rows = kept(page.data[chart.name]);
+    let cost = value("cost") ?? "rounds", rows = kept(data[chart.data]);
     // All variants play the same rounds: accuracy against them says nothing.
     if (chart.name === "cost" && cost === "rounds" && rows.some((row) => "bytes" in row)) cost = "bytes";
     if (chart.name === "cost") rows = front(rows, cost);
     const measure = value("measure") ?? "accuracy";
     // Bytes with prefixes; of seconds "500m" would be read as minutes.
     const format = ["bytes", "models", "passes"].includes(cost) ? "~s" : "~r";
-    const names = { cost, measure, format, words: { $cost: page.words[cost], $measure: page.words[measure] } };
+    const names = { cost, measure, format, words: {
+      $cost: page.words[cost], $measure: page.words[measure], $what: rows.length ? rows[0].what : "" } };
     const spec = filled(chart.spec, names);
     const lines = new Set(rows.map((row) => row.variant)).size;
     if (spec.height.step) spec.height = spec.height.step * Math.max(lines, 1) + 10;
-    const datasets = chart.name === "pairs" ? { intervals: kept(page.data.intervals ?? []) } : {};
+    const datasets = chart.name === "pairs" ? { intervals: kept(data.intervals ?? []) } : {};
     const whole = { $schema: "https://vega.github.io/schema/vega-lite/v6.json", width: "container", background: null,
       autosize: { type: "fit-x", contains: "padding" }, data: { values: rows }, datasets, ...spec, config: page.config };
     place.setAttribute("aria-busy", "true");

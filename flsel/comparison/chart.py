@@ -1,0 +1,82 @@
+"""One chart of the page as a Vega-Lite specification, and the encodings that all charts share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flsel.report.style import GREY_LINE, Look
+
+Spec = dict[str, Any]
+# The script puts the chosen cost and measure, and what the rows say they are, in the place of these.
+COST, MEASURE, FORMAT, WHAT = "$cost", "$measure", "$format", "$what"
+RULE = {"type": "rule", "strokeDash": [4, 3], "color": GREY_LINE}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure of the page.
+
+    Attributes:
+        name: Its name in the page.
+        data: Name of its rows.
+        title: Heading.
+        about: How to read it, one or two sentences.
+        spec: Vega-Lite specification without data.
+        one: Whether it shows one variant at a time.
+    """
+
+    name: str
+    data: str
+    title: str
+    about: str
+    spec: Spec
+    one: bool = False
+
+
+@dataclass(frozen=True)
+class Encodings:
+    """How variants are told apart in every chart.
+
+    Attributes:
+        looks: The look of each variant.
+    """
+
+    looks: Mapping[str, Look]
+
+    @property
+    def colour(self) -> Spec:
+        """Colour by variant."""
+        return self._scaled([look.colour for look in self.looks.values()])
+
+    @property
+    def shape(self) -> Spec:
+        """Marker by variant."""
+        return self._scaled([look.shape for look in self.looks.values()])
+
+    @property
+    def dash(self) -> Spec:
+        """Strokes of a line by variant."""
+        return self._scaled([list(look.dash) or [1, 0] for look in self.looks.values()])
+
+    @property
+    def rows(self) -> Spec:
+        """A line for each variant, from the top."""
+        axis = {"labelLimit": 110, "title": None, "ticks": False, "domain": False}
+        return {"field": "variant", "type": "nominal", "axis": axis, "sort": list(self.looks)}
+
+    def _scaled(self, values: list[Any]) -> Spec:
+        scale = {"domain": list(self.looks), "range": values}
+        return {"field": "variant", "type": "nominal", "scale": scale, "legend": None}
+
+
+def quantitative(field: str, title: str, **more: Any) -> Spec:
+    """Encode a number; the title has its unit."""
+    return {"field": field, "type": "quantitative", "title": title, **more}
+
+
+def tips(*pairs: tuple[str, str]) -> list[Spec]:
+    """Say the variant, and numbers by field and words, where the pointer is."""
+    found = [{"field": "variant", "type": "nominal", "title": "variant"}]
+    return [*found, *(quantitative(field, title, format=".4~g") for field, title in pairs)]

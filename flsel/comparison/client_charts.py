@@ -1,0 +1,151 @@
+"""The page's charts of clients: who took part, what data they have, what selectors believe of them."""
+
+from __future__ import annotations
+
+from flsel.comparison.chart import WHAT, Chart, Encodings, Spec, quantitative, tips
+from flsel.report.style import BLUE, SHADES
+
+# What the map of colours begins with, for cells that were left out because they are zero.
+_ZERO = "#440154"
+
+
+def client_charts(e: Encodings) -> list[Chart]:
+    """Return all charts of clients, in the page's order; every one shows the first seed."""
+    return [
+        Chart(
+            "participation", "participation", "Who takes part when",
+            "Share of rounds in which clients took part, first seed; clients from the fewest examples (top) "
+            "to the most.",
+            _participation(), one=True,
+        ),
+        Chart(
+            "entropies", "clients", "Participation against label entropy",
+            "One mark a client, first seed.",
+            _clients(e, quantitative("entropy", "label entropy of the client (nats)")),
+        ),
+        Chart(
+            "sizes", "clients", "Participation against size",
+            "One mark a client, first seed.",
+            _clients(e, quantitative("examples", "examples of the client", scale={"zero": False})),
+        ),
+        Chart(
+            "estimates", "estimates", "Estimated against true label entropy",
+            "One mark a client, first seed, at the end. What matters is that they rise from left to "
+            "right, not their scale.",
+            _estimates(e),
+        ),
+        Chart(
+            "beliefs", "beliefs", "What the selector knows of every client",
+            "First seed; clients from the fewest examples (top) to the most. Empty where nothing is known.",
+            _beliefs(), one=True,
+        ),
+        Chart(
+            "relations", "relations", "What the selector knows between clients",
+            "First seed, at the end; clients in the order of their most frequent label: a block on the "
+            "diagonal is clients with the same one.",
+            _relations(), one=True,
+        ),
+        Chart(
+            "visits", "visits", "Visits at every position of the cycle",
+            "How often each client was chosen as the first, second, ... of a path, first seed.",
+            _visits(), one=True,
+        ),
+        Chart(
+            "partition", "partition", "Who has which labels",
+            "Share of a client's examples with each label, first seed.",
+            _partition(),
+        ),
+        Chart(
+            "available", "available", "Clients that can be reached",
+            "Clients available in a round, first seed.",
+            _available(),
+        ),
+    ]  # fmt: skip
+
+
+def _axis(field: str, title: str, *, labels: bool = True) -> Spec:
+    """Encode the lines or columns of a heat map."""
+    axis = {"labelOverlap": True, "labelAngle": 0, "format": ".0f", "ticks": labels, "labels": labels}
+    return {"field": field, "type": "ordinal", "title": title, "axis": axis}
+
+
+def _heat(x: Spec, y: Spec, value: Spec, *, zero: bool) -> Spec:
+    """Draw a map of colours; with ``zero`` they begin at zero, and cells that are left out are zero."""
+    percent = value.get("format") == "%"
+    colour = {
+        "field": value["field"], "type": "quantitative", "title": value["title"],
+        "scale": {"scheme": SHADES, **({"domainMin": 0} if zero else {})},
+        "legend": {"orient": "bottom", "gradientLength": 200, "format": "%" if percent else ".3~g"},
+    }  # fmt: skip
+    shown = [quantitative(axis["field"], axis["title"], format=".0f") for axis in (x, y)]
+    shown.append({**value, "format": ".0%" if percent else ".4~g"})
+    return {
+        "height": 300,
+        "view": {"fill": _ZERO} if zero else {},
+        "mark": {"type": "rect"},
+        "encoding": {"x": x, "y": y, "tooltip": shown, "color": colour},
+    }
+
+
+def _participation() -> Spec:
+    x = _axis("round", "communication round")
+    value = quantitative("share", "share of rounds", format="%")
+    return _heat(x, _axis("client", "clients by size", labels=False), value, zero=True)
+
+
+def _partition() -> Spec:
+    value = quantitative("share", "share of the client's examples", format="%")
+    return _heat(_axis("client", "client"), _axis("label", "label"), value, zero=True)
+
+
+def _beliefs() -> Spec:
+    x = _axis("round", "communication round")
+    return _heat(x, _axis("client", "clients by size", labels=False), quantitative("value", WHAT), zero=False)
+
+
+def _relations() -> Spec:
+    x, y = (_axis(name, "clients by label", labels=False) for name in ("row", "column"))
+    return _heat(x, y, quantitative("value", WHAT), zero=False)
+
+
+def _visits() -> Spec:
+    x = _axis("position", "position in the cycle")
+    return _heat(x, _axis("client", "client"), quantitative("value", WHAT), zero=True)
+
+
+def _clients(e: Encodings, x: Spec) -> Spec:
+    shown = tips(
+        ("client", "client"), ("times", "times selected"), ("examples", "examples"), ("entropy", "entropy")
+    )
+    return {
+        "height": 260,
+        "mark": {"type": "point", "filled": True, "opacity": 0.75},
+        "encoding": {
+            "x": x, "y": quantitative("times", "times selected"),
+            "color": e.colour, "shape": e.shape, "tooltip": shown,
+        },
+    }  # fmt: skip
+
+
+def _estimates(e: Encodings) -> Spec:
+    shown = tips(("client", "client"), ("true", "true (nats)"), ("estimated", "estimated (nats)"))
+    return {
+        "height": 260,
+        "mark": {"type": "point", "filled": True, "opacity": 0.75},
+        "encoding": {
+            "x": quantitative("true", "true label entropy of the client (nats)"),
+            "y": quantitative("estimated", "estimated label entropy (nats)", scale={"zero": False}),
+            "color": e.colour, "shape": e.shape, "tooltip": shown,
+        },
+    }  # fmt: skip
+
+
+def _available() -> Spec:
+    return {
+        "height": 160,
+        "mark": {"type": "line", "color": BLUE, "interpolate": "step-after"},
+        "encoding": {
+            "x": quantitative("round", "communication round"),
+            "y": quantitative("available", "clients available"),
+        },
+    }

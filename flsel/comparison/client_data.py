@@ -1,0 +1,169 @@
+"""What the page's charts of clients draw, as plain rows: thinned to what the eye resolves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flsel.comparison.reading import Run
+from flsel.comparison.results import Analysis
+from flsel.data.heterogeneity import label_entropy
+from flsel.runner.diagnostics import Recorded
+
+Rows = list[dict[str, Any]]
+POINTS = 120
+"""Points of a curve."""
+CELLS = 40
+"""Lines and columns of a heat map; more are averages of neighbours, or some of them."""
+
+
+def client_data(analysis: Analysis) -> dict[str, Rows]:
+    """Return the rows of every chart of clients by its name; they are those of the first seed."""
+    cells = [analysis.of(v, s) for s in analysis.settings for v in analysis.variants]
+    runs = [found[0] for found in cells if found]
+    return {
+        "participation": [row for run in runs for row in _participation(run)],
+        "clients": [row for run in runs for row in _clients(run)],
+        "estimates": [row for run in runs for d in _told(run, "entropy") for row in _estimates(run, d)],
+        "beliefs": [row for run in runs for d in _told(run, "client") for row in _beliefs(run, d)],
+        "relations": [row for run in runs for d in _told(run, "pair") for row in _relations(run, d)],
+        "visits": [row for run in runs for d in _told(run, "visit") for row in _visits(run, d)],
+        "partition": [row for s in analysis.settings for row in _partition(analysis, s)],
+        "available": [row for s in analysis.settings for row in _available(analysis, s)],
+    }
+
+
+def _told(run: Run, kind: str) -> list[Recorded]:
+    """Return the first diagnostic of a kind, as a list: one is drawn."""
+    return [d for d in ([] if run.result is None else run.result.diagnostics) if d.kind == kind][:1]
+
+
+def _who(run: Run) -> dict[str, Any]:
+    return {"setting": run.setting, "variant": run.variant}
+
+
+def _by_size(run: Run, clients: np.ndarray) -> np.ndarray:
+    """Order clients (ids, int64 ``[n]``) from the fewest examples to the most."""
+    if run.labels is None:
+        return np.arange(len(clients))
+    return np.argsort(run.labels[clients].sum(axis=1), kind="stable")
+
+
+def _some(count: int, most: int = CELLS) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
+def _estimates(run: Run, d: Recorded) -> Rows:
+    if run.labels is None:
+        return []
+    true = label_entropy(run.labels[d.clients])
+    return [
+        {**_who(run), "client": int(client), "true": float(one), "estimated": float(other)}
+        for client, one, other in zip(d.clients, true, d.values[-1], strict=True)
+        if np.isfinite(other)
+    ]
+
+
+def _beliefs(run: Run, d: Recorded) -> Rows:
+    order = _by_size(run, d.clients)
+    order = order[_some(len(order))]
+    return [
+        {**_who(run), "what": _words(d), "round": int(round), "client": line, "value": float(row[at])}
+        for round, row in zip(d.rounds, d.values, strict=True)
+        for line, at in enumerate(order)
+        if np.isfinite(row[at])
+    ]
+
+
+def _relations(run: Run, d: Recorded) -> Rows:
+    order = np.arange(len(d.clients))
+    if run.labels is not None:
+        order = np.argsort(run.labels[d.clients].argmax(axis=1), kind="stable")
+    order = order[_some(len(order))]
+    return [
+        {**_who(run), "what": _words(d), "row": row, "column": column, "value": float(d.values[one, other])}
+        for row, one in enumerate(order)
+        for column, other in enumerate(order)
+        if np.isfinite(d.values[one, other])
+    ]
+
+
+def _visits(run: Run, d: Recorded) -> Rows:
+    return [
+        {**_who(run), "what": _words(d), "client": int(d.clients[at]), "position": position + 1,
+         "value": float(value)}
+        for at in _some(len(d.clients))
+        for position, value in enumerate(d.values[at, :CELLS])
+    ]  # fmt: skip
+
+
+def _words(d: Recorded) -> str:
+    return f"{d.words} ({d.unit})" if d.unit else d.words
+
+
+def _participation(run: Run) -> Rows:
+    """Return how often clients took part over the rounds; clients from the smallest to the largest."""
+    clients = len(run.counts)
+    order = _by_size(run, np.arange(clients))
+    place = np.empty(clients, dtype=int)
+    place[order] = np.arange(clients)
+    last = max((played.round for played in run.rounds), default=0) + 1
+    columns, lines = min(CELLS, last), min(CELLS, clients)
+    table = np.zeros((lines, columns))
+    for played in run.rounds:
+        for client in played.clients:
+            table[place[client] * lines // clients, played.round * columns // last] += 1
+    per = (last / columns) * (clients / lines)
+    return [
+        {**_who(run), "round": (column + 0.5) * last / columns,
+         "client": int(line * clients / lines), "share": table[line, column] / per}
+        for line in range(lines)
+        for column in range(columns)
+        if table[line, column]
+    ]  # fmt: skip
+
+
+def _clients(run: Run) -> Rows:
+    if run.labels is None:
+        return []
+    sizes, entropies = run.labels.sum(axis=1), label_entropy(run.labels)
+    kept = _some(len(sizes), 200)
+    counts = run.counts
+    return [
+        {**_who(run), "client": int(client), "times": int(counts[client]),
+         "examples": int(sizes[client]), "entropy": float(entropies[client])}
+        for client in kept
+    ]  # fmt: skip
+
+
+def _first(analysis: Analysis, setting: str) -> Run | None:
+    return next((r for r in analysis.runs if (r.setting, r.status) == (setting, "complete")), None)
+
+
+def _partition(analysis: Analysis, setting: str) -> Rows:
+    run = _first(analysis, setting)
+    if run is None or run.labels is None:
+        return []
+    labels = run.labels
+    lines = min(CELLS, len(labels))
+    blocks = np.array_split(labels, lines)
+    rows, first = [], 0
+    for block in blocks:
+        mix = block.sum(axis=0) / max(block.sum(), 1)
+        rows += [
+            {"setting": setting, "client": first, "label": label, "share": float(share)}
+            for label, share in enumerate(mix[:CELLS])
+            if share > 0
+        ]
+        first += len(block)
+    return rows
+
+
+def _available(analysis: Analysis, setting: str) -> Rows:
+    run = _first(analysis, setting)
+    if run is None:
+        return []
+    kept = _some(len(run.rounds), POINTS)
+    steps = [run.rounds[at] for at in kept]
+    return [{"setting": setting, "round": step.round, "available": step.available} for step in steps]
