@@ -83,7 +83,7 @@ def measure(config_file: Path, *, seed: int, together: bool, data_root: str | No
 
 def _train(config_file: Path, seed: int, together: bool, data_root: str | None) -> dict[str, np.ndarray]:
     from flsel.config.parser import parse_file
-    from flsel.runner.build import build, make_fabric
+    from flsel.runner.build import build
     from flsel.selectors.hics import HiCS
 
     config = parse_file(config_file)
@@ -96,7 +96,7 @@ def _train(config_file: Path, seed: int, together: bool, data_root: str | None) 
         seed=seed, rounds=rounds + 1, budget=budget, data=data, selector=HiCS(signal="layer"),
         evaluation=replace(config.evaluation, every=rounds + 1), accelerator="cpu", quiet=True,
     )  # fmt: skip
-    server = build(config, make_fabric(config)).server
+    server = build(config).server
     for _ in range(rounds):
         server.step()
     state = server.selector.state_dict()

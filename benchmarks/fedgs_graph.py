@@ -38,7 +38,7 @@ from flsel.partition import (
     Partition,
     Shards,
 )
-from flsel.runner.build import build, make_fabric
+from flsel.runner.build import build
 from flsel.selectors.fedgs import FedGS
 
 ROUNDS, CLIENTS, BUDGET, SEEDS = 60, 100, 10, (1, 2, 3)
@@ -94,7 +94,7 @@ def play(case: Case, data_root: str | None) -> dict[str, float]:
         evaluation=EvaluationConfig(every=5),
         quiet=True,
     )
-    server = build(config, make_fabric(config)).server
+    server = build(config).server
     counts = server.federation.labels.numpy()
     everybody = counts.sum(0) / counts.sum()
     apart, accuracies = [], []

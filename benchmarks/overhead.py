@@ -19,7 +19,7 @@ from timed import Timed
 from flsel.config import RunConfig
 from flsel.config.parser import parse_file
 from flsel.errors import UserError
-from flsel.runner.build import build, make_fabric
+from flsel.runner.build import build
 from flsel.selector import Need, Selector
 
 MOST = 10.0
@@ -48,7 +48,7 @@ def measure(make: Callable[[], Selector], config: RunConfig, rounds: int) -> Rou
     selector = make()
     server = HOLDOUT if Need.SERVER_LOSS in selector.needs else 0.0
     config = replace(config, selector=Timed(selector), data=replace(config.data, server=server))
-    built = build(config, make_fabric(config))
+    built = build(config)
     timed, device = built.server.selector, built.program.task.device
     assert isinstance(timed, Timed)
     played = Rounds([], [], [])

@@ -20,6 +20,7 @@ from flsel.runner.provenance import device_name, git_commit, versions
 
 TITLES = {
     "trainers": "Local training against a plain PyTorch loop",
+    "startup": "Before anything happens",
     "shell": "What a round costs besides local training and evaluation",
     "full_run": "Fashion-MNIST from the command line",
     "population": "A hundred thousand clients",

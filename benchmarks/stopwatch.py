@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-from lightning.fabric import Fabric
 from settings import wait
 
 import flsel.runner.play
@@ -76,8 +75,8 @@ def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
     """
     watches: list[Stopwatch] = []
 
-    def build_watched(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Built:
-        built = build(config, fabric, source)
+    def build_watched(config: RunConfig, source: Source | None = None) -> Built:
+        built = build(config, source)
         federation = built.server.federation
         watches.append(Stopwatch(federation.trainer if work else Nothing()))
         built.server.federation = replace(federation, trainer=watches[0])

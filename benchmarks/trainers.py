@@ -25,7 +25,7 @@ from flsel.local.batches import schedule
 from flsel.models import HiCSFashionCNN, LogisticRegression, McMahanCNN
 from flsel.partition import Natural
 from flsel.rng import generator
-from flsel.runner.build import Built, build, make_fabric
+from flsel.runner.build import Built, build
 
 # In float64 only the order of sums differs; a wrong batch, weight or learning rate is off by 1e-3.
 TOLERANCE = 1e-12
@@ -156,7 +156,7 @@ def _sides(config: RunConfig) -> tuple[PlainLoop, dict[str, Built]]:
     built = {}
     for backend in BACKENDS:
         own = replace(config, local=replace(config.local, backend=backend))
-        built[backend] = build(own, make_fabric(own))
+        built[backend] = build(own)
     return PlainLoop(built["sequential"], config), built
 
 

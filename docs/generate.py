@@ -1,6 +1,6 @@
-"""Write docs/arguments.md: what every class takes and where it deviates from its paper, from the code.
+"""Write what is told of the settings from the code: docs/arguments.md, and the help of commands.
 
-python docs/generate.py  # a test fails where the page differs from what this writes
+python docs/generate.py  # a test fails where a file differs from what this writes
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from docstring_parser import parse
 
 from flsel.arguments import arguments, shown
 from flsel.availability import Availability
+from flsel.commands.cli import HELP
 from flsel.config.schema import Plugin
+from flsel.config.usage import run_parser
 from flsel.objectives import Objective
 from flsel.partition import Partition
 from flsel.selector import Selector
@@ -77,3 +79,5 @@ def _plain(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    for command, path in HELP.items():
+        path.write_text(run_parser(command).format_help() + "\n", encoding="utf-8")

@@ -24,7 +24,7 @@ from flsel.engine.federation import Federation, Outcome
 from flsel.engine.job import train
 from flsel.engine.server import Server
 from flsel.local.visit import from_rows
-from flsel.runner.build import Built, build, make_fabric
+from flsel.runner.build import Built, build
 from flsel.stack import Params
 
 DIMENSION = 3
@@ -47,7 +47,7 @@ def settings(folder: Path, **changes: Any) -> RunConfig:
 
 
 def built(config: RunConfig) -> Built:
-    return build(config, make_fabric(config))
+    return build(config)
 
 
 def play_round(server: Server, round: int = 0) -> Outcome:

@@ -61,7 +61,7 @@ def test_the_help_of_train_fits_in_the_head(capsys: Any) -> None:
     assert "flsel train --resume RUN" in text
     assert "--local.batch_size" in text
     assert "a whole number" in text
-    assert "default: LogisticRegression" in text
+    assert "default: LogisticRegression" in " ".join(text.split())
     assert "torch.nn." not in text
     assert "Namespace" not in text
     assert len(text.splitlines()) < 300

@@ -163,10 +163,22 @@ def test_the_top_is_a_table_of_contents():
     assert len(entries) <= 21, sorted(p.name for p in entries)
 
 
-def test_lightning_begins_at_local_training():
-    below = ("testing", "objectives", "partition", "availability", "data.federate", "data.sources")
-    loaded = loaded_by(*(f"flsel.{name}" for name in below))[-1]
-    assert not {"lightning", "pytorch_lightning"} & loaded
+def test_a_command_is_ready_without_what_a_run_may_never_need():
+    (loaded,) = loaded_by("flsel.commands.train")
+    assert "torch" in loaded
+    heavy = {"lightning", "torchmetrics", "torchvision", "scipy", "matplotlib", "torch._dynamo"}
+    assert not heavy & loaded
+
+
+@pytest.mark.parametrize("command", ["train", "data"])
+def test_help_is_printed_without_torch(command):
+    done = fresh(
+        f"import sys; from flsel.commands.cli import main; code = main([{command!r}, '--help']); "
+        "print(code, 'torch' in sys.modules)"
+    )
+    text, last = done.stdout.rsplit("\n", 2)[:2]
+    assert text.startswith(f"usage: flsel {command}")
+    assert last == "0 False"
 
 
 def test_a_run_loads_nothing_optional(tmp_path):
@@ -179,7 +191,8 @@ print(json.dumps([code, sorted(sys.modules)]))
     done = fresh(code, tmp_path)
     code, loaded = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
-    assert not {"ray", "optuna", "wandb", "tensorboard", "flsel_tune"} & set(loaded)
+    optional = {"ray", "optuna", "wandb", "tensorboard", "flsel_tune"}
+    assert not (optional | {"lightning", "torchmetrics", "torchvision", "scipy"}) & set(loaded)
 
 
 @pytest.mark.parametrize(("tracker", "expected"), [("none", 0), ("wandb", 2)])

@@ -17,8 +17,9 @@ import yaml
 
 from flsel import availability, partition
 from flsel.availability import Availability
-from flsel.commands.cli import COMMANDS, main
+from flsel.commands.cli import COMMANDS, HELP, main
 from flsel.config import RunConfig
+from flsel.config.usage import run_parser
 from flsel.partition import Partition
 from flsel.selector import Need, Selector
 from flsel.selectors.uniform import Uniform
@@ -174,6 +175,8 @@ def table(text: str, first: str) -> list[list[str]]:
 def test_the_page_of_arguments_is_what_the_classes_say():
     code = runpy.run_path(str(ROOT / "docs/generate.py"))
     assert (ROOT / "docs/arguments.md").read_text() == code["page"](), "run python docs/generate.py"
+    for command, path in HELP.items():
+        assert path.read_text() == f"{run_parser(command).format_help()}\n", "run python docs/generate.py"
     for selector in shipped_selectors():
         section = code["page"]().partition(f"### {selector.__name__}\n")[2].partition("\n### ")[0]
         assert all(f"| `{name}` |" in section for name in signature(selector).parameters)

@@ -171,6 +171,16 @@ def test_callbacks_are_called(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
+def test_a_run_that_needs_no_lightning_ends_in_the_same_bits(tmp_path: Path, precision: Any) -> None:
+    for name, callbacks in (("plain", ()), ("lightning", (Callback,))):
+        made = built(settings(tmp_path, precision=precision, callbacks=callbacks))
+        assert isinstance(made.program.task, LightningModule) == bool(callbacks)
+        run(settings(tmp_path / name, precision=precision, callbacks=callbacks))
+    plain, lightning = (left_behind(tmp_path / name / "run") for name in ("plain", "lightning"))
+    assert same(plain, lightning)
+
+
 def test_results_do_not_depend_on_global_random_state(tmp_path: Path) -> None:
     torch.manual_seed(1)
     run(settings(tmp_path / "a"))

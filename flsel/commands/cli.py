@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from flsel import __version__
 from flsel.errors import Interrupted, UserError, sentence
@@ -30,6 +31,11 @@ MODULES = {
     "data": "flsel.commands.data",
     "check": "flsel.commands.check",
     "configs": "flsel.commands.configs",
+}
+# The help of commands whose settings are a run's.
+HELP = {name: Path(__file__).with_name(f"{name}_help.txt") for name in ("train", "data")}
+_WRITTEN: dict[tuple[str, ...], Path] = {
+    (name, word): path for name, path in HELP.items() for word in ("--help", "-h")
 }
 
 
@@ -76,6 +82,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if tuple(arguments) in _WRITTEN:
+        # Put together by docs/generate.py: to ask the settings for it means to import torch.
+        print(_WRITTEN[tuple(arguments)].read_text(encoding="utf-8"), end="")
+        return 0
     if arguments and arguments[0] in COMMANDS:
         # A console script does not see the current folder, where users keep their models. Last, so that a
         # file there cannot take the place of an installed package.

@@ -14,7 +14,7 @@ from flsel.config.describe import describe, fingerprint
 from flsel.data.population import Source
 from flsel.data.sources import load_source
 from flsel.errors import DivergedError, Interrupted, UserError
-from flsel.runner.build import build, make_fabric
+from flsel.runner.build import build
 from flsel.runner.interrupt import Interrupt
 from flsel.runner.session import Session
 
@@ -54,7 +54,7 @@ def check(grid: Grid, folder: Path, sources: Sources) -> None:
             try:
                 config = grid.run_config(cell, folder)
                 if variant.name == first[0] or setting.name == first[1]:
-                    build(config, make_fabric(config), sources.get(config))
+                    build(config, sources.get(config))
             except UserError as error:
                 raise UserError(f"{cell}: {error}") from error.__cause__
 
@@ -126,7 +126,7 @@ def play_cell(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FAILURE).unlink(missing_ok=True)
     try:
-        session = Session(config, folder, build(config, make_fabric(config), load(config)))
+        session = Session(config, folder, build(config, load(config)))
         write_labels(folder, session.server.federation.labels.numpy())
         with session:
             if not session.finished:

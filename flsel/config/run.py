@@ -14,13 +14,13 @@ from functools import partial
 from typing import Annotated, Literal
 
 import torch
-from lightning.pytorch import Callback
 from torch import nn
 from torch.optim import Optimizer
 
 from flsel.arguments import Range, check, shown
 from flsel.availability import IDL, Availability
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
+from flsel.config.later import Callback
 from flsel.data.config import DataConfig
 from flsel.errors import UserError
 from flsel.models import LogisticRegression

@@ -11,7 +11,6 @@ from dataclasses import dataclass, is_dataclass
 from importlib import import_module
 from typing import Any, get_args, get_origin
 
-from lightning.pytorch import Callback
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -19,6 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from flsel.arguments import Argument, alternatives, arguments, shown
 from flsel.availability import Availability
 from flsel.config.describe import describe
+from flsel.config.later import Callback
 from flsel.config.run import RunConfig
 from flsel.errors import UserError, imported
 from flsel.objectives import Objective
@@ -65,7 +65,9 @@ class Plugin:
             for module in pkgutil.iter_modules(package.__path__):
                 if not module.name.startswith("_"):
                     import_module(f"{self.home}.{module.name}")
-        found = sorted(_concrete(self.base), key=lambda made: made.__name__)
+        # Lightning's class itself, in the place of what stands for it in a declaration.
+        base = getattr(package, self.base.__name__, self.base)
+        found = sorted(_concrete(base), key=lambda made: made.__name__)
         return {made.__name__: made for made in found if f"{made.__module__}.".startswith(f"{self.home}.")}
 
     def find(self, key: str, name: Any) -> Any:
@@ -74,7 +76,10 @@ class Plugin:
         Raises:
             UserError: If there is none, or it does not fit; it begins with ``key``.
         """
-        known = self.classes()
+        offered = self._offered(name)
+        if offered is not None:
+            return offered
+        known = {} if isinstance(name, str) and "." in name else self.classes()
         if not isinstance(name, str) or ("." not in name and name not in known):
             close = closest(name, known)
             if close:
@@ -91,6 +96,14 @@ class Plugin:
             lacks = ", ".join(sorted(getattr(made, "__abstractmethods__", ())))
             raise UserError(f"{key} cannot be {name}, which does not define {lacks}.")
         return made
+
+    def _offered(self, name: Any) -> type | None:
+        """Return the class that the package offers by a name, without importing all of them."""
+        if not isinstance(name, str) or name.startswith("_"):
+            return None
+        made = getattr(import_module(self.home), name, None)
+        fits = inspect.isclass(made) and issubclass(made, self.base) and not inspect.isabstract(made)
+        return made if fits and made is not self.base else None
 
     def rule(self) -> str:
         """Name the classes that fit, in words."""

@@ -72,6 +72,10 @@ def help_formatter(known: Mapping[str, Argument], prefix: str = "") -> type[Defa
     """Return a formatter that shows each argument with the values it takes, in words, and its default."""
 
     class HelpFormatter(DefaultHelpFormatter):
+        def __init__(self, prog: str, **options: Any) -> None:
+            # As wide in every terminal as in the text that comes with the package.
+            super().__init__(prog, **(options | {"width": _WIDTH}))  # type: ignore[no-untyped-call]
+
         def _get_help_string(self, action: Action) -> str:
             text = (action.help or "").replace("``", "").strip()
             argument = known.get(action.dest.removeprefix(prefix))

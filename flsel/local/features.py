@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, final
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from flsel.errors import UserError
+from flsel.local.tasks import Task
 from flsel.stack import Params
 
 
@@ -23,7 +23,7 @@ class Features:
         layer: The output layer inside ``model``.
     """
 
-    def __init__(self, task: LightningModule, model: nn.Module, layer: nn.Module) -> None:
+    def __init__(self, task: Task, model: nn.Module, layer: nn.Module) -> None:
         self._task = task
         self._model = model
         self._layer = layer

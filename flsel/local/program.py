@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from lightning.fabric import Fabric
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -16,8 +15,13 @@ from flsel.data.population import Population
 from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, schedule
 from flsel.local.features import Features
+from flsel.local.plain import PlainFabric
+from flsel.local.tasks import Task
 from flsel.objectives import Objective
 from flsel.stack import Params
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +29,7 @@ class Program:
     """The client's side of a federation: everything that local training depends on but start and round.
 
     Attributes:
-        task: LightningModule whose ``training_step`` gives the loss, on its device and in its precision.
+        task: Module whose ``training_step`` gives the loss, on its device and in its precision.
         model: The module whose parameter names the run uses: ``task`` itself or the network inside it.
         population: The clients' data, on the device that holds it.
         spec: Batches of one visit.
@@ -38,7 +42,7 @@ class Program:
         features: Looks at what enters the output layer, for an objective with a contrast; else None.
     """
 
-    task: LightningModule
+    task: Task
     model: nn.Module
     population: Population
     spec: BatchSpec
@@ -46,7 +50,7 @@ class Program:
     lr_factors: Sequence[float]
     seed: int
     optimizer: Optimizer
-    fabric: Fabric
+    fabric: Fabric | PlainFabric
     at_once: int = 2048
     features: Features | None = None
 

@@ -1,22 +1,25 @@
-"""The client's program as a LightningModule: the user's own, or a classifier around a plain network."""
+"""The client's program: the user's LightningModule, or a classifier around a plain network."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flsel.errors import UserError
 
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule
+
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
-class Classifier(LightningModule):
+class Classifier(nn.Module):
     """Train a network by cross-entropy on its logits.
 
     Args:
@@ -28,6 +31,11 @@ class Classifier(LightningModule):
         super().__init__()
         self.net = net
         self._optimizer = optimizer
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next(self.parameters()).device
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, ``[B, C]``."""
@@ -44,33 +52,52 @@ class Classifier(LightningModule):
         return self._optimizer(p for p in self.net.parameters() if p.requires_grad)
 
 
-def as_task(model: nn.Module, optimizer: OptimizerFactory | None) -> LightningModule:
+Task: TypeAlias = "Classifier | LightningModule"
+
+
+def is_lightning(model: object) -> bool:
+    """Tell whether a model is a LightningModule; without Lightning imported there is none."""
+    lightning = sys.modules.get("lightning.pytorch")
+    return lightning is not None and isinstance(model, lightning.LightningModule)
+
+
+def as_task(
+    model: nn.Module, optimizer: OptimizerFactory | None, classifier: type[Classifier] = Classifier
+) -> Task:
     """Turn a model into a client's program.
 
     Args:
         model: A LightningModule is taken as it is; any other module must return logits.
         optimizer: Local optimizer; None means the LightningModule's own, or SGD with learning rate 0.1.
+        classifier: What a network is put in.
 
     Raises:
         UserError: If there is nothing to train, or a LightningModule brings no loss.
     """
-    if isinstance(model, LightningModule) and type(model).training_step is LightningModule.training_step:
+    own = is_lightning(model)
+    if own and _has_no_step(model):
         raise UserError(f"model {type(model).__name__} is a LightningModule without a training_step.")
     if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
         given = type(model).__name__
         raise UserError(f"model must be a torch module with trainable parameters, got {given}.")
-    if isinstance(model, LightningModule):
+    if own:
         # What clients log in their own steps is not the run's, and cannot be read under vmap.
-        model.log = model.log_dict = _ignore  # type: ignore[method-assign]
-        return model
-    return Classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)))
+        model.log = model.log_dict = _ignore  # type: ignore[assignment]
+        return cast("LightningModule", model)
+    return classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)))
+
+
+def _has_no_step(model: nn.Module) -> bool:
+    from lightning.pytorch import LightningModule
+
+    return getattr(type(model), "training_step", None) is LightningModule.training_step
 
 
 def _ignore(*values: Any, **options: Any) -> None:
     pass
 
 
-def make_optimizer(task: LightningModule, override: OptimizerFactory | None) -> Optimizer:
+def make_optimizer(task: Task, override: OptimizerFactory | None) -> Optimizer:
     """Make a task's local optimizer.
 
     Args:

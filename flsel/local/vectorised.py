@@ -7,7 +7,6 @@ from typing import Any, final
 from weakref import WeakKeyDictionary
 
 import torch
-from lightning.fabric.plugins import MixedPrecision
 from torch import Tensor, nn, optim
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -15,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
 from flsel.errors import UserError
+from flsel.local.plain import mixes
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
 from flsel.local.trainer import LocalTrainer
@@ -212,7 +212,7 @@ def require_vmap(program: Program) -> None:
 
 def why_not_vmap(program: Program) -> str | None:
     """Say why a program cannot be vectorised over clients, or None if it can."""
-    if isinstance(program.fabric.strategy.precision, MixedPrecision):
+    if mixes(program.fabric):
         return "torch.func.vmap does not apply mixed precision to linear layers and convolutions"
     for module in program.task.modules():
         kind = type(module).__name__

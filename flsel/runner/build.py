@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor
 
 from flsel.availability import Trace
@@ -26,11 +25,12 @@ from flsel.local.measure import examples_at_once
 from flsel.local.program import Program, lr_factors
 from flsel.local.reach import Reach
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.tasks import as_task, check_steps_alone, make_optimizer
+from flsel.local.tasks import check_steps_alone, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer, require_vmap, why_not_vmap
 from flsel.local.workers import WorkersTrainer
 from flsel.runner.callbacks import check_callbacks
+from flsel.runner.device import set_up
 from flsel.runner.inputs import load_data, on_device, sample
 from flsel.runner.network import check_logits, find_features, head_names, make_model
 from flsel.selector import ON_HOLDOUT
@@ -44,26 +44,23 @@ class Built:
 
     Attributes:
         server: Holds the state; steppable.
-        fabric: Device, precision and loggers.
         program: The client's side.
         data: The clients' data and the three sets beside it.
         callbacks: The callbacks.
     """
 
     server: Server
-    fabric: Fabric
     program: Program
     data: FederatedData
     callbacks: tuple[Any, ...] = ()
 
 
 @users_code("the run cannot start")
-def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Built:
+def build(config: RunConfig, source: Source | None = None) -> Built:
     """Build a run.
 
     Args:
         config: The settings; their number of threads becomes the process's.
-        fabric: Device, precision and loggers.
         source: The dataset, if it is at hand already.
 
     Returns:
@@ -83,7 +80,7 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
         raise UserError(
             f"budget must be at most the number of clients, got budget {config.budget} of {clients}."
         )
-    program, data = _make_program(config, fabric, data)
+    program, data = _make_program(config, data, callbacks)
     reach = Reach(program.optimizer, program.trainable(), program.lr_factors)
     if program.objective.needs_sgd:
         reach.check()
@@ -105,40 +102,15 @@ def build(config: RunConfig, fabric: Fabric, source: Source | None = None) -> Bu
     selector = Spec.of(config.selector, "selector").build()
     server = Server(federation, config.evaluation, selector, config.server_optimizer)
     check_steps_alone(server.optimizer, "server_optimizer")
-    return Built(server, fabric, program, data, callbacks)
+    return Built(server, program, data, callbacks)
 
 
-def make_fabric(config: RunConfig) -> Fabric:
-    """Make the Fabric of a run: one device, Lightning's accelerator and precision flags.
-
-    Raises:
-        UserError: If there is no such device.
-    """
-    try:
-        devices: Any = 1 if config.accelerator == "cpu" else [config.device]
-        if config.accelerator == "auto" and not (
-            torch.cuda.is_available() or torch.backends.mps.is_available()
-        ):
-            devices = 1
-        return Fabric(
-            accelerator=config.accelerator,
-            devices=devices,
-            precision=config.precision,
-            loggers=[],
-        )
-    # Lightning's MisconfigurationException is a ValueError; a TPU's libraries may be missing.
-    except (ImportError, RuntimeError, ValueError) as error:
-        reason = str(error).split("\n")[0].rstrip(".!")
-        raise UserError(
-            f"accelerator {config.accelerator} with device {config.device} is not usable: {reason}."
-        ) from error
-
-
-def _make_program(config: RunConfig, fabric: Fabric, data: FederatedData) -> tuple[Program, FederatedData]:
+def _make_program(
+    config: RunConfig, data: FederatedData, callbacks: Sequence[Any]
+) -> tuple[Program, FederatedData]:
     """Make the client's side, and the data on its device."""
     model = make_model(config, data.population.num_classes, tuple(sample(data, 1).shape[1:]))
-    task = as_task(model, config.local.optimizer)
-    fabric.setup_module(task)
+    fabric, task = set_up(config, model, callbacks)
     data = on_device(data, task)
     program = Program(
         task=task,

@@ -8,23 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
-from lightning.pytorch.callbacks import (
-    LearningRateMonitor,
-    ModelCheckpoint,
-    StochasticWeightAveraging,
-    Timer,
-)
-from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from flsel.engine.server import Server
 from flsel.errors import UserError, users_code
+from flsel.local.tasks import Task
 
+# Of lightning.pytorch.callbacks.
 _INSTEAD = {
-    ModelCheckpoint: "flsel keeps checkpoints itself (output.checkpoint_every); Result.model is trained",
-    LearningRateMonitor: "an optimizer lives for one visit; the rate over rounds is local.lr_schedule",
-    StochasticWeightAveraging: "average the global model in an on_round_end of your own callback",
+    "ModelCheckpoint": "flsel keeps checkpoints itself (output.checkpoint_every); Result.model is trained",
+    "LearningRateMonitor": "an optimizer lives for one visit; the rate over rounds is local.lr_schedule",
+    "StochasticWeightAveraging": "average the global model in an on_round_end of your own callback",
 }
 
 
@@ -34,11 +28,15 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
     Raises:
         UserError: If there is one.
     """
+    if not callbacks:
+        return
+    from lightning.pytorch import callbacks as known
+
     for callback in callbacks:
         for kind, instead in _INSTEAD.items():
-            if isinstance(callback, kind):
+            if isinstance(callback, getattr(known, kind)):
                 raise UserError(f"callbacks cannot have {type(callback).__name__}: {instead}.")
-        if isinstance(callback, Timer) and callback._interval != "epoch":
+        if isinstance(callback, known.Timer) and callback._interval != "epoch":
             raise UserError("callbacks: Timer must have interval: epoch, since an epoch is a round here.")
 
 
@@ -66,9 +64,7 @@ class RoundTrainer:
     fast_dev_run = False
     val_check_interval = 1.0
 
-    def __init__(
-        self, server: Server, module: LightningModule, callbacks: Sequence[Any], folder: Path
-    ) -> None:
+    def __init__(self, server: Server, module: Task, callbacks: Sequence[Any], folder: Path) -> None:
         self.server = server
         self.lightning_module = module
         self.callbacks = list(callbacks)
@@ -79,7 +75,7 @@ class RoundTrainer:
         self.sanity_checking = False
         self.current_epoch = 0
         self.check_val_every_n_epoch = server.config.every
-        self.state = SimpleNamespace(fn=TrainerFn.FITTING)
+        self.state = SimpleNamespace(fn="fit")
         self.strategy = _OneProcess()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 from collections.abc import Callable, Mapping
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor
 
 from flsel.errors import UserError
@@ -51,15 +51,13 @@ class Checkpoints:
     """The last two checkpoints of a run: ``last.ckpt`` and, in case that is damaged, ``previous.ckpt``.
 
     Args:
-        fabric: Writes and reads the files.
         run: The run's folder.
         fingerprint: Hash of the config that the states belong to.
     """
 
-    def __init__(self, fabric: Fabric, run: Path, fingerprint: str) -> None:
+    def __init__(self, run: Path, fingerprint: str) -> None:
         self.last = run / "checkpoints" / "last.ckpt"
         self.previous = self.last.with_name("previous.ckpt")
-        self._fabric = fabric
         self._run = run
         self._fingerprint = fingerprint
 
@@ -78,8 +76,9 @@ class Checkpoints:
         temporary = self.last.with_name(f".{self.last.name}.tmp")
         try:
             with naming(self.last):
-                self._fabric.save(temporary, {**content, "sha256": digest(content)})
-                with open(temporary, "rb") as stream:
+                with open(temporary, "wb") as stream:
+                    stream.write(_bytes({**content, "sha256": digest(content)}))
+                    stream.flush()
                     os.fsync(stream.fileno())
                 # A kill between these two leaves the older one alone, with which load() is content.
                 with suppress(FileNotFoundError):
@@ -111,6 +110,13 @@ class Checkpoints:
             raise UserError(f"checkpoint {path} is not one of flsel: {error}.") from None
         fields = {name: content[name] for name in Checkpoint.__dataclass_fields__}
         return Checkpoint(**{**fields, **marks})
+
+
+def _bytes(content: dict[str, Any]) -> memoryview:
+    # Given a path, torch reports a full disk as an error of its own kind.
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getbuffer()
 
 
 def read_model(run: Path) -> dict[str, Tensor]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from flsel.config import RunConfig
@@ -16,6 +15,7 @@ from flsel.data.federate import federate
 from flsel.data.population import Examples, FederatedData, Source
 from flsel.data.sources import load_source
 from flsel.errors import UserError, users_code
+from flsel.local.tasks import Task
 from flsel.partition import Natural
 
 _LOG = logging.getLogger("flsel")
@@ -57,7 +57,7 @@ def sample(data: FederatedData, count: int) -> Tensor:
     return found
 
 
-def on_device(data: FederatedData, task: LightningModule) -> FederatedData:
+def on_device(data: FederatedData, task: Task) -> FederatedData:
     """Move all data to the task's device and the normalisation to its precision."""
     device = task.device
     dtype = next((p.dtype for p in task.parameters() if p.is_floating_point()), torch.get_default_dtype())

@@ -23,7 +23,7 @@ from flsel.metrics import METRICS
 from flsel.report.curves import curves_figure
 from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
-from flsel.runner.build import Built, build, make_fabric
+from flsel.runner.build import Built, build
 from flsel.runner.callbacks import Callbacks, RoundTrainer
 from flsel.runner.checkpoint import Checkpoint, Checkpoints
 from flsel.runner.diagnostics import Recorder
@@ -78,7 +78,7 @@ class Session:
         self._callbacks = Callbacks(trainer, built.program.load)
         # The number of rounds may change: check_extension() says when.
         relevant = {key: value for key, value in self.described.items() if key != "rounds"}
-        self._checkpoints = Checkpoints(built.fabric, folder, fingerprint(relevant))
+        self._checkpoints = Checkpoints(folder, fingerprint(relevant))
         self._status = "failed"
         self._earlier = 0.0
         self._started = time.perf_counter()
@@ -91,7 +91,7 @@ class Session:
             UserError: If a setting is wrong or the folder cannot be created.
         """
         describe(config)  # refuses what config.yaml could not hold, before there is a folder
-        built = build(config, make_fabric(config))
+        built = build(config)
         return cls(config, new_run_dir(config.output.dir, run_name(config)), built, new=True)
 
     @classmethod
@@ -107,7 +107,7 @@ class Session:
         """
         config = read_config(folder)
         config = replace(config, rounds=config.rounds if rounds is None else rounds)
-        return cls(config, folder, build(config, make_fabric(config)))
+        return cls(config, folder, build(config))
 
     @classmethod
     def at(cls, config: RunConfig, folder: Path, source: Source | None = None) -> Session:
@@ -121,7 +121,7 @@ class Session:
         Raises:
             UserError: If a setting is wrong.
         """
-        built = build(config, make_fabric(config), source)
+        built = build(config, source)
         folder.mkdir(parents=True, exist_ok=True)
         return cls(config, folder, built, tracked=False)
 
@@ -157,7 +157,7 @@ class Session:
         if self._tracked:
             self._open_tracker()
         trainer = self._callbacks.trainer
-        trainer.loggers = list(self.built.fabric.loggers)
+        trainer.loggers = list(self.built.program.fabric.loggers)
         self._callbacks.call("setup", stage="fit")
         if self.server.round == 0 and not self._metrics.rows():
             trainer.sanity_checking = True
@@ -231,6 +231,8 @@ class Session:
         counts = self.server.counts.tolist()
         figure = curves_figure(rows, title=title, target=self.config.evaluation.target, counts=counts)
         save_figure(figure, self.folder / "curves.png")
+        if self._tracked:
+            self._draw_partition()
         self._diagnostics.end(self.server.selector, self.server.round)
         played = summary(
             self.config,
@@ -292,15 +294,19 @@ class Session:
             resolved_config={**self.described, "torch_device": str(self.built.program.task.device)},
             tags=(type(self.config.selector).__name__, data.name),
         )
-        self.built.fabric.loggers.extend(loggers)
+        self.built.program.fabric.loggers.extend(loggers)
         self.tracker = Tracker(loggers, hyper_parameters(self.described))
+        if self.tracker.alive:
+            self.tracker.image("partition", self._draw_partition(), self.server.round)
+        self.tracker.file(self.folder / "config.yaml", "config")
+        self._steps = Steps(self._metrics.rows())
+
+    def _draw_partition(self) -> Path:
         picture = self.folder / "partition.png"
         if not picture.exists():
             counts = self.server.federation.labels.numpy()
-            save_figure(partition_figure(counts, f"{data.name}: {len(counts)} clients"), picture)
-        self.tracker.image("partition", picture, self.server.round)
-        self.tracker.file(self.folder / "config.yaml", "config")
-        self._steps = Steps(self._metrics.rows())
+            save_figure(partition_figure(counts, f"{self.built.data.name}: {len(counts)} clients"), picture)
+        return picture
 
     def _played(self, record: RoundRecord) -> None:
         outcome = record.outcome

@@ -14,7 +14,7 @@ from flsel.config import RunConfig
 from flsel.data.config import DataConfig
 from flsel.data.sources import load_source
 from flsel.partition import IID
-from flsel.runner.build import build, make_fabric
+from flsel.runner.build import build
 from flsel_tune.shared import pack, shared_source, unpack
 from flsel_tune.space_file import make_space
 
@@ -82,16 +82,15 @@ def test_pages_that_may_not_be_written_are_no_reason_for_a_warning(config):
         array.setflags(write=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        server = build(config, make_fabric(config), unpack(packed)).server
+        server = build(config, unpack(packed)).server
         server.step()
     for array in arrays(packed):
         assert not array.flags.writeable
 
 
 def test_a_run_on_the_shared_dataset_is_the_same(config):
-    fabric = make_fabric(config)
-    own = build(config, fabric).server
-    shared = build(config, fabric, unpack(pack(shared_source(config, LAM)))).server
+    own = build(config).server
+    shared = build(config, unpack(pack(shared_source(config, LAM)))).server
     for server in (own, shared):
         server.step()
     assert all(torch.equal(own.params[name], shared.params[name]) for name in own.params)

@@ -14,7 +14,7 @@ from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.data.population import Source
 from flsel.errors import UserError
-from flsel.runner.build import build, make_fabric
+from flsel.runner.build import build
 from flsel_tune.config import SweepConfig
 from flsel_tune.metric import check_logged, parse_metrics
 from flsel_tune.shared import shared_source
@@ -76,7 +76,7 @@ def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] 
         folder="",
     )
     first = parse_settings(base, {"seed": job.seeds[0]})
-    built = build(first, make_fabric(first), source)
+    built = build(first, source)
     check_logged(metrics, built.server.evaluate(torch.empty(0, dtype=torch.int64)))
     return Plan(config, sweep, space, job, source)
 

@@ -1,0 +1,59 @@
+"""Where a run computes, and in which precision; Lightning is imported if that, or the program, needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from flsel.config import RunConfig
+from flsel.errors import UserError
+from flsel.local.plain import DTYPES, PlainFabric
+from flsel.local.tasks import Task, as_task, is_lightning
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+
+def set_up(
+    config: RunConfig, model: nn.Module, callbacks: Sequence[Any]
+) -> tuple[Fabric | PlainFabric, Task]:
+    """Make a model the client's program, on its device and in its precision.
+
+    Args:
+        config: The settings.
+        model: The network, or a LightningModule.
+        callbacks: The callbacks of the run, which get a LightningModule.
+
+    Raises:
+        UserError: If there is no such device, or the model cannot be trained.
+    """
+    on_cpu = config.accelerator == "cpu" or (
+        config.accelerator == "auto" and not (torch.cuda.is_available() or torch.backends.mps.is_available())
+    )
+    if on_cpu and config.precision in DTYPES and not callbacks and not is_lightning(model):
+        plain, task = PlainFabric(config.precision), as_task(model, config.local.optimizer)
+        plain.setup_module(task)
+        return plain, task
+    from flsel.local.lightning import LightningClassifier
+
+    fabric = _make_fabric(config, 1 if on_cpu else [config.device])
+    task = as_task(model, config.local.optimizer, LightningClassifier)
+    fabric.setup_module(task)
+    return fabric, task
+
+
+def _make_fabric(config: RunConfig, devices: int | list[int]) -> Fabric:
+    """Make the Fabric of a run: one device, Lightning's accelerator and precision flags."""
+    from flsel.local.lightning import Fabric
+
+    try:
+        return Fabric(accelerator=config.accelerator, devices=devices, precision=config.precision, loggers=[])
+    # Lightning's MisconfigurationException is a ValueError; a TPU's libraries may be missing.
+    except (ImportError, RuntimeError, ValueError) as error:
+        reason = str(error).split("\n")[0].rstrip(".!")
+        raise UserError(
+            f"accelerator {config.accelerator} with device {config.device} is not usable: {reason}."
+        ) from error
