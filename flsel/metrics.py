@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, final
 
 from flsel.stack import Params, model_bytes
@@ -114,13 +114,13 @@ class Cost:
     dropped_updates: int = 0
 
     def __post_init__(self) -> None:
-        negative = [name for name, count in asdict(self).items() if count < 0]
+        negative = [name for name, count in vars(self).items() if count < 0]
         if negative:
             raise ValueError(f"a cost must not be negative: {', '.join(negative)}")
 
     def __add__(self, other: Cost) -> Cost:
-        ours, theirs = asdict(self), asdict(other)
-        return Cost(**{name: count + theirs[name] for name, count in ours.items()})
+        theirs = vars(other)
+        return Cost(**{name: count + theirs[name] for name, count in vars(self).items()})
 
 
 def models_down(count: int, params: Params) -> Cost:
@@ -159,11 +159,11 @@ class Ledger(Mapping[str, int]):
         self._total += cost
 
     def __getitem__(self, name: str) -> int:
-        count: int = asdict(self._total)[name]
+        count: int = vars(self._total)[name]
         return count
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, count in asdict(self._total).items() if count)
+        return (name for name, count in vars(self._total).items() if count)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -57,11 +57,10 @@ def replaced(stack: Params, index: Sequence[int], models: Params) -> Params:
 
 def finite_rows(stack: Params) -> Tensor:
     """Return the rows that are finite everywhere, int64, ascending, on the CPU."""
-    finite = torch.ones(height(stack), dtype=torch.bool)
-    for value in stack.values():
-        # 0 times infinity or NaN is NaN: a quarter of isfinite's time, which would make three copies.
-        finite &= ((value * 0).reshape(len(value), -1).sum(dim=1) == 0).cpu()
-    return finite.nonzero().squeeze(1)
+    # 0 times infinity or NaN is NaN: a quarter of isfinite's time, which would make three copies.
+    sums = [(value * 0).reshape(len(value), -1).sum(dim=1).float() for value in stack.values()]
+    # One sum, so that a device is waited for once.
+    return (sum(sums[1:], sums[0]) == 0).cpu().nonzero().squeeze(1)
 
 
 def weighted_sum(stack: Params, weights: Tensor) -> Params:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
@@ -104,9 +105,10 @@ class Program:
 
     def batches(self, client: int, round: int) -> Tensor:
         """Return a visit's batches as positions in the population, int64 ``[steps, size]``, -1 padded."""
-        shard = self.population.shards[client]
-        index = schedule(self.spec, len(shard), seed=self.seed, round=round, client=client)
-        return torch.where(index >= 0, shard[index.clamp(min=0)], index)
+        shard = self.population.shards[client].numpy()
+        index = schedule(self.spec, len(shard), seed=self.seed, round=round, client=client).numpy()
+        # NumPy's calls cost a fraction of torch's on tables as small as these; -1 reads the last example.
+        return torch.from_numpy(np.where(index >= 0, shard[index], index) if len(index) else index)
 
     def batch(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Gather normalised inputs ``[*positions, ...]`` and labels ``[*positions]`` on the task's device."""

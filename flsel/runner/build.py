@@ -132,8 +132,9 @@ def _make_trainer(config: LocalConfig, program: Program) -> LocalTrainer:
     backend = config.backend
     if backend == "auto":
         stacks = why_not_vmap(program) is None
-        # Measured in benchmarks/results.md; on a GPU the compiled step is not yet.
-        backend = ("compiled" if program.task.device.type == "cpu" else "vmap") if stacks else "sequential"
+        # Measured in benchmarks/backends.md, on CPUs.
+        compiles = program.task.device.type in ("cpu", "cuda")
+        backend = ("compiled" if compiles else "vmap") if stacks else "sequential"
         _LOG.info("local.backend auto: %s", backend)
     if backend != "sequential":
         require_vmap(program)

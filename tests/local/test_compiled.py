@@ -25,8 +25,9 @@ from torch import Tensor, nn, optim
 from flsel.data.population import Normalize, Population
 from flsel.local.batches import BatchSpec
 from flsel.local.compiled import step as compiled_step
+from flsel.local.compiled.engine import rounded
 from flsel.local.compiled.inputs import Inputs
-from flsel.local.compiled.trainer import CompiledTrainer, rounded
+from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import ELEMENTWISE
 from flsel.local.visit import Visit, from_rows
@@ -68,10 +69,14 @@ def agree(program: Any, clients: list[int] = CLIENTS, round: int = 2, trainer: A
     assert largest_gap(one, starts) > 1e-3
 
 
+@pytest.mark.parametrize("tabled", [False, True])
 @pytest.mark.parametrize("settings", SGDS)
 @pytest.mark.parametrize("net", [None, Images])
-def test_every_setting_of_sgd(settings: str, net: Any, caplog: Any) -> None:
-    agree(make_program(SGDS[settings], SPECS["epochs"], net=net and net()))
+def test_every_setting_of_sgd(settings: str, net: Any, tabled: bool, caplog: Any) -> None:
+    program = make_program(SGDS[settings], SPECS["epochs"], net=net and net(), factors=[1.0, 0.5, 0.3])
+    trainer = CompiledTrainer(tabled=tabled)
+    for round in (2, 1):
+        agree(program, round=round, trainer=trainer)
     assert not told(caplog)
 
 
@@ -105,6 +110,13 @@ def test_what_an_objective_remembers_is_read_anew(name: str) -> None:
             )
         )
         agree(program, trainer=trainer)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_steps_may_read_tables_on_the_device(name: str, caplog: Any) -> None:
+    agree(ready(OBJECTIVES[name], "adam", "epochs"), trainer=CompiledTrainer(tabled=True))
+    agree(ready(OBJECTIVES[name], "sgd", "steps"), trainer=CompiledTrainer(2, tabled=True))
+    assert not told(caplog)
 
 
 def test_clients_of_very_different_length_end_in_smaller_stacks(traces: list[Any]) -> None:

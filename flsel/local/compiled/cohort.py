@@ -8,8 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from flsel.local.program import Program
-from flsel.stack import Params
+from flsel.stack import Params, repeated, stacked
 
 
 @dataclass(frozen=True)
@@ -20,13 +19,16 @@ class Cohort:
         rows: Where their end models belong.
         starts: Models they start from, each ``[n, ...]``.
         clients: Ids, int64 ``[n]``.
-        positions: Examples of their batches, int64 ``[n, steps, size]``, -1 padded.
+        positions: Examples of their batches, int64 ``[n, steps, size]``, -1 padded, on the CPU, where the
+            shapes of the steps are decided.
+        y: Labels of all examples, on the device that trains.
     """
 
     rows: list[int]
     starts: Params
     clients: Tensor
     positions: Tensor
+    y: Tensor
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -48,28 +50,32 @@ class Cohort:
     def resized(self, count: int) -> Cohort:
         """Return the first clients, or all and as many more without examples as it takes to be ``count``."""
         missing = count - len(self.clients)
-        index = (
-            torch.arange(count) if missing <= 0 else torch.tensor([*range(count - missing), *[0] * missing])
-        )
+        if missing == 0:
+            return self
+        index = torch.tensor([*range(min(count, len(self.clients))), *[0] * missing])
         positions = self.positions[index]
         if missing > 0:
             positions[-missing:] = -1
-        starts = {name: start[index] for name, start in self.starts.items()}
-        return Cohort(self.rows[:count], starts, self.clients[index], positions)
+        there = index.to(self.clients.device)
+        starts = {name: start[there] for name, start in self.starts.items()}
+        return Cohort(self.rows[:count], starts, self.clients[there], positions, self.y)
 
-    def places(self, step: int, size: int) -> Tensor:
-        """Return the positions of a step's examples, int64 ``[n * size]``; any where there is none."""
-        return self.positions[:, step, :size].clamp(min=0).reshape(-1)
-
-    def labels(self, program: Program, span: range, size: int, weigh: bool) -> list[Tensor]:
-        """Return the labels of S steps, and how much each example weighs in its batch's mean.
+    def table(self, span: range, size: int) -> tuple[Tensor, Tensor]:
+        """Tabulate the examples of S steps on the device that trains.
 
         Returns:
-            Int64 ``[S, n, size]``; with ``weigh`` also the weights in the same shape, zero in padded places.
+            Their positions, int64 ``[S, n * size]``, any where there is none; and how much each weighs in its
+            batch's mean, ``[S, n, size]``, zero where there is none.
         """
         positions = self.positions[:, span.start : span.stop, :size].transpose(0, 1)
-        y = program.population.y.index_select(0, positions.clamp(min=0).reshape(-1)).view(positions.shape)
-        if not weigh:
-            return [y]
         here = (positions >= 0).to(next(iter(self.starts.values())).dtype)
-        return [y, here / here.sum(dim=2, keepdim=True).clamp(min=1)]
+        weights = here / here.sum(dim=2, keepdim=True).clamp_(min=1)
+        places = positions.clamp(min=0).reshape(len(span), -1)
+        return places.to(self.y.device), weights.to(self.y.device)
+
+
+def starts_of(models: list[Params]) -> Params:
+    """Stack the models that clients start from; a view where it is one model for all, so never written to."""
+    if all(model is models[0] for model in models):
+        return repeated(models[0], len(models))
+    return stacked(models)

@@ -31,6 +31,19 @@ def watched(task: nn.Module) -> Iterator[None]:
         raise Refused("it keeps something in the module")
 
 
+@contextlib.contextmanager
+def out_of_place(task: nn.Module) -> Iterator[None]:
+    """Let activations return new values: in place, their gradients are written in parts of others."""
+    changed = [module for module in task.modules() if getattr(module, "inplace", None) is True]
+    for module in changed:
+        module.inplace = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for module in changed:
+            module.inplace = True  # type: ignore[assignment]
+
+
 def _attributes(task: nn.Module) -> list[tuple[int, str, int, int]]:
     """Identify the attributes of all modules and the lengths of lists among them."""
     hooks = ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")

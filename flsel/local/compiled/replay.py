@@ -123,7 +123,7 @@ class Plan:
     def _write(self, node: fx.Node, value: Tensor) -> None:
         """Emit an operation with a buffer to write to, or as it is where it takes none."""
         args, kwargs = self.argument((node.args, dict(node.kwargs)))
-        form = _out_form(node.target)
+        form = _out_form(node.target, value.device)
         if node.target not in _COPIES and form is None:
             self._moving[node] = self.code.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
             return
@@ -180,7 +180,7 @@ class _Storages:
         self._taken = [(until, storage) for until, storage in self._taken if until > now]
 
 
-def _out_form(target: Any) -> tuple[Callable[..., Any], str] | None:
+def _out_form(target: Any, device: torch.device) -> tuple[Callable[..., Any], str] | None:
     """Find the form of an operation that writes to a given tensor, and the name of that argument."""
     if target is operator.getitem or not isinstance(target, torch._ops.OpOverload):
         return None
@@ -194,7 +194,7 @@ def _out_form(target: Any) -> tuple[Callable[..., Any], str] | None:
         if (
             len(outs) == 1
             and rest == own
-            and torch._C._dispatch_has_kernel_for_dispatch_key(other.name(), "CPU")
+            and torch._C._dispatch_has_kernel_for_dispatch_key(other.name(), device.type.upper())
         ):
             short = packet.__name__
             fast = getattr(torch, short) if short in _FAST and outs == ["out"] else other

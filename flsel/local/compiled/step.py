@@ -1,111 +1,29 @@
-"""A stack of models in fixed memory, and the compiled steps that train it."""
+"""The compiled step that trains a stack of models on batches of one size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.optim import SGD, Optimizer
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from flsel.local.compiled.bank import Bank
+from flsel.local.compiled.feed import Feed, Handed, Tabled
 from flsel.local.compiled.inputs import Inputs
 from flsel.local.compiled.replay import Plan
 from flsel.local.compiled.split import Parts, split
 from flsel.local.compiled.tidy import tidy
 from flsel.local.compiled.trace import Example, Traced, trace, visit_inputs
-from flsel.local.compiled.update import Late, Member, emit_sgd, sgd_settings, split_late
-from flsel.local.program import Program, scale_lr
+from flsel.local.compiled.update import DeviceSums, Late, Member, Sums, emit_sgd, sgd_settings, split_late
 from flsel.stack import Params
 
-Group = tuple[dict[str, Any], list[str]]
-
-
-def groups_of(optimizer: Optimizer, trainable: Params) -> list[Group]:
-    """Return the settings of an optimizer's groups, and the names of the parameters in each."""
-    names = {id(param): name for name, param in trainable.items()}
-    return [
-        ({k: v for k, v in group.items() if k != "params"}, [names[id(p)] for p in group["params"]])
-        for group in optimizer.param_groups
-    ]
-
-
-class Bank:
-    """Models in fixed memory with what their optimizer keeps; the steps of all batch sizes share it.
-
-    Args:
-        program: The client's side of the run.
-        starts: Stack ``[n, ...]`` whose shapes count; n = 1 where ``single``.
-        single: Hold one model without a leading dimension, with images in channels_last.
-    """
-
-    def __init__(self, program: Program, starts: Params, single: bool) -> None:
-        self.program, self.single = program, single
-        self.rows = len(next(iter(starts.values())))
-        self.params = {n: _laid_out(s[0] if single else s, single) for n, s in starts.items()}
-        self._make: Any = type(program.optimizer)
-        self.groups = groups_of(program.optimizer, program.trainable())
-        self.sgd = type(program.optimizer) is SGD
-        moving = [name for settings, names in self.groups if settings.get("momentum") for name in names]
-        self.velocities = {n: torch.zeros_like(self.params[n]) for n in moving} if self.sgd else {}
-        self._optimizer: Optimizer | None = None
-        self._factor = 1.0
-
-    def load(self, starts: Params, factor: float) -> None:
-        """Begin a visit with a factor on the learning rate."""
-        for name, param in self.params.items():
-            param.copy_(starts[name][0] if self.single else starts[name])
-        for velocity in self.velocities.values():
-            velocity.zero_()
-        self._factor = factor
-        if not self.sgd:
-            groups = [dict(s, params=[self.params[n] for n in names]) for s, names in self.groups]
-            self._optimizer = self._make(groups)
-            scale_lr(self._optimizer.param_groups, [s["lr"] for s, _ in self.groups], factor)
-
-    def take_over(self, other: Bank) -> None:
-        """Go on with the first models of a wider bank."""
-        for mine, theirs in ((self.params, other.params), (self.velocities, other.velocities)):
-            for name, value in mine.items():
-                value.copy_(theirs[name][: self.rows])
-        self._factor = other._factor
-        if other._optimizer is None:
-            return
-        self.load(self.params, self._factor)
-        assert self._optimizer is not None
-        for name, param in self.params.items():
-            wider = other.params[name]
-            state = other._optimizer.state[wider]
-            self._optimizer.state[param] = {k: _first_rows(v, wider, self.rows) for k, v in state.items()}
-
-    def numbers(self, step: int) -> list[float]:
-        """Return what SGD multiplies with in a step."""
-        settings = [sgd_settings(group) for group, names in self.groups] if self.sgd else []
-        return [number for s in settings for number in s.numbers(self._factor, step == 0)]
-
-    def update(self, names: Sequence[str], grads: Sequence[Tensor]) -> None:
-        """Let an optimizer that is not part of the step take its own."""
-        assert self._optimizer is not None
-        for name, grad in zip(names, grads, strict=True):
-            self.params[name].grad = grad
-        self._optimizer.step()
-
-
-def _first_rows(value: Any, param: Tensor, rows: int) -> Any:
-    if isinstance(value, Tensor) and value.shape == param.shape and value.ndim > 0:
-        return value[:rows].clone()
-    return value.clone() if isinstance(value, Tensor) else value
-
-
-def _laid_out(value: Tensor, single: bool) -> Tensor:
-    """Allocate a parameter in the order in which its gradient comes."""
-    if single:
-        form = torch.channels_last if value.ndim == 4 else torch.contiguous_format
-        return torch.empty_like(value, memory_format=form)
-    if value.ndim == 3:
-        return torch.empty_like(value.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
-    return torch.empty_like(value, memory_format=torch.contiguous_format)
+# How often a number of steps comes before what depends on their labels is traced, and for how many numbers.
+_OFTEN, _FLAT = 3, 8
 
 
 class Step:
@@ -123,7 +41,7 @@ class Step:
 
     def __init__(self, bank: Bank, inputs: Inputs, example: Example, kept: tuple[Any, ...]) -> None:
         self._bank, self._example, self.kept = bank, example, kept
-        self.size = example.y.shape[-1]
+        self._inputs = inputs
         self.x = inputs.buffer(example.x)
         traced = trace(bank.program, example)
         traced.inputs[-1] = self.x
@@ -135,6 +53,8 @@ class Step:
         self._labels = parts.labels
         self._visit = parts.visit
         self._names = traced.names
+        self._met: Counter[int] = Counter()
+        self._flat: dict[int, Any] = {}
         self._run = self._bind(parts, traced)
 
     def begin(self, starts: Params, clients: Tensor, models: tuple[Params, ...]) -> None:
@@ -146,28 +66,51 @@ class Step:
         for mine, value in zip(self._constants, values, strict=True):
             mine.copy_(value)
 
-    def terms(self, *labels: Tensor) -> list[tuple[Tensor, ...]]:
-        """Compute, for each of S steps at once, what depends on labels (``[S, ...]`` each) only."""
-        along = (*(None for _ in self._constants), *(0 for _ in labels))
-        values = torch.func.vmap(self._labels, in_dims=along)(*self._constants, *labels)
-        return list(zip(*(value.unbind(0) for value in values), strict=True)) or [()] * len(labels[0])
+    def load(self, span: range, places: Tensor, labels: list[Tensor]) -> None:
+        """Get ready for S steps of a visit.
 
-    def __call__(self, step: int, terms: tuple[Tensor, ...]) -> None:
-        """Take the visit's step ``step`` on the inputs in ``x``."""
-        grads = self._run(*self._bank.numbers(step), *terms)
+        Args:
+            span: Their numbers.
+            places: Positions of their examples, int64 ``[S, n * size]``.
+            labels: Their labels (and weights), ``[S, ...]`` each.
+        """
+        self._feed.load(self._bank.numbers(span), places, self._terms(labels))
+
+    def play(self, count: int) -> None:
+        """Take the next steps of those that were loaded."""
+        self._feed.play(count)
+
+    def _terms(self, labels: list[Tensor]) -> list[Tensor]:
+        """Compute, for each of S steps at once, what depends on labels only."""
+        inputs, count = (*self._constants, *labels), len(labels[0])
+        flat = self._flat.get(count)
+        if flat is None:
+            along = (*(None for _ in self._constants), *(0 for _ in labels))
+            flat = torch.func.vmap(self._labels, in_dims=along)
+            self._met[count] += 1
+            # Tracing pays for numbers of steps that come again and again.
+            if self._met[count] == _OFTEN and len(self._flat) < _FLAT:
+                flat = self._flat[count] = make_fx(flat)(*inputs)
+        return list(flat(*inputs))
+
+    def _take(self, *changing: Any) -> None:
+        """Take a step on the inputs in ``x``."""
+        grads = self._run(*changing)
         if grads:
             self._bank.update(self._names, grads)
 
     def _bind(self, parts: Parts, traced: Traced) -> Callable[..., Any]:
+        """Write the code of a step, and decide how it is fed."""
         bank, targets = self._bank, self._targets()
         module, late = split_late(parts.step, parts.params, [targets.get(name) for name in self._names])
         labels = traced.inputs[traced.params + traced.visit :][: traced.labels]
         with torch.no_grad():
-            terms = list(parts.labels(*self._constants, *labels))
+            terms = [term.clone() for term in parts.labels(*self._constants, *labels)]
         self.term_bytes = sum(term.numel() * term.element_size() for term in terms)
         first = parts.params + parts.constants
         inputs = [*bank.params.values(), *self._constants, *terms, self.x]
-        plan = Plan(module, inputs, moving=range(first, first + parts.terms))
+        plan = Plan(module, inputs, moving=range(first, first + (0 if bank.tabled else parts.terms)))
+        sums = self._fed(plan, terms)
         outputs = plan.emit()
         early = [name for name, how in zip(self._names, late, strict=True) if how is None]
         gradients = dict(zip(early, outputs, strict=False))
@@ -182,8 +125,22 @@ class Step:
                 for name in names
                 if name in found
             ]
-            numbers += emit_sgd(plan, index, sgd_settings(settings), members)
-        return plan.finish([], numbers)
+            numbers += emit_sgd(sums, index, sgd_settings(settings), members)
+        return plan.finish([], [] if bank.tabled else numbers)
+
+    def _fed(self, plan: Plan, terms: list[Tensor]) -> Sums:
+        """Decide how the step is fed; return how its update is written."""
+        bank = self._bank
+        gather = partial(self._inputs.gather, batch=self.x)
+        if not bank.tabled:
+            self._feed: Feed = Handed(gather, self._take)
+            return Sums(plan)
+        (row,) = bank.numbers(range(1))
+        like = next(iter(bank.params.values()))
+        numbers = like.new_zeros(len(row))
+        # Other optimizers keep counts of their own, on the host.
+        self._feed = Tabled(gather, self._take, numbers, terms, record=like.is_cuda and bank.sgd)
+        return DeviceSums(plan, numbers)
 
     def _targets(self) -> Params:
         """Name what a product may be added to instead of making a gradient."""

@@ -27,7 +27,7 @@ def tidy(module: fx.GraphModule, inputs: list[Tensor]) -> None:
         ShapeProp(module).propagate(*inputs)
     for node in list(graph.nodes):
         if node.op == "call_function":
-            _simplify(graph, node)
+            _simplify(graph, node, inputs[0].device)
     graph.eliminate_dead_code()
     merge_equal(graph)
     for node in list(graph.nodes):
@@ -87,7 +87,7 @@ def _put(graph: fx.Graph, like: fx.Node, target: Any, *args: Any, **kwargs: Any)
     return node
 
 
-def _simplify(graph: fx.Graph, node: fx.Node) -> None:
+def _simplify(graph: fx.Graph, node: fx.Node, home: torch.device) -> None:
     """Drop what changes nothing, and call things by one name."""
     target, args = node.target, node.args
     if target is aten._unsafe_view.default:
@@ -109,7 +109,7 @@ def _simplify(graph: fx.Graph, node: fx.Node) -> None:
             list(meta.shape),
             _FILLED[target],
             dtype=meta.dtype,
-            device=_device(node),
+            device=node.kwargs.get("device") or home,
         )
         _swap(graph, node, filled)
     elif target is aten.view.default and source.target is aten.view.default:
@@ -130,10 +130,6 @@ def _changes_nothing(node: fx.Node, source: fx.Node) -> bool:
     if node.target is aten._to_copy.default:
         return dtype_of(node) == dtype_of(source)
     return node.target in (aten.view.default, aten.expand.default)
-
-
-def _device(node: fx.Node) -> torch.device:
-    return node.kwargs.get("device") or torch.device("cpu")  # type: ignore[return-value]
 
 
 def _undone(node: fx.Node, source: fx.Node) -> bool:

@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from flsel.local.compiled.refuse import Unread, check, watched
+from flsel.local.compiled.refuse import Unread, check, out_of_place, watched
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, loss_of
 from flsel.objectives.objective import Objective, overrides
@@ -116,7 +116,7 @@ def trace(program: Program, example: Example) -> Traced:
     names = _used(program, example)
     step = _Flat(program, example, names, len(visit), len(labels))
     inputs = [*example.params.values(), *visit, *labels, example.x]
-    with watched(program.task):
+    with out_of_place(program.task), watched(program.task):
         graph = make_fx(step)(*inputs)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):

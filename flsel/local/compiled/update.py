@@ -121,44 +121,96 @@ class Member:
     late: Late | None
 
 
-def emit_sgd(plan: Plan, index: int, settings: Settings, members: list[Member]) -> list[str]:
+class Sums:
+    """Writes sums and products with numbers that are the code's own arguments."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def number(self, name: str) -> fx.Node:
+        """Name a number."""
+        return self.plan.number(name)
+
+    def add(self, values: list[fx.Node], others: list[Any], by: fx.Node) -> None:
+        """Add others times a number."""
+        if values:
+            self.plan.code.call_function(torch._foreach_add_, (values, others), {"alpha": by})
+
+    def scale(self, values: list[fx.Node], by: fx.Node) -> None:
+        """Multiply with a number."""
+        if values:
+            self.plan.code.call_function(torch._foreach_mul_, (values, by))
+
+    def add_product(self, late: Late, keep: fx.Node | None, by: fx.Node) -> None:
+        """Keep so much of a target, and add a product of matrices times a number."""
+        kwargs: dict[str, Any] = {"alpha": by} if keep is None else {"beta": keep, "alpha": by}
+        args = (self.plan.given(late.target), self.plan.argument(late.left), self.plan.argument(late.right))
+        self.plan.code.call_method(_method(late), args, kwargs)
+
+
+class DeviceSums(Sums):
+    """The same with numbers that lie on the device, where a recorded step reads them anew.
+
+    Args:
+        plan: The plan.
+        numbers: Their memory, ``[k]``, in the order in which they are named.
+    """
+
+    def __init__(self, plan: Plan, numbers: Tensor) -> None:
+        super().__init__(plan)
+        self._rest = iter(numbers.unbind(0))
+
+    def number(self, name: str) -> fx.Node:
+        """Name a number."""
+        return self.plan.given(next(self._rest))
+
+    def add(self, values: list[fx.Node], others: list[Any], by: fx.Node) -> None:
+        """Add others times a number."""
+        if values:
+            scaled = self.plan.code.call_function(torch._foreach_mul, (others, by))
+            self.plan.code.call_function(torch._foreach_add_, (values, scaled))
+
+    def add_product(self, late: Late, keep: fx.Node | None, by: fx.Node) -> None:
+        """Keep so much of a target, and add a product of matrices times a number."""
+        code, target = self.plan.code, self.plan.given(late.target)
+        left = code.call_function(torch.mul, (self.plan.argument(late.left), by))
+        if keep is not None:
+            code.call_method("mul_", (target, keep))
+        code.call_method(_method(late), (target, left, self.plan.argument(late.right)))
+
+
+def _method(late: Late) -> str:
+    return "baddbmm_" if late.target.ndim == 3 else "addmm_"
+
+
+def emit_sgd(sums: Sums, index: int, settings: Settings, members: list[Member]) -> list[str]:
     """Write the update of one group; return the names of the numbers that it takes."""
     names = [f"{what}_{index}" for what in ("rate", "shrink", "keep", "take", "pull", "back")]
-    rate, shrink, keep, take, pull, back = (plan.number(name) for name in names)
+    rate, shrink, keep, take, pull, back = (sums.number(name) for name in names)
+    plan = sums.plan
     early = [m for m in members if m.late is None]
     params = [plan.given(m.param) for m in early]
     grads = [plan.argument(m.gradient) for m in early]
-    code = plan.code
+    products = [m.late for m in members if m.late is not None]
     if not settings.momentum:
-        for m in members:
-            if m.late is not None:
-                _add_product(plan, m.late, beta=shrink if settings.decay else None, alpha=rate)
-        if early and settings.decay:
-            code.call_function(torch._foreach_mul_, (params, shrink))
-        if early:
-            code.call_function(torch._foreach_add_, (params, grads), {"alpha": rate})
+        for late in products:
+            sums.add_product(late, shrink if settings.decay else None, rate)
+        if settings.decay:
+            sums.scale(params, shrink)
+        sums.add(params, grads, rate)
         return names
     velocities = [plan.given(m.velocity) for m in early]  # type: ignore[arg-type]
-    for m in members:
-        if m.late is not None:
-            _add_product(plan, m.late, beta=keep, alpha=take)
-    if early:
-        code.call_function(torch._foreach_mul_, (velocities, keep))
-        code.call_function(torch._foreach_add_, (velocities, grads), {"alpha": take})
+    for late in products:
+        sums.add_product(late, keep, take)
+    sums.scale(velocities, keep)
+    sums.add(velocities, grads, take)
     every = [plan.given(m.param) for m in members]
     moved = [plan.given(m.velocity) for m in members]  # type: ignore[arg-type]
     if settings.decay:
-        code.call_function(torch._foreach_add_, (moved, every), {"alpha": pull})
+        sums.add(moved, every, pull)
     if settings.nesterov:
         if settings.decay:
-            code.call_function(torch._foreach_mul_, (params, shrink))
-        code.call_function(torch._foreach_add_, (params, grads), {"alpha": rate})
-    code.call_function(torch._foreach_add_, (every, moved), {"alpha": back})
+            sums.scale(params, shrink)
+        sums.add(params, grads, rate)
+    sums.add(every, moved, back)
     return names
-
-
-def _add_product(plan: Plan, late: Late, beta: fx.Node | None, alpha: fx.Node) -> None:
-    method = "baddbmm_" if late.target.ndim == 3 else "addmm_"
-    kwargs: dict[str, Any] = {"alpha": alpha} if beta is None else {"beta": beta, "alpha": alpha}
-    args = (plan.given(late.target), plan.argument(late.left), plan.argument(late.right))
-    plan.code.call_method(method, args, kwargs)

@@ -1,0 +1,180 @@
+"""Play visits by compiled steps: who is in a stack, when it shrinks, and which step comes when."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+
+from flsel.local.compiled.bank import Bank
+from flsel.local.compiled.cohort import Cohort, starts_of
+from flsel.local.compiled.inputs import Inputs
+from flsel.local.compiled.pool import Pool
+from flsel.local.compiled.step import Step
+from flsel.local.compiled.trace import Example, kept_by, weighs_examples
+from flsel.local.visit import Visit
+from flsel.stack import Params
+
+# Shapes that stay compiled; each keeps the memory of one stack of models and their activations.
+_SHAPES = 16
+# Bytes of what the labels of several steps are turned into at a time.
+_TERMS = 2**25
+
+
+def rounded(count: int) -> int:
+    """Round a count up, so that few shapes serve all: exact up to 16, by at most an eighth above."""
+    grain = 1 << max((count - 1).bit_length() - 4, 0)
+    return -(-count // grain) * grain
+
+
+class Engine:
+    """The compiled steps of programs that train together, by shape.
+
+    Args:
+        pool: The programs.
+        tabled: Steps read what changes from tables on the device, as a GPU needs it.
+    """
+
+    def __init__(self, pool: Pool, tabled: bool) -> None:
+        self.pool, self._tabled = pool, tabled
+        self._program = pool.whole
+        # A CPU gains nothing from stacked convolutions; a GPU is idle without.
+        convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in self._program.task.modules())
+        self._single = convolves and not tabled
+        self._weighs = weighs_examples(self._program)
+        self._steps: OrderedDict[tuple[int, int, int], Step] = OrderedDict()
+        self._banks: dict[int, Bank] = {}
+        self._inputs: Inputs | None = None
+
+    def takes(self, visits: Sequence[Visit]) -> bool:
+        """Tell whether the visits can be one stack: batches of one size, or ones that can be padded.
+
+        A loss that may not be a mean over examples leaves no way to take a padded place out of it.
+        """
+        if self._weighs or self._single:
+            return True
+        tables = [visit.program.batches(visit.client, visit.round) for visit in visits]
+        return len({int(length) for table in tables for length in (table >= 0).sum(dim=1)}) <= 1
+
+    @torch.no_grad()
+    def train(self, rows: list[int], visits: list[Visit], ends: Params) -> None:
+        """Train visits of one learning rate and write their models into rows of ``ends``."""
+        tables = [self.pool.batches(visit.program, visit.client, visit.round) for visit in visits]
+        for row, visit, table in zip(rows, visits, tables, strict=True):
+            if len(table) == 0:
+                for name, value in visit.start.items():
+                    ends[name][row] = value
+        order = sorted((i for i, t in enumerate(tables) if len(t)), key=lambda i: -len(tables[i]))
+        factor = visits[0].program.lr_factors[visits[0].round]
+        for stack in [[i] for i in order] if self._single else [order] if order else []:
+            cohort = Cohort(
+                rows=[rows[i] for i in stack],
+                starts=starts_of([visits[i].start for i in stack]),
+                clients=torch.tensor([visits[i].client for i in stack], device=self._program.task.device),
+                positions=pad_sequence([tables[i] for i in stack], batch_first=True, padding_value=-1),
+                y=self._program.population.y,
+            )
+            self._visit(cohort, factor, ends)
+
+    def _visit(self, cohort: Cohort, factor: float, ends: Params) -> None:
+        """Train one stack of clients and write their models into ``ends``."""
+        steps = cohort.steps
+        at = 0
+        wider: Bank | None = None
+        while at < steps[0]:
+            count = rounded(sum(s > at for s in steps))
+            now = cohort.resized(count)
+            bank = self._bank(now)
+            if wider is None:
+                bank.load(now.starts, factor)
+            else:
+                bank.take_over(wider)
+            until = self._until(bank, steps, at)
+            self._run(bank, now, range(at, until), ends)
+            at, wider = until, bank
+
+    @staticmethod
+    def _until(bank: Bank, steps: list[int], at: int) -> int:
+        """Return the step before which at most half of the stack is left."""
+        if bank.rows == 1:
+            return steps[0]
+        half = steps[bank.rows // 2] if bank.rows // 2 < len(steps) else 0
+        return max(half, at + 1)
+
+    def _run(self, bank: Bank, cohort: Cohort, span: range, ends: Params) -> None:
+        """Take some steps of a stack; models whose last step is among them are copied out."""
+        leaving: dict[int, list[int]] = {}
+        for row, count in enumerate(cohort.steps[: len(cohort.rows)]):
+            if span.start < count <= span.stop:
+                leaving.setdefault(count, []).append(row)
+        models = self._program.objective.models(cohort.starts, cohort.clients)
+        for step, part in self._loaded(bank, cohort, models, span):
+            at = part.start
+            for stop in sorted({n for n in leaving if n in part} | {part.stop}):
+                step.play(stop - at)
+                at = stop
+                for row in leaving.pop(stop, ()):
+                    for name, param in bank.params.items():
+                        ends[name][cohort.rows[row]] = param if self._single else param[row]
+
+    def _loaded(
+        self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], span: range
+    ) -> Iterator[tuple[Step, range]]:
+        """Yield steps that are ready to be played, and for which part of the span."""
+        begun: set[Step] = set()
+        sizes = [self._size(cohort, step) for step in range(span.stop)]
+        at = span.start
+        while at < span.stop:
+            size = sizes[at]
+            step = self._step(bank, cohort, models, size)
+            if step not in begun:
+                step.begin(cohort.starts, cohort.clients, models)
+                begun.add(step)
+            most = min(span.stop, at + max(1, _TERMS // max(step.term_bytes, 1)))
+            part = range(at, next((s for s in range(at + 1, most) if sizes[s] != size), most))
+            places, weights = cohort.table(part, size)
+            y = cohort.y.index_select(0, places.reshape(-1)).view(weights.shape)
+            labels = [y, weights] if self._weighs else [y]
+            step.load(part, places, [label.squeeze(1) for label in labels] if self._single else labels)
+            yield step, part
+            at = part.stop
+
+    def _size(self, cohort: Cohort, step: int) -> int:
+        """Return the size of the batches that stand for those of a step."""
+        longest = cohort.longest[step]
+        return min(rounded(longest), cohort.positions.shape[2]) if self._weighs else longest
+
+    def _bank(self, cohort: Cohort) -> Bank:
+        rows = len(cohort.clients)
+        if rows not in self._banks:
+            self._banks[rows] = Bank(self._program, cohort.starts, self._single, self._tabled)
+        return self._banks[rows]
+
+    def _step(self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], size: int) -> Step:
+        """Return the compiled step of a shape, tracing it at first sight."""
+        kept = kept_by(self._program.objective)
+        key = (bank.rows, size, len(models))
+        known = self._steps.pop(key, None)
+        if known is None or known.kept != kept:
+            self._program.task.train()
+            known = Step(bank, self._ready(), self._example(bank, cohort, models, size), kept)
+        self._steps[key] = known
+        while len(self._steps) > _SHAPES:
+            self._steps.popitem(last=False)
+        return known
+
+    def _example(self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], size: int) -> Example:
+        x, y = self._program.batch(cohort.positions[:, 0, :size].clamp(min=0))
+        weights = next(iter(bank.params.values())).new_full(y.shape, 1.0 / size)
+        if self._single:
+            x, y, weights = x[0], y[0], weights[0]
+        chosen = weights if self._weighs else None
+        return Example(bank.params, cohort.starts, cohort.clients, models, x, y, chosen)
+
+    def _ready(self) -> Inputs:
+        if self._inputs is None:
+            self._inputs = Inputs(self._program.population, channels_last=self._single)
+        return self._inputs
