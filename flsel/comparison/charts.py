@@ -44,7 +44,7 @@ def charts(analysis: Analysis, looks: Mapping[str, Look], data: Mapping[str, Any
             _ranks(e),
         ),
     ]  # fmt: skip
-    return [chart for chart in (*listed, *client_charts(e)) if chart.data in data]
+    return [chart for chart in (*listed, *client_charts(e, data)) if chart.data in data]
 
 
 def _goal(analysis: Analysis, words: str) -> str:
@@ -67,7 +67,7 @@ def _curves(e: Encodings) -> Spec:
         "height": 320,
         "encoding": {"x": quantitative(COST, COST, axis={"format": FORMAT}), "color": e.colour},
         "layer": [
-            {"mark": {"type": "area", "opacity": 0.16},
+            {"mark": {"type": "area", "opacity": 0.12},
              "encoding": {"y": {**y, "field": f"{MEASURE}_low"}, "y2": {"field": f"{MEASURE}_high"}}},
             {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y, "strokeDash": e.dash}},
             {"transform": [{"filter": "datum.marked"}], "mark": {"type": "point", "filled": True, "size": 60},

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from flsel.comparison.chart import WHAT, Chart, Encodings, Spec, quantitative, tips
 from flsel.report.style import BLUE, SHADES
 
 # What the map of colours begins with, for cells that were left out because they are zero.
 _ZERO = "#440154"
+_CLIENTS = {"entropies": "entropy", "sizes": "examples"}
 
 
-def client_charts(e: Encodings) -> list[Chart]:
-    """Return all charts of clients, in the page's order; every one shows the first seed."""
+def client_charts(e: Encodings, data: Mapping[str, Any]) -> list[Chart]:
+    """Return the charts of clients that tell something, in the page's order; all show the first seed."""
+    # Clients of one size, or of one label entropy, are one column of marks.
+    same = {name for name, field in _CLIENTS.items() if len({r[field] for r in data.get("clients", ())}) < 2}
+    return [chart for chart in _all(e) if chart.name not in same]
+
+
+def _all(e: Encodings) -> list[Chart]:
     return [
         Chart(
             "participation", "participation", "Who takes part when",
@@ -65,7 +75,10 @@ def client_charts(e: Encodings) -> list[Chart]:
 
 def _axis(field: str, title: str, *, labels: bool = True) -> Spec:
     """Encode the lines or columns of a heat map."""
-    axis = {"labelOverlap": True, "labelAngle": 0, "format": ".0f", "ticks": labels, "labels": labels}
+    axis = {
+        "labelOverlap": "greedy", "labelSeparation": 8, "labelAngle": 0, "format": ".0f", "ticks": labels,
+        "labels": labels,
+    }  # fmt: skip
     return {"field": field, "type": "ordinal", "title": title, "axis": axis}
 
 
@@ -75,7 +88,8 @@ def _heat(x: Spec, y: Spec, value: Spec, *, zero: bool) -> Spec:
     colour = {
         "field": value["field"], "type": "quantitative", "title": value["title"],
         "scale": {"scheme": SHADES, **({"domainMin": 0} if zero else {})},
-        "legend": {"orient": "bottom", "gradientLength": 200, "format": "%" if percent else ".3~g"},
+        "legend": {"orient": "bottom", "gradientLength": 200, "titleLimit": 400,
+                   "format": "%" if percent else ".3~g"},
     }  # fmt: skip
     shown = [quantitative(axis["field"], axis["title"], format=".0f") for axis in (x, y)]
     shown.append({**value, "format": ".0%" if percent else ".4~g"})
