@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from jsonargparse import ArgumentParser
-
-from flsel.arguments import arguments as known
 from flsel.commands.console import set_up_logging
+from flsel.commands.own import Own
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
 from flsel.comparison.drive import existing, resume, start
-from flsel.config.layers import Word, words
+from flsel.config.layers import Word
 from flsel.config.parser import parse, to_types
-from flsel.config.schema import groups, keys
-from flsel.config.usage import help_formatter
 from flsel.errors import UserError
 
 USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] [--key value ...]
@@ -32,6 +26,7 @@ Compare selectors, or any settings, over seeds: every combination is played, exi
 are, and a report says what differs, whether chance explains it, and what it costs. Every setting of flsel
 train is one of the runs', on the command line or in a file (--config FILE).
 """
+OWN = Own("compare", CompareConfig, USAGE, DESCRIPTION, ("resume",))
 # What a resumed comparison keeps: its runs have it.
 _KEPT = ("name", "folder")
 
@@ -42,17 +37,15 @@ def main(arguments: Sequence[str]) -> int:
     patterns: list[str] = []
     while left and not left[0].startswith("-"):
         patterns.append(left.pop(0))
-    given = words([_underscored(word) for word in left])
-    if any(key in ("help", "h") for key, _ in given):
-        print(compare_parser().format_help())
+    given = OWN.split(left)
+    if given is None:
+        print(OWN.parser().format_help())
         return 0
-    names = tuple(field.name for field in fields(CompareConfig))
-    own = [(key, value) for key, value in given if key in names]
-    others = [(key, value) for key, value in given if key not in (*names, "resume")]
-    _refuse_typos(others, names)
+    mine, others = given
+    own = [(key, value) for key, value in mine if key != "resume"]
     wanted = _wanted(own)
     command = shlex.join(["flsel", "compare", *arguments])
-    resumed = dict(given).get("resume") if any(key == "resume" for key, _ in given) else ""
+    resumed = dict(mine).get("resume", "")
     if patterns or resumed != "":
         set_up_logging(quiet=True)
         made = _without_config(patterns, resumed, own, others, wanted, command)
@@ -75,20 +68,6 @@ def _refuse_without_runs(made: Comparison, report: Path) -> None:
         if run.variant not in whole:
             reason = run.reason.rstrip(".")
             raise UserError(f"no run of {run.variant} could be counted ({reason}); the rest is in {report}.")
-
-
-def compare_parser() -> ArgumentParser:
-    """Return the parser of a comparison's own settings; their schema is :class:`CompareConfig`."""
-    parser = ArgumentParser(
-        prog="flsel compare",
-        usage=USAGE,
-        description=DESCRIPTION,
-        formatter_class=help_formatter(known(CompareConfig)),
-        exit_on_error=False,
-        allow_abbrev=False,
-    )
-    parser.add_class_arguments(CompareConfig)
-    return parser
 
 
 def _without_config(
@@ -127,20 +106,3 @@ def _wanted(own: Sequence[Word]) -> CompareConfig:
     texts = {key: value for key, value in laid.items() if hints[key] in (str, str | None)}
     numbers = {key: value for key, value in laid.items() if key not in texts}
     return CompareConfig(**{**to_types("", CompareConfig, numbers), **texts, "grid": tuple(laid["grid"])})
-
-
-def _refuse_typos(given: Sequence[Word], names: Sequence[str]) -> None:
-    """Point to a comparison's setting where an unknown key looks like one."""
-    known = {*keys(), *groups(), "config", "print_config"}
-    for key, _ in given:
-        close = difflib.get_close_matches(key, [*names, "resume", *known], n=1)
-        if "." not in key and key not in known and close and close[0] not in known:
-            raise UserError(f"there is no setting {key}; did you mean {close[0]}?")
-
-
-def _underscored(word: str) -> str:
-    """Accept --max-concurrent for --max_concurrent."""
-    name, equals, value = word.removeprefix("--").partition("=")
-    if word.startswith("--") and name.replace("-", "_") in {field.name for field in fields(CompareConfig)}:
-        return f"--{name.replace('-', '_')}{equals}{value}"
-    return word

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import TextIO
 
 import rich.console
-from rich.live import Live
 from rich.table import Table
 
 from flsel.comparison import words
@@ -19,14 +17,13 @@ from flsel.comparison.reading import Run
 from flsel.comparison.results import Analysis
 from flsel.comparison.tables import lost_rows, main_table
 from flsel.comparison.verdicts import notes, verdicts
+from flsel.runner.board import Board
 
 _SECONDS_BETWEEN_LINES = 5.0
 
 
-class Progress:
-    """Show how far a comparison is; a context manager.
-
-    On a terminal it is a table of variants with what they have so far; elsewhere a line for every run.
+class Progress(Board):
+    """Show how far a comparison is: a table of variants with what they have so far, or a line for every run.
 
     Args:
         runs: All cells as they lie there.
@@ -38,45 +35,24 @@ class Progress:
     def __init__(
         self, runs: Sequence[Run], rounds: int, *, quiet: bool, stream: TextIO | None = None
     ) -> None:
+        super().__init__(quiet=quiet, stream=stream)
         self._runs = {(run.variant, run.setting, run.seed): run for run in runs}
-        self._rounds = rounds
-        self._quiet = quiet
-        self._out = rich.console.Console(file=stream)
-        self._live = (
-            Live(console=self._out, refresh_per_second=4) if self._out.is_terminal and not quiet else None
-        )
         self._began = monotonic()
         self._played = 0
         self._left = rounds * sum(run.status in ("missing", "unfinished", "failed") for run in runs)
 
-    def __enter__(self) -> Progress:
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
-
     def round_ended(self) -> None:
         """Count a round of any run."""
         self._played += 1
-        if self._live:
-            self._live.update(self._table())
+        self.show(self._table)
 
     def ended(self, run: Run) -> None:
         """Take note of a run that ended."""
         self._runs[run.variant, run.setting, run.seed] = run
-        if self._live:
-            self._live.update(self._table())
-        elif not self._quiet:
+        if not self.show(self._table):
             said = _accuracy(run) if run.status == "complete" else f"{run.status}: {run.reason}"
             who = f"{run.variant}{words.where(run.setting)}, seed {run.seed}"
-            self._out.print(
-                f"{who}: {said}  |  {self._summary()}", markup=False, highlight=False, soft_wrap=True
-            )
+            self.line(f"{who}: {said}  |  {self._summary()}")
 
     def _summary(self) -> str:
         counts = Counter(run.status for run in self._runs.values())

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser
-
-from flsel.arguments import arguments
 from flsel.commands.console import set_up_logging
+from flsel.commands.own import Own
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.layers import Word, words
+from flsel.config.layers import Word
 from flsel.config.parser import parse, parse_file, to_types
-from flsel.config.schema import groups, keys
-from flsel.config.usage import help_formatter
 from flsel.config.yaml_file import read_yaml
 from flsel.errors import UserError
 from flsel_tune.config import SweepConfig
@@ -31,20 +26,18 @@ DESCRIPTION = """\
 Search for the settings of a run. A sweep has the settings below, on the command line or in a file (--sweep
 FILE); every setting of flsel train is one of its runs', on the command line or in a file (--config FILE).
 """
-_OTHERS = ("sweep", "resume", "retry_failed")
+OWN = Own("tune", SweepConfig, USAGE, DESCRIPTION, ("sweep", "resume", "retry_failed"))
 # Settings that say how a sweep is run, not what it finds; a resumed sweep may change them.
 CHANGEABLE = ("trials", "max_concurrent", "gpus", "memory", "address", "retries")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    given = words([_underscored(word) for word in arguments])
-    if any(key in ("help", "h") for key, _ in given):
-        print(sweep_parser().format_help())
+    given = OWN.split(arguments)
+    if given is None:
+        print(OWN.parser().format_help())
         return 0
-    own = [(key, value) for key, value in given if key in _keys() or key in _OTHERS]
-    others = [word for word in given if word not in own]
-    _refuse_typos(others)
+    own, others = given
     if any(key == "resume" for key, _ in own):
         _resume(own, others)
     else:
@@ -56,20 +49,6 @@ def main(arguments: Sequence[str]) -> int:
         entries = None if sweep.space == "auto" else read_space(sweep.space)
         start(make_plan(config, sweep, entries))
     return 0
-
-
-def sweep_parser() -> ArgumentParser:
-    """Return the parser of a sweep's own settings; their schema is :class:`SweepConfig`."""
-    parser = ArgumentParser(
-        prog="flsel tune",
-        usage=USAGE,
-        description=DESCRIPTION,
-        formatter_class=help_formatter(arguments(SweepConfig)),
-        exit_on_error=False,
-        allow_abbrev=False,
-    )
-    parser.add_class_arguments(SweepConfig)
-    return parser
 
 
 def _resume(own: Sequence[Word], others: Sequence[Word]) -> None:
@@ -150,38 +129,8 @@ def _sweep_file(path: str | None) -> Mapping[str, Any]:
     try:
         loaded = read_yaml(Path(path).expanduser())
         for key in loaded:
-            if key not in _keys():
-                raise UserError(f"there is no setting {key} of a sweep{_close(str(key))}")
+            if key not in OWN.names:
+                raise UserError(f"there is no setting {key} of a sweep{OWN.close(str(key))}")
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     return {str(key): value for key, value in loaded.items()}
-
-
-def _refuse_typos(given: Sequence[Word]) -> None:
-    """Point to a sweep's setting where an unknown key looks like one."""
-    known = {*keys(), *groups(), "config", "print_config"}
-    for key, _ in given:
-        close = _near(key, (*_keys(), *_OTHERS, *known))
-        if "." not in key and key not in known and close and close[0] not in known:
-            raise UserError(f"there is no setting {key}{_close(key)}")
-
-
-def _close(word: str) -> str:
-    found = _near(word, (*_keys(), *_OTHERS))
-    return f"; did you mean {found[0]}?" if found else "."
-
-
-def _near(word: str, known: Any) -> list[str]:
-    return difflib.get_close_matches(word, list(known), n=1)
-
-
-def _keys() -> tuple[str, ...]:
-    return tuple(field.name for field in fields(SweepConfig))
-
-
-def _underscored(word: str) -> str:
-    """Accept --max-concurrent for --max_concurrent."""
-    name, equals, value = word.removeprefix("--").partition("=")
-    if word.startswith("--") and name.replace("-", "_") in (*_keys(), *_OTHERS):
-        return f"--{name.replace('-', '_')}{equals}{value}"
-    return word

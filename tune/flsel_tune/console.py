@@ -6,20 +6,18 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 from time import monotonic
-from types import TracebackType
 from typing import Any, TextIO
 
-import rich.console
-from rich.live import Live
 from rich.table import Table
 
+from flsel.runner.board import Board
 from flsel_tune.metric import Metric
 
 _ENDED = ("complete", "pruned", "diverged", "failed")
 
 
-class Console:
-    """Show how far a sweep is; a context manager.
+class Console(Board):
+    """Show how far a sweep is.
 
     Args:
         trials: Trials of the whole sweep.
@@ -32,30 +30,15 @@ class Console:
     def __init__(
         self, trials: int, metric: Metric, name: str, *, quiet: bool, stream: TextIO | None = None
     ) -> None:
+        super().__init__(quiet=quiet, stream=stream)
         self._trials = trials
         self._metric = metric
         self._name = name
-        self._quiet = quiet
-        self._out = rich.console.Console(file=stream)
-        self._live = (
-            Live(console=self._out, refresh_per_second=2) if self._out.is_terminal and not quiet else None
-        )
         self._running: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
         self._counts: Counter[str] = Counter()
         self._earlier = 0
         self._best: tuple[float, int] | None = None
         self._began = monotonic()
-
-    def __enter__(self) -> Console:
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
 
     def resumed(self, counts: Mapping[str, int], best: tuple[float, int] | None) -> None:
         """Take over what an earlier driver has done.
@@ -71,7 +54,7 @@ class Console:
     def reported(self, number: int, settings: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """Show a trial's report."""
         self._running[number] = (settings, result)
-        self._refresh()
+        self.show(self._table)
 
     def ended(self, number: int, found: Mapping[str, Any]) -> None:
         """Show how a trial ended."""
@@ -80,9 +63,7 @@ class Console:
         value = result.get(self._name)
         if found["status"] == "complete" and value is not None and self._is_better(value):
             self._best = (value, number)
-        if self._live:
-            self._refresh()
-        elif not self._quiet:
+        if not self.show(self._table):
             self._line(number, found, value, settings)
 
     def _line(
@@ -92,7 +73,7 @@ class Console:
         why = f" ({found['error']})" if found["error"] else ""
         tried = "" if settings is None else f"  {_words(settings)}"
         what = f"trial {number} {found['status']} at round {found['round']}{shown}{why}{tried}"
-        self._out.print(f"{what}  |  {self._summary()}", markup=False, highlight=False, soft_wrap=True)
+        self.line(f"{what}  |  {self._summary()}")
 
     def _summary(self) -> str:
         done = sum(self._counts.values())
@@ -105,10 +86,6 @@ class Console:
             pace = (monotonic() - self._began) / now
             parts.append(f"{timedelta(seconds=round(pace * (self._trials - done)))} left")
         return ", ".join(parts)
-
-    def _refresh(self) -> None:
-        if self._live:
-            self._live.update(self._table())
 
     def _table(self) -> Table:
         # As wide as the terminal: a title is broken at the table's width.

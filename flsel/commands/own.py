@@ -1,0 +1,86 @@
+"""Commands that have settings of their own beside those of the runs they play."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from flsel.arguments import arguments as declared
+from flsel.config.layers import Word, words
+from flsel.config.schema import groups, keys
+from flsel.config.usage import help_formatter
+from flsel.errors import UserError
+
+
+@dataclass(frozen=True)
+class Own:
+    """A command's own settings.
+
+    Attributes:
+        command: Its name.
+        schema: A dataclass whose fields they are.
+        usage: How it is called, several lines.
+        description: What it does, for ``--help``.
+        others: Options that are no settings, such as ``resume``.
+    """
+
+    command: str
+    schema: Any
+    usage: str
+    description: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The settings."""
+        return tuple(field.name for field in fields(self.schema))
+
+    def split(self, arguments: Sequence[str]) -> tuple[list[Word], list[Word]] | None:
+        """Tell the command's own settings and options from those of its runs.
+
+        Returns:
+            Both, or None where help is asked for.
+
+        Raises:
+            UserError: If a word is no setting, or looks like one of the command's.
+        """
+        given = words([self._underscored(word) for word in arguments])
+        if any(key in ("help", "h") for key, _ in given):
+            return None
+        mine = (*self.names, *self.others)
+        runs = [(key, value) for key, value in given if key not in mine]
+        known = {*keys(), *groups(), "config", "print_config"}
+        for key, _ in runs:
+            close = difflib.get_close_matches(key, [*mine, *known], n=1)
+            if "." not in key and key not in known and close and close[0] not in known:
+                raise UserError(f"there is no setting {key}; did you mean {close[0]}?")
+        return [(key, value) for key, value in given if key in mine], runs
+
+    def close(self, word: str) -> str:
+        """Return the end of a sentence about a word that is no setting of the command."""
+        found = difflib.get_close_matches(word, [*self.names, *self.others], n=1)
+        return f"; did you mean {found[0]}?" if found else "."
+
+    def parser(self) -> ArgumentParser:
+        """Return the parser of the settings, for their help and their comments."""
+        parser = ArgumentParser(
+            prog=f"flsel {self.command}",
+            usage=self.usage,
+            description=self.description,
+            formatter_class=help_formatter(declared(self.schema)),
+            exit_on_error=False,
+            allow_abbrev=False,
+        )
+        parser.add_class_arguments(self.schema)
+        return parser
+
+    def _underscored(self, word: str) -> str:
+        """Accept --max-concurrent for --max_concurrent."""
+        name, equals, value = word.removeprefix("--").partition("=")
+        if word.startswith("--") and name.replace("-", "_") in (*self.names, *self.others):
+            return f"--{name.replace('-', '_')}{equals}{value}"
+        return word

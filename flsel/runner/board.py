@@ -1,0 +1,51 @@
+"""What a person sees of many runs: one table, drawn anew on a terminal; a line for each elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TextIO, TypeVar
+
+import rich.console
+from rich.live import Live
+from rich.table import Table
+
+_PER_SECOND = 4
+BoardType = TypeVar("BoardType", bound="Board")
+
+
+class Board:
+    """A place for a table or for lines; a context manager.
+
+    Args:
+        quiet: Show nothing.
+        stream: Where to write; None is the standard output.
+    """
+
+    def __init__(self, *, quiet: bool, stream: TextIO | None = None) -> None:
+        self._quiet = quiet
+        self._out = rich.console.Console(file=stream)
+        shown = self._out.is_terminal and not quiet
+        self._live = Live(console=self._out, refresh_per_second=_PER_SECOND) if shown else None
+
+    def __enter__(self: BoardType) -> BoardType:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, table: Callable[[], Table]) -> bool:
+        """Draw a table in the place of the last one; False where there is no terminal to draw it on."""
+        if self._live:
+            self._live.update(table())
+        return self._live is not None
+
+    def line(self, text: str) -> None:
+        """Write one line, however long, unless nothing is to be shown."""
+        if not self._quiet:
+            self._out.print(text, markup=False, highlight=False, soft_wrap=True)
