@@ -36,9 +36,12 @@ class LocalConfig:
         workers: Processes of one thread each that share a round's clients; 1 trains in the run's own
             process, with all its threads. More than 1 only on a CPU.
         chunk: Most clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
+        keep_optimizer: Let each client go on with the optimizer state (momentum, Adam's moments) that its
+            last visit ended with, instead of a fresh one; ``sequential`` only.
 
     Raises:
-        UserError: If a value is out of range or both ``epochs`` and ``steps`` are set.
+        UserError: If a value is out of range, both ``epochs`` and ``steps`` are set, or optimizers are to be
+            kept by a trainer that cannot.
     """
 
     batch_size: Annotated[int, Range(1)] = 10
@@ -50,9 +53,15 @@ class LocalConfig:
     backend: Literal["auto", "sequential", "vmap", "compiled"] = "auto"
     workers: Annotated[int, Range(1, 256)] = 1
     chunk: Annotated[int | None, Range(1)] = None
+    keep_optimizer: bool = False
 
     def __post_init__(self) -> None:
         check(type(self), vars(self), "local.")
+        if self.keep_optimizer and (self.backend not in ("auto", "sequential") or self.workers > 1):
+            raise UserError(
+                f"local.keep_optimizer must be false with local.backend {self.backend} and local.workers "
+                f"{self.workers}: only sequential, in one process, keeps optimizers."
+            )
         self.batches()
 
     def batches(self) -> BatchSpec:

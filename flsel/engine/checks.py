@@ -114,10 +114,10 @@ def check_plan(plan: object, view: View, name: str) -> None:
                 )
 
 
-def check_hops(plan: Plan, objective: Objective, name: str) -> None:
-    """Refuse paths of several clients where the objective keeps something about each of them.
+def check_hops(plan: Plan, objective: Objective, remembers: bool, name: str) -> None:
+    """Refuse paths of several clients where something about each of them is kept.
 
-    What such an objective remembers is defined by one visit that starts at the global model.
+    What an objective or an optimizer remembers is defined by one visit that starts at the global model.
 
     Raises:
         UserError: Naming the selector and the objective.
@@ -127,6 +127,8 @@ def check_hops(plan: Plan, objective: Objective, name: str) -> None:
             f"objective {type(objective).__name__} keeps state of clients that start from the global model; "
             f"{name} chains {plan.hops} of them: use FedAvg or FedProx."
         )
+    if plan.hops > 1 and remembers:
+        raise UserError(f"local.keep_optimizer must be false with {name}, which chains {plan.hops} clients.")
 
 
 def check_weights(weights: object, paths: int, name: str) -> None:

@@ -101,10 +101,12 @@ class Federation:
         with own_randomness(name, round), unwritten(f"{name}.select", params.values()):
             plan = selector.select(view)
         check_plan(plan, view, name)
-        check_hops(plan, objective, name)
+        check_hops(plan, objective, self.program.memory is not None, name)
         own_loss = self._own_loss(plan, view) if Need.OWN_LOSS in selector.needs else None
         job = Job(view, plan, selector, self.program, own_loss, time.perf_counter() - started)
         each_way = objective.messages
+        if self.program.memory is not None:
+            self.program.memory.forget()  # of trainings that the selector asked for
         for hop in range(plan.hops):
             view.ledger.charge(trainings(job.trainings(hop), params, down=each_way, up=each_way))
         return job
@@ -130,6 +132,8 @@ class Federation:
                 "local.optimizer or check the data."
             )
         updates = self._updates(job, keep, deltas)
+        if self.program.memory is not None:
+            self.program.memory.keep(dict.fromkeys(updates.clients.tolist()))
         name, shown = type(selector).__name__, [*view.params.values(), *deltas.values()]
         with unwritten(f"{name}.weigh", shown):
             weights = selector.weigh(view, updates)

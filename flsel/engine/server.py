@@ -151,7 +151,10 @@ class Server:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that survives a round."""
+        memory = self.federation.program.memory
+        kept = {} if memory is None else {"optimizer_memory": memory.state_dict()}
         return {
+            **kept,
             "round": self.round,
             "rounds_to_target": self.rounds_to_target,
             "model": {name: value.data for name, value in self.params.items()},
@@ -173,6 +176,9 @@ class Server:
             raise ValueError("the model's parameters have other names or shapes")
         self.selector.load_state_dict(state["selector"])
         self.objective.load_state_dict(state["objective"])
+        memory = self.federation.program.memory
+        if memory is not None:
+            memory.load_state_dict(state["optimizer_memory"])
         for name, value in state["model"].items():
             self.params[name].copy_(value)
         self.optimizer.load_state_dict(state["server_optimizer"])

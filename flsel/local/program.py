@@ -16,6 +16,7 @@ from flsel.data.population import Population
 from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, schedule
 from flsel.local.features import Features
+from flsel.local.memory import OptimizerMemory
 from flsel.local.plain import PlainFabric
 from flsel.local.tasks import Task
 from flsel.objectives import Objective
@@ -41,6 +42,7 @@ class Program:
         fabric: Device and precision.
         at_once: Most examples in a forward pass of an evaluation.
         features: Looks at what enters the output layer, for an objective with a contrast; else None.
+        memory: What clients' optimizers remember between visits; None starts each of them anew.
     """
 
     task: Task
@@ -54,6 +56,7 @@ class Program:
     fabric: Fabric | PlainFabric
     at_once: int = 2048
     features: Features | None = None
+    memory: OptimizerMemory | None = None
 
     def state(self) -> Params:
         """Return the live tensors that are sent between server and clients, by name.

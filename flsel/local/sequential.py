@@ -20,7 +20,7 @@ from flsel.stack import Params
 
 @final
 class SequentialTrainer(LocalTrainer):
-    """Train clients in turn, each with a fresh optimizer state."""
+    """Train clients in turn, each with a fresh optimizer state or with what its last visit left."""
 
     def __init__(self) -> None:
         self._loops: WeakKeyDictionary[Program, _Loop] = WeakKeyDictionary()
@@ -65,6 +65,8 @@ class _Loop:
         start, client, round, program = visit
         program.load(start)
         self._reset_optimizer(program.optimizer, program.lr_factors[round])
+        if program.memory is not None:
+            program.memory.recall(client, program.optimizer)
         # Dropout and the like draw from torch's generator: seeded per visit, so that a client's masks do
         # not depend on who else is in the cohort.
         _seed_layers(program.task.device, torch_seed(program.seed, "layers", round, client))
@@ -79,6 +81,8 @@ class _Loop:
                 program.objective.correct(grads, params, start, client)
             self._wrapped.step()
             program.optimizer.zero_grad()
+        if program.memory is not None:
+            program.memory.note(client, program.optimizer)
         # Another trainer of the same program finds the optimizer as it was configured.
         self._reset_optimizer(program.optimizer, 1.0)
 

@@ -22,6 +22,7 @@ from flsel.engine.server import Server
 from flsel.errors import UserError, users_code
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.measure import examples_at_once
+from flsel.local.memory import OptimizerMemory, check_remembers
 from flsel.local.program import Program, lr_factors
 from flsel.local.reach import Reach
 from flsel.local.sequential import SequentialTrainer
@@ -125,11 +126,21 @@ def _make_program(
         at_once=config.evaluation.batch_size or examples_at_once(task),
     )
     check_logits(program, data.test)
-    return replace(program, features=find_features(config, program, data)), data
+    features, memory = find_features(config, program, data), _memory(config, program)
+    return replace(program, features=features, memory=memory), data
+
+
+def _memory(config: RunConfig, program: Program) -> OptimizerMemory | None:
+    if not config.local.keep_optimizer:
+        return None
+    check_remembers(program.optimizer)
+    return OptimizerMemory(len(program.population), program.task.device)
 
 
 def _make_trainer(config: LocalConfig, program: Program) -> LocalTrainer:
     backend = config.backend
+    if backend == "auto" and program.memory is not None:
+        backend = "sequential"
     if backend == "auto":
         stacks = why_not_vmap(program) is None
         # Measured in benchmarks/backends.md, on CPUs.
