@@ -22,6 +22,7 @@ COUNTS = [  # class, input shape, classes, trainable parameters as the papers or
     (models.FedPNSCNN, GREY, 10, 21_840),
     (models.LeNet, COLOUR, 10, 62_006),
     (models.HiCSFashionCNN, GREY, 10, 31_594),
+    (models.HiCSPublishedCNN, GREY, 10, 229_709),
     (models.HiCSCifarCNN, COLOUR, 10, 122_570),
 ]
 IMAGE_MODELS = [case for case in COUNTS if case[0] not in (models.LogisticRegression, models.MLP)]
@@ -31,7 +32,7 @@ IMAGE_MODELS = [case for case in COUNTS if case[0] not in (models.LogisticRegres
 def test_parameter_count_and_logits(model, shape, classes, count):
     net = model(num_classes=classes, input_shape=shape)
     assert sum(p.numel() for p in net.parameters() if p.requires_grad) == count
-    assert not list(net.buffers())
+    assert bool(list(net.buffers())) == (model is models.HiCSPublishedCNN)
     assert all(module.training for module in net.modules())
     logits = net(torch.rand(3, *shape))
     assert logits.shape == (3, classes)
@@ -52,6 +53,12 @@ def test_layers_as_in_the_papers():
     assert _layers(models.FedPNSCNN(10, GREY), nn.Linear) == [(50, 320), (10, 50)]
     assert _layers(models.FedCatCifarCNN(10, COLOUR), nn.Linear) == [(384, 2304), (192, 384), (10, 192)]
     assert _layers(models.HiCSFashionCNN(10, GREY), nn.Linear) == [(10, 512)]
+    published = models.HiCSPublishedCNN(10, GREY)
+    assert _layers(published, nn.Conv2d) == [(32, 1, 3, 3), (32, 32, 3, 3), (64, 32, 3, 3)]
+    assert _layers(published, nn.Linear) == [(64, 3136), (10, 64)]
+    # Xavier's uniform rule fills [-a, a], a^2 = 6 / (inputs + outputs), torch's own a^2 = 1 / inputs.
+    hidden = next(m for m in published.modules() if isinstance(m, nn.Linear))
+    assert hidden.weight.detach().abs().max() == pytest.approx((6 / 3200) ** 0.5, rel=1e-3)
 
 
 def test_dropout_is_where_the_papers_have_it():

@@ -76,6 +76,8 @@ class DataConfig:
         validation: Share of the training set held out for validation; 0 for none. A validation set
             that the dataset brings is used instead.
         server: Share of the training set that the server may look at; 0 for none.
+        pixels: What images become: ``standard``, by the mean and standard deviation of their dataset, or
+            ``symmetric``, numbers in [-1, 1].
         test: Share of the training set held out for testing where the dataset brings no test set.
         synthetic: How synthetic data is generated.
 
@@ -92,6 +94,7 @@ class DataConfig:
     init_args: dict[str, Any] = field(default_factory=dict)
     validation: Annotated[float, Range(0, below=1)] = 0.1
     server: Annotated[float, Range(0, below=1)] = 0.05
+    pixels: Literal["standard", "symmetric"] = "standard"
     test: Annotated[float, Range(0, below=1)] = 0.1
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
 

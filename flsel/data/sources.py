@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def load_source(config: DataConfig, *, clients: int | None, seed: int) -> Source
         UserError: If the dataset is missing, unreadable or malformed; the message says where and what to do.
     """
     with users_code(f"data.name {config.name} cannot be loaded"):
-        return _load(config, clients, seed)
+        return _scaled(_load(config, clients, seed), config)
 
 
 def _load(config: DataConfig, clients: int | None, seed: int) -> Source:
@@ -55,6 +56,19 @@ def _load(config: DataConfig, clients: int | None, seed: int) -> Source:
     from flsel.data.custom import load_custom
 
     return load_custom(config)
+
+
+def _scaled(source: Source, config: DataConfig) -> Source:
+    """Apply ``data.pixels``."""
+    if config.pixels == "standard":
+        return source
+    import torch
+
+    from flsel.data.population import Normalize
+
+    if source.train.x.dtype != torch.uint8:
+        raise UserError(f"data.pixels must be standard for {config.name}, whose inputs are no images.")
+    return replace(source, normalize=Normalize((0.5,), (0.5,)))
 
 
 def _synthetic(config: DataConfig, clients: int | None, seed: int) -> Source:

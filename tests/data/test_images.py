@@ -48,6 +48,14 @@ def test_mnist_files_stay_uint8(mnist):
     torch.testing.assert_close(seen.double(), expected)
 
 
+def test_symmetric_pixels(mnist):
+    source = load(name="mnist", root=str(mnist), pixels="symmetric")
+    seen = source.normalize(source.train.x).double()
+    torch.testing.assert_close(seen, source.train.x.double() / 127.5 - 1)
+    with pytest.raises(UserError, match=r"data\.pixels must be standard for synthetic"):
+        load_source(DataConfig(pixels="symmetric"), clients=3, seed=1)
+
+
 def test_the_environment_names_the_root(mnist, monkeypatch):
     monkeypatch.setenv("FLSEL_DATA", str(mnist))
     assert len(load(name="mnist").train) == 12
