@@ -14,7 +14,9 @@ if not os.environ.get("CI"):  # where Hypothesis has a profile of its own, witho
     settings.register_profile("flsel", deadline=None)
     settings.load_profile("flsel")
 
-# A shell ignores it in what it starts in the background, and so does everything started from there; flsel
-# keeps it that way, and the tests of Ctrl-C would wait for nothing.
+# A shell ignores the one in what it starts in the background, nohup the other, and so does everything started
+# from there; flsel keeps it that way, and the tests of Ctrl-C and of hanging up would wait for nothing.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

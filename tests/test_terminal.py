@@ -59,9 +59,12 @@ def test_a_signal_ends_a_run_between_rounds(tmp_path: Path, number: signal.Signa
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(lambda: len(lines(tmp_path / "runs/run/rounds.jsonl")) > 2)
-    process.send_signal(number)
-    told = process.communicate(timeout=60)[1]
+    try:
+        wait_for(lambda: len(lines(tmp_path / "runs/run/rounds.jsonl")) > 2)
+        process.send_signal(number)
+        told = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "continue with: flsel train --resume runs/run" in told
 
