@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -126,6 +126,19 @@ def short(text: object, most: int = 300) -> str:
     return line if len(line) <= most else f"{line[:half]} ... {line[-half:]}"
 
 
+def closest(word: object, known: Iterable[str]) -> str | None:
+    """Return the name that was probably meant, or None."""
+    by_lower = {name.lower(): name for name in reversed([*known])}
+    found = difflib.get_close_matches(str(word)[:100].lower(), by_lower, n=1)
+    return by_lower[found[0]] if found else None
+
+
+def meant(word: object, known: Iterable[str], before: str = "") -> str:
+    """Return the end of a sentence: ``; did you mean NAME?``, or a full stop where nothing is close."""
+    close = closest(word, known)
+    return f"; did you mean {before}{close}?" if close else "."
+
+
 def _reason(error: BaseException, users: list[tuple[FrameType, int]]) -> str:
     """Say who raised what, where."""
     message = _message(error)
@@ -156,6 +169,5 @@ def _home(frame: FrameType) -> str:
 
 
 def _lacks(home: Any, path: str, name: str) -> str:
-    known = {public.lower(): public for public in dir(home) if not public.startswith("_")}
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    return f"{path} has no {name}{f'; did you mean {path}.{known[close[0]]}?' if close else '.'}"
+    known = (public for public in dir(home) if not public.startswith("_"))
+    return f"{path} has no {name}{meant(name, known, f'{path}.')}"

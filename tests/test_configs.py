@@ -13,8 +13,8 @@ from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.groups import OutputConfig
 from flsel.config.parser import parse, parse_file
-from flsel.config.shipped import find, shipped
 from flsel.errors import UserError
+from flsel.files.shipped import find, shipped
 from flsel.runner.play import run
 from flsel.runner.result import Result
 

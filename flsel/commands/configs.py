@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flsel.config.shipped import PAPERS, RUNS, SEARCH, find, shipped
 from flsel.errors import UserError
+from flsel.files.shipped import PAPERS, RUNS, SEARCH, find, shipped
 
 _HEADINGS = {
     RUNS: "Runs (flsel train --config NAME)",

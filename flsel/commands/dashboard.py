@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -11,7 +10,7 @@ from importlib import import_module
 
 from flsel.commands.console import set_up_logging
 from flsel.config.layers import words
-from flsel.errors import UserError, users_code
+from flsel.errors import UserError, closest, users_code
 from flsel.files import home, naming, write_atomic
 from flsel.runner._wandb import has_key, resolved
 
@@ -72,9 +71,9 @@ def _options(arguments: Sequence[str]) -> dict[str, str] | None:
         if key in ("help", "h"):
             return None
         if key not in _OPTIONS:
-            close = difflib.get_close_matches(key, _OPTIONS, n=1)
-            meant = f"did you mean --{close[0]}?" if close else f"there are --{', --'.join(_OPTIONS)}."
-            raise UserError(f"flsel dashboard has no option --{key}; {meant}")
+            close = closest(key, _OPTIONS)
+            advice = f"did you mean --{close}?" if close else f"there are --{', --'.join(_OPTIONS)}."
+            raise UserError(f"flsel dashboard has no option --{key}; {advice}")
         if not value:
             raise UserError(f"{key} needs a value: --{key} VALUE.")
         given[key] = value

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from flsel.arguments import arguments as declared
 from flsel.config.layers import Word, words
 from flsel.config.schema import groups, keys
-from flsel.config.usage import help_formatter
-from flsel.errors import UserError
+from flsel.config.usage import own_parser
+from flsel.errors import UserError, closest, meant
 
 
 @dataclass(frozen=True)
@@ -55,28 +53,18 @@ class Own:
         runs = [(key, value) for key, value in given if key not in mine]
         known = {*keys(), *groups(), "config", "print_config"}
         for key, _ in runs:
-            close = difflib.get_close_matches(key, [*mine, *known], n=1)
-            if "." not in key and key not in known and close and close[0] not in known:
-                raise UserError(f"there is no setting {key}; did you mean {close[0]}?")
+            close = closest(key, [*mine, *known])
+            if "." not in key and key not in known and close in mine:
+                raise UserError(f"there is no setting {key}; did you mean {close}?")
         return [(key, value) for key, value in given if key in mine], runs
 
     def close(self, word: str) -> str:
         """Return the end of a sentence about a word that is no setting of the command."""
-        found = difflib.get_close_matches(word, [*self.names, *self.others], n=1)
-        return f"; did you mean {found[0]}?" if found else "."
+        return meant(word, (*self.names, *self.others))
 
     def parser(self) -> ArgumentParser:
         """Return the parser of the settings, for their help and their comments."""
-        parser = ArgumentParser(
-            prog=f"flsel {self.command}",
-            usage=self.usage,
-            description=self.description,
-            formatter_class=help_formatter(declared(self.schema)),
-            exit_on_error=False,
-            allow_abbrev=False,
-        )
-        parser.add_class_arguments(self.schema)
-        return parser
+        return own_parser(self.command, self.schema, self.usage, self.description)
 
     def _underscored(self, word: str) -> str:
         """Accept --max-concurrent for --max_concurrent."""

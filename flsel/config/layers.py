@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flsel.arguments import alternatives, shown
-from flsel.config.schema import closest, defaults, groups, keys, plugins
+from flsel.config.schema import defaults, groups, keys, plugins
 from flsel.config.yaml_file import loaded
-from flsel.errors import UserError
+from flsel.errors import UserError, closest
 
 Word = tuple[str, str | None]
 
@@ -20,11 +20,11 @@ class Layers:
     """What is set so far.
 
     Attributes:
-        values: By key; a class is ``{class_path, init_args}``, a word of the command line a text.
+        values: What is given, by key; a class is ``{class_path, init_args}``.
         sources: The file that set a key, or an argument of a class, last.
     """
 
-    values: dict[str, Any] = field(default_factory=lambda: dict(defaults()))
+    values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str | None] = field(default_factory=dict)
 
     def lay(self, settings: Mapping[Any, Any], source: str | None = None, above: str = "") -> None:
@@ -51,7 +51,7 @@ class Layers:
         if top in plugins():
             self._set_class(top, inside.removeprefix("init_args").removeprefix("."), loaded(value))
         elif inside and keys()[top].hint == dict[str, Any]:
-            self.values[top] = _nested(self.values[top], inside.split("."), value)
+            self.values[top] = _nested(self.values.get(top, {}), inside.split("."), value)
         elif inside:
             raise unknown_key(key)
         else:
@@ -65,7 +65,7 @@ class Layers:
         return self.sources.get(key)
 
     def _set_class(self, key: str, inside: str, value: Any) -> None:
-        before: Mapping[str, Any] = self.values[key] or {}
+        before: Mapping[str, Any] = self.values.get(key, defaults()[key]) or {}
         taken = before.get("init_args", {})
         if inside not in ("", "class_path"):
             if not before:
@@ -76,9 +76,8 @@ class Layers:
             self.values[key] = None
             return
         spec = value if isinstance(value, Mapping) else {"class_path": value}
-        odd = next((name for name in spec if name not in ("class_path", "init_args")), None)
         given = spec.get("init_args") or {}
-        if odd is not None:
+        for odd in (name for name in spec if name not in ("class_path", "init_args")):
             right = "{class_path: NAME, init_args: {ARGUMENT: VALUE}}"
             raise UserError(f"{key}.{odd} is misplaced: write {key}: {right}.")
         if not isinstance(given, Mapping):
@@ -128,27 +127,22 @@ def words(arguments: Sequence[str]) -> list[Word]:
 
 def unknown_key(key: str) -> UserError:
     """Return the error that says that there is no such setting, and which one was probably meant."""
-    if key in groups():
-        inside = [name for name in keys() if name.startswith(f"{key}.")]
-        return UserError(f"{key} is a group of settings: set {inside[0]}, {inside[1]} and so on.")
     group, _, last = key.rpartition(".")
-    inside = [name.removeprefix(f"{group}.") for name in keys() if name.startswith(f"{group}.")]
-    elsewhere = [name for name in keys() if name.rpartition(".")[2] == last]
-    close = closest(last, inside or keys())
-    meant = (
-        f"{group}.{close}" if close and inside else close or (elsewhere[0] if len(elsewhere) == 1 else None)
-    )
-    known = f"{group} has {', '.join(inside)}" if inside else "--help lists them"
-    return UserError(
-        f"there is no setting {shown(key)[1:-1]}; {f'did you mean {meant}?' if meant else f'{known}.'}"
-    )
+    inside = [name for name in keys() if name.startswith(f"{key if key in groups() else group}.")]
+    if key in groups():
+        return UserError(f"{key} is a group of settings: set {inside[0]}, {inside[1]} and so on.")
+    by_last = {name.rpartition(".")[2]: name for name in reversed(inside or [*keys()])}
+    close = closest(last, by_last)
+    known = ", ".join(name.removeprefix(f"{group}.") for name in inside)
+    listed = f"{group} has {known}." if inside else "--help lists them."
+    advice = f"did you mean {by_last[close]}?" if close else listed
+    return UserError(f"there is no setting {shown(key)[1:-1]}; {advice}")
 
 
 def _nested(before: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
     """Set a value deep in a mapping, which stays as it is."""
     first, *rest = path
-    inner = before.get(first)
-    return {
-        **before,
-        first: _nested(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value,
-    }
+    if rest:
+        inner = before.get(first)
+        value = _nested(inner if isinstance(inner, Mapping) else {}, rest, value)
+    return {**before, first: value}

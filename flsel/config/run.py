@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from flsel.arguments import Range, check, shown
+from flsel.arguments import Checked, Range, arguments, check, shown
 from flsel.availability import IDL, Availability
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
 from flsel.config.later import Callback
@@ -28,19 +28,6 @@ from flsel.objectives import FedAvg, Objective
 from flsel.partition import Natural, Partition
 from flsel.selector import Selector
 from flsel.selectors.uniform import Uniform
-
-_DEFAULTS = {
-    "partition": Natural(),
-    "availability": IDL(),
-    "objective": FedAvg(),
-    "selector": Uniform(),
-}
-_PLUGINS = {
-    "partition": Partition,
-    "availability": Availability,
-    "objective": Objective,
-    "selector": Selector,
-}
 
 
 @dataclass(frozen=True)
@@ -105,10 +92,11 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check(type(self), vars(self))
-        for name, base in _PLUGINS.items():
-            if not isinstance(getattr(self, name), base):
-                example = f"{base.__name__} object, such as {name}={type(_DEFAULTS[name]).__name__}()"
-                raise UserError(f"{name} must be a {example}, got {shown(getattr(self, name))}.")
+        for name, argument in arguments(RunConfig).items():
+            default, given = argument.default, getattr(self, name)
+            if isinstance(default, Checked) and not isinstance(given, argument.hint):
+                example = f"{argument.hint.__name__} object, such as {name}={type(default).__name__}()"
+                raise UserError(f"{name} must be a {example}, got {shown(given)}.")
         if self.clients is not None and self.budget > self.clients:
             raise UserError(
                 "budget must be at most the number of clients, got budget "

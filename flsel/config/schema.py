@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from argparse import ArgumentError
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from importlib import import_module
 from typing import Any, get_args, get_origin
 
+from jsonargparse import ArgumentParser
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -20,7 +21,8 @@ from flsel.availability import Availability
 from flsel.config.describe import describe
 from flsel.config.later import Callback
 from flsel.config.run import RunConfig
-from flsel.errors import UserError, imported
+from flsel.config.yaml_file import loaded
+from flsel.errors import UserError, closest, imported, meant
 from flsel.objectives import Objective
 from flsel.partition import Partition
 from flsel.selector import Selector
@@ -115,7 +117,16 @@ class Plugin:
 @functools.cache
 def keys() -> Mapping[str, Argument]:
     """Return every setting by its dotted key; groups of settings are left out."""
-    return dict(_leaves(RunConfig, ""))
+    return keys_of(RunConfig)
+
+
+def keys_of(made: type, above: str = "") -> dict[str, Argument]:
+    """Return the settings that a dataclass declares, by dotted key."""
+    found = dict[str, Argument]()
+    for name, argument in arguments(made).items():
+        inner = is_dataclass(argument.hint)
+        found |= keys_of(argument.hint, f"{above}{name}.") if inner else {f"{above}{name}": argument}
+    return found
 
 
 @functools.cache
@@ -133,11 +144,9 @@ def plugins() -> Mapping[str, Plugin]:
 
 @functools.cache
 def defaults() -> Mapping[str, Any]:
-    """Return the default of every setting as a YAML file holds it."""
+    """Return the default of every setting that is a class, as a YAML file holds it."""
     described = describe(RunConfig())
-    return {
-        key: functools.reduce(lambda inner, name: inner[name], key.split("."), described) for key in keys()
-    }
+    return {key: functools.reduce(dict.__getitem__, key.split("."), described) for key in plugins()}
 
 
 def plugin(hint: Any) -> Plugin | None:
@@ -164,30 +173,39 @@ def rule(argument: Argument) -> str:
     return argument.rule() if each is None else f"a list, each item {each.rule()}"
 
 
+def typed(key: str, argument: Argument, value: Any) -> Any:
+    """Give a value the type that is declared for it.
+
+    Raises:
+        UserError: If it is of another.
+    """
+    # An argument without a type whose default is a class or a function is read as an import path.
+    named = argument.hint is Any and callable(argument.default)
+    try:
+        found = _parser(type | Callable | Any if named else argument.hint).parse_object(
+            {"value": value}, defaults=False
+        )
+        return found.as_dict()["value"]
+    except (ArgumentError, ValueError, RecursionError) as error:
+        raise mismatch(key, argument, loaded(value)) from error
+
+
 def mismatch(key: str, argument: Argument, value: Any) -> UserError:
     """Return the error that says that a value is not what a setting takes."""
     allowed = rule(argument)
     if "text" in allowed and isinstance(value, int | float):
         return UserError(f"{key} must be {allowed}, got {shown(value)}; write it in quotes.")
-    close = closest(value, allowed.removeprefix("one of ").split(", ")) if "one of " in allowed else None
-    return UserError(
-        f"{key} must be {allowed}, got {shown(value)}{f'; did you mean {close}?' if close else '.'}"
-    )
+    names = allowed.removeprefix("one of ").split(", ") if "one of " in allowed else ()
+    return UserError(f"{key} must be {allowed}, got {shown(value)}{meant(value, names)}")
 
 
-def closest(word: Any, known: Iterable[str]) -> str | None:
-    """Return the name that was probably meant."""
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(str(word)[:100].lower(), by_lower, n=1)
-    return by_lower[found[0]] if found else None
-
-
-def _leaves(made: Any, prefix: str) -> Iterator[tuple[str, Argument]]:
-    for name, argument in arguments(made).items():
-        if is_dataclass(argument.hint):
-            yield from _leaves(argument.hint, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", argument
+def _parser(hint: Any) -> ArgumentParser:
+    parser = ArgumentParser(exit_on_error=False)
+    try:
+        parser.add_argument("--value", type=hint)
+    except ValueError:  # a type that only its own module knows
+        parser.add_argument("--value", type=Any)
+    return parser
 
 
 def _concrete(base: type) -> Iterator[type]:

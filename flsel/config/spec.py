@@ -73,22 +73,12 @@ class Spec:
         try:
             with users_code(f"{self.key} {self.class_path.rpartition('.')[2]} cannot be built"):
                 check(made, taken)
-                self._require(made, given, taken)
                 return made(*given, **taken)
         except UserError as error:
             named = str(error).partition(" ")[0] in taken
             raise (UserError(f"{self.key}.{error}") if named else error) from error.__cause__
 
     __call__ = build
-
-    def _require(self, made: Callable[..., Any], given: tuple[Any, ...], taken: Mapping[str, Any]) -> None:
-        """Refuse to call it without an argument that has no default."""
-        bound = given
-        for name, argument in arguments(made).items():
-            if argument.default is MISSING and name not in taken:
-                if not bound:
-                    raise UserError(f"{name} must be set: {self.class_path} has no default for it.")
-                bound = bound[1:]
 
     def plain(self) -> Any:
         """Return what a YAML file holds: ``{class_path, init_args}``, or a function's path alone.

@@ -11,10 +11,10 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
-from flsel.arguments import Argument, arguments
+from flsel.arguments import Argument, arguments, shown
 from flsel.config.describe import describe
 from flsel.config.run import RunConfig
-from flsel.config.schema import defaults, groups, keys, plugins, rule
+from flsel.config.schema import defaults, groups, keys_of, plugins, rule
 from flsel.errors import UserError, short
 
 DESCRIPTION = """\
@@ -39,18 +39,31 @@ def run_parser(command: str) -> ArgumentParser:
     Args:
         command: ``train`` or ``data``, for the help text.
     """
+    parser = own_parser(command, RunConfig, USAGE[command], DESCRIPTION)
+    parser.add_argument("--config", action="config", help="YAML file, or a name that `flsel configs` lists.")
+    # Classes are given as plain values, so that --print_config can print them.
+    parser.set_defaults(dict(defaults()))
+    return parser
+
+
+def own_parser(command: str, schema: type, usage: str, description: str) -> ArgumentParser:
+    """Return the parser of a command's own settings, for its help.
+
+    Args:
+        command: The command's name.
+        schema: The dataclass of the settings.
+        usage: Its first lines.
+        description: What follows them.
+    """
     parser = ArgumentParser(
         prog=f"flsel {command}",
-        usage=USAGE[command],
-        description=DESCRIPTION,
-        formatter_class=help_formatter(keys()),
+        usage=usage,
+        description=description,
+        formatter_class=help_formatter(keys_of(schema)),
         exit_on_error=False,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", action="config", help="YAML file, or a name that `flsel configs` lists.")
-    parser.add_class_arguments(RunConfig)
-    # Classes are given as plain values, so that --print_config can print them.
-    parser.set_defaults({key: defaults()[key] for key in plugins()})
+    parser.add_class_arguments(schema)
     return parser
 
 
@@ -118,12 +131,6 @@ def class_help(key: str, name: str | None) -> str:
 
 
 def _shown(default: Any) -> str:
-    if default is None:
-        return "null"
-    if isinstance(default, bool):
-        return str(default).lower()
     if isinstance(default, dict | Namespace) and "class_path" in default:
         return str(default["class_path"]).rpartition(".")[2]
-    if isinstance(default, list | tuple):
-        return f"[{', '.join(map(str, default))}]"
-    return str(default)
+    return shown(default).strip("'")

@@ -36,8 +36,6 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
         found = get_loader("yaml")(text + "\n#")
     except UserError:
         raise
-    except FileNotFoundError:
-        raise UserError("there is no such file.") from None
     except OSError as error:
         raise UserError(f"the file cannot be read: {(error.strerror or str(error)).lower()}.") from error
     except UnicodeDecodeError:
@@ -75,13 +73,10 @@ def _check_depth(text: str) -> None:
     """
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MOST_DEEP:
-                line = event.start_mark.line + 1 if event.start_mark else 1
-                raise UserError(f"line {line}: a file of settings is nested at most {MOST_DEEP} deep.")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_DEEP:
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise UserError(f"line {line}: a file of settings is nested at most {MOST_DEEP} deep.")
 
 
 def _check(node: yaml.Node | None, sizes: dict[int, int]) -> int:
@@ -101,16 +96,14 @@ def _check(node: yaml.Node | None, sizes: dict[int, int]) -> int:
         return 1
     if id(node) not in sizes:
         sizes[id(node)] = 0
-        seen, count = set[str](), 1
-        for child in node.value:
-            key, value = child if isinstance(child, tuple) else (None, child)
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+        pairs = [child if isinstance(child, tuple) else (None, child) for child in node.value]
+        seen = set[str]()
+        for key in (key for key, _ in pairs if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
                 line = key.start_mark.line + 1
                 raise UserError(f"line {line}: {short(key.value)} is set a second time; keep one.")
-            if isinstance(key, yaml.ScalarNode):
-                seen.add(key.value)
-            count += _check(key, sizes) + _check(value, sizes)
-        sizes[id(node)] = count
+            seen.add(key.value)
+        sizes[id(node)] = 1 + sum(_check(key, sizes) + _check(value, sizes) for key, value in pairs)
     if sizes[id(node)] == 0:
         raise UserError(f"line {node.start_mark.line + 1}: an alias is part of what it stands for.")
     if sizes[id(node)] > MOST_VALUES:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from flsel.config.shipped import SEARCH, find
 from flsel.config.yaml_file import read_yaml
-from flsel.errors import UserError
+from flsel.errors import UserError, meant
+from flsel.files.shipped import SEARCH, find
 from flsel_tune.space import Dimension, Space, auto_space, class_name, lookup, ordered
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -118,14 +117,14 @@ def _dimension(key: str, entry: Any) -> Dimension:
     kind = entry["type"]
     if kind not in tuple(FIELDS):
         raise UserError(
-            f"space {key}: type must be one of {', '.join(FIELDS)}, got {kind!r}{_close(kind, FIELDS)}"
+            f"space {key}: type must be one of {', '.join(FIELDS)}, got {kind!r}{meant(kind, FIELDS)}"
         )
     allowed = (*_ALWAYS, *FIELDS[kind])
     for name in entry:
         if name not in allowed:
             listed = ", ".join(allowed)
             raise UserError(
-                f"space {key}: {name} is not part of {kind}, which has {listed}{_close(name, allowed)}"
+                f"space {key}: {name} is not part of {kind}, which has {listed}{meant(name, allowed)}"
             )
     for name in FIELDS[kind]:
         if name not in entry and (name not in _OPTIONAL or (kind, name) == ("quantised", "step")):
@@ -247,11 +246,6 @@ def _conditions(key: str, when: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     if not isinstance(when, Mapping):
         raise UserError(f"space {key}: when must be a mapping such as {{selector: HiCS}}, got {when!r}.")
     return tuple((str(name), _values(key, f"when.{name}", given)) for name, given in when.items())
-
-
-def _close(word: Any, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(str(word), list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else "."
 
 
 def _shown(value: Any) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flsel.errors import UserError
+from flsel.errors import UserError, closest
 
 RUNS, PAPERS, SEARCH = "runs", "papers", "search"
 """Folders of whole runs, of the papers' settings, and of search spaces."""
@@ -80,7 +79,7 @@ def _hint(name: str, known: Sequence[str]) -> str:
     wanted = name.removeprefix("configs/").removesuffix(".yaml")
     if not wanted.startswith(f"{PAPERS}/"):
         wanted = wanted.rpartition("/")[2]
-    close = difflib.get_close_matches(wanted, known, n=1)
+    close = closest(wanted, known)
     if close:
-        return f"; did you mean {close[0]}, which flsel brings along?"
+        return f"; did you mean {close}, which flsel brings along?"
     return "." if "." in name else ", and flsel brings none of that name along (flsel configs lists them)."
