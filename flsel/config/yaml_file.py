@@ -36,6 +36,8 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
         found = get_loader("yaml")(text + "\n#")
     except UserError:
         raise
+    except FileNotFoundError:
+        raise UserError("there is no such file.") from None
     except OSError as error:
         raise UserError(f"the file cannot be read: {(error.strerror or str(error)).lower()}.") from error
     except UnicodeDecodeError:

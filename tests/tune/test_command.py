@@ -119,7 +119,7 @@ def test_a_file_of_the_sweeps_settings(begun, tmp_path):
         (["--reduction", "1"], "reduction must be >= 2, got 1."),
         (["--name", "a/b"], "name must be a plain folder name, got 'a/b'."),
         (["--space", "nowhere.yaml"], "space nowhere.yaml: there is no such file."),
-        (["--sweep", "nowhere.yaml"], "nowhere.yaml: the file cannot be read: no such file or directory."),
+        (["--sweep", "nowhere.yaml"], "nowhere.yaml: there is no such file."),
         (["--sweep"], "--sweep needs a file of the sweep's settings: --sweep FILE."),
         (["--resume"], "--resume takes the folder of a sweep: flsel tune --resume SWEEP."),
         (["--resume", "nowhere"], "there is no folder nowhere to resume"),
