@@ -7,11 +7,11 @@ MINUTES ?= 10
 KINDS ?= train,tune
 FLSEL_FUZZ ?= 300
 
-.PHONY: help demo test fuzz soak lint bench docs lock clean
+.PHONY: help demo test fuzz soak lint evidence evidence-quick bench docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 demo: $(INSTALLED) ## Compare four selectors on generated data, three seeds each (no download, two minutes).
 	@$(BIN)/flsel compare --config quickstart --selectors Uniform,PowD:d=12,FedGS,HiCS --seeds 3 \
@@ -35,6 +35,12 @@ lint: $(INSTALLED) ## Check style, formatting and types.
 docs: $(INSTALLED) ## Build the documentation site into site/.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "The site is in site/index.html"
+
+evidence: $(INSTALLED) ## Play every comparison behind docs/results: days on two cores, resumable (FLSEL_DATA=...).
+	$(BIN)/python benchmarks/evidence.py $(basename $(notdir $(wildcard benchmarks/evidence/*.yaml)))
+
+evidence-quick: $(INSTALLED) ## Play the atlas on generated data with one seed (no download, under ten minutes).
+	$(BIN)/python benchmarks/evidence.py atlas_synthetic --seeds 1
 
 bench: $(INSTALLED) ## Measure speed and memory and print the tables.
 	$(BIN)/python benchmarks/run.py

@@ -1,120 +1,137 @@
-"""Run the papers' experiments that a CPU can run, several seeds each; print their tables, draw their curves.
+"""Play the comparisons behind docs/results: an experiment is a YAML file in benchmarks/evidence.
 
-    python benchmarks/evidence.py fedcor fedgs --seeds 1 2 3 --jobs 2 --data-root DIR --out runs/evidence
+    python benchmarks/evidence.py                         # list them
+    python benchmarks/evidence.py atlas_synthetic --seeds 3
+    python benchmarks/evidence.py hics_small --quick      # few rounds, two seeds: does it run?
 
-A finished run is not repeated and an interrupted one is resumed: the command can be stopped and given again.
-With ``--show`` nothing is run: tables are made of the runs that are there. ``--document`` puts tables into a
-document, between its marks, and curves into the folder ``images`` beside it.
+Each becomes ``comparisons/NAME``, which ``flsel compare`` plays, resumes and reports. Started again it goes
+on, and with more seeds it grows. FLSEL_DATA names the folder of the datasets.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import time
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
+import shlex
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from evidence_cells import Cell, Experiment
-from evidence_figures import draw
-from evidence_papers import fedcat, fedcor, fedgs, fedpns, hics, hics_small
-from evidence_reasons import fedcat_reasons, fedcor_dropout
-from evidence_tables import insert, tables
+import yaml
 
-EXPERIMENTS = {
-    made.__name__: made
-    for made in (fedcor, fedgs, fedpns, hics, hics_small, fedcat, fedcor_dropout, fedcat_reasons)
-}
-PAPERS = Path(__file__).resolve().parents[1] / "configs" / "papers"
+from flsel.commands.cli import main as flsel
+from flsel.comparison.declare import read_seeds
+from flsel.comparison.grid import FILE, Grid, Setting, Variant
+from flsel.config import RunConfig
+from flsel.config.describe import describe
+from flsel.config.parser import parse, parse_settings
+from flsel.errors import UserError
+from flsel.files import write_atomic
 
-
-def main() -> None:
-    """Play the chosen experiments, print their tables and draw their curves."""
-    options = _options()
-    # Read by torch when a worker imports it; with one thread each, runs do not fight for the cores.
-    os.environ["OMP_NUM_THREADS"] = "1"
-    extra = ["--data.root", options.data_root] if options.data_root else []
-    extra += [] if options.rounds is None else ["--rounds", str(options.rounds)]
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        for name in options.names:
-            experiment = EXPERIMENTS[name]()
-            plan = [
-                (cell, seed, folder_of(options.out / name, cell, seed))
-                for seed in options.seeds
-                for cell in experiment.cells
-                if not options.rows or cell.row in options.rows
-            ]
-            if not options.show:
-                list(pool.map(partial(_play, extra), plan))
-            report(name, experiment, plan, options.document)
+HERE = Path(__file__).resolve().parent / "evidence"
+QUICK_ROUNDS, QUICK_SEEDS = 4, "2"
 
 
-def folder_of(parent: Path, cell: Cell, seed: int) -> Path:
-    """Return where a run of a cell is kept."""
-    return parent / f"{cell.column}-{cell.row}-s{seed}".replace(" ", "_")
+@dataclass(frozen=True)
+class Experiment:
+    """One file.
+
+    Attributes:
+        name: Its name.
+        title: What it asks.
+        cost: What it took, or that it was not run.
+        config: Shipped config, or settings.
+        changes: Settings over it.
+        variants: By name, settings.
+        settings: Likewise; none is one setting without a name.
+        seeds: As for ``flsel compare``.
+        judging: Baseline, target, last.
+    """
+
+    name: str
+    title: str
+    cost: str
+    config: str | dict[str, Any]
+    changes: dict[str, Any]
+    variants: dict[str, dict[str, Any]]
+    settings: dict[str, dict[str, Any]]
+    seeds: str
+    judging: dict[str, Any]
+
+    def grid(self, seeds: str | None = None, *, quick: bool = False) -> Grid:
+        """Return what is compared.
+
+        Args:
+            seeds: Other seeds.
+            quick: Few rounds and seeds, under a target of its own.
+
+        Raises:
+            UserError: If a setting does not fit.
+        """
+        changes = {**self.changes, "evaluation.stop_at_target": False, "threads": 1}
+        if quick:
+            changes |= {"rounds": QUICK_ROUNDS, "evaluation.every": 1}
+        own = {} if isinstance(self.config, str) else self.config
+        base = RunConfig() if own else parse([("config", self.config)])
+        return Grid(
+            describe(parse_settings(describe(base), {**own, **changes})),
+            tuple(Variant(name, entry) for name, entry in self.variants.items()),
+            tuple(Setting(name, entry) for name, entry in self.settings.items()) or (Setting(),),
+            read_seeds(seeds or (QUICK_SEEDS if quick else self.seeds)),
+        )
 
 
-def report(
-    name: str, experiment: Experiment, plan: list[tuple[Cell, int, Path]], document: Path | None
-) -> None:
-    """Print the tables of the finished runs, or put them into a document and the curves into its images."""
-    finished: dict[Cell, dict[int, Path]] = {}
-    for cell, seed, folder in plan:
-        if (folder / "summary.json").exists():
-            finished.setdefault(cell, {})[seed] = folder
-    if not finished:
-        print(f"{name}: no run is finished")
-        return
-    made = tables(experiment, finished)
-    if document is None:
-        print(f"{experiment.title}\n\n{made}", flush=True)
-        return
-    insert(made, document, name)
-    images = document.parent / "images"
-    images.mkdir(exist_ok=True)
-    draw(experiment, finished, images / f"{name}.png")
+def experiments() -> dict[str, Experiment]:
+    """Read all files."""
+    found = {}
+    for path in sorted(HERE.glob("*.yaml")):
+        plain = yaml.safe_load(path.read_text())
+        usual = {"changes": {}, "settings": {}, "judging": {}}
+        found[path.stem] = Experiment(name=path.stem, **{**usual, **plain})
+    return found
 
 
-def _play(extra: list[str], job: tuple[Cell, int, Path]) -> None:
-    """Play one run in this process unless it is finished; resume it if it was interrupted."""
-    from flsel.commands.cli import main as flsel
-
-    cell, seed, folder = job
-    if (folder / "summary.json").exists():
-        return
-    if (folder / "checkpoints" / "last.ckpt").exists():
-        arguments = ["--resume", str(folder)]
-    else:
-        arguments = [
-            "--config", str(PAPERS / cell.config), *cell.settings, "--seed", str(seed), "--quiet", "true",
-            "--output.dir", str(folder.parent), "--output.name", folder.name, *extra,
-        ]  # fmt: skip
-    started = time.perf_counter()
-    code = flsel(["train", *arguments])
-    if code:
-        raise RuntimeError(f"flsel train {' '.join(arguments)} ended with exit code {code}")
-    print(f"{folder}: {time.perf_counter() - started:.0f} s", flush=True)
+def declare(experiment: Experiment, folder: Path, grid: Grid, command: str) -> None:
+    """Write the comparison's file."""
+    judging = {"baseline": None, "target": None, "target_after": False, "last": 10, **experiment.judging}
+    plain = {"commands": [command], "judging": judging, **grid.to_plain()}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / FILE, yaml.safe_dump(plain, sort_keys=False))
 
 
-def _options() -> argparse.Namespace:
+def main(arguments: list[str]) -> int:
+    """Play what is asked for; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="+", choices=list(EXPERIMENTS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--rows", nargs="+", help="rows of the table to play; all if not given")
-    parser.add_argument("--rounds", type=int, help="communication rounds; the config's if not given")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
-    parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
-    parser.add_argument("--out", type=Path, default=Path("runs/evidence"))
-    parser.add_argument(
-        "--document", type=Path, help="put the tables there, not on the screen, and the curves into images/"
-    )
-    parser.add_argument("--show", action="store_true", help="run nothing")
-    return parser.parse_args()
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--seeds", help="other seeds than the file's, such as 5, 1..8 or 1,3")
+    parser.add_argument("--folder", type=Path, default=Path("comparisons"))
+    parser.add_argument("--quick", action="store_true", help="few rounds, two seeds, in a folder of its own")
+    parser.add_argument("--device", default=None, help="accelerator of the runs, such as cuda")
+    chosen = parser.parse_args(arguments)
+    known = experiments()
+    if not chosen.names:
+        print("\n".join(f"{e.name:24}{e.title} {e.cost}" for e in known.values()))
+    for name in chosen.names:
+        if name not in known:
+            raise UserError(f"there is no experiment {name}; there are {', '.join(known)}.")
+        folder = chosen.folder / (f"{name}_quick" if chosen.quick else name)
+        if not (folder / FILE).exists():
+            grid = known[name].grid(chosen.seeds, quick=chosen.quick)
+            if chosen.device:
+                grid.config["accelerator"] = chosen.device
+            command = shlex.join(["python", "benchmarks/evidence.py", *arguments])
+            declare(known[name], folder, grid, command)
+        last = str(known[name].judging.get("last", 10))
+        more = ["--seeds", chosen.seeds] if chosen.seeds else []
+        if code := flsel(["compare", "--resume", str(folder), "--last", last, *more]):
+            return code
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        sys.exit(f"evidence: {error}")

@@ -1,6 +1,6 @@
 """How well do HiCS-FL's estimated entropies follow the true ones? Correlations over the clients.
 
-    python benchmarks/evidence_entropy.py --seeds 1 2 3 --data-root DIR --out runs/evidence/entropy
+    python benchmarks/entropy.py --seeds 1 2 3 --data-root DIR --out runs/entropy
 
 Every client trains once: in the first ceil(N/K) rounds, as in the paper, or all at the initial model, which
 tells what the model's progress between two clients' turns costs. Updates of the output layer are kept in
@@ -17,14 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-from evidence_figures import band, legend, new_figure, tidy
-from evidence_tables import insert
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 PAPERS = Path(__file__).resolve().parents[1] / "configs" / "papers"
 CONFIGS = {
@@ -34,13 +28,6 @@ CONFIGS = {
 }
 TEMPERATURES: tuple[float | None, ...] = (0.0005, 0.001, 0.0015, 0.0025, 0.005, 0.01, 0.05, None)
 SIGNALS = ("bias", "weight_mean")
-DRAWN_TEMPERATURES = np.logspace(-4, 0, 41)
-STYLES = {
-    ("bias", False): ("#0072B2", "-"),
-    ("weight_mean", False): ("#D55E00", "--"),
-    ("bias", True): ("#56B4E9", "-."),
-    ("weight_mean", True): ("#E69F00", ":"),
-}
 
 
 @dataclass(frozen=True)
@@ -128,46 +115,16 @@ def _correlation_cell(runs: list[Measured], signal: str, temperature: float | No
     return f"{both[:, 0].mean():.2f}{spread} / {both[:, 1].mean():.2f}"
 
 
-def draw_entropies(found: dict[tuple[str, bool], list[Measured]], path: Path) -> None:
-    """Draw Spearman's correlation over the temperature, a panel an optimizer, and save it as a PNG."""
-    from flsel.report.style import save_figure
-
-    names = list(dict.fromkeys(name for name, _ in found))
-    figure, panels = new_figure(len(names))
-    for axes, name in zip(panels, names, strict=True):
-        for together in (False, True):
-            _draw_lines(axes, found.get((name, together), []), together)
-        axes.set(
-            title=name, xlabel="temperature", ylabel="Spearman's correlation", xscale="log", ylim=(-1, 1)
-        )
-        axes.axhline(0, color="#555555", linewidth=0.8)
-        tidy(axes)
-    legend(figure, panels)
-    save_figure(figure, path)
-
-
-def _draw_lines(axes: Axes, runs: list[Measured], together: bool) -> None:
-    start = ", all at the initial model" if together else ""
-    for signal in SIGNALS:
-        if not runs:
-            continue
-        values = np.array([[run.correlations(signal, t)[0] for t in DRAWN_TEMPERATURES] for run in runs])
-        band(axes, DRAWN_TEMPERATURES, values, label=f"{signal}{start}", style=STYLES[signal, together])
-
-
 def main() -> None:
-    """Measure; print the table, or put it and the figure into a document."""
+    """Measure; print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
-    parser.add_argument("--out", type=Path, default=Path("runs/evidence/entropy"))
+    parser.add_argument("--out", type=Path, default=Path("runs/entropy"))
     parser.add_argument("--show", action="store_true", help="run nothing")
-    parser.add_argument(
-        "--document", type=Path, help="put the table there, not on the screen, and the figure into images/"
-    )
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     jobs = [
@@ -179,11 +136,7 @@ def main() -> None:
     found: dict[tuple[str, bool], list[Measured]] = {}
     for (name, together, _), result in zip(plan, measured, strict=True):
         found.setdefault((name, together), []).append(result)
-    if options.document is None:
-        print(entropy_table(found))
-        return
-    insert(entropy_table(found), options.document, "entropy")
-    draw_entropies(found, options.document.parent / "images" / "entropy.png")
+    print(entropy_table(found))
 
 
 def _path(out: Path, job: tuple[str, bool, int]) -> Path:
