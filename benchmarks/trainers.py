@@ -6,7 +6,7 @@ import argparse
 import copy
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,13 +30,19 @@ from flsel.runner.build import Built, build
 # In float64 only the order of sums differs; a wrong batch, weight or learning rate is off by 1e-3.
 TOLERANCE = 1e-12
 PLAIN = "plain loop"
-BACKENDS = ("compiled", "vmap", "sequential")
+# A side's backend and its number of workers.
+SIDES = {
+    "compiled": ("compiled", 1),
+    "compiled, two workers": ("compiled", 2),
+    "vmap": ("vmap", 1),
+    "sequential": ("sequential", 1),
+}
 SGD = torch.optim.SGD
 
 
 @dataclass(frozen=True)
 class Case:
-    """A workload, and how many times the plain loop's time the compiled step may take with two threads."""
+    """A workload, and how many times the two-threaded plain loop's time the compiled step may take."""
 
     name: str
     model: Callable[..., nn.Module]
@@ -45,6 +51,7 @@ class Case:
     local: LocalConfig
     rounds: int
     best: float
+    two_workers: float
     synthetic: bool = False
 
 
@@ -57,6 +64,7 @@ CASES = {
         local=LocalConfig(batch_size=64, steps=20, optimizer=partial(SGD, lr=0.05)),
         rounds=40,
         best=0.30,
+        two_workers=0.18,
     ),
     "W2": Case(
         name="W2: McMahan CNN, 10 clients, 10 steps of 32",
@@ -66,6 +74,7 @@ CASES = {
         local=LocalConfig(batch_size=32, steps=10, optimizer=partial(SGD, lr=0.05)),
         rounds=8,
         best=0.82,
+        two_workers=0.45,
     ),
     "W3": Case(
         name="W3: logistic regression 60-10, 6 of 30 clients, 10 steps of 10",
@@ -75,6 +84,7 @@ CASES = {
         local=LocalConfig(batch_size=10, steps=10, optimizer=partial(SGD, lr=0.1)),
         rounds=100,
         best=0.12,
+        two_workers=0.08,
         synthetic=True,
     ),
     "W4": Case(
@@ -87,6 +97,7 @@ CASES = {
         ),
         rounds=8,
         best=0.66,
+        two_workers=0.36,
     ),
 }
 
@@ -136,38 +147,39 @@ def measure(case: Case, data: DataConfig, chosen: argparse.Namespace) -> list[li
         config = replace(config, data=DataConfig(name="synthetic"), partition=Natural())
     if chosen.accelerator != "mps":  # which has no float64
         few = replace(case.local, steps=2, epochs=None)
-        _check_equal(case, replace(config, precision="64-true", local=few))
-    plain, built = _sides(config)
+        _check_equal(case, replace(config, precision="64-true", local=few), chosen.sides)
+    plain, built = _sides(config, chosen.sides)
     device = plain.data.x.device
-    rounds = {PLAIN: plain.play} | {backend: run.server.step for backend, run in built.items()}
+    rounds = {PLAIN: plain.play} | {side: run.server.step for side, run in built.items()}
     sides = {name: partial(_timed, play, device) for name, play in rounds.items()}
     clock = time.process_time if chosen.clock == "cpu" else time.perf_counter
     first = {name: times[0] for name, times in alternate(sides, 1, clock).items()}
     seconds = alternate(sides, 3 if chosen.quick else case.rounds, clock)
     if warning := drift(seconds[PLAIN]):
         print(f"**{case.name}: {warning}**\n")
-    most = {"compiled": case.best} if chosen.threads == 2 else {}
+    most = {"compiled": case.best, "compiled, two workers": case.two_workers} if chosen.threads == 2 else {}
     return [[case.name, *_row(side, seconds, first, most)] for side in seconds]
 
 
-def _sides(config: RunConfig) -> tuple[PlainLoop, dict[str, Built]]:
-    """Build the plain loop and a run of every backend, all at the same start model."""
+def _sides(config: RunConfig, names: Sequence[str]) -> tuple[PlainLoop, dict[str, Built]]:
+    """Build the plain loop and a run of every side, all at the same start model."""
     config = replace(config, rounds=1000, evaluation=EvaluationConfig(every=1000))
     built = {}
-    for backend in BACKENDS:
-        own = replace(config, local=replace(config.local, backend=backend))
-        built[backend] = build(own)
-    return PlainLoop(built["sequential"], config), built
+    for side in names:
+        backend, workers = SIDES[side]
+        own = replace(config, local=replace(config.local, backend=backend, workers=workers))
+        built[side] = build(own)
+    return PlainLoop(next(iter(built.values())), config), built
 
 
-def _check_equal(case: Case, config: RunConfig) -> None:
-    plain, built = _sides(config)
+def _check_equal(case: Case, config: RunConfig, names: Sequence[str]) -> None:
+    plain, built = _sides(config, names)
     plain.play()
-    for backend, run in built.items():
+    for side, run in built.items():
         run.server.step()
         worst = max(float((plain.params[n] - p).abs().max()) for n, p in run.server.params.items())
         if not worst < TOLERANCE:
-            raise SystemExit(f"{case.name}: {backend} and the plain loop ended {worst:.1e} apart.")
+            raise SystemExit(f"{case.name}: {side} and the plain loop ended {worst:.1e} apart.")
 
 
 def _timed(play: Callable[[], object], device: torch.device) -> None:
@@ -192,6 +204,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time of this process"
     )
+    parser.add_argument("--sides", nargs="*", choices=SIDES, default=list(SIDES), help="sides (all)")
     parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES), help="workloads (all)")
     return parser.parse_args()
 

@@ -61,31 +61,36 @@ def pooled(program: Program, clients: Sequence[int]) -> tuple[Tensor, Tensor]:
     shards = [program.population.shards[client] for client in clients]
     where = torch.cat(shards)
     sizes = torch.tensor([len(shard) for shard in shards])
-    found = torch.empty((len(where), 2), dtype=torch.float64)
+    found = []
     program.task.eval()
     with torch.inference_mode(), program.fabric.autocast():
         for part in _parts(program, where):
             x, y = program.batch(where[part])
             logits = program.task(x)
             losses = nn.functional.cross_entropy(logits, y, reduction="none")
-            found[part] = torch.stack([losses.double(), (logits.argmax(dim=1) == y).double()], dim=1).cpu()
+            found.append(torch.stack([losses, (logits.argmax(dim=1) == y).to(losses)], dim=1))
+    # Read once: on a GPU every look at a number waits for all that was asked before.
+    measured = torch.cat(found).cpu().double() if found else torch.empty((0, 2), dtype=torch.float64)
     owner = torch.repeat_interleave(torch.arange(len(shards)), sizes)
-    means = torch.zeros((len(shards), 2), dtype=torch.float64).index_add_(0, owner, found) / sizes[:, None]
+    means = torch.zeros((len(shards), 2), dtype=torch.float64).index_add_(0, owner, measured) / sizes[:, None]
     return means[:, 0], means[:, 1]
 
 
 def _step_losses(program: Program, clients: Sequence[int]) -> Tensor:
     """Evaluate the task's own loss, a mean over the batch, client by client."""
-    means = []
-    for client in clients:
-        shard = program.population.shards[client]
-        total = 0.0
-        with torch.inference_mode(), program.fabric.autocast():
+    shards = [program.population.shards[client] for client in clients]
+    found, owner, share = [], [], []
+    with torch.inference_mode(), program.fabric.autocast():
+        for row, shard in enumerate(shards):
             for part in _parts(program, shard):
-                loss = loss_of(program.task.training_step(program.batch(shard[part]), part.start))
-                total += float(loss.double()) * len(shard[part])
-        means.append(total / len(shard) if len(shard) else math.nan)
-    return torch.tensor(means, dtype=torch.float64)
+                found.append(loss_of(program.task.training_step(program.batch(shard[part]), part.start)))
+                owner.append(row)
+                share.append(len(shard[part]) / len(shard))
+    means = torch.tensor([0.0 if len(shard) else math.nan for shard in shards], dtype=torch.float64)
+    if found:
+        values = torch.stack(found).cpu().double() * torch.tensor(share, dtype=torch.float64)
+        means.index_add_(0, torch.tensor(owner), values)
+    return means
 
 
 def _gradient(program: Program, client: int, sums: Params) -> None:

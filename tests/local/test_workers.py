@@ -16,6 +16,7 @@ from torch import Tensor
 
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
+from flsel.local import share
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import VmapTrainer
@@ -71,6 +72,21 @@ def test_workers_see_what_an_objective_has_learnt_since(name: str) -> None:
     after = train(trainer, program, starts, CLIENTS, 1)
     assert not same(before, after)
     assert same(after, train(SequentialTrainer(), program, starts, CLIENTS, 1))
+
+
+def test_questions_do_not_depend_on_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"])
+    visits = from_rows(starts_of(program, 5), CLIENTS, 1, program)
+    alone = SequentialTrainer()
+    small = WorkersTrainer(SequentialTrainer, 2)
+    assert torch.equal(small.losses(visits), alone.losses(visits))
+    assert not small._workers, "few examples are not worth a process"
+    monkeypatch.setattr(share, "EXAMPLES", 20)
+    for count in (1, 3):
+        trainer = WorkersTrainer(SequentialTrainer, count)
+        assert torch.equal(trainer.losses(visits), alone.losses(visits))
+        assert same(trainer.gradients(visits), alone.gradients(visits))
+        assert len(trainer._workers) == count
 
 
 def test_federations_that_come_later_are_trained_too() -> None:

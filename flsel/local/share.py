@@ -1,0 +1,134 @@
+"""How the visits of a call are shared out: parts that do not depend on who takes them, and their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+
+from flsel.local.program import Program
+from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit
+from flsel.stack import Params
+
+Question = Literal["train", "losses", "gradients"]
+
+# Visits that train together: where models are stacked, a few cost less than one by one.
+_TOGETHER = 4
+# Examples that a part of a question holds at least; fewer are not worth a message.
+EXAMPLES = 4096
+
+
+class Part(NamedTuple):
+    """Some visits of a call.
+
+    Attributes:
+        question: What is asked.
+        rows: Their rows in the answers.
+        starts: For each of them the row of its start in the stack of starts.
+        clients: Their clients.
+        rounds: Their rounds.
+        program: Index of their program.
+    """
+
+    question: Question
+    rows: list[int]
+    starts: list[int]
+    clients: list[int]
+    rounds: list[int]
+    program: int
+
+
+def cut(
+    question: Question, visits: Sequence[Visit], programs: Sequence[Program], together: int | None = None
+) -> list[Part]:
+    """Cut a call into parts, in a way that does not depend on how many there are to take them.
+
+    Args:
+        question: What is asked.
+        visits: The visits of the call.
+        programs: Where their programs are found.
+        together: Most visits that train together; None chooses.
+
+    Returns:
+        Parts, those with most examples first, so that no long one is left for the end.
+    """
+    index = {id(program): i for i, program in enumerate(programs)}
+    where = {id(start): row for row, start in enumerate(distinct_starts(visits))}
+    groups: dict[tuple[int, int], list[int]] = {}
+    for row, visit in enumerate(visits):
+        groups.setdefault((index[id(visit.program)], visit.round), []).append(row)
+    parts = []
+    for (program, round), rows in groups.items():
+        for some in _split(question, visits, rows, together):
+            own = [where[id(visits[row].start)] for row in some]
+            clients = [visits[row].client for row in some]
+            parts.append(Part(question, some, own, clients, [round] * len(some), program))
+    return sorted(parts, key=lambda part: sum(examples(visits[row]) for row in part.rows), reverse=True)
+
+
+def distinct_starts(visits: Sequence[Visit]) -> list[Params]:
+    """Return the different starts of some visits, in the order of their first visit."""
+    return list({id(visit.start): visit.start for visit in visits}.values())
+
+
+def examples(visit: Visit) -> int:
+    """Count the examples of a visit's client."""
+    return len(visit.program.population.shards[visit.client])
+
+
+def blank(question: Question, visits: Sequence[Visit]) -> Params:
+    """Make the tensors that answers are written to, each ``[len(visits), ...]``."""
+    if question == "losses":
+        return {"loss": torch.empty(len(visits), dtype=torch.float64)}
+    like = visits[0].start if question == "train" else visits[0].program.trainable()
+    return {name: value.new_empty((len(visits), *value.shape)) for name, value in like.items()}
+
+
+def answer(trainer: LocalTrainer, program: Program, part: Part, starts: Params, state: Any) -> Params:
+    """Answer a part.
+
+    Args:
+        trainer: Who trains and measures.
+        program: The part's program.
+        part: What is asked.
+        starts: The stack of starts.
+        state: What the objective has learnt since, or None if nothing.
+
+    Returns:
+        The answers, each ``[len(part.rows), ...]``.
+    """
+    if state is not None:
+        program.objective.load_state_dict(state)
+    models = {row: {name: value[row] for name, value in starts.items()} for row in set(part.starts)}
+    visits = [
+        Visit(models[start], client, round, program)
+        for start, client, round in zip(part.starts, part.clients, part.rounds, strict=True)
+    ]
+    if part.question == "train":
+        return trainer.train(visits)
+    return trainer.gradients(visits) if part.question == "gradients" else {"loss": trainer.losses(visits)}
+
+
+def _split(
+    question: Question, visits: Sequence[Visit], rows: list[int], together: int | None
+) -> list[list[int]]:
+    if question == "train":
+        width = together or (1 if _alone(visits[rows[0]].program) else _TOGETHER)
+        return [rows[first : first + width] for first in range(0, len(rows), width)]
+    parts: list[list[int]] = [[]]
+    held = 0
+    for row in rows:
+        if held >= EXAMPLES:
+            parts.append([])
+            held = 0
+        parts[-1].append(row)
+        held += examples(visits[row])
+    return parts
+
+
+def _alone(program: Program) -> bool:
+    """Tell whether a program's clients gain nothing from training together."""
+    return any(isinstance(module, nn.modules.conv._ConvNd) for module in program.task.modules())
