@@ -102,7 +102,7 @@ def test_wandb_stores_flat_settings(finished):
     found = {key: value for key, value in run.config.items() if key not in ("_wandb", "git_commit")}
     assert found == {
         "seed": 3, "data.name": "fashion_mnist", "data.root": None, "dataset": "fashion_mnist",
-        "selector": "PowD", "selector.d": 20, "selector.temperature": 1e-4,
+        "variant": "PowD", "selector": "PowD", "selector.d": 20, "selector.temperature": 1e-4,
     }  # fmt: skip
 
 
@@ -453,15 +453,18 @@ def test_a_run_is_tracked_in_several_places(tmp_path, monkeypatch):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
-    track = TrackConfig(tracker="wandb, tensorboard,test_tracking.Notes", mode="offline")
+    track = TrackConfig(tracker="wandb, tensorboard,test_tracking.Notes", mode="offline", variant="PowD:d=5")
     output = OutputConfig(dir=str(tmp_path))
     target = EvaluationConfig(target=0.3)
     result = flsel.run(
         settings(tmp_path, selector=PowD(d=5), seed=3, track=track, output=output, evaluation=target)
     )
     (run,) = stored(result.folder)
-    assert (run.name, run.config["selector"], run.config["seed"]) == ("PowD-s3", "PowD", 3)
-    assert run.config["availability"] == "IDL"
+    assert (run.name, run.config["variant"], run.config["seed"]) == ("PowD:d=5-s3", "PowD:d=5", 3)
+    assert (run.config["selector"], run.config["availability"]) == ("PowD", "IDL")
+    assert {"partition/_type", "participation/_type", "curves/_type"} <= {
+        k for row in run.history for k in row
+    }
     assert run.summary["final/test/accuracy"] == run.summary["test/accuracy"] == result.final["test/accuracy"]
     assert run.summary["last10/test/loss"] == pytest.approx(result.last(10)["test/loss"])
     spent = result.to_target(cost="ledger/bytes_down")

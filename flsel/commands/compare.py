@@ -13,6 +13,7 @@ from flsel.comparison.comparison import Comparison
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
 from flsel.comparison.drive import existing, resume, start
+from flsel.comparison.tracked import track_comparison
 from flsel.config.layers import Word
 from flsel.config.parser import parse, to_types
 from flsel.errors import UserError
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         set_up_logging(quiet=True)
         made, quiet = start(config, wanted, command), config.quiet
     paths = made.write()
+    track_comparison(made, paths)
     if not quiet:
         say(made.analysis, paths[:1])
     _refuse_without_runs(made, paths[0])

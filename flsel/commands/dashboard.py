@@ -17,7 +17,7 @@ from flsel.runner._wandb import has_key, resolved
 USAGE = """\
 usage: flsel dashboard --project P [--entity E] [--group G] [--keys K,K,...] [--folder F]
 
-Make a W&B report and two saved workspaces, one of runs and one of a sweep's trials: curves by selector over
+Make a W&B report and two saved workspaces, one of runs and one of a sweep's trials: curves by variant over
 rounds and over costs, rounds to the target, cost against accuracy, participation, parallel coordinates, and
 the table of runs. With an API key they are saved in the project. Without one, or with WANDB_MODE=offline,
 their definitions are written and nothing is sent.

@@ -41,7 +41,7 @@ def judge(
         runs: All runs of a comparison.
         baseline: The variant that others are compared with; None takes Uniform, or the first with a result.
         target: Test accuracy to reach; None chooses one from the baseline's runs.
-        last: Evaluations in the mean at the end.
+        last: Evaluations in the mean at the end; no more than half of those that the shortest run has.
         unpaired: Whether runs that are no pairs are compared unpaired.
         tuned: By variant the sweep that tuned it.
 
@@ -58,9 +58,11 @@ def judge(
         baseline = _USUAL_BASELINE if _USUAL_BASELINE in names else names[0]
     if baseline not in names:
         raise UserError(f"baseline {baseline} has no finished run; there are runs of {', '.join(names)}.")
+    asked, evaluations = last, min(len(run.columns["round"]) for run in done)
+    last = min(asked, max(1, evaluations // 2))
     if target is None:
         target = chosen_target([run for run in done if run.variant == baseline], last)
-    return analyse(runs, Options(baseline, last, unpaired), target, tuned)
+    return analyse(runs, Options(baseline, last, unpaired, asked), target, tuned)
 
 
 @dataclass(frozen=True)

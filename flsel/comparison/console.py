@@ -103,11 +103,12 @@ def _main_table(analysis: Analysis, setting: str, width: int) -> Table:
     table = Table(title=words.where(setting).strip() or None, title_justify="left", show_lines=True)
     used = 1
     for at, heading in enumerate(headings):
-        words_in = [*heading.split(), *(part for line in lines for part in line[at].split("\n"))]
-        used += 3 + max(map(len, words_in))
+        widest = max(map(len, [*heading.split(), *(p for line in lines for p in line[at].split("\n"))]))
+        used += 3 + widest
         if used > width:
             break
-        table.add_column(heading, justify="left" if at == 0 else "right", min_width=max(map(len, words_in)))
+        # Fixed: rich would make wide columns wider than needed and cut off the last one.
+        table.add_column(heading, justify="left" if at == 0 else "right", width=widest)
     for line in lines:
         table.add_row(*line[: len(table.columns)])
     return table

@@ -28,10 +28,11 @@ _STEPS = {
 }
 # Means over fewer runs than there are would be wrong and look right; W&B's own limit is ten.
 _MOST_RUNS = 1000
-_SETTINGS = ("selector", "partition", "availability", "budget", "seed")
+_SETTINGS = ("variant", "selector", "partition", "availability", "budget", "seed")
 _ARRIVED = "to_target/reached"
 _COLUMNS = (
-    "config:selector.value", "config:dataset.value", "config:partition.value", "config:availability.value",
+    "config:variant.value", "config:selector.value", "config:dataset.value", "config:partition.value",
+    "config:availability.value",
     "config:seed.value", f"summary:{_ACCURACY}", "summary:final/test/accuracy", "summary:rounds_to_target",
     f"summary:{_ARRIVED}", "summary:step/bytes", "summary:step/passes", "summary:step/seconds",
 )  # fmt: skip
@@ -61,7 +62,7 @@ class Dashboard:
         """Build the report; with an entity the library asks W&B for the project when it is saved."""
         blocks: list[Any] = [
             wr.P(
-                "Curves and bars are means over the runs of a selector, bands one standard deviation. "
+                "Curves and bars are means over the runs of a variant, bands one standard deviation. "
                 "Whether a difference is more than chance says flsel compare, which pairs the seeds."
             )
         ]
@@ -188,7 +189,7 @@ class Dashboard:
             settings=ws.WorkspaceSettings(x_axis="round", max_runs=_MOST_RUNS),
             runset_settings=ws.RunsetSettings(
                 filters=self._filters(job_type),
-                groupby=[ws.Config("selector")],
+                groupby=[ws.Config("variant")],
                 order=[ws.Ordering(ws.Summary(best), ascending=False)],
                 pinned_columns=list(columns),
             ),
@@ -230,7 +231,7 @@ def participation_chart() -> dict[str, Any]:
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "title": "${string:title}",
         "data": {"name": "wandb"},
-        # Variants of one selector have runs of one name.
+        # The runs of several settings have one name.
         "transform": [{"calculate": "datum.id ? datum.name + ' ' + datum.id : datum.name", "as": "run"}],
         "mark": {"type": "rect", "tooltip": True},
         "encoding": {
@@ -259,7 +260,7 @@ def _curve(metric: str, step: str, title: str) -> wr.LinePlot:
         x=step,
         y=[metric],
         title_x=_STEPS[step],
-        groupby=wr.Config("selector"),
+        groupby=wr.Config("variant"),
         groupby_aggfunc="mean",
         groupby_rangefunc="stddev",
         smoothing_type="none",
@@ -272,7 +273,7 @@ def _bar(metric: str, title: str) -> wr.BarPlot:
         title=title,
         metrics=[metric],
         orientation="h",
-        groupby=wr.Config("selector"),
+        groupby=wr.Config("variant"),
         groupby_aggfunc="mean",
         groupby_rangefunc="stddev",
         max_runs_to_show=_MOST_RUNS,

@@ -66,7 +66,7 @@ def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
     if not variants:
         raise UserError("nothing to compare: give --selectors Uniform,PowD,... or --variants FILE.")
     grid = Grid(base, tuple(variants), tuple(read_grid(wanted.grid)), seeds)
-    judging = Judging(wanted.baseline, wanted.target or config.evaluation.target, False, wanted.last)
+    judging = Judging(wanted.baseline, base["evaluation"]["target"], False, wanted.last)
     _check_baseline(judging, grid)
     sources = Sources()
     check(grid, Path(wanted.folder), sources)
@@ -187,7 +187,8 @@ def _player(wanted: CompareConfig) -> Callable[[Grid, Path, Sources, Progress], 
 
 def _playable(config: RunConfig, wanted: CompareConfig) -> RunConfig:
     """Return the config of all runs: every round is played, and beside others on one device."""
-    config = replace(config, evaluation=replace(config.evaluation, stop_at_target=False))
+    target = wanted.target or config.evaluation.target
+    config = replace(config, evaluation=replace(config.evaluation, target=target, stop_at_target=False))
     if not wanted.parallel:
         return config
     # Ray hides the other runs' GPUs, but hides none from a run that asks for none.

@@ -116,6 +116,7 @@ class Grid:
             "output.dir": str(place.parent),
             "output.name": place.name,
             "track.group": self.config["track"]["group"] or folder.name,
+            "track.variant": cell.variant,
             "quiet": True,
         }
         return parse_settings(self.config, changes)

@@ -25,11 +25,13 @@ class Options:
         baseline: The variant that others are compared with.
         last: Evaluations in the mean at the end, and in the running mean to the target.
         unpaired: Whether runs that are no pairs are compared unpaired instead of being left out.
+        asked: How many evaluations ``last`` was to be; runs may be too short for them.
     """
 
     baseline: str
     last: int = 10
     unpaired: bool = False
+    asked: int = 10
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ def notes(analysis: Analysis) -> list[str]:
     """Return what limits the claims: seeds, pairing, missing runs, fairness; one sentence each."""
     return [
         *_about_seeds(analysis),
+        *_about_length(analysis),
         *_about_targets(analysis),
         *_about_pairs(analysis),
         *_about_tuning(analysis),
@@ -195,6 +196,15 @@ def _about_seeds(analysis: Analysis) -> Iterator[str]:
         yield (
             f"With {words.seeds(fewest)} a difference of {100 * max(resolvable):.1f} points of accuracy is "
             "found four times in five; smaller ones may stay unseen."
+        )
+
+
+def _about_length(analysis: Analysis) -> Iterator[str]:
+    last, asked = analysis.options.last, analysis.options.asked
+    if last < asked:
+        yield (
+            f"Runs are so short that means are of {last} evaluation{'s' if last > 1 else ''}, half of what "
+            f"the shortest run has, and not of {asked}."
         )
 
 

@@ -130,6 +130,7 @@ class TrackConfig:
         project: W&B project.
         entity: W&B user or team; null is the key's own.
         group: W&B group; null is the dataset's name.
+        variant: What the run is one of the seeds of; null is the selector's name. Comparisons set it.
         tags: W&B tags besides the selector's and the dataset's names.
         mode: W&B mode; ``auto`` is online where an API key is found and offline elsewhere.
     """
@@ -138,6 +139,7 @@ class TrackConfig:
     project: str = "flsel"
     entity: str | None = None
     group: str | None = None
+    variant: str | None = None
     tags: tuple[str, ...] = ()
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
 

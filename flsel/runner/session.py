@@ -29,12 +29,12 @@ from flsel.runner.checkpoint import Checkpoint, Checkpoints
 from flsel.runner.diagnostics import Recorder
 from flsel.runner.digest import digest
 from flsel.runner.extend import check_extension
+from flsel.runner.farewell import tell_end
 from flsel.runner.lock import Lock
 from flsel.runner.record import JsonLines, Mark, MetricsCsv, write_summary
-from flsel.runner.result import Result
 from flsel.runner.settings import read_config, run_name
 from flsel.runner.summary import summary
-from flsel.runner.tracked import Steps, final_values, hyper_parameters
+from flsel.runner.tracked import Steps, hyper_parameters
 from flsel.runner.tracking import Tracker, make_loggers
 
 _LOG = logging.getLogger("flsel")
@@ -245,8 +245,7 @@ class Session:
         # The last file: a run that has it is finished.
         write_summary(self._summary_file, {"name": self.folder.name, **played})
         if self.tracker.alive:
-            self.tracker.table("selection/counts", ("client", "count"), list(enumerate(counts)))
-            self.tracker.summary(final_values(Result.load(self.folder)))
+            tell_end(self.tracker, self.folder)
         self._status = "success"
 
     def _restore(self) -> None:
@@ -290,7 +289,7 @@ class Session:
         loggers = make_loggers(
             self.config.track,
             run_dir=self.folder,
-            name=named or f"{type(self.config.selector).__name__}-{seed}",
+            name=named or f"{self.config.track.variant or type(self.config.selector).__name__}-{seed}",
             resolved_config={**self.described, "torch_device": str(self.built.program.task.device)},
             tags=(type(self.config.selector).__name__, data.name),
         )

@@ -32,9 +32,10 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def hyper_parameters(settings: Mapping[str, Any], **provenance: Any) -> dict[str, Any]:
-    """Return what a tracker stores of a run: flat settings, ``dataset``, and where it came from."""
+    """Return what a tracker stores of a run: flat settings, ``dataset``, ``variant``, where it came from."""
     found = flat(settings)
-    return {**found, "dataset": found.get("data.name"), **provenance}
+    variant = found.get("track.variant") or found.get("selector")
+    return {**found, "dataset": found.get("data.name"), "variant": variant, **provenance}
 
 
 class Steps:

@@ -227,3 +227,17 @@ def test_no_such_runs(tmp_path):
     two(tmp_path, [0.8], [0.7])
     with pytest.raises(UserError, match="baseline HiCS has no finished run; there are runs of PowD, Uniform"):
         compare(tmp_path, baseline="HiCS")
+
+
+def test_short_runs_are_judged_by_half_of_what_they_have(tmp_path):
+    """A mean of ten evaluations never reaches a target in a run of seven."""
+    for name, end in (("Uniform", 0.6), ("PowD", 0.7)):
+        for seed in (1, 2):
+            made.run(tmp_path / f"{name}{seed}", made.climb(end, rounds=6), selector=name, seed=seed)
+    found = compare_runs([str(tmp_path / "*")], CompareConfig(target=0.55))
+    assert found.analysis.options.last == 3
+    assert found.analysis.main == "accuracy/last3"
+    assert found.analysis.arrival("PowD", "all", "rounds/target3").found.reached == 2
+    assert "means are of 3 evaluations, half of what the shortest run has, and not of 10" in " ".join(
+        found.notes
+    )

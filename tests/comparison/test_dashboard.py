@@ -99,7 +99,7 @@ def test_the_report_reads_back_into_the_librarys_classes():
     curves = [panel for grid in grids for panel in grid.panels if isinstance(panel, wr.LinePlot)]
     assert [curve.x.name for curve in curves[:4]] == ["round", "step/bytes", "step/passes", "step/seconds"]
     for curve in curves:
-        assert curve.groupby == wr.Config("selector")
+        assert curve.groupby == wr.Config("variant")
         assert (curve.groupby_aggfunc, curve.groupby_rangefunc) == ("mean", "stddev")
         assert curve.max_runs_to_show == 1000
     assert [grid.runsets[0].name for grid in grids] == ["Runs"] * 6 + ["Trials"]
@@ -119,7 +119,7 @@ def test_the_workspaces_read_back_into_the_librarys_classes():
         assert (view.name, view.project) == (f"flsel {name}", "p")
         assert sum(len(section.panels) for section in view.sections) == panels
         assert job in view.runset_settings.filters
-        assert view.runset_settings.groupby == [ws.Config("selector")]
+        assert view.runset_settings.groupby == [ws.Config("variant")]
         assert view.settings.max_runs == 1000
         assert "config:selector.value" in view.runset_settings.pinned_columns
 
@@ -151,7 +151,7 @@ def test_everything_it_names_is_logged_by_runs(tracked):
     view = json.dumps(written("--keys", "selector.d")["workspace-comparison.json"])
     logged = {re.sub(r"/_type$", "", key) for row in tracked.history for key in row} | set(tracked.summary)
     columns = set(re.findall(r'"config:([\w.]+)\.value"', view))
-    assert {"selector", "selector.d", "seed", "dataset", "partition", "availability"} <= columns
+    assert {"variant", "selector", "selector.d", "seed", "dataset", "partition", "availability"} <= columns
     assert columns <= set(tracked.config)
     summaries = set(re.findall(r'"summary:([^"]+)"', view))
     plotted = {

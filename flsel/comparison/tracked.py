@@ -1,0 +1,47 @@
+"""The comparison's own run in W&B: its table, its verdicts, its report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from flsel.comparison.comparison import Comparison
+from flsel.comparison.grid import FILE
+from flsel.comparison.tables import main_table
+from flsel.config.parser import parse_settings
+from flsel.config.yaml_file import read_yaml
+from flsel.runner.tracking import Tracker, make_loggers
+
+
+def track_comparison(made: Comparison, paths: list[Path]) -> None:
+    """Log a comparison that was played as one run of job type ``comparison``, if its runs go to W&B.
+
+    Args:
+        made: The comparison.
+        paths: The report's files, the page first.
+    """
+    folder = made.folder
+    if folder is None or not (folder / FILE).is_file():
+        return
+    settings = read_yaml(folder / FILE)["config"]
+    config = parse_settings(settings)
+    if "wandb" not in config.track.trackers:
+        return
+    loggers = make_loggers(
+        replace(config.track, tracker="wandb", group=config.track.group or folder.name),
+        run_dir=folder,
+        name=folder.name,
+        resolved_config=settings,
+        tags=(config.data.name,),
+        job_type="comparison",
+    )
+    tracker = Tracker(loggers)
+    for setting in made.analysis.settings:
+        headings, rows = main_table(made.analysis, setting)
+        tracker.table(f"comparison/{setting}", headings, rows)
+    tracker.table("comparison/verdicts", ("kind", "verdict"), [(v.kind, v.text) for v in made.verdicts])
+    for path in paths:
+        if path.suffix == ".png":
+            tracker.image(f"comparison/{path.stem}", path, config.rounds)
+    tracker.file(paths[0], "report")
+    tracker.close("success")
