@@ -57,9 +57,9 @@ def users_code(what: str, *, reads: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except (UserError, Interrupted):
+    except (UserError, Interrupted, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         frames = list(traceback.walk_tb(error.__traceback__))
         # The first two are this function's and its caller's.
         users = [(frame, line) for frame, line in frames[2:] if _home(frame) == "user"]

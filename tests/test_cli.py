@@ -43,7 +43,9 @@ def test_without_arguments_it_says_what_there_is(capsys: Any) -> None:
     assert call() == 0
     assert "flsel COMMAND --help" in capsys.readouterr().out
     assert call("tarin") == 2
-    assert "invalid choice: 'tarin'" in capsys.readouterr().err
+    assert capsys.readouterr().err == "flsel: error: there is no command tarin; did you mean train?\n"
+    assert call("--quiet") == 2
+    assert capsys.readouterr().err.startswith("flsel: error: there is no command --quiet; there are train, ")
 
 
 def test_the_first_help_is_quick() -> None:

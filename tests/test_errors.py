@@ -46,6 +46,8 @@ class Speechless(Exception):
         (KeyError("a\nb"), r"Broken.method raised KeyError: 'a\nb' (test_errors.py, line 35)."),
         (ValueError("k must be\n 3."), "Broken.method raised k must be 3 (test_errors.py, line 35)."),
         (SystemExit(3), "Broken.method raised SystemExit: 3 (test_errors.py, line 35)."),
+        (GeneratorExit(), "Broken.method raised GeneratorExit (test_errors.py, line 35)."),
+        (BaseException("bare"), "Broken.method raised BaseException: bare (test_errors.py, line 35)."),
         (StopIteration(), "Broken.method raised StopIteration (test_errors.py, line 35)."),
         (FileNotFoundError(2, "nope", "x"), "Broken.method raised FileNotFoundError: [Errno 2] nope: 'x' ("),
         (Speechless(), "Broken.method raised Speechless: <exception str() failed> (test_errors.py, line 35)."),

@@ -289,16 +289,25 @@ class Scribbler(Uniform):
     """Write to what it is shown, in one of its methods."""
 
     where: ClassVar[str] = ""
+    needs = Need.DELTAS
+
+    def reset(self, sizes: Tensor, num_classes: int) -> None:
+        sizes.numpy()[:] = 0
 
     def select(self, view: View) -> Plan:
         view.sizes.zero_()
+        view.available_at(0).numpy()[:] = False
         if self.where == "select":
             next(iter(view.params.values())).add_(1.0)
+        if self.where == "numpy, select":
+            next(iter(view.params.values())).numpy()[:] += 1.0
         return Plan.star([0, 1])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         if self.where == "weigh":
             next(iter(view.params.values())).add_(1.0)
+        if self.where == "numpy":
+            next(iter(updates.deltas.values())).numpy()[:] = 0
         return super().weigh(view, updates)
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
@@ -306,11 +315,20 @@ class Scribbler(Uniform):
             weights.mul_(2)
 
 
-@pytest.mark.parametrize("method", ["select", "weigh", "observe"])
+@pytest.mark.parametrize(
+    ("where", "method"),
+    [
+        ("select", "select"),
+        ("weigh", "weigh"),
+        ("observe", "observe"),
+        ("numpy, select", "select"),
+        ("numpy", "weigh"),
+    ],
+)
 def test_a_selector_that_writes_to_the_view_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, method: str
 ) -> None:
-    monkeypatch.setattr(Scribbler, "where", method)
+    monkeypatch.setattr(Scribbler, "where", where)
     with pytest.raises(UserError, match=rf"Scribbler\.{method} writes to what the view or the updates show"):
         play(tmp_path, Scribbler())
 
@@ -318,3 +336,24 @@ def test_a_selector_that_writes_to_the_view_is_refused(
 def test_sizes_are_shown_as_a_copy(tmp_path: Path) -> None:
     run, _ = play(tmp_path, Scribbler())
     assert (run.server.federation.sizes > 0).all()
+
+
+class Weigher(Uniform):
+    """Weighs in any precision."""
+
+    given: ClassVar[Tensor] = torch.zeros(0)
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        return self.given
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_weights_of_any_precision_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    ends = []
+    for kind in (torch.float64, dtype):
+        monkeypatch.setattr(Weigher, "given", torch.tensor([1, 0, 1]).to(kind))
+        run, _ = play(tmp_path, Weigher())
+        ends.append(run.server.params)
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])

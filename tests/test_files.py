@@ -10,7 +10,16 @@ import pytest
 import torch
 
 from flsel.errors import UserError
-from flsel.files import RUN_ID_FILE, naming, new_run_dir, run_id, write_atomic
+from flsel.files import RUN_ID_FILE, check_regular, naming, new_run_dir, run_id, write_atomic
+
+
+def test_pipes_and_devices_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(UserError, match=f"{path} is a pipe or a device; give a regular one"):
+            check_regular(path)
+    for path in (tmp_path, Path(__file__), tmp_path / "missing"):
+        check_regular(path)
 
 
 @pytest.fixture

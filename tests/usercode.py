@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from flsel.availability import Availability
 from flsel.objectives import Objective
 from flsel.partition import Partition
-from flsel.selector import Plan, Selector
+from flsel.selector import Need, Plan, Selector
 
 
 class Uniform(Selector):
@@ -48,6 +48,33 @@ class Observes(Uniform):
     def observe(self, view, updates, weights):
         if view.round == 2:
             raise SystemExit("observe")
+
+
+class Halves(Uniform):
+    def select(self, view):
+        return Plan.star([0.5, 1.5])
+
+
+class Flat(Uniform):
+    def select(self, view):
+        return Plan(torch.tensor([0, 1]))
+
+
+class AsksStrangers(Uniform):
+    needs = Need.LOSSES
+
+    def select(self, view):
+        view.losses([0, -1])
+        return super().select(view)
+
+
+class Needy(Uniform):
+    needs = "LABELS"
+
+
+class Imagines(Uniform):
+    def weigh(self, view, updates):
+        return torch.tensor([1j, 1])
 
 
 class Remembers(Uniform):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import io
 import os
 import sys
@@ -12,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from flsel import __version__
-from flsel.errors import Interrupted, UserError, sentence
+from flsel.errors import Interrupted, UserError, sentence, short
 
 COMMANDS = {
     "train": "play one federated run: flsel train [--config FILE] [--key value ...]",
@@ -93,7 +94,11 @@ def _run(arguments: list[str]) -> int:
             sys.path.append(os.getcwd())
         command = import_module(MODULES[arguments[0]])
         return int(command.main(arguments[1:]))
-    _top_level().parse_args(arguments or ["--help"])
+    if arguments and arguments[0] not in ("-h", "--help", "--version"):
+        close = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
+        advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}."
+        raise UserError(f"there is no command {short(arguments[0], 60)}; {advice}")
+    _top_level().parse_args(arguments[:1] or ["--help"])
     return 0
 
 
@@ -113,5 +118,4 @@ def _top_level() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"flsel {__version__}")
-    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
     return parser

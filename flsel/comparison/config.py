@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from flsel.arguments import Range, check
 from flsel.comparison.gather import Mismatch
 from flsel.errors import UserError
 
@@ -42,28 +44,20 @@ class CompareConfig:
     seeds: str | None = None
     grid: tuple[str, ...] = ()
     baseline: str | None = None
-    target: float | None = None
-    last: int = 10
+    target: Annotated[float | None, Range(above=0, high=1)] = None
+    last: Annotated[int, Range(1)] = 10
     mismatch: Mismatch = "refuse"
-    max_concurrent: int = 1
-    cpus: float = 1.0
-    gpus: float = 0.0
-    memory: float | None = None
+    max_concurrent: Annotated[int, Range(1)] = 1
+    cpus: Annotated[float, Range(above=0)] = 1.0
+    gpus: Annotated[float, Range(0)] = 0.0
+    memory: Annotated[float | None, Range(above=0)] = None
     address: str | None = None
-    retries: int = 2
+    retries: Annotated[int, Range(0)] = 2
     name: str | None = None
     folder: str = "comparisons"
 
     def __post_init__(self) -> None:
-        for name, least in (("last", 1), ("max_concurrent", 1), ("gpus", 0), ("retries", 0)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name} must be >= {least}, got {getattr(self, name):g}.")
-        for name in ("cpus", "memory"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise UserError(f"{name} must be above 0, got {value:g}.")
-        if self.target is not None and not 0 < self.target <= 1:
-            raise UserError(f"target must be in (0, 1], got {self.target:g}.")
+        check(type(self), vars(self))
         if self.name is not None and (self.name in ("", ".", "..") or "/" in self.name):
             raise UserError(f"name must be a plain folder name, got {self.name!r}.")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from flsel.arguments import shown
 from flsel.comparison.comparison import Comparison, judge
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import Progress
@@ -22,8 +23,9 @@ from flsel.comparison.measures import Target
 from flsel.comparison.play import Sources, check, play, read_cells, waiting
 from flsel.config import RunConfig
 from flsel.config.describe import describe
+from flsel.config.layers import located
 from flsel.config.yaml_file import read_yaml
-from flsel.errors import Interrupted, UserError
+from flsel.errors import Interrupted, UserError, users_code
 from flsel.files import new_run_dir, write_atomic
 from flsel.runner.lock import Lock
 
@@ -70,7 +72,9 @@ def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
     _check_baseline(judging, grid)
     sources = Sources()
     check(grid, Path(wanted.folder), sources)
-    folder = new_run_dir(wanted.folder, wanted.name or _default_name(config, variants))
+    folder = new_run_dir(
+        wanted.folder, wanted.name or config.output.name or _default_name(config, variants), "folder"
+    )
     with Lock(folder, "comparison"):
         try:
             _write(folder, grid, judging, [command])
@@ -112,7 +116,7 @@ def existing(patterns: Sequence[str], wanted: CompareConfig, command: str) -> Co
     runs = made.analysis.runs
     data = runs[0].settings.get("data", {}).get("name", "runs").rpartition(".")[2].lower()
     names = "-".join(dict.fromkeys(v.split(":")[0].lower() for v in made.analysis.variants))
-    folder = new_run_dir(wanted.folder, wanted.name or f"{data}-{names}"[:80])
+    folder = new_run_dir(wanted.folder, wanted.name or f"{data}-{names}"[:80], "folder")
     return replace(made, folder=folder, commands=(command,))
 
 
@@ -159,9 +163,14 @@ def read_declaration(folder: Path) -> tuple[Grid, Judging, list[str]]:
         )
     if not (folder / FILE).is_file():
         raise UserError(f"{folder} is not the folder of a comparison: it holds no {FILE}.")
-    plain: Any = read_yaml(folder / FILE)
-    grid = from_plain(plain, folder / FILE)
-    return grid, Judging(**plain.get("judging", {})), list(plain.get("commands", []))
+    with located(str(folder / FILE)):
+        plain: Any = read_yaml(folder / FILE)
+    # What no flsel wrote may have any types; nothing else is read in here.
+    with users_code(f"{folder / FILE} is damaged: restore it, or start a new comparison", reads=True):
+        grid = from_plain(plain, folder / FILE)
+        with located(str(folder / FILE)):
+            grid.run_config(next(grid.cells()), folder)
+        return grid, Judging(**plain.get("judging", {})), list(plain.get("commands", []))
 
 
 def _play(folder: Path, grid: Grid, wanted: CompareConfig, sources: Sources) -> Comparison:
@@ -269,9 +278,30 @@ def compare(
         unknown = next((name for name in settings if name not in known), None)
         if unknown:
             raise UserError(f"there is no setting {unknown} of a comparison; there are {', '.join(known)}.")
-        wanted = CompareConfig(**{**judging, **settings})
-        return start(what.get("config", RunConfig(quiet=True)), wanted, f"flsel.compare({settings})")
+        config = what.get("config", RunConfig(quiet=True))
+        if not isinstance(config, RunConfig):
+            raise UserError(
+                f"config must be a RunConfig, such as flsel.RunConfig(rounds=50), got {config!r}."
+            )
+        texts = {name: _text(value) for name, value in settings.items() if name in ("selectors", "seeds")}
+        return start(config, CompareConfig(**{**judging, **settings, **texts}), f"flsel.compare({settings})")
     if isinstance(what, str | Path) and (Path(what) / FILE).is_file():
         return read_comparison(Path(what))
     patterns = [what] if isinstance(what, str | Path) else what
+    if isinstance(patterns, Sequence) and not patterns:
+        raise UserError("there are no runs to compare: name their folders.")
+    if not isinstance(patterns, Sequence) or not all(isinstance(found, str | Path) for found in patterns):
+        raise UserError(f"compare takes folders of runs, or what to play as a mapping, got {shown(what)}.")
     return compare_runs([str(pattern) for pattern in patterns], CompareConfig(**judging))  # type: ignore[arg-type]
+
+
+def _text(value: Any) -> Any:
+    """Write a number, or a list of names or numbers, as the command line has it."""
+    plain = isinstance(value, int | str) and not isinstance(value, bool)
+    return (
+        ",".join(map(str, value))
+        if isinstance(value, list | tuple | range)
+        else str(value)
+        if plain
+        else value
+    )

@@ -44,7 +44,9 @@ def pair(ours: Sequence[Run], theirs: Sequence[Run], *, unpaired: bool) -> Pairs
         other = others.get(run.seed)
         if other is None:
             continue
-        differing = [name for name in _PARTS if _differs(name, run, other)]
+        # Who is available is hashed round by round, so that other rounds are another availability.
+        longer = run.settings.get("rounds") != other.settings.get("rounds")
+        differing = ["rounds"] if longer else [name for name in _PARTS if _differs(name, run, other)]
         if differing:
             problems.append(
                 f"{run.variant} and {other.variant} under seed {run.seed} are no pair: "

@@ -68,7 +68,13 @@ def read_cells(grid: Grid, folder: Path) -> list[Run]:
     found = []
     for cell in grid.cells():
         place = folder / cell.folder
-        run = read_run(place, variant=cell.variant, setting=cell.setting, seed=cell.seed)
+        try:
+            run = read_run(place, variant=cell.variant, setting=cell.setting, seed=cell.seed)
+        except UserError as error:
+            said = str(error).rstrip(".")
+            raise UserError(
+                f"{cell}: {said}: put it back, or remove {place} to play the run again."
+            ) from error
         declared = describe(grid.run_config(cell, folder)) if run.settings else {}
         if fingerprint(declared) != fingerprint(dict(run.settings)):
             raise UserError(

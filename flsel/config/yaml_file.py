@@ -10,6 +10,7 @@ import yaml
 from jsonargparse import get_loader
 
 from flsel.errors import UserError, short
+from flsel.files import check_regular
 
 MOST_BYTES = 200_000
 MOST_VALUES = 100_000  # After aliases are written out.
@@ -27,6 +28,7 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
         UserError: If it is not a readable YAML file of settings, or takes more work than such a file may.
     """
     try:
+        check_regular(path, "the file")
         if path.stat().st_size > MOST_BYTES:
             raise UserError(f"the file must have at most {MOST_BYTES:,} bytes to be a file of settings.")
         text = path.read_text(encoding="utf-8")

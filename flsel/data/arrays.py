@@ -25,6 +25,7 @@ from flsel.data.checks import (
 )
 from flsel.data.population import Examples, Normalize, Source
 from flsel.errors import UserError, short, users_code
+from flsel.files import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -176,6 +177,7 @@ def _read_users(folder: Path) -> _Users:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
+    check_regular(file)
     with users_code(f"{file} is not a readable JSON file", reads=True):
         content = json.loads(file.read_bytes())
     if not isinstance(content, dict) or not {"users", "num_samples", "user_data"} <= content.keys():

@@ -19,6 +19,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_datas
 from flsel.data.checks import as_inputs, examples, fits_memory, measured, same_inputs
 from flsel.data.population import Examples, Normalize, Source
 from flsel.errors import UserError, users_code
+from flsel.files import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -171,6 +172,7 @@ def _all_pixels(files: Sequence[Path]) -> np.ndarray:
 
 def _pixels(file: Path, size: tuple[int, ...] | None = None) -> np.ndarray:
     """Decode one image to RGB, ``[H, W, 3]``, if it is one of 8 bits and of the height and width ``size``."""
+    check_regular(file)
     with users_code(f"cannot read the image {file}", reads=True), Image.open(file) as image:
         if image.mode not in _MODES:
             raise UserError(f"{file} must be an image of 8 bits per channel, got the mode {image.mode}.")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from flsel.data.checks import fits_memory
 from flsel.data.population import Examples, Normalize, Source
 from flsel.errors import UserError
 from flsel.rng import generator
@@ -49,6 +50,9 @@ def make_fedgs(config: SyntheticConfig, *, clients: int, seed: int) -> Source:
     Raises:
         UserError: If the data do not fit into memory.
     """
+    # Per client its size, labels and place; per class the weights that draw labels, of one client at a time.
+    fits_memory(f"data.synthetic with {clients:,} clients", 64 * clients)
+    fits_memory(f"data.synthetic with {config.classes:,} classes", 16 * config.classes * config.dimension)
     spread = generator(seed, "synthetic-sizes").lognormal(config.size_mean, config.size_std, clients)
     limit = float(2**40 if config.size_max is None else config.size_max)
     sizes = np.minimum(np.floor(spread) + config.size_min, limit).astype(np.int64)

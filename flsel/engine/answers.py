@@ -98,7 +98,7 @@ class Answers:
 
     def available_at(self, hop: int) -> Tensor:
         """Tell who is available ``hop`` rounds from now."""
-        return self.availability(self.round + hop)
+        return self.availability(self.round + hop).clone()
 
     def _visits(self, clients: Sequence[int], at: Params | None = None) -> list[Visit]:
         return from_one(self.params if at is None else at, clients, self.round, self.program)

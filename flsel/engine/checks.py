@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.errors import UserError
+from flsel.errors import UserError, short
 from flsel.objectives.objective import Objective, overrides
 from flsel.selector import IDLE, Plan, View
 
@@ -48,11 +48,10 @@ def unwritten(method: str, shown: Iterable[Tensor]) -> Iterator[None]:
     Raises:
         UserError: If one of them was written to.
     """
-    # Tensors that were made for inference keep no count of writes.
-    watched = [tensor for tensor in shown if not tensor.is_inference()]
-    before = [tensor._version for tensor in watched]
+    watched = list(shown)
+    before = [_trace(tensor) for tensor in watched]
     yield
-    if before != [tensor._version for tensor in watched]:
+    if before != [_trace(tensor) for tensor in watched]:
         raise UserError(
             f"{method} writes to what the view or the updates show it; change a copy (tensor.clone())."
         )
@@ -76,6 +75,13 @@ def _global_states() -> dict[str, object]:
         "numpy.random": (keys.tobytes(), place),
         "torch": torch.get_rng_state().numpy().tobytes(),
     }
+
+
+def _trace(tensor: Tensor) -> tuple[int, str]:
+    """Return what changes when a tensor is written to, by itself or by an array over its memory."""
+    # Tensors that were made for inference keep no count of writes; NaN as a text equals itself.
+    count = 0 if tensor.is_inference() else tensor._version
+    return count, str(tensor.sum().item()) if tensor.device.type == "cpu" else ""
 
 
 def check_plan(plan: object, view: View, name: str) -> None:
@@ -131,16 +137,19 @@ def check_hops(plan: Plan, objective: Objective, remembers: bool, name: str) -> 
         raise UserError(f"local.keep_optimizer must be false with {name}, which chains {plan.hops} clients.")
 
 
-def check_weights(weights: object, paths: int, name: str) -> None:
-    """Refuse weights that are not one finite number >= 0 per path.
+def check_weights(weights: object, paths: int, name: str) -> Tensor:
+    """Refuse weights that are not one finite number >= 0 per path; return them in double precision.
 
     Raises:
         UserError: Naming the selector.
     """
     if not isinstance(weights, Tensor):
         raise UserError(f"{name}.weigh must return a tensor of {paths} weights, got {weights!r}.")
-    if weights.shape != (paths,) or not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
-        raise UserError(
-            f"{name}.weigh must return {paths} finite weights >= 0, got {weights.tolist()} "
-            f"of shape {tuple(weights.shape)}."
-        )
+    if weights.shape == (paths,) and not weights.is_complex():
+        found = weights.detach().to("cpu", torch.float64)
+        if bool(torch.isfinite(found).all()) and bool((found >= 0).all()):
+            return found
+    raise UserError(
+        f"{name}.weigh must return {paths} finite weights >= 0, got {short(weights.tolist(), 100)} "
+        f"of shape {tuple(weights.shape)}."
+    )

@@ -134,10 +134,11 @@ class Federation:
         updates = self._updates(job, keep, deltas)
         if self.program.memory is not None:
             self.program.memory.keep(dict.fromkeys(updates.clients.tolist()))
-        name, shown = type(selector).__name__, [*view.params.values(), *deltas.values()]
+        name, shown = type(selector).__name__, list(view.params.values())
+        if selector.needs & (Need.DELTAS | Need.HEAD):
+            shown += deltas.values()
         with unwritten(f"{name}.weigh", shown):
-            weights = selector.weigh(view, updates)
-        check_weights(weights, len(keep), name)
+            weights = check_weights(selector.weigh(view, updates), len(keep), name)
         with unwritten(f"{name}.observe", [*shown, weights]):
             selector.observe(view, updates, weights)
         if overrides(objective, "observe"):

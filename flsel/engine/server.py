@@ -76,7 +76,7 @@ class Server:
         self._trainable = [name for name in self.params if name in trainable]
         self.optimizer = optimizer([self.params[name] for name in self._trainable])  # type: ignore[misc]
         self._seconds: dict[str, float] = dict.fromkeys(_PHASES, 0.0)
-        selector.reset(federation.sizes, federation.data.population.num_classes)
+        selector.reset(federation.sizes.clone(), federation.data.population.num_classes)
         self.objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,9 +18,9 @@ RUN_ID_FILE = ".run-id"
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space (a run goes on with --resume)",
     errno.EDQUOT: "the disk quota is used up; free some space (a run goes on with --resume)",
-    errno.EACCES: "permission denied; make the folder writable or choose another `output.dir`",
-    errno.EPERM: "permission denied; make the folder writable or choose another `output.dir`",
-    errno.EROFS: "the file system is read-only; choose another `output.dir`",
+    errno.EACCES: "permission denied; make the folder writable or choose another one",
+    errno.EPERM: "permission denied; make the folder writable or choose another one",
+    errno.EROFS: "the file system is read-only; choose another folder",
 }
 
 
@@ -52,6 +53,24 @@ def write_atomic(path: str | Path, data: str | bytes | Callable[[BinaryIO], None
     sync_folder(path.parent)
 
 
+def check_regular(path: Path, named: object = None) -> None:
+    """Refuse to read a pipe or a device, which may wait or go on for ever; what is missing passes.
+
+    Args:
+        path: What is about to be read.
+        named: What the message calls it, instead of its path.
+
+    Raises:
+        UserError: If there is something at the path that is neither a file nor a folder.
+    """
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError):  # said, in its own words, by whoever opens it
+        return
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise UserError(f"{named or path} is a pipe or a device; give a regular one.")
+
+
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
     """Turn a failure to write into one sentence that names the path.
@@ -81,7 +100,7 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def new_run_dir(root: str | Path, name: str) -> Path:
+def new_run_dir(root: str | Path, name: str, setting: str = "output.dir") -> Path:
     """Create the folder of a new run: ``root/name``, or ``name-2``, ``name-3``, ... if that holds files.
 
     Two processes that ask at the same moment get two folders: each claims its own by creating the file
@@ -90,6 +109,7 @@ def new_run_dir(root: str | Path, name: str) -> Path:
     Args:
         root: Folder of all runs (``output.dir``), created if missing; ``~`` is the user's home.
         name: Name of the run.
+        setting: The setting that ``root`` is, for messages.
 
     Returns:
         The folder; nothing is in it but ``.run-id``.
@@ -99,7 +119,7 @@ def new_run_dir(root: str | Path, name: str) -> Path:
     """
     root, count = home(root), 1
     path = root / name
-    while not _claim(path):
+    while not _claim(path, setting):
         count += 1
         path = root / f"{name}-{count}"
     return path
@@ -127,7 +147,7 @@ def run_id(run_dir: Path) -> str:
     return stored
 
 
-def _claim(path: Path) -> bool:
+def _claim(path: Path, setting: str) -> bool:
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
@@ -135,19 +155,19 @@ def _claim(path: Path) -> bool:
         with open(path / RUN_ID_FILE, "x", encoding="utf-8") as stream:
             stream.write(_new_id() + "\n")
     except FileExistsError:
-        return _refuse_blocked_root(path)
+        return _refuse_blocked_root(path, setting)
     except OSError as error:
         raise UserError(
-            f"cannot create the run folder {path}: {_reason(error)}; set `output.dir` to a writable folder."
+            f"cannot create the run folder {path}: {_reason(error)}; set `{setting}` to a writable folder."
         ) from error
     return True
 
 
-def _refuse_blocked_root(path: Path) -> bool:
+def _refuse_blocked_root(path: Path, setting: str) -> bool:
     if not path.parent.is_dir():
         raise UserError(
             f"cannot create the run folder {path}: {path.parent} is not a folder; "
-            "set `output.dir` to a writable folder."
+            f"set `{setting}` to a writable folder."
         )
     return False
 

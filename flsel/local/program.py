@@ -18,7 +18,7 @@ from flsel.local.batches import BatchSpec, schedule
 from flsel.local.features import Features
 from flsel.local.memory import OptimizerMemory
 from flsel.local.plain import PlainFabric
-from flsel.local.tasks import Task
+from flsel.local.tasks import LARGEST, Task
 from flsel.objectives import Objective
 from flsel.stack import Params
 
@@ -154,6 +154,12 @@ def lr_factors(schedule: Callable[[Optimizer], LRScheduler] | None, rounds: int)
             f"local.lr_schedule {name} must step through {rounds} rounds by itself, and failed in round "
             f"{len(factors) - 1}: {error}."
         ) from error
+    beyond = next((round for round, factor in enumerate(factors) if not abs(factor) <= LARGEST), None)
+    if beyond is not None:
+        raise UserError(
+            f"local.lr_schedule must keep the learning rate finite and below {LARGEST:.1e} times the first, "
+            f"and in round {beyond} it is {factors[beyond]:g} times."
+        )
     return factors
 
 

@@ -16,6 +16,8 @@ from flsel.errors import UserError
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
 
+LARGEST = torch.finfo(torch.float32).max
+"""What a step can multiply a parameter of single precision by."""
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -118,7 +120,7 @@ def make_optimizer(task: Task, override: OptimizerFactory | None) -> Optimizer:
             f"{source} must return one torch optimizer, got {type(made).__name__}; a learning-rate schedule "
             "over rounds is set with local.lr_schedule."
         )
-    check_steps_alone(made, source)
+    check_optimizer(made, source)
     own = {id(p) for p in task.parameters()}
     for group in made.param_groups:
         if not own.issuperset(map(id, group["params"])):
@@ -128,11 +130,12 @@ def make_optimizer(task: Task, override: OptimizerFactory | None) -> Optimizer:
     return made
 
 
-def check_steps_alone(optimizer: Optimizer, where: str) -> None:
-    """Refuse an optimizer whose step computes the loss again, as L-BFGS's.
+def check_optimizer(optimizer: Optimizer, where: str) -> None:
+    """Refuse an optimizer whose step computes the loss again, as L-BFGS's, and numbers that no step can use.
 
     Raises:
-        UserError: If it needs a closure; the message starts with ``where``.
+        UserError: If it needs a closure, or one of its numbers is not finite or beyond the precision of the
+            parameters; the message starts with ``where``.
     """
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is closure.empty:
@@ -140,6 +143,12 @@ def check_steps_alone(optimizer: Optimizer, where: str) -> None:
             f"{where} must step with one gradient, and {type(optimizer).__name__} needs a closure that "
             "computes the loss again; take SGD or Adam, for example."
         )
+    for group in optimizer.param_groups:
+        for name, value in group.items():
+            if isinstance(value, float) and not abs(value) <= LARGEST:
+                raise UserError(
+                    f"{where}: {name} must be a finite number of at most {LARGEST:.1e} in size, got {value}."
+                )
 
 
 def loss_of(output: Any) -> Tensor:

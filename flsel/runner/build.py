@@ -15,6 +15,7 @@ from flsel.availability import Trace
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
 from flsel.config.spec import Spec
+from flsel.data.checks import fits_memory
 from flsel.data.population import FederatedData, Source
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
@@ -26,7 +27,7 @@ from flsel.local.memory import OptimizerMemory, check_remembers
 from flsel.local.program import Program, lr_factors
 from flsel.local.reach import Reach
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.tasks import check_steps_alone, make_optimizer
+from flsel.local.tasks import check_optimizer, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer, require_vmap, why_not_vmap
 from flsel.local.workers import WorkersTrainer
@@ -34,7 +35,7 @@ from flsel.runner.callbacks import check_callbacks
 from flsel.runner.device import set_up
 from flsel.runner.inputs import load_data, on_device, sample
 from flsel.runner.network import check_logits, find_features, head_names, make_model
-from flsel.selector import ON_HOLDOUT
+from flsel.selector import ON_HOLDOUT, Need
 
 _LOG = logging.getLogger("flsel")
 
@@ -75,6 +76,10 @@ def build(config: RunConfig, source: Source | None = None) -> Built:
     with users_code("callbacks cannot be built"):
         callbacks = tuple(make() for make in config.callbacks)
     check_callbacks(callbacks)
+    needs: Any = config.selector.needs
+    if not isinstance(needs, Need):
+        name = type(config.selector).__name__
+        raise UserError(f"{name}.needs must be a Need, such as Need.LABELS, got {needs!r}.")
     data = load_data(config, source)
     clients = len(data.population)
     if config.budget > clients:
@@ -96,13 +101,13 @@ def build(config: RunConfig, source: Source | None = None) -> Built:
         rounds=config.rounds,
         budget=config.budget,
     )
-    if ON_HOLDOUT & config.selector.needs and data.server is None:
+    if ON_HOLDOUT & needs and data.server is None:
         raise UserError(
             f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
         )
     selector = Spec.of(config.selector, "selector").build()
     server = Server(federation, config.evaluation, selector, config.server_optimizer)
-    check_steps_alone(server.optimizer, "server_optimizer")
+    check_optimizer(server.optimizer, "server_optimizer")
     return Built(server, program, data, callbacks)
 
 
@@ -111,13 +116,18 @@ def _make_program(
 ) -> tuple[Program, FederatedData]:
     """Make the client's side, and the data on its device."""
     model = make_model(config, data.population.num_classes, tuple(sample(data, 1).shape[1:]))
+    spec, largest = config.local.batches(), int(data.population.sizes.max())
+    fits_memory(
+        f"a visit of {spec.num_steps(largest):,} local steps (local.epochs, local.steps, local.batch_size)",
+        8 * spec.num_steps(largest) * spec.size,
+    )
     fabric, task = set_up(config, model, callbacks)
     data = on_device(data, task)
     program = Program(
         task=task,
         model=model,
         population=data.population,
-        spec=config.local.batches(),
+        spec=spec,
         objective=Spec.of(config.objective, "objective").build(),
         lr_factors=lr_factors(config.local.lr_schedule, config.rounds),
         seed=config.seed,

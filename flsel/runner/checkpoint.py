@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from flsel.errors import UserError
-from flsel.files import naming, sync_folder
+from flsel.files import check_regular, naming, sync_folder
 from flsel.runner.digest import digest
 from flsel.runner.record import Mark
 
@@ -136,6 +136,7 @@ def read_model(run: Path) -> dict[str, Tensor]:
 
 def _read(path: Path) -> dict[str, Any]:
     """Read a file's fields, once its format and its checksum are right."""
+    check_regular(path)
     try:
         content = dict(torch.load(path, map_location="cpu", weights_only=True))
         version = content["version"]

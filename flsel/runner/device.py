@@ -33,6 +33,8 @@ def set_up(
     on_cpu = config.accelerator == "cpu" or (
         config.accelerator == "auto" and not (torch.cuda.is_available() or torch.backends.mps.is_available())
     )
+    if on_cpu and config.device != 0:
+        raise UserError(f"device must be 0 where the processor trains, got {config.device}.")
     if on_cpu and config.precision in DTYPES and not callbacks and not is_lightning(model):
         plain, task = PlainFabric(config.precision), as_task(model, config.local.optimizer)
         plain.setup_module(task)

@@ -81,6 +81,8 @@ def find_features(config: RunConfig, program: Program, data: FederatedData) -> F
 def head_names(config: RunConfig, model: nn.Module, data: FederatedData) -> tuple[str, str | None] | None:
     """Name the output layer's weight and bias, for a selector that looks at it; None for the others."""
     if Need.HEAD not in config.selector.needs:
+        if config.output_layer is not None:  # a name that is wrong is said, though nobody looks there
+            find_layer(model, None, data.population.num_classes, config.output_layer)
         return None
     head = find_head(model, sample(data, 2), data.population.num_classes, config.output_layer)
     return head.weight_name, head.bias_name

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from flsel.errors import UserError
+from flsel.files import check_regular
 from flsel.runner.record import SUMMARY_FORMAT, JsonLines
 
 
@@ -47,15 +48,18 @@ def read_summary(path: Path) -> dict[str, Any]:
     Raises:
         UserError: If it is damaged or of another format.
     """
+    check_regular(path)
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise _damaged(path, "it must hold a JSON object")
-    if found.get("format") != SUMMARY_FORMAT:
+    if "format" not in found:
+        raise _damaged(path, "format is missing")
+    if found["format"] != SUMMARY_FORMAT:
         raise UserError(
-            f"{path} has format {str(found.get('format'))[:20]}, this flsel reads format {SUMMARY_FORMAT}: "
+            f"{path} has format {str(found['format'])[:20]}, this flsel reads format {SUMMARY_FORMAT}: "
             "read it with the flsel that wrote it, or play the run again."
         )
     for name, (right, rule) in _SUMMARY.items():
@@ -70,6 +74,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         UserError: If it is damaged.
     """
+    check_regular(path)
     try:
         found = yaml.safe_load(path.read_bytes())
     except (ValueError, yaml.YAMLError, RecursionError):

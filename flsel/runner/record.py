@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from flsel.errors import UserError
-from flsel.files import naming, write_atomic
+from flsel.files import check_regular, naming, write_atomic
 
 SUMMARY_FORMAT = 1
 
@@ -61,6 +61,7 @@ class _Lines:
     """A file that grows by whole lines and knows how far it has grown."""
 
     def __init__(self, path: Path) -> None:
+        check_regular(path)
         self.path = path
         self._count = self._bytes = 0
         self._hash = hashlib.sha256()

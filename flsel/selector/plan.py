@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from flsel.arguments import shown
+from flsel.errors import UserError
 
 IDLE = -1
 """In a path of a plan: the model copy rests for this hop, untrained and at no cost."""
@@ -17,14 +21,27 @@ class Plan:
         paths: K paths of equal length; the model of path k visits its clients in order. A client may
             repeat, as under sampling with replacement. An entry ``IDLE`` is a hop at which the model stays
             as it is; every path visits at least one client.
+
+    Raises:
+        UserError: If the paths are not made of whole numbers.
     """
 
     paths: tuple[tuple[int, ...], ...]
 
+    def __post_init__(self) -> None:
+        """Turn the numbers of arrays and tensors into Python's own."""
+        try:
+            paths = tuple(map(ids, self.paths))
+        except TypeError:
+            raise UserError(
+                f"a plan must have a list of paths of clients, got {shown(self.paths)}."
+            ) from None
+        object.__setattr__(self, "paths", paths)
+
     @classmethod
     def star(cls, clients: Iterable[int]) -> Plan:
         """Plan one visit of each client in ``clients``, all from the global model."""
-        return cls(tuple((int(client),) for client in clients))
+        return cls(tuple((client,) for client in ids(clients)))
 
     @property
     def hops(self) -> int:
@@ -38,3 +55,17 @@ class Plan:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+
+def ids(clients: Iterable[int]) -> tuple[int, ...]:
+    """Return client numbers, perhaps an array's or a tensor's, as Python's whole numbers.
+
+    Raises:
+        UserError: If one is not whole.
+        TypeError: If they cannot be listed.
+    """
+    listed = list(clients)
+    try:
+        return tuple(map(operator.index, listed))
+    except TypeError:
+        raise UserError(f"clients must be whole numbers, got {shown(listed)}.") from None

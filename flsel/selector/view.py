@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.errors import UserError
 from flsel.metrics import Ledger
 from flsel.selector.need import Need, require
-from flsel.selector.plan import Plan
+from flsel.selector.plan import Plan, ids
 from flsel.stack import Params
 
 
@@ -80,7 +81,7 @@ class View:
         Returns:
             Float64 ``[n]``; NaN for a client that is unavailable or has no examples.
         """
-        losses: Tensor = self._ask(Need.LOSSES, clients, at)
+        losses: Tensor = self._ask(Need.LOSSES, self._clients(clients), at)
         return losses
 
     def shadow(self, clients: Sequence[int]) -> Params:
@@ -95,7 +96,7 @@ class View:
         Raises:
             UserError: If one of them is not available.
         """
-        ends: Params = self._ask(Need.SHADOW, clients)
+        ends: Params = self._ask(Need.SHADOW, self._clients(clients))
         return ends
 
     def server_loss(self, at: Params) -> float:
@@ -115,7 +116,7 @@ class View:
         Raises:
             UserError: If one of them is not available.
         """
-        gradients: Params = self._ask(Need.GRADIENTS, clients)
+        gradients: Params = self._ask(Need.GRADIENTS, self._clients(clients))
         return gradients
 
     def noise_outputs(self, models: Params) -> Tensor:
@@ -138,6 +139,13 @@ class View:
         """
         available: Tensor = self.answers.available_at(hop)
         return available
+
+    def _clients(self, asked: Sequence[int]) -> list[int]:
+        found, most = list(ids(asked)), len(self.sizes)
+        stranger = next((client for client in found if not 0 <= client < most), None)
+        if stranger is not None:
+            raise UserError(f"the selector asked client {stranger}, and the clients are 0 to {most - 1}.")
+        return found
 
     def _ask(self, need: Need, *question: Any) -> Any:
         require(self.needs, need)

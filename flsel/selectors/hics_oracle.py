@@ -1,7 +1,8 @@
 """HiCS-FL with the true label entropies: the bound on what a better estimate could gain.
 
 H. Chen, H. Vikalo: "Accelerating Non-IID Federated Learning via Heterogeneity-Guided Client Sampling",
-arXiv:2310.00198; the variant is that of the authors' published code, not of the paper.
+arXiv:2310.00198; the variant is that of the authors' published code, not of the paper. No server has this
+information: it is for studies.
 
 **Deviations**
 

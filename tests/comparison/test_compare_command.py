@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,8 +18,10 @@ import pytest
 import yaml
 from runs import left_behind, same
 
+import flsel
 from flsel.commands.cli import main
 from flsel.comparison.grid import Cell
+from flsel.errors import UserError
 
 SMALL = [
     "--rounds", "4", "--clients", "8", "--budget", "3", "--accelerator", "cpu", "--threads", "1",
@@ -76,6 +79,54 @@ def test_a_comparison_from_words_to_files_and_grown(capsys):
     assert {row["variant"] for row in rows(folder)} == {"Uniform", "PowD:d=5", "AFL"}
     for name in ("report.md", "summary.csv", "differences.csv", "table.tex"):
         assert (folder / name).is_file()
+
+
+def test_a_damaged_comparison_is_named(capfd):
+    assert compare("--selectors", "Uniform,AFL", "--seeds", "1", "--output.name", "c", *SMALL) == 0
+    declared = Path("comparisons/c/comparison.yaml")
+    whole, metrics = declared.read_bytes(), Path("comparisons/c/runs/all/AFL/s1/metrics.csv")
+    for content, sentence in [
+        (b"", "the file must be a mapping of settings"),
+        (b"\0\xff", "the file must be YAML text"),
+        (whole.replace(b"seeds:\n- 1", b"seeds:\n- x"), "seed must be a whole number >= 0, got 'x'."),
+        (whole.replace(b"seeds:\n- 1", b"seeds: 1"), "is damaged: restore it, or start a new comparison: "),
+        (whole.replace(b"last: 10", b"later: 10"), "is damaged: restore it, or start a new comparison: "),
+    ]:
+        declared.write_bytes(content)
+        said = refused(capfd, "--resume", "comparisons/c")
+        assert said.startswith("flsel: error: comparisons/c/comparison.yaml"), said
+        assert sentence in said
+    declared.write_bytes(whole)
+    metrics.write_text("")
+    said = refused(capfd, "--resume", "comparisons/c")
+    assert said.startswith(f"flsel: error: AFL seed 1: {metrics} has no rows, but the run has 4 rounds: ")
+    assert said.endswith(f"or remove {metrics.parent} to play the run again.\n")
+    shutil.rmtree(metrics.parent)
+    assert compare("--resume", "comparisons/c") == 0
+
+
+def test_variants_of_other_rounds_are_no_pair(capsys):
+    Path("v.yaml").write_text("short: {rounds: 2}\nlong: {rounds: 3}\n")
+    assert compare("--variants", "v.yaml", "--seeds", "1", "--name", "c", *SMALL) == 0
+    assert "are no pair: rounds differ" in Path("comparisons/c/report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        (None, "compare takes folders of runs, or what to play as a mapping, got null."),
+        ([1], "compare takes folders of runs, or what to play as a mapping, got [1]."),
+        ([], "there are no runs to compare"),
+        ({"selectors": "Uniform", "seeds": 2.5}, "seeds must be text or null, got 2.5"),
+        ({"selectors": "Uniform", "config": {}}, "config must be a RunConfig, such as "),
+        ({"selector": "Uniform"}, "there is no setting selector of a comparison; there are selectors, "),
+        ({"selectors": ["Uniform", "AFL"], "seeds": [2, 2]}, "seeds must be different numbers, and 2 stands there twice."),
+    ],
+)  # fmt: skip
+def test_compare_misused_from_python(what, sentence):
+    with pytest.raises(UserError) as caught:
+        flsel.compare(what)
+    assert str(caught.value).startswith(sentence), caught.value
 
 
 def test_a_cell_is_the_run_that_train_plays():
@@ -180,8 +231,8 @@ def test_a_grid_of_settings():
         (["--selectors", "Uniform", "--grid", "seed=1,2"], "seed is varied by --seeds"),
         (["--selectors", "Uniform", "--grid", "track.mode=auto"], "track.mode says where it is shown"),
         (["--selectors", "Uniform", "--baseline", "AFL"], "baseline must be one of the variants Uniform, got AFL"),
-        (["--selectors", "Uniform", "--target", "70"], "target must be in (0, 1], got 70"),
-        (["--selectors", "Uniform", "--last", "0"], "last must be >= 1"),
+        (["--selectors", "Uniform", "--target", "70"], "target must be a number in (0, 1] or null, got 70"),
+        (["--selectors", "Uniform", "--last", "0"], "last must be a whole number >= 1, got 0."),
         (["--selectors", "Uniform", "--max-concurrent", "x"], "max_concurrent must be a whole number"),
         (["--selectors", "Uniform", "--selector", "AFL", "--budget", "90"], "budget"),
         (["--selecters", "Uniform"], "there is no setting selecters; did you mean selectors?"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from flsel.arguments import Range, check
 from flsel.errors import UserError
 
 Sampler = Literal["tpe", "cmaes", "gp", "random", "grid"]
@@ -45,44 +46,26 @@ class SweepConfig:
     """
 
     space: str = "auto"
-    trials: int = 32
+    trials: Annotated[int, Range(1)] = 32
     metric: str = "validation/accuracy"
     mode: str = "auto"
     sampler: Sampler = "tpe"
     scheduler: Scheduler = "asha"
-    grace_rounds: int | None = None
-    reduction: int = 3
-    seeds: tuple[int, ...] | None = None
-    max_concurrent: int | None = None
-    cpus: float = 1.0
-    gpus: float = 0.0
-    memory: float | None = None
+    grace_rounds: Annotated[int | None, Range(1)] = None
+    reduction: Annotated[int, Range(2)] = 3
+    seeds: Annotated[tuple[int, ...] | None, Range(0)] = None
+    max_concurrent: Annotated[int | None, Range(1)] = None
+    cpus: Annotated[float, Range(above=0)] = 1.0
+    gpus: Annotated[float, Range(0)] = 0.0
+    memory: Annotated[float | None, Range(above=0)] = None
     address: str | None = None
-    retries: int = 2
-    report_every: int | None = None
+    retries: Annotated[int, Range(0)] = 2
+    report_every: Annotated[int | None, Range(1)] = None
     name: str | None = None
     folder: str = "sweeps"
 
     def __post_init__(self) -> None:
-        least = {
-            "trials": 1,
-            "grace_rounds": 1,
-            "max_concurrent": 1,
-            "gpus": 0,
-            "retries": 0,
-            "report_every": 1,
-            "reduction": 2,
-        }
-        for name, low in least.items():
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise UserError(f"{name} must be >= {low}, got {value:g}.")
-        for name, low in {"cpus": 0, "memory": 0}.items():
-            value = getattr(self, name)
-            if value is not None and value <= low:
-                raise UserError(f"{name} must be above {low}, got {value:g}.")
-        if self.seeds is not None and (not self.seeds or min(self.seeds) < 0):
-            raise UserError(f"seeds must be a list of whole numbers >= 0, got {list(self.seeds)}.")
+        check(type(self), vars(self))
         if self.seeds is not None and len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"seeds must differ from one another, got {list(self.seeds)}.")
         if self.gpus > 1 and self.gpus != int(self.gpus):

@@ -152,8 +152,9 @@ def _study(plan: Plan) -> Study:
 
 def _new_folder(plan: Plan) -> Path:
     dataset = plan.config.data.name.rpartition(".")[2].lower()
-    name = plan.sweep.name or f"{dataset}-{type(plan.config.selector).__name__.lower()}"
-    folder = new_run_dir(plan.sweep.folder, name).resolve()
+    made = f"{dataset}-{type(plan.config.selector).__name__.lower()}"
+    name = plan.sweep.name or plan.config.output.name or made
+    folder = new_run_dir(plan.sweep.folder, name, "folder").resolve()
     try:
         files = {
             "config.yaml": yaml.safe_dump(describe(plan.config), sort_keys=False),
