@@ -1,24 +1,23 @@
-"""Play a comparison's cells in this process, one after the other; what is finished is never repeated."""
+"""Play a comparison's cells in this process; what is finished is never repeated."""
 
 from __future__ import annotations
 
-import logging
-import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from flsel.comparison.grid import FILE, Cell, Grid
-from flsel.comparison.reading import FAILURE, Run, read_run, write_failure, write_labels
+from flsel.comparison.lockstep import Playing, play_together
+from flsel.comparison.reading import Run, read_run
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
 from flsel.data.population import Source
 from flsel.data.sources import load_source
-from flsel.errors import DivergedError, Interrupted, UserError
+from flsel.errors import UserError
 from flsel.runner.build import build
-from flsel.runner.interrupt import Interrupt
-from flsel.runner.session import Session
 
-_LOG = logging.getLogger("flsel")
+# Most cells that are played round by round beside each other: all are in memory.
+_MOST = 8
 
 
 class Sources:
@@ -93,7 +92,7 @@ def waiting(runs: Sequence[Run]) -> list[Run]:
 def play(
     grid: Grid, folder: Path, sources: Sources, ended: Callable[[Run], None], round_ended: Callable[[], None]
 ) -> None:
-    """Play what is left.
+    """Play what is left: cell by cell, or round by round beside each other where their clients share stacks.
 
     Args:
         grid: The comparison.
@@ -104,61 +103,39 @@ def play(
 
     Raises:
         UserError: If a file cannot be written.
-        Interrupted: If a signal stopped it; the cell goes on from its checkpoint.
+        Interrupted: If a signal stopped it; its cells go on from their checkpoints.
     """
+    together: list[Playing] = []
     for run in waiting(read_cells(grid, folder)):
-        cell = Cell(run.variant, run.setting, run.seed)
-        play_cell(grid.run_config(cell, folder), run.folder, sources.get, round_ended)
-        ended(read_run(run.folder, variant=run.variant, setting=run.setting, seed=run.seed))
+        config = grid.run_config(Cell(run.variant, run.setting, run.seed), folder)
+        cell = Playing(run.folder, partial(_tell, ended, run))
+        cell.build(config, sources.get)
+        if together and (cell.kind != together[0].kind or len(together) == _MOST):
+            play_together(together, round_ended)
+            together = []
+        together.append(cell)
+        if cell.kind is None:
+            play_together(together, round_ended)
+            together = []
+    if together:
+        play_together(together, round_ended)
 
 
-def play_cell(
-    config: RunConfig,
-    folder: Path,
-    load: Callable[[RunConfig], Source],
-    round_ended: Callable[[], None] = lambda: None,
-) -> None:
+def _tell(ended: Callable[[Run], None], run: Run) -> None:
+    ended(read_run(run.folder, variant=run.variant, setting=run.setting, seed=run.seed))
+
+
+def play_cell(config: RunConfig, folder: Path, load: Callable[[RunConfig], Source]) -> None:
     """Play one run, or go on with it; how it failed is written down.
 
     Args:
         config: Its settings.
         folder: Its folder, created if missing.
         load: Loads the dataset.
-        round_ended: Called after every round.
 
     Raises:
         Interrupted: If a signal stopped it between rounds; its state is saved.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / FAILURE).unlink(missing_ok=True)
-    try:
-        session = Session(config, folder, build(config, load(config)))
-        write_labels(folder, session.server.federation.labels.numpy())
-        with session:
-            if not session.finished:
-                _loop(session, round_ended)
-                session.end()
-    except Interrupted:
-        raise
-    except DivergedError as error:
-        write_failure(folder, "diverged", str(error))
-    except UserError as error:
-        write_failure(folder, "failed", str(error))
-    except Exception as error:  # the selector or the model may be the user's own
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        reason = " ".join(str(error).split())
-        where = f"{Path(at.filename).name}, line {at.lineno}"
-        write_failure(folder, "failed", f"{type(error).__name__}: {reason} ({where})")
-
-
-def _loop(session: Session, round_ended: Callable[[], None]) -> None:
-    every = session.config.output.checkpoint_every
-    with Interrupt() as interrupt:
-        while not session.server.finished:
-            record = session.step()
-            round_ended()
-            due = record.completed // every > record.round // every
-            if session.server.finished or interrupt.requested or due:
-                session.save()
-            if interrupt.requested and not session.server.finished:
-                raise Interrupted(f"stopped after round {session.server.round}")
+    cell = Playing(folder)
+    cell.build(config, load)
+    play_together([cell])

@@ -90,21 +90,22 @@ class Server:
         job = self.open()
         started = time.perf_counter()
         (ends,) = train([job], self.federation.trainer)
-        self._seconds["train"] += time.perf_counter() - started
-        return self.close(job, ends)
+        return self.close(job, ends, time.perf_counter() - started)
 
     def open(self) -> Job:
         """Decide who trains in the coming round; nothing that is kept changes but the selector's state."""
         return self.federation.open(self.round, self.params, self.selector)
 
-    def close(self, job: Job, ends: Params) -> RoundRecord:
+    def close(self, job: Job, ends: Params, seconds: float = 0.0) -> RoundRecord:
         """Aggregate what came back, step the server optimizer, and evaluate when due.
 
         Args:
             job: What :meth:`open` returned.
             ends: End models of its paths (:func:`flsel.engine.job.train`); written to.
+            seconds: Wall time that they took.
         """
         began = self.round
+        self._seconds["train"] += seconds
         outcome = self.federation.close(job, ends)
         started = time.perf_counter()
         self._apply(outcome.delta)

@@ -16,6 +16,7 @@ import yaml
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
 from flsel.data.population import Source
+from flsel.engine.job import Job, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, users_code
 from flsel.files import new_run_dir, write_atomic
@@ -36,6 +37,7 @@ from flsel.runner.settings import read_config, run_name
 from flsel.runner.summary import summary
 from flsel.runner.tracked import Steps, hyper_parameters
 from flsel.runner.tracking import Tracker, make_loggers
+from flsel.stack import Params
 
 _LOG = logging.getLogger("flsel")
 
@@ -195,11 +197,30 @@ class Session:
 
     def step(self) -> RoundRecord:
         """Play one round and write down what happened."""
+        job = self.open_round()
+        started = time.perf_counter()
+        with users_code(f"round {self.server.round} failed"):
+            (ends,) = train([job], self.server.federation.trainer)
+        return self.close_round(job, ends, time.perf_counter() - started)
+
+    def open_round(self) -> Job:
+        """Decide who trains next, whose models are for :meth:`close_round`; :meth:`step` does all three."""
         self._callbacks.trainer.current_epoch = self.server.round
         self._callbacks.call("on_train_epoch_start")
         self._callbacks.tell("on_round_start")
         with users_code(f"round {self.server.round} failed"):
-            record = self.server.step()
+            return self.server.open()
+
+    def close_round(self, job: Job, ends: Params, seconds: float) -> RoundRecord:
+        """Go on with the models that were trained, and write down what happened.
+
+        Args:
+            job: What :meth:`open_round` returned.
+            ends: End models of its paths; written to.
+            seconds: Wall time that they took.
+        """
+        with users_code(f"round {self.server.round} failed"):
+            record = self.server.close(job, ends, seconds)
         self._played(record)
         self._diagnostics.after(self.server.selector, record.round, self.server.round)
         if record.metrics is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from runs import left_behind, same
 
@@ -140,6 +141,7 @@ def test_a_cell_is_the_run_that_train_plays():
 
 def test_killed_and_resumed_it_ends_with_the_same_runs():
     words = ["--selectors", "Uniform,AFL", "--seeds", "2", *SMALL, "--rounds", "30"]
+    words += ["--local.backend", "compiled"]  # All four are played beside each other.
     assert compare(*words, "--name", "whole") == 0
     process = subprocess.Popen(
         [sys.executable, "-m", "flsel", "compare", *words, "--name", "cut"],
@@ -159,21 +161,63 @@ def test_killed_and_resumed_it_ends_with_the_same_runs():
         assert same(one, other), cell
 
 
+def test_cells_that_share_stacks_are_the_runs_that_train_plays(monkeypatch):
+    from flsel.local.compiled.engine import Engine
+
+    train, widths = Engine.train, []
+    monkeypatch.setattr(Engine, "train", lambda *a: widths.append(len(a[2])) or train(*a))
+    words = [*SMALL, "--local.backend", "compiled", "--rounds", "5", "--precision", "64-true"]
+    Path("frail_too.py").write_text(
+        "from flsel.selector import Plan, Selector\n"
+        "class Frail(Selector):\n"
+        "    def select(self, view):\n"
+        "        return Plan.star(view.pool[: 3 // (3 - view.round)])\n"
+    )
+    assert compare("--selectors", "Uniform,AFL,frail_too.Frail", "--seeds", "2", "--name", "c", *words) == 2
+    assert max(widths) > 9, "cells of both seeds are in one stack"
+    failed = {row["variant"] for row in rows(Path("comparisons/c")) if row["status"] == "failed"}
+    assert failed == {"frail_too.Frail"}
+    for seed in ("1", "2"):
+        assert (
+            main(
+                [
+                    "train",
+                    *words,
+                    "--selector",
+                    "AFL",
+                    "--seed",
+                    seed,
+                    "--output.name",
+                    seed,
+                    "--quiet",
+                    "true",
+                ]
+            )
+            == 0
+        )
+        alone, cell = (
+            left_behind(Path(at)) for at in (f"runs/{seed}", f"comparisons/c/runs/all/AFL/s{seed}")
+        )
+        for name, value in alone["state"]["model"].items():
+            torch.testing.assert_close(cell["state"]["model"][name], value, atol=1e-10, rtol=0)
+        assert [line["plan"] for line in cell["plans"]] == [line["plan"] for line in alone["plans"]]
+
+
 def test_ctrl_c_says_how_to_go_on(capfd, monkeypatch):
     from flsel.engine.server import Server
 
-    step, played = Server.step, []
+    begin, played = Server.open, []
 
     def interrupted(self: Server) -> Any:
         played.append(1)
         if len(played) == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return step(self)
+        return begin(self)
 
-    monkeypatch.setattr(Server, "step", interrupted)
+    monkeypatch.setattr(Server, "open", interrupted)
     assert compare("--selectors", "Uniform,AFL", "--seeds", "1", "--name", "c", *SMALL) == 130
     assert "continue with: flsel compare --resume comparisons/c" in capfd.readouterr().err
-    monkeypatch.setattr(Server, "step", step)
+    monkeypatch.setattr(Server, "open", begin)
     assert compare("--resume", "comparisons/c") == 0
     assert {row["status"] for row in rows(Path("comparisons/c"))} == {"complete"}
 

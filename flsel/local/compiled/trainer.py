@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
-from flsel.local.compiled.pool import Pool, signature, together
+from flsel.local.compiled.pool import Pool, pays, signature, together
 from flsel.local.compiled.refuse import Refused
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
@@ -59,6 +59,19 @@ class CompiledTrainer(LocalTrainer):
                 rows = group[first : first + width]
                 self._train(rows, [visits[row] for row in rows], ends)
         return ends
+
+    def kind(self, program: Program, clients: int) -> Hashable | None:
+        """Describe which federations' clients would share stacks with those of a program.
+
+        Args:
+            program: The program.
+            clients: Its clients in a call.
+
+        Returns:
+            The same for all of them; None where sharing does not pay.
+        """
+        bounded = self._chunk is not None or program in self._others
+        return None if bounded or not pays(program, clients) else signature(program)
 
     def _train(self, rows: list[int], visits: list[Visit], ends: Params) -> None:
         """Train visits of one stack and write their models into rows of ``ends``."""
