@@ -54,7 +54,8 @@ class RunConfig:
         device: Index of the device.
         threads: Threads of torch on the CPU; null leaves torch's choice. Other numbers of threads may
             round sums differently.
-        precision: Lightning's flag.
+        precision: ``32-true``, ``64-true``, ``bf16-mixed`` (Lightning's; sequential), or ``bf16-true``:
+            networks train in bfloat16, their parameters kept and evaluated in float32.
         output_layer: Dotted path of the output layer, for selectors that look at it; null finds it.
         track: Where the run is tracked besides its own files.
         callbacks: Lightning callbacks.
@@ -83,7 +84,7 @@ class RunConfig:
     accelerator: str = "auto"
     device: Annotated[int, Range(0)] = 0
     threads: Annotated[int | None, Range(1, 1024)] = None
-    precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
+    precision: Literal["32-true", "64-true", "bf16-mixed", "bf16-true"] = "32-true"
     output_layer: str | None = None
     track: TrackConfig = field(default_factory=TrackConfig)
     callbacks: tuple[Callable[[], Callback], ...] = ()

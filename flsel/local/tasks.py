@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from flsel.errors import UserError
@@ -27,11 +28,16 @@ class Classifier(nn.Module):
     Args:
         net: Maps inputs ``[B, ...]`` to logits ``[B, C]``.
         optimizer: Makes the local optimizer of the network's parameters.
+
+    Attributes:
+        compute: Precision in which the network trains, its parameters rounded to it in each step and
+            updated in their own; None computes in that.
     """
 
     def __init__(self, net: nn.Module, optimizer: OptimizerFactory) -> None:
         super().__init__()
         self.net = net
+        self.compute: torch.dtype | None = None
         self._optimizer = optimizer
 
     @property
@@ -41,13 +47,23 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, ``[B, C]``."""
-        logits: Tensor = self.net(x)
-        return logits
+        logits: Tensor
+        if self.compute is None or not self.training:
+            logits = self.net(x)
+            return logits
+        kept = {id(p) for m in self.net.modules() if isinstance(m, _BatchNorm) for p in m.parameters(False)}
+        rounded = {
+            name: param if id(param) in kept else param.to(self.compute)
+            for name, param in self.net.named_parameters()
+        }
+        inputs = x.to(self.compute) if x.is_floating_point() else x
+        logits = torch.func.functional_call(self.net, rounded, (inputs,))
+        return logits.to(next(self.net.parameters()).dtype)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Return the batch's mean cross-entropy."""
         x, y = batch
-        return nn.functional.cross_entropy(self.net(x), y)
+        return nn.functional.cross_entropy(self(x), y)
 
     def configure_optimizers(self) -> Optimizer:
         """Make the local optimizer."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,10 +13,13 @@ from torch import nn
 from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.local.plain import DTYPES, PlainFabric
-from flsel.local.tasks import Task, as_task, is_lightning
+from flsel.local.tasks import Classifier, Task, as_task, is_lightning
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+
+_LOG = logging.getLogger("flsel")
+_BFLOAT = "bf16-true"
 
 
 def set_up(
@@ -30,6 +35,9 @@ def set_up(
     Raises:
         UserError: If there is no such device, or the model cannot be trained.
     """
+    if config.precision == _BFLOAT:
+        fabric, task = set_up(replace(config, precision="32-true"), model, callbacks)
+        return fabric, _rounding(task)
     on_cpu = config.accelerator == "cpu" or (
         config.accelerator == "auto" and not (torch.cuda.is_available() or torch.backends.mps.is_available())
     )
@@ -45,6 +53,27 @@ def set_up(
     task = as_task(model, config.local.optimizer, LightningClassifier)
     fabric.setup_module(task)
     return fabric, task
+
+
+def _rounding(task: Task) -> Task:
+    """Let a network train in bfloat16; its parameters stay what they are.
+
+    Raises:
+        UserError: If it cannot.
+    """
+    if not isinstance(task, Classifier):
+        raise UserError(
+            f"precision {_BFLOAT} trains plain networks, and {type(task).__name__} brings a step of its own: "
+            "use bf16-mixed."
+        )
+    recurrent = next((type(m).__name__ for m in task.modules() if isinstance(m, nn.RNNBase)), None)
+    if recurrent is not None:
+        raise UserError(f"precision {_BFLOAT} cannot train {recurrent}: use bf16-mixed.")
+    task.compute = torch.bfloat16
+    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)
+    if task.device.type == "cpu" and not supported():
+        _LOG.warning("precision %s: this CPU has no AVX-512 BF16, so 32-true is likely faster", _BFLOAT)
+    return task
 
 
 def _make_fabric(config: RunConfig, devices: int | list[int]) -> Fabric:

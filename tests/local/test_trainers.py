@@ -228,6 +228,34 @@ def test_bf16_mixed_computes_in_bfloat16_and_keeps_float32() -> None:
         require_vmap(program)
 
 
+@pytest.mark.parametrize("net", [nn.Linear, nn.LayerNorm, nn.BatchNorm1d])
+def test_bf16_true_trains_in_bfloat16_and_updates_float32(net: Any, caplog: Any) -> None:
+    seen = []
+
+    class Spy(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            output = super().forward(input)
+            seen.append((self.training, output.dtype))
+            return output
+
+    layers = (nn.Linear(6, 8), net(8, 8) if net is nn.Linear else net(8), nn.Tanh(), Spy(8, 4))
+    program = make_program(
+        OPTIMIZERS["momentum"], SPECS["epochs"], net=nn.Sequential(*layers), precision="32-true"
+    )
+    starts = starts_of(program, 3)
+    exact = train(SequentialTrainer(), program, starts, [1, 3, 0], 0)
+    program.task.compute = torch.bfloat16
+    seen.clear()
+    kinds: Any = [SequentialTrainer] if net is nn.BatchNorm1d else [SequentialTrainer, *STACKS]
+    for kind in kinds:
+        ends = train(kind(), program, starts, [1, 3, 0], 0)
+        assert {value.dtype for value in ends.values()} == {torch.float32}
+        assert 0 < largest_gap(ends, exact) < 0.1 * largest_gap(exact, starts)
+    assert not told(caplog)
+    SequentialTrainer().losses(from_rows({n: v[:1] for n, v in starts.items()}, [1], 0, program))
+    assert set(seen) == {(True, torch.bfloat16), (False, torch.float32)}
+
+
 def test_dropout_masks_depend_on_seed_round_and_client_only() -> None:
     net = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 4))
     program = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=net)

@@ -111,7 +111,7 @@ class _Unlike(Exception):
 
 def _described(program: Program) -> Hashable:
     task, data = program.task, program.population
-    if type(task) is not Classifier or program.model is not task.net:
+    if not isinstance(task, Classifier) or type(task).training_step is not Classifier.training_step:
         raise _Unlike
     names = {id(param): name for name, param in task.net.named_parameters()}
     if set(names.values()) != set(program.state()) or len(list(task.buffers())):
@@ -131,7 +131,7 @@ def _described(program: Program) -> Hashable:
         _objective(program.objective),
         (data.x.shape[1:], data.x.dtype, data.x.device, data.num_classes),
         (str(data.normalize.scale.tolist()), str(data.normalize.shift.tolist())),
-        (task.device, type(program.fabric)),
+        (task.device, type(program.fabric), type(task), task.compute),
         program.spec.size,
     )
 

@@ -224,7 +224,7 @@ class _Step(nn.Module):
     def forward(self, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
         if weights is None:
             return loss_of(self.task.training_step((x, y), Unread()))  # type: ignore[operator]
-        losses = nn.functional.cross_entropy(self.task.net(x), y, reduction="none")  # type: ignore[operator]
+        losses = nn.functional.cross_entropy(self.task(x), y, reduction="none")
         return (losses * weights).sum()
 
 
