@@ -6,9 +6,11 @@ A cost is what is sent (models, numbers, bytes), a pass over data, or a local tr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
+
+import numpy as np
 
 from flsel.stack import Params, model_bytes
 
@@ -21,15 +23,26 @@ class Metric:
 
     Attributes:
         column: Its name, ``group/name``.
-        label: What a picture or a table calls it.
+        series: Whose it is, where several columns have one quantity; may be empty.
+        quantity: What it is.
         better: Whether more or less of it is better; None where neither is.
         unit: What its numbers count; empty for shares in [0, 1] and variances.
     """
 
     column: str
-    label: str
+    series: str
+    quantity: str
     better: Better | None
     unit: str = ""
+
+    @property
+    def label(self) -> str:
+        """What a picture or a table calls it."""
+        return f"{self.series} {self.quantity}".strip()
+
+    def axis(self, words: str | None = None) -> str:
+        """Return words of it, its label if not given, with the unit."""
+        return f"{words or self.label} ({self.unit})" if self.unit else words or self.label
 
     @property
     def held_out(self) -> bool:
@@ -49,31 +62,31 @@ class Metric:
 METRICS: dict[str, Metric] = {
     metric.column: metric
     for metric in (
-        Metric("test/loss", "test loss", "min", "nats"),
-        Metric("test/accuracy", "test accuracy", "max"),
-        Metric("validation/loss", "validation loss", "min", "nats"),
-        Metric("validation/accuracy", "validation accuracy", "max"),
-        Metric("client/loss_mean", "clients' mean loss", "min", "nats"),
-        Metric("client/accuracy_mean", "clients' mean accuracy", "max"),
-        Metric("client/accuracy_worst10", "accuracy of the worst 10 % of clients", "max"),
-        Metric("client/accuracy_variance", "variance of the clients' accuracies", "min"),
-        Metric("selection/variance", "variance of the selection counts", "min"),
-        Metric("selection/distinct", "clients selected at least once", None, "clients"),
-        Metric("cohort/entropy", "label entropy of the cohort", None, "nats"),
-        Metric("ledger/models_down", "models sent to clients", "min", "models"),
-        Metric("ledger/models_up", "models sent to the server", "min", "models"),
-        Metric("ledger/scalars_up", "numbers sent to the server", "min", "numbers"),
-        Metric("ledger/passes", "passes over a client's data", "min", "passes"),
-        Metric("ledger/trainings", "local trainings", "min", "trainings"),
-        Metric("ledger/shadow_trainings", "local trainings without aggregation", "min", "trainings"),
-        Metric("ledger/server_passes", "passes over the server's data", "min", "passes"),
-        Metric("ledger/bytes_down", "bytes sent to clients", "min", "bytes"),
-        Metric("ledger/bytes_up", "bytes sent to the server", "min", "bytes"),
-        Metric("ledger/dropped_updates", "updates that were not finite", "min", "updates"),
-        Metric("seconds/select", "time to select", "min", "seconds"),
-        Metric("seconds/train", "time of local training", "min", "seconds"),
-        Metric("seconds/aggregate", "time to aggregate", "min", "seconds"),
-        Metric("seconds/evaluate", "time to evaluate", "min", "seconds"),
+        Metric("test/loss", "test", "loss", "min", "nats"),
+        Metric("test/accuracy", "test", "accuracy", "max"),
+        Metric("validation/loss", "validation", "loss", "min", "nats"),
+        Metric("validation/accuracy", "validation", "accuracy", "max"),
+        Metric("client/loss_mean", "clients' mean", "loss", "min", "nats"),
+        Metric("client/accuracy_mean", "clients' mean", "accuracy", "max"),
+        Metric("client/accuracy_worst10", "clients' worst 10 %", "accuracy", "max"),
+        Metric("client/accuracy_variance", "clients'", "variance of accuracy", "min"),
+        Metric("selection/variance", "", "variance of the selection counts", "min"),
+        Metric("selection/distinct", "", "clients selected at least once", None, "clients"),
+        Metric("cohort/entropy", "", "label entropy of the cohort", None, "nats"),
+        Metric("ledger/models_down", "", "models sent to clients", "min", "models"),
+        Metric("ledger/models_up", "", "models sent to the server", "min", "models"),
+        Metric("ledger/scalars_up", "", "numbers sent to the server", "min", "numbers"),
+        Metric("ledger/passes", "", "passes over a client's data", "min", "passes"),
+        Metric("ledger/trainings", "", "local trainings", "min", "trainings"),
+        Metric("ledger/shadow_trainings", "", "local trainings without aggregation", "min", "trainings"),
+        Metric("ledger/server_passes", "", "passes over the server's data", "min", "passes"),
+        Metric("ledger/bytes_down", "", "bytes sent to clients", "min", "bytes"),
+        Metric("ledger/bytes_up", "", "bytes sent to the server", "min", "bytes"),
+        Metric("ledger/dropped_updates", "", "updates that were not finite", "min", "updates"),
+        Metric("seconds/select", "", "time to select", "min", "seconds"),
+        Metric("seconds/train", "", "time of local training", "min", "seconds"),
+        Metric("seconds/aggregate", "", "time to aggregate", "min", "seconds"),
+        Metric("seconds/evaluate", "", "time to evaluate", "min", "seconds"),
     )
 }
 """Every metric by its column, in the order of the columns."""
@@ -83,6 +96,35 @@ def names(group: str) -> tuple[str, ...]:
     """Return the names of a group's columns without the group, such as those of ``ledger``."""
     columns = (column.partition("/") for column in METRICS)
     return tuple(name for found, _, name in columns if found == group)
+
+
+def columns(quantity: str) -> tuple[str, ...]:
+    """Return the columns that hold a quantity, such as ``accuracy``, in the order of the table."""
+    return tuple(metric.column for metric in METRICS.values() if metric.quantity == quantity)
+
+
+def first_hit(
+    values: Sequence[float] | np.ndarray, target: float, *, window: int = 1, better: Better | None = "max"
+) -> int | None:
+    """Find where the running mean of some evaluations first reaches a target.
+
+    A first hit (``window`` 1) rewards curves that jump; the mean of several evaluations does not.
+
+    Args:
+        values: The evaluations ``[n]``; NaN reaches nothing.
+        target: The value to reach: from above where less is better.
+        window: Evaluations in the mean, >= 1.
+        better: Which way is better.
+
+    Returns:
+        Index of the last evaluation in the first mean that does, or None.
+    """
+    curve = np.asarray(values, dtype=float)
+    if len(curve) < window:
+        return None
+    means = np.lib.stride_tricks.sliding_window_view(curve, window).mean(axis=1)
+    hits = np.flatnonzero(means <= target if better == "min" else means >= target)
+    return int(hits[0]) + window - 1 if len(hits) else None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from flsel.comparison.statistics import LEVEL, Estimate
+from flsel.metrics import first_hit
 
 
 @dataclass(frozen=True)
@@ -51,21 +52,14 @@ def first_at(
 ) -> Arrival:
     """Find where the running mean of some evaluations first reaches a target from below.
 
-    A first hit (``window`` 1) rewards curves that jump; the mean of several evaluations does not.
-
     Args:
         target: The value to reach.
         costs: What was spent up to each evaluation, ascending, ``[n]`` with n >= 1.
         values: The evaluations ``[n]``; NaN reaches nothing.
         window: Evaluations in the mean, >= 1.
     """
-    values, costs = np.asarray(values, dtype=float), np.asarray(costs, dtype=float)
-    if len(values) >= window:
-        means = np.lib.stride_tricks.sliding_window_view(values, window).mean(axis=1)
-        hits = np.flatnonzero(means >= target)
-        if len(hits):
-            return Arrival(float(costs[hits[0] + window - 1]), True)
-    return Arrival(float(costs[-1]), False)
+    hit = first_hit(values, target, window=window)
+    return Arrival(float(costs[-1 if hit is None else hit]), hit is not None)
 
 
 def survival(arrivals: Sequence[Arrival]) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from flsel.comparison.measures import COSTS
 from flsel.comparison.ranking import performance_profile
 from flsel.comparison.results import Analysis, arrival_name
 from flsel.files import write_atomic
+from flsel.metrics import METRICS
 from flsel.report.style import GREY, Look, legend_below, looks, tidy
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("pdf", "svg", "png")
 UNITS = {**COSTS, "rounds": "communication rounds", "seconds": "seconds of selecting and training"}
-_AXES = {"accuracy": "test accuracy", "loss": "test loss (nats)"}
+_AXES = {name: METRICS[f"test/{name}"].axis() for name in ("accuracy", "loss")}
 _DPI = 150
 
 

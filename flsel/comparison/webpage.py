@@ -22,6 +22,7 @@ from flsel.comparison.reading import Run, complete
 from flsel.comparison.results import Analysis
 from flsel.comparison.verdicts import notes, verdicts
 from flsel.errors import UserError
+from flsel.metrics import METRICS
 from flsel.report.style import Look, looks
 
 _CONFIG = {
@@ -31,9 +32,9 @@ _CONFIG = {
     "view": {"stroke": None},
 }
 _EXPOSED = "window.vegaEmbed = vegaEmbed;"
-_UNITS = {"accuracy": "test accuracy", "loss": "test loss (nats)", "rounds": "communication rounds",
-          "models": "models sent down", "bytes": "bytes sent", "passes": "client passes",
-          "seconds": "seconds of selecting and training"}  # fmt: skip
+_UNITS = {"accuracy": METRICS["test/accuracy"].axis(), "loss": METRICS["test/loss"].axis(),
+          "rounds": "communication rounds", "models": "models sent down", "bytes": "bytes sent",
+          "passes": "client passes", "seconds": "seconds of selecting and training"}  # fmt: skip
 
 
 def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence[str]) -> str:

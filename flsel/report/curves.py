@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from flsel.metrics import METRICS, columns, first_hit
 from flsel.report.style import (
     BLUE,
     GREEN,
@@ -26,19 +27,12 @@ if TYPE_CHECKING:
 Rows = Sequence[Mapping[str, float]]
 
 # The line styles tell them apart in grey.
-_SERIES = {
-    "test": ("test", BLUE, "-"),
-    "validation": ("validation", ORANGE, "--"),
-    "mean": ("clients, mean", GREEN, "-."),
-    "worst10": ("clients, worst 10 %", PINK, ":"),
+_LINES = {
+    "test": (BLUE, "-"),
+    "validation": (ORANGE, "--"),
+    "clients' mean": (GREEN, "-."),
+    "clients' worst 10 %": (PINK, ":"),
 }
-_ACCURACY = {
-    "test": "test/accuracy",
-    "validation": "validation/accuracy",
-    "mean": "client/accuracy_mean",
-    "worst10": "client/accuracy_worst10",
-}
-_LOSS = {"test": "test/loss", "validation": "validation/loss", "mean": "client/loss_mean"}
 _MARKED_ROWS = 25
 _LOG_RATIO = 50
 _LEAST_ROUNDS = 2
@@ -75,15 +69,15 @@ def curves_figure(
 
 
 def _accuracy_panel(axes: Axes, metrics: Rows, target: float | None) -> None:
-    _curves(axes, metrics, _ACCURACY)
-    axes.set_ylabel("accuracy")
+    _curves(axes, metrics, "accuracy")
     if target is not None:
         _mark_target(axes, metrics, target)
     axes.set_ylim(_widen(axes.get_ylim(), _LEAST_ACCURACY_SPAN))
 
 
 def _mark_target(axes: Axes, metrics: Rows, target: float) -> None:
-    reached = next((row["round"] for row in metrics if row.get("test/accuracy", 0.0) >= target), None)
+    hit = first_hit([row.get("test/accuracy", math.nan) for row in metrics], target)
+    reached = None if hit is None else metrics[hit]["round"]
     when = "not reached" if reached is None else f"round {reached}"
     axes.axhline(target, color=GREY, linewidth=1, linestyle=(0, (5, 3)), label=f"target {target:g} ({when})")
     if reached is not None:
@@ -91,18 +85,18 @@ def _mark_target(axes: Axes, metrics: Rows, target: float) -> None:
 
 
 def _loss_panel(axes: Axes, metrics: Rows) -> None:
-    drawn = _curves(axes, metrics, _LOSS)
-    axes.set_ylabel("loss (nats)")
+    drawn = _curves(axes, metrics, "loss")
     if drawn and min(drawn) > 0 and max(drawn) > _LOG_RATIO * min(drawn):
         axes.set_yscale("log")
 
 
-def _curves(axes: Axes, metrics: Rows, keys: Mapping[str, str]) -> list[float]:
+def _curves(axes: Axes, metrics: Rows, quantity: str) -> list[float]:
     drawn: list[float] = []
-    for series, key in keys.items():
+    for key in columns(quantity):
         points = [(row["round"], row[key]) for row in metrics if math.isfinite(row.get(key, math.nan))]
         if points:
-            label, colour, style = _SERIES[series]
+            metric = METRICS[key]
+            colour, style = _LINES[metric.series]
             marker = "o" if len(points) <= _MARKED_ROWS else None
             axes.plot(
                 *zip(*points, strict=True),
@@ -111,9 +105,10 @@ def _curves(axes: Axes, metrics: Rows, keys: Mapping[str, str]) -> list[float]:
                 linewidth=1.6,
                 marker=marker,
                 markersize=3.5,
-                label=label,
+                label=metric.series,
             )
             drawn += [value for _, value in points]
+    axes.set_ylabel(METRICS[f"test/{quantity}"].axis(quantity))
     axes.set_xlabel("communication round")
     axes.set_xlim(_widen(axes.get_xlim(), _LEAST_ROUNDS))
     whole_ticks(axes.xaxis)

@@ -15,12 +15,10 @@ from rich import progress
 from rich.console import Console
 from rich.table import Table
 
+from flsel.metrics import columns
 from flsel.runner.terminal import Outlet
 
-_SHOWN = {
-    "accuracy": ("test/accuracy", "validation/accuracy", "client/accuracy_mean"),
-    "loss": ("test/loss", "validation/loss", "client/loss_mean"),
-}
+_SHOWN = {quantity: columns(quantity) for quantity in ("accuracy", "loss")}
 _SECONDS_BETWEEN_LINES = 5.0
 _PACE_ROUNDS = 20
 

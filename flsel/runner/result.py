@@ -13,7 +13,7 @@ import numpy as np
 
 from flsel.errors import UserError
 from flsel.files import naming
-from flsel.metrics import METRICS
+from flsel.metrics import METRICS, first_hit
 from flsel.runner.lock import LOCK_FILE
 from flsel.runner.reading import Played, read_rounds, read_settings, read_summary
 from flsel.runner.record import MetricsCsv
@@ -197,12 +197,9 @@ class Result:
         spent, curve = self._cost(cost), self._column(metric)
         if window < 1:
             raise UserError(f"window must be >= 1, got {window}.")
-        means = (
-            np.convolve(curve, np.full(window, 1 / window), "valid") if len(curve) >= window else curve[:0]
-        )
-        falls = metric in METRICS and METRICS[metric].better == "min"
-        hits = np.flatnonzero(means <= target if falls else means >= target) + window - 1
-        return Spent(float(spent[hits[0] if len(hits) else -1]), bool(len(hits)))
+        better = METRICS[metric].better if metric in METRICS else "max"
+        hit = first_hit(curve, target, window=window, better=better)
+        return Spent(float(spent[-1 if hit is None else hit]), hit is not None)
 
     @cached_property
     def config(self) -> RunConfig:

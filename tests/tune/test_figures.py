@@ -147,7 +147,7 @@ def test_curves_show_every_metric(tmp_path):
     study, job = swept(tmp_path, TWO, [COMPLETE] * 3)
     figure = curves_figure(points(study, 2), job)
     labels = [axes.get_ylabel() for axes in figure.axes]
-    assert labels == ["validation/accuracy", "best(validation/accuracy) so far", "validation/loss"]
+    assert labels == ["validation accuracy", "best validation accuracy so far", "validation loss (nats)"]
     assert all(len(axes.lines) == 3 for axes in figure.axes)
     first = figure.axes[1].lines[0]
     value = study.trials()[0].values[0]
@@ -163,7 +163,7 @@ def test_the_front_is_marked_with_its_trials(tmp_path):
     assert len(best.get_offsets()) == len(front)
     assert len(rest.get_offsets()) == 6 - len(front)
     assert {int(word) for text in axes.texts for word in text.get_text().split(", ")} == front
-    assert axes.get_ylabel() == "validation/loss (less is better)"
+    assert axes.get_ylabel() == "validation loss (nats), less is better"
 
 
 @pytest.mark.parametrize("space", [SPACE, SELECTORS], ids=["two settings", "selectors"])

@@ -38,6 +38,15 @@ class Metric:
     mode: Mode
     target: float | None = None
 
+    @property
+    def label(self) -> str:
+        """What a picture calls it, with its unit."""
+        of = METRICS[self.source]
+        if self.how == "rounds_to":
+            return f"rounds to {of.label} {self.target:g}"
+        words = {"best": f"best {of.label}", "auc": f"mean {of.label} over the rounds"}
+        return of.axis(words.get(self.how))
+
     def value(self, rows: Rows, rounds: int) -> float:
         """Measure a run, finished or not.
 

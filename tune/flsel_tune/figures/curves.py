@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from flsel.metrics import METRICS
 from flsel.report.style import GREY, LIGHT, ORANGE, PANEL_INCHES, SKY, legend_below, tidy, whole_ticks
 from flsel.runner.record import MetricsCsv
 from flsel_tune.figures.points import Point
@@ -49,7 +50,7 @@ def curves_figure(found: Sequence[Point], job: Job) -> Figure:
         for point in found:
             history = histories[point.number]
             _curve(panel, point, _reported(history, metric, job) if made else _column(history, metric))
-        panel.set_ylabel(f"{metric.text} so far" if made else metric.source)
+        panel.set_ylabel(f"{metric.label} so far" if made else METRICS[metric.source].axis())
         panel.set_xlabel("communication round")
         whole_ticks(panel.xaxis)
         tidy(panel)

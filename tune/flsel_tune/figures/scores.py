@@ -48,7 +48,7 @@ def history_figure(found: Sequence[Point], job: Job) -> Figure:
             numbers = [point.number for point in complete]
             panel.step(numbers, best, where="post", color=ORANGE, linewidth=1.6, label="best so far")
         panel.set_xlabel("trial")
-        panel.set_ylabel(metric.text)
+        panel.set_ylabel(metric.label)
         whole_ticks(panel.xaxis)
         tidy(panel)
     legend_below(figure, axes)
@@ -102,7 +102,7 @@ def importance_figure(study: Study, job: Job) -> Figure:
         ordered = sorted(found, key=lambda name: found[name])
         panel.barh(ordered, [found[name] / total for name in ordered], color=BLUE)
         panel.set_xlim(0, 1)
-        panel.set_xlabel(f"share in the importance for {metric.text}", fontsize=9)
+        panel.set_xlabel(f"share in the importance for {metric.label}", fontsize=9)
         panel.tick_params(labelsize=8)
         tidy(panel)
         panel.grid(visible=False, axis="y")
@@ -124,7 +124,7 @@ def _panels(count: int, *, scale: float = 1.2, height: float | None = None) -> t
 
 
 def _direction(metric: Metric) -> str:
-    return f"{metric.text} ({'more' if metric.mode == 'max' else 'less'} is better)"
+    return f"{metric.label}, {'more' if metric.mode == 'max' else 'less'} is better"
 
 
 def _along(group: Sequence[Point], pair: tuple[int, int]) -> tuple[list[float], list[float]]:

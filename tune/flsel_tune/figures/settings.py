@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ def slices_figure(found: Sequence[Point], job: Job) -> Figure:
         for panel in block.flat[len(scales) :]:
             panel.set_visible(False)
         for panel in block[:, 0]:
-            panel.set_ylabel(metric.text)
+            panel.set_ylabel(metric.label)
     _bar(figure, job, list(grid.flat))
     return figure
 
@@ -74,7 +75,7 @@ def parallel_figure(found: Sequence[Point], job: Job) -> Figure:
 
     scales = _scales(found)
     results = [_Scale.of([point.values[n] for point in found]) for n in range(len(job.metrics))]
-    names = [*(metric.text for metric in job.metrics), *scales]
+    names = [*(textwrap.fill(metric.label, _WRAP) for metric in job.metrics), *map(_broken, scales)]
     figure = Figure(figsize=(max(7.0, 1.55 * len(names) + 1.2), 4.6), layout="constrained")
     axes = figure.subplots()
     shade = _shades(job)
@@ -91,7 +92,7 @@ def parallel_figure(found: Sequence[Point], job: Job) -> Figure:
         _axis(axes, position, scale)
     axes.set_xlim(-0.1, len(names) - 0.4)
     axes.set_ylim(_ABSENT - 0.03, 1.04)
-    axes.set_xticks(range(len(names)), [_broken(name) for name in names], fontsize=8)
+    axes.set_xticks(range(len(names)), names, fontsize=8)
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
