@@ -7,7 +7,7 @@ from typing import Annotated
 
 from flsel.arguments import Range, check
 from flsel.comparison.gather import Mismatch
-from flsel.errors import UserError
+from flsel.files import check_folder_name
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,7 @@ class CompareConfig:
 
     def __post_init__(self) -> None:
         check(type(self), vars(self))
-        if self.name is not None and (self.name in ("", ".", "..") or "/" in self.name):
-            raise UserError(f"name must be a plain folder name, got {self.name!r}.")
+        check_folder_name("name", self.name)
 
     @property
     def parallel(self) -> bool:

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from flsel.arguments import Range, check
 from flsel.errors import UserError
+from flsel.files import check_folder_name
 from flsel.local.batches import BatchSpec
 
 # Local steps of a visit when neither epochs nor steps are set.
@@ -90,8 +91,7 @@ class OutputConfig:
 
     def __post_init__(self) -> None:
         check(type(self), vars(self), "output.")
-        if self.name is not None and (self.name in ("", ".", "..") or "/" in self.name):
-            raise UserError(f"output.name must be a plain folder name, got {self.name!r}.")
+        check_folder_name("output.name", self.name)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,16 @@ _REASONS = {
 }
 
 
+def check_folder_name(key: str, name: str | None) -> None:
+    """Refuse what is no name of a folder; None stands for a name that is made.
+
+    Raises:
+        UserError: If it is a path, or nothing.
+    """
+    if name is not None and (name in ("", ".", "..") or "/" in name):
+        raise UserError(f"{key} must be a plain folder name, got {name!r}.")
+
+
 def write_atomic(path: str | Path, data: str | bytes | Callable[[BinaryIO], None]) -> None:
     """Write a file so that a kill or a power loss leaves either the old one or the new one.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flsel._lazy import lazily
 
 if TYPE_CHECKING:
     from flsel.selectors.afl import AFL
@@ -61,8 +62,4 @@ __all__ = [
     "Weighted",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'flsel.selectors' has no attribute {name!r}")
-    return getattr(import_module(f"flsel.selectors.{_HOMES[name]}"), name)
+__getattr__ = lazily(__name__, {name: f"flsel.selectors.{module}" for name, module in _HOMES.items()})

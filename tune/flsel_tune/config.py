@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from flsel.arguments import Range, check
 from flsel.errors import UserError
+from flsel.files import check_folder_name
 
 Sampler = Literal["tpe", "cmaes", "gp", "random", "grid"]
 Scheduler = Literal["asha", "median", "none"]
@@ -70,8 +71,7 @@ class SweepConfig:
             raise UserError(f"seeds must differ from one another, got {list(self.seeds)}.")
         if self.gpus > 1 and self.gpus != int(self.gpus):
             raise UserError(f"gpus must be a whole number or below 1, got {self.gpus:g}.")
-        if self.name is not None and (self.name in ("", ".", "..") or "/" in self.name):
-            raise UserError(f"name must be a plain folder name, got {self.name!r}.")
+        check_folder_name("name", self.name)
 
     @property
     def threads(self) -> int:
