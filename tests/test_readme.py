@@ -218,7 +218,7 @@ def test_python_in_the_docs_compiles(path):
 
 
 def test_picture_is_small():
-    assert (ROOT / "docs/images/fashion_mnist.png").stat().st_size < 300_000
+    assert (ROOT / "docs/images/report.png").stat().st_size < 150_000
 
 
 def test_the_tests_that_the_page_on_reliability_names_exist() -> None:

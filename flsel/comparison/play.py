@@ -11,6 +11,8 @@ from flsel.comparison.lockstep import Playing, play_together
 from flsel.comparison.reading import Run, read_run
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
+from flsel.config.layers import located
+from flsel.config.parser import parse_settings
 from flsel.data.population import Source
 from flsel.data.sources import load_source
 from flsel.errors import UserError
@@ -74,14 +76,23 @@ def read_cells(grid: Grid, folder: Path) -> list[Run]:
             raise UserError(
                 f"{cell}: {said}: put it back, or remove {place} to play the run again."
             ) from error
-        declared = describe(grid.run_config(cell, folder)) if run.settings else {}
-        if fingerprint(declared) != fingerprint(dict(run.settings)):
+        if run.settings and _computed(grid.run_config(cell, folder)) != _as_read(run):
             raise UserError(
                 f"{place} was played with other settings than {folder / FILE} declares; restore that file, "
                 "or remove the run's folder to play it again."
             )
         found.append(run)
     return found
+
+
+def _as_read(run: Run) -> str:
+    """Return the fingerprint of a run's settings; those that are newer than it have defaults."""
+    with located(str(run.folder / "config.yaml")):
+        return _computed(parse_settings(dict(run.settings)))
+
+
+def _computed(config: RunConfig) -> str:
+    return fingerprint(describe(config))
 
 
 def waiting(runs: Sequence[Run]) -> list[Run]:

@@ -55,7 +55,8 @@ def _accuracy(analysis: Analysis, variant: str, setting: str) -> Iterator[Verdic
     found = analysis.difference(variant, setting, analysis.main)
     if found is None:
         return
-    points = found.shown.map(lambda x: 100 * x)
+    # Added to zero, what is rounded to it loses its sign.
+    points = found.shown.map(lambda x: round(100 * x, 1) + 0.0)
     base, where = analysis.options.baseline, words.where(setting)
     what = f"in test accuracy (mean of the last {analysis.options.last} evaluations)"
     if found.found.difference.n < 2:
@@ -71,7 +72,7 @@ def _accuracy(analysis: Analysis, variant: str, setting: str) -> Iterator[Verdic
             f"{words.seeds(points.n)}: nothing varies, so no test applies.",
         )
     elif found.resolved:
-        side = "above" if points.value > 0 else "below"
+        side = "above" if found.shown.value > 0 else "below"
         low, high = sorted((abs(points.low), abs(points.high)))
         yield Verdict(
             "resolved",

@@ -27,7 +27,13 @@ from flsel.report.style import Look, looks
 
 _CONFIG = {
     "font": "system-ui, sans-serif",
-    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelFlush": False},
+    "axis": {
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelFlush": False,
+        "labelSeparation": 8,
+    },
     "legend": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
     "view": {"stroke": None},
 }

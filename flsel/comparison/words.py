@@ -37,7 +37,8 @@ def estimate(found: Estimate, unit: str = "") -> str:
 def difference(found: Estimate, measure: Measure) -> str:
     """Write a difference with its sign: ``+1.8 [0.9, 2.7]``; shares in percentage points."""
     digits = 1 if measure.unit == "%" else 3
-    parts = [scale(measure) * x for x in (found.value, found.low, found.high)]
+    # Added to zero, what is rounded to it loses its sign.
+    parts = [round(scale(measure) * x, digits) + 0.0 for x in (found.value, found.low, found.high)]
     head = f"{parts[0]:+.{digits}f}"
     return head if math.isnan(parts[1]) else f"{head} [{parts[1]:.{digits}f}, {parts[2]:.{digits}f}]"
 

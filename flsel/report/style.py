@@ -44,11 +44,12 @@ class Look:
     dash: tuple[int, ...]
 
 
-_COLOURS = (GREY_LINE, BLUE, ORANGE, GREEN, PINK, "#B07D00", SKY)
+_COLOURS = (GREY_LINE, BLUE, ORANGE, GREEN, PINK, "#B07D00", SKY, "#9467BD", "#A0522D")
 _MARKERS = (
     ("o", "circle"), ("s", "square"), ("^", "triangle-up"), ("D", "diamond"), ("v", "triangle-down"),
     ("P", "cross"), (">", "triangle-right"), ("<", "triangle-left"),
 )  # fmt: skip
+_MOST = len(_COLOURS) * len(_MARKERS)  # their numbers have no common divisor, so every pair occurs
 _DASHES: tuple[tuple[int, ...], ...] = ((), (6, 3), (2, 2), (8, 3, 2, 3))
 # Those that meet most often are first, and so differ most.
 _KNOWN = (
@@ -61,7 +62,7 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     """Give every selector its look: the same in every figure, and another one for every name.
 
     Args:
-        names: Selectors, or variants of them such as ``PowD:d=12``. 56 can be told apart.
+        names: Selectors, or variants of them such as ``PowD:d=12``. 72 can be told apart.
     """
     taken: dict[str, int] = {}
     for name in names:
@@ -69,10 +70,12 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
         number = _KNOWN.index(selector) if selector in _KNOWN else -1
         if number >= 0 and number not in taken.values():
             taken[name] = number
-    free = itertools.chain(range(len(_KNOWN), 56), range(len(_KNOWN)), itertools.cycle(range(56)))
+    free = itertools.chain(range(len(_KNOWN), _MOST), range(len(_KNOWN)), itertools.cycle(range(_MOST)))
     for name in names:
         if name not in taken:
-            taken[name] = next(number for number in free if number not in taken.values() or len(taken) >= 56)
+            taken[name] = next(
+                number for number in free if number not in taken.values() or len(taken) >= _MOST
+            )
     return {name: _look(taken[name]) for name in names}
 
 

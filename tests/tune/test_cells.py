@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import csv
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import runs
+from processes import PLUGIN, eventually, family, words_of
 
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.drive import resume, start
+from flsel.config.groups import OutputConfig
+
+RAISING = """
+from flsel.selector import Selector
+
+class Raising(Selector):
+    def select(self, view):
+        raise ZeroDivisionError("nobody is there")
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -26,3 +41,86 @@ def test_side_by_side_gives_the_same_runs(tmp_path):
         assert run.status == "complete"
         other = one.folder / run.folder.relative_to(many.folder)
         assert runs.same(runs.left_behind(run.folder), runs.left_behind(other))
+
+
+def command(*arguments: str) -> subprocess.Popen[str]:
+    """Start flsel compare on small data, several runs at a time."""
+    words = [
+        *("--rounds", "400", "--clients", "8", "--budget", "3", "--threads", "1"),
+        *("--data.synthetic.dimension", "6", "--data.synthetic.classes", "3"),
+    ]
+    return subprocess.Popen(
+        [sys.executable, "-m", "flsel", "compare", *arguments, *words],
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def begun(folder: Path) -> bool:
+    metrics = list(folder.glob("runs/all/Uniform/s*/metrics.csv"))
+    return any(len(path.read_text().splitlines()) > 40 for path in metrics)
+
+
+def test_dying_processes_and_raising_selectors_cost_nothing_but_themselves(tmp_path):
+    """A process dies once and is replaced, another always; a selector raises; the rest is played."""
+    (tmp_path / "fragile.py").write_text(PLUGIN)
+    (tmp_path / "raising.py").write_text(RAISING)
+    names = ["Uniform", "fragile.Fragile:deaths=1", "fragile.Fragile:deaths=3", "raising.Raising"]
+    process = command(
+        "--selectors", ",".join(names), "--seeds", "1", "--name", "deadly", "--max-concurrent", "2",
+        "--retries", "1",
+    )  # fmt: skip
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 2, said
+    assert "no run of fragile.Fragile:deaths=3 could be counted (its process died" in said
+    assert "Traceback" not in said
+    with open(tmp_path / "comparisons/deadly/results.csv", newline="") as file:
+        found = {row["variant"]: row for row in csv.DictReader(file)}
+    statuses = ["complete", "complete", "failed", "failed"]
+    assert {name: found[name]["status"] for name in names} == dict(zip(names, statuses, strict=True))
+    assert "ZeroDivisionError: nobody is there (raising.py, line" in found["raising.Raising"]["reason"]
+
+
+def test_a_dead_daemon_ends_the_process_for_another_to_go_on():
+    """Ray tells some drivers of it, and ends others itself: both are gone on with from outside."""
+    code = """
+import sys
+import ray
+from flsel_tune import cells, guard
+
+def command(arguments):
+    print(*arguments, flush=True)
+    if "--resume" not in arguments:
+        guard.tell("work", "a folder")
+        def lost(reference):
+            raise ray.exceptions.LocalRayletDiedError()
+        ray.get = lost
+        cells._finish(None, None, None)
+    return 0
+
+sys.exit(guard.supervise(["--new"], command, name="compare", again=["--gpus", "1"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["--new", "--resume a folder --gpus 1"]
+    assert done.stderr.count("the process of flsel compare died (code 1)") == 1
+
+
+def test_a_killed_comparison_goes_on_with_the_same_bits(tmp_path):
+    """Begun with Ray, killed with its processes, gone on with by one: as one that was never interrupted."""
+    process = command(
+        "--selectors", "Uniform,AFL", "--seeds", "1", "--name", "broken", "--max-concurrent", "2"
+    )
+    folder = tmp_path / "comparisons/broken"
+    assert eventually(lambda: begun(folder) or process.poll() is not None)
+    members = family(process.pid)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert eventually(lambda: not any(map(words_of, members)))
+    runs_left = resume(folder, CompareConfig(), "").analysis.runs
+    config = replace(runs_left[0].result.config, output=OutputConfig())
+    whole = start(config, CompareConfig(selectors="Uniform,AFL", seeds="1", name="whole"), "")
+    for one, other in zip(runs_left, whole.analysis.runs, strict=True):
+        assert one.status == "complete"
+        assert runs.same(runs.left_behind(one.folder), runs.left_behind(other.folder))

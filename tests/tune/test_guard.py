@@ -78,18 +78,18 @@ def test_a_process_that_ends_by_itself_is_not_started_again(tmp_path):
 
 @pytest.mark.parametrize("death", [DIE, 'Path(f"death{deaths}").touch(); os._exit(1)'])
 def test_a_process_that_dies_is_resumed(tmp_path, death):
-    done = supervised(f'tell("sweep", "sweeps/a b")\n    if deaths < 2: {death}\n    return 0', tmp_path)
+    done = supervised(f'tell("work", "sweeps/a b")\n    if deaths < 2: {death}\n    return 0', tmp_path)
     assert done.returncode == 0
     assert done.stdout == "--new\n" + 2 * "--resume sweeps/a b\n"
-    assert done.stderr.count("Ray's daemon or the sweep's own process died") == 2
+    assert done.stderr.count("Ray's daemon or the process of flsel tune died") == 2
 
 
 def test_a_process_that_dies_again_and_again_is_given_up(tmp_path):
-    done = supervised(f'tell("sweep", "sweeps/a")\n    {DIE}', tmp_path)
+    done = supervised(f'tell("work", "sweeps/a")\n    {DIE}', tmp_path)
     assert "UserError: it died 4 times, memory may be short" in done.stderr
     assert len(list(tmp_path.glob("death*"))) == 4
     before = supervised(DIE, tmp_path)
-    assert "UserError: the sweep's process died before its first trial (signal 9)" in before.stderr
+    assert "UserError: the process of flsel tune died before its first run (signal 9)" in before.stderr
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 5), (signal.SIGKILL, -signal.SIGKILL)])

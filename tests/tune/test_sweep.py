@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 import yaml
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from processes import PLUGIN, eventually, family, words_of
 from wandb_reader import read_run
 
 from flsel.config.parser import parse_file
@@ -40,27 +40,6 @@ selector.temperature: {type: loguniform, low: 1.0e-3, high: 10.0, when: {selecto
 selector.alpha: {type: uniform, low: 1.0, high: 3.0, when: {selector: FedPNS}}
 local.optimizer.lr: {type: loguniform, low: 1.0e-4, high: 0.3}
 """
-PLUGIN = '''
-"""A selector whose process dies as often as it is told."""
-
-import os
-from pathlib import Path
-
-from flsel.selector import Plan, Selector, View
-
-
-class Fragile(Selector):
-    def __init__(self, deaths: int = 0) -> None:
-        self.deaths = deaths
-
-    def select(self, view: View) -> Plan:
-        marks = [Path(f"death-{self.deaths}-{n}") for n in range(self.deaths)]
-        left = [mark for mark in marks if not mark.exists()]
-        if view.round == 3 and left:
-            left[0].touch()
-            os._exit(1)
-        return Plan.star(view.available.nonzero().squeeze(1)[: view.budget].tolist())
-'''
 
 
 @pytest.fixture(scope="module")
@@ -109,28 +88,6 @@ def stop(home: Path, arguments: list[str], when: Callable[[], bool], number: int
     code = process.wait(timeout=120)
     assert eventually(lambda: not any(map(words_of, members))), [words_of(pid) for pid in members]
     return code
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 300
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return holds()
-
-
-def family(pid: int) -> list[int]:
-    """A process's descendants: a sweep's driver, and all of its Ray cluster."""
-    told = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    children = [int(word) for words in told for word in words]
-    return [member for child in children for member in (child, *family(child))]
-
-
-def words_of(pid: int) -> str:
-    """A process's command line; empty once it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +240,7 @@ def test_a_sweep_outlives_its_ray_daemon(home):
         os.kill(daemon, signal.SIGKILL)
         assert process.wait(timeout=300) == 0, (home / "said").read_text()
     said = (home / "said").read_text()
-    assert said.count("Ray's daemon or the sweep's own process died (code 1)") == 1
+    assert said.count("Ray's daemon or the process of flsel tune died (code 1)") == 1
     assert "core_worker" not in said
     (row,) = rows(home / "sweeps/ray")
     assert (row["status"], row["round"]) == ("complete", 600)

@@ -13,10 +13,11 @@ from flsel.comparison.play import Sources, play_cell, read_cells, waiting
 from flsel.comparison.reading import Run, read_run, write_failure
 from flsel.config.parser import parse_settings
 from flsel.data.population import Source
-from flsel.errors import Interrupted
+from flsel.errors import Interrupted, UserError
 from flsel.runner.interrupt import Interrupt
 from flsel_tune.cluster import cluster
 from flsel_tune.config import SweepConfig
+from flsel_tune.guard import die, tell
 from flsel_tune.shared import Packed, pack, unpack
 
 _POLL_SECONDS = 1.0
@@ -38,6 +39,7 @@ def play(grid: Grid, folder: Path, wanted: CompareConfig, ended: Callable[[Run],
         UserError: If no cluster answers, or none of its machines has room for a run.
         Interrupted: If a signal stopped it; cells go on from their checkpoints.
     """
+    tell("work", str(folder))
     folder = folder.resolve()
     packed = _packed(grid)
     with cluster(_resources(wanted), 0 if packed is None else packed.size):
@@ -79,6 +81,9 @@ def _finish(reference: Any, run: Run, ended: Callable[[Run], None]) -> None:
 
     try:
         ray.get(reference)
+    except ray.exceptions.LocalRayletDiedError as error:
+        die()
+        raise UserError("Ray's daemon died; go on with flsel compare --resume and its folder.") from error
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
         run.folder.mkdir(parents=True, exist_ok=True)
         why = "its process died, perhaps out of memory (more often than retries allows)"

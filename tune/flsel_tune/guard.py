@@ -1,7 +1,7 @@
-"""Run ``flsel tune`` in a process of its own, and start it again where Ray takes it down.
+"""Run ``flsel tune`` or ``compare`` in a process of its own, and start it again where Ray takes it down.
 
 A driver whose Ray daemon dies is ended by Ray from within, without a word of Python. So a small process stays
-outside, passes signals on, and resumes the sweep in a new one.
+outside, passes signals on, and resumes the sweep or comparison in a new one.
 """
 
 from __future__ import annotations
@@ -27,27 +27,43 @@ def tell(kind: str, value: str = "") -> None:
     """Tell the process outside what it has to know, if there is one.
 
     Args:
-        kind: ``sweep`` or ``cluster``, with its folder, or ``end``, with the exit code where there is one.
+        kind: ``work`` (a sweep or a comparison) or ``cluster``, with its folder, or ``end``, with the exit
+            code where there is one.
         value: What of it.
     """
     if _told >= 0:
         os.write(_told, f"{kind} {value}\n".encode())
 
 
-def supervise(arguments: list[str], command: Callable[[Sequence[str]], int]) -> int:
+def die() -> None:
+    """End this process as Ray does where its daemon is dead, if there is one outside to start another."""
+    if _told >= 0:
+        sys.stdout.flush()
+        os._exit(1)
+
+
+def supervise(
+    arguments: list[str],
+    command: Callable[[Sequence[str]], int],
+    *,
+    name: str = "tune",
+    again: Sequence[str] = (),
+) -> int:
     """Run a command in another process until it ends by its own account.
 
     Args:
-        arguments: Its arguments; after a death it is given those that resume the sweep.
+        arguments: Its arguments; after a death it is given those that resume its work.
         command: The command.
+        name: Its name, for messages.
+        again: What a command that resumes is given besides.
 
     Returns:
         Its exit code.
 
     Raises:
-        UserError: If it died too often, or before there was a sweep to resume.
+        UserError: If it died too often, or before there was anything to resume.
     """
-    sweep, how = "", ""
+    work, how = "", ""
     for _ in range(_LIVES):
         read, write = os.pipe()
         parent, child = os.getpid(), os.fork()
@@ -61,12 +77,12 @@ def supervise(arguments: list[str], command: Callable[[Sequence[str]], int]) -> 
         if "end" in told:
             return int(told["end"] or code)
         how = f"signal {-code}" if code < 0 else f"code {code}"
-        sweep = told.get("sweep", sweep)
-        if not sweep:
-            raise UserError(f"the sweep's process died before its first trial ({how}).")
-        print(f"flsel: warning: Ray's daemon or the sweep's own process died ({how})", file=sys.stderr)
-        arguments = ["--resume", sweep]
-    raise UserError(f"it died {_LIVES} times, memory may be short; go on with flsel tune --resume {sweep}")
+        work = told.get("work", work)
+        if not work:
+            raise UserError(f"the process of flsel {name} died before its first run ({how}).")
+        print(f"flsel: warning: Ray's daemon or the process of flsel {name} died ({how})", file=sys.stderr)
+        arguments = ["--resume", work, *again]
+    raise UserError(f"it died {_LIVES} times, memory may be short; go on with flsel {name} --resume {work}")
 
 
 def _inside(

@@ -49,7 +49,7 @@ def start(plan: Plan) -> Path:
             if plan.sweep.sampler != "grid":
                 points = list(plan.space.first_points(describe(plan.config)))
                 study.enqueue(points[: plan.sweep.trials])
-            tell("sweep", str(folder))
+            tell("work", str(folder))
             return _play(plan, study)
 
 
@@ -79,7 +79,7 @@ def resume(plan: Plan, folder: Path, *, retry_failed: bool = False) -> Path:
         with cluster(plan.sweep, _shared_bytes(plan)):
             # A later resume goes on with what is given now, once a cluster has taken it.
             write_atomic(folder / "sweep.yaml", _sweep_yaml(plan))
-            tell("sweep", str(folder.resolve()))
+            tell("work", str(folder.resolve()))
             return _play(plan, study)
 
 

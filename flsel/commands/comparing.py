@@ -1,0 +1,110 @@
+"""``flsel compare`` itself: which selector is better, is the difference real, and what does it cost?"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from flsel.commands.console import set_up_logging
+from flsel.commands.own import Own
+from flsel.comparison.comparison import Comparison
+from flsel.comparison.config import CompareConfig
+from flsel.comparison.console import say
+from flsel.comparison.drive import existing, resume, start
+from flsel.comparison.tracked import track_comparison
+from flsel.config.layers import Word
+from flsel.config.parser import parse, to_types
+from flsel.errors import UserError
+
+USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] [--key value ...]
+       flsel compare --variants FILE --seeds 1..10 --grid "availability=IDL,LN"
+       flsel compare RUN RUN ... [--target 0.7]
+       flsel compare --resume COMPARISON [--seeds 10] [--selectors ...]"""
+DESCRIPTION = """\
+Compare selectors, or any settings, over seeds: every combination is played, existing runs are taken as they
+are, and a report says what differs, whether chance explains it, and what it costs. Every setting of flsel
+train is one of the runs', on the command line or in a file (--config FILE).
+"""
+OWN = Own("compare", CompareConfig, USAGE, DESCRIPTION, ("resume",))
+# What a resumed comparison keeps: its runs have it.
+_KEPT = ("name", "folder")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    left = list(arguments)
+    patterns: list[str] = []
+    while left and not left[0].startswith("-"):
+        patterns.append(left.pop(0))
+    given = OWN.split(left)
+    if given is None:
+        print(OWN.parser().format_help())
+        return 0
+    mine, others = given
+    own = [(key, value) for key, value in mine if key != "resume"]
+    wanted = _wanted(own)
+    command = shlex.join(["flsel", "compare", *arguments])
+    resumed = dict(mine).get("resume", "")
+    if patterns or resumed != "":
+        set_up_logging(quiet=True)
+        made = _without_config(patterns, resumed, own, others, wanted, command)
+        quiet = False
+    else:
+        config = parse(others)
+        set_up_logging(quiet=True)
+        made, quiet = start(config, wanted, command), config.quiet
+    paths = made.write()
+    track_comparison(made, paths)
+    if not quiet:
+        say(made.analysis, paths[:1])
+    _refuse_without_runs(made, paths[0])
+    return 0
+
+
+def _refuse_without_runs(made: Comparison, report: Path) -> None:
+    """End with a sentence where a variant has no run at all."""
+    whole = {run.variant for run in made.analysis.runs if run.status == "complete"}
+    for run in made.analysis.runs:
+        if run.variant not in whole:
+            reason = run.reason.rstrip(".")
+            raise UserError(f"no run of {run.variant} could be counted ({reason}); the rest is in {report}.")
+
+
+def _without_config(
+    patterns: Sequence[str],
+    resumed: str | None,
+    own: Sequence[Word],
+    others: Sequence[Word],
+    wanted: CompareConfig,
+    command: str,
+) -> Comparison:
+    if others:
+        raise UserError(f"{others[0][0]} is a setting of runs, and these have theirs already; leave it out.")
+    if patterns:
+        played = next((key for key, _ in own if key in ("selectors", "variants", "seeds", "grid")), None)
+        if played or resumed != "":
+            raise UserError(
+                f"{played or 'resume'} plays runs, and existing ones are named; give one or the other."
+            )
+        return existing(patterns, wanted, command)
+    if resumed is None:
+        raise UserError("--resume takes the folder of a comparison: flsel compare --resume COMPARISON.")
+    kept = next((key for key, _ in own if key in _KEPT), None)
+    if kept:
+        raise UserError(f"{kept} stays as it is when a comparison is resumed; leave it out.")
+    return resume(Path(resumed).expanduser(), wanted, command)
+
+
+def _wanted(own: Sequence[Word]) -> CompareConfig:
+    """Give the comparison's settings their types; texts stay as they were typed."""
+    hints = get_type_hints(CompareConfig)
+    laid: dict[str, Any] = {"grid": []}
+    for key, value in own:
+        if value is None:
+            raise UserError(f"{key} needs a value: --{key} VALUE.")
+        laid[key] = [*laid["grid"], value] if key == "grid" else value
+    texts = {key: value for key, value in laid.items() if hints[key] in (str, str | None)}
+    numbers = {key: value for key, value in laid.items() if key not in texts}
+    return CompareConfig(**{**to_types("", CompareConfig, numbers), **texts, "grid": tuple(laid["grid"])})
