@@ -1,4 +1,4 @@
-"""Write what is told of the settings from the code: docs/arguments.md, and the help of commands.
+"""Write what is told of the settings from the code: arguments and deviations in docs/, the help of commands.
 
 python docs/generate.py  # a test fails where a file differs from what this writes
 """
@@ -22,32 +22,53 @@ from flsel.objectives import Objective
 from flsel.partition import Partition
 from flsel.selector import Selector
 
-PAGE = Path(__file__).with_name("arguments.md")
+DOCS = Path(__file__).parent
 KINDS: tuple[tuple[str, type, str], ...] = (
-    ("Selectors", Selector, "--selector"),
     ("Objectives", Objective, "--objective"),
     ("Partitions", Partition, "--partition"),
     ("Availability modes", Availability, "--availability"),
 )
 HEAD = """# Arguments
 
-What every class takes, and where it deviates from its source. A paper's symbol stands in brackets. The
-command line shows the same: `--selector.help NAME`. Idea, cost and measurements:
-[selectors.md](selectors.md), [objectives.md](objectives.md). This page is written from the classes by
-`docs/generate.py`.
+What objectives, partitions and availability modes take, and where they deviate from their sources; for
+selectors see [selectors.md](selectors.md), for what objectives do [objectives.md](objectives.md). A paper's
+symbol stands in brackets. The command line shows the same: `--partition.help NAME`. This page is written from
+the classes by `docs/generate.py`.
 """
+# What stands between these comments in docs/selectors.md is written here.
+BLOCK = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 
-def page() -> str:
-    """Return the page."""
+def pages() -> dict[Path, str]:
+    """Return what the pages hold: that of the arguments, and that of the selectors with its blocks anew."""
     parts = [HEAD]
     for title, base, option in KINDS:
         parts.append(f"## {title}\n\n`{option} NAME`\n")
         for name, made in Plugin(base).classes().items():
-            parts.append(
-                "\n\n".join(part for part in (f"### {name}", _table(made), _deviations(made)) if part) + "\n"
-            )
-    return "\n".join(parts)
+            parts.append(_joined(f"### {name}", _table(made), _deviations(made)))
+    selectors, known = DOCS / "selectors.md", Plugin(Selector).classes()
+
+    def block(found: re.Match[str]) -> str:
+        made = known[found[1]]
+        written = _joined(_source(made), _table(made), _deviations(made))
+        return f"<!-- {found[1]} -->\n\n{written}\n<!-- /{found[1]} -->"
+
+    return {
+        DOCS / "arguments.md": "\n".join(parts),
+        selectors: BLOCK.sub(block, selectors.read_text(encoding="utf-8")),
+    }
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _source(made: Any) -> str:
+    """Return the paragraph of a selector's module that names its paper."""
+    _, source, *_ = (inspect.getdoc(sys.modules[made.__module__]) or "").split("\n\n")
+    # Authors' initials stay in the module.
+    named = re.sub(r"(?:[A-Z]\. )+", "", _plain(source))
+    return "" if source.startswith("**") else f"**Source.** {named}"
 
 
 def _table(made: Any) -> str:
@@ -58,9 +79,13 @@ def _table(made: Any) -> str:
     rows = []
     for name, argument in arguments(made).items():
         default = shown(argument.default).strip("'")
-        rows.append(f"| `{name}` | {argument.rule()} | `{default}` | {_plain(meanings[name])} |")
+        rows.append(f"| `{name}` | {_short(argument.rule())} | `{default}` | {_plain(meanings[name])} |")
     head = ["| argument | values | default | meaning |", "|---|---|---|---|"]
     return "\n".join([*head, *rows]) if rows else "No arguments."
+
+
+def _short(rule: str) -> str:
+    return re.sub(r"\b(?:a (?:finite )?|one of )(?=\w)", "", rule)
 
 
 def _deviations(made: Any) -> str:
@@ -78,6 +103,7 @@ def _plain(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
     for command, path in HELP.items():
         path.write_text(run_parser(command).format_help() + "\n", encoding="utf-8")

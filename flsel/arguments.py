@@ -3,7 +3,7 @@
     alpha: Annotated[float, Range(0, below=1), Tunable(0.1, 0.9)] = 0.5
 
 The check of a value, its error message, the command line's help, the default search space and the tables of
-``docs/arguments.md`` all come from this one line.
+the docs all come from this one line.
 """
 
 from __future__ import annotations

@@ -1,23 +1,20 @@
 """Clustered Sampling by similarity: one draw from each of m strata of clients with similar updates.
 
 Y. Fraboni, R. Vidal, L. Kameni, M. Lorenzi: "Clustered Sampling: Low-Variance and Improved Representativity
-for Clients Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algorithm 2. Algorithm 1 is
-:class:`flsel.selectors.clustered_by_size.ClusteredSamplingBySize`.
+for Clients Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algorithm 2.
 
 **Deviations**
 
 - Rows are built in exact integers, and a client with p_i > 1/m first gets floor(m p_i) rows of its own: the
-  published code is biased there.
+  published code is biased there. They are those of the clients available now; m is at most their number.
 - As in the published code, Ward's method takes the rows of the distance matrix as points, ``"L2"`` is the
   sum of squares without a root, and a client that never took part has the update zero and the angle 0 to
   everybody. Angles cannot be NaN as they can there.
 - While all distances are zero, as in the first round, the rows are Algorithm 1's.
-- Rows are those of the clients available now that have examples; m is at most their number.
 - ``warm_up`` rounds of multinomial sampling come first in the code of HiCS-FL (10), not in the paper (0).
-- Updates are kept whole for at most 2,000 clients. Beyond, or with ``sketch``, a count sketch of them is
-  kept, whose inner products are those of the updates up to a relative 1 / sqrt(length); and beyond 2,000
-  clients the tree is that of a random sample of them, in the order of whose leaves all clients are poured
-  into rows, each at its most similar sampled client: exact sums in O(N) instead of O(N^3).
+- Beyond 2,000 clients, or with ``sketch``, a count sketch of each update is kept; its inner products are
+  right up to 1 / sqrt(length). Beyond 2,000, too, the tree is that of a random sample, and all clients are
+  poured into rows in the order of its leaves, each at its most similar one: exact sums in O(N), not O(N^3).
 """
 
 from __future__ import annotations

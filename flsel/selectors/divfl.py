@@ -4,21 +4,15 @@ R. Balakrishnan, T. Li, T. Zhou, N. Himayat, V. Smith, J. Bilmes: "Diverse Clien
 Learning via Submodular Maximization", ICLR 2022, facility location over gradients (Eqs. 4-6, Algorithm 1).
 
 **Deviations**. The paper's ``ideal`` mode has the gradients of all clients at the present model every round;
-the released code runs without that overhead for every cohort of more than one. The paper uses stochastic
-greedy with rho = 0.1, the released code lazy greedy, which finds what plain greedy does. Weights are those of
-the released aggregation (``size``); the analysis weighs by the clients that are represented.
-``signal="update"`` is the HiCS-FL repository's variant: updates of whole local trainings in place of
-gradients, though here of the present round, where that code has those of the last one. Clients that were
-never reached or whose gradient is not finite are no candidates and do not count, except to fill a cohort
-that would be too small; clients that are away are no candidates but still want a chosen one near, by the
-last gradient known of them. The share rho is one of the candidates. The refresh interval of the code is
-either one (``ideal``) or none (``no_overhead``). Gradients are kept whole for at most 2,000 clients. Beyond,
-or with ``sketch``, a count sketch of them is kept, whose distances are the gradients' up to a relative
+the released code runs without that overhead (``no_overhead``). The paper uses stochastic greedy with
+rho = 0.1, a share of the candidates, the released code lazy greedy, which finds what plain greedy does.
+Weights are those of the released aggregation (``size``); the analysis weighs by the clients represented.
+``signal="update"`` is the HiCS-FL repository's variant, with updates of the present round, not the last.
+Clients that were never reached or whose gradient is not finite are no candidates and do not count, except to
+fill a cohort; clients that are away still want a chosen one near, by the last gradient known of them. Beyond
+2,000 clients, or with ``sketch``, a count sketch of each gradient is kept, whose distances are right up to
 1 / sqrt(length), in single precision. Costs that agree to 1e-12 (1e-6 with sketches) count as equal, and of
 equals the lowest id is taken.
-
-Memory: the gradients, N |theta| numbers, and their distances, 8 N^2 bytes, or half of it for sketches; both
-are part of a checkpoint.
 """
 
 from __future__ import annotations

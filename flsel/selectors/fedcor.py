@@ -7,17 +7,15 @@ Strategy for Heterogeneous Federated Learning", CVPR 2022 (arXiv:2103.13822), Al
 **Deviations**: the paper's kernel X'X is singular (d < N), so its likelihood does not exist; as in the
 reference code there is noise on the diagonal, in the likelihood and in the selection. The embedding starts
 from N(0, 1/d) and takes 100 Adam steps a time; the paper gives neither. History is counted in rounds and
-discounted by theta per round of age; ``history=None`` is the paper's M = 10 in warm-up and M = 1 after it,
-except that samples taken less than M intervals ago in warm-up count too. Losses are those on the clients'
-training data, as in the paper; the reference code holds out a fifth of each client's.
+discounted by theta per round of age; samples taken less than M intervals ago in warm-up count too. Losses are
+those on the clients' training data, as in the paper; the reference code holds out a fifth.
 
-``variant="reference"`` follows the reference code where it differs: one more round of warm-up, one training
-of the embedding (of ten times the steps) at its end, rehearsals one round later, and loss changes centred on
-their discounted mean. The README's settings go with it: theta=0.95 and history=100 for Fashion-MNIST.
+``variant="reference"`` follows the reference code: one more round of warm-up, one training of the embedding
+(of ten times the steps) at its end, rehearsals one round later, and loss changes centred on their discounted
+mean. Its README's settings go with it: theta=0.95 and history=100 for Fashion-MNIST.
 
-Beyond the paper: clients that are away, or whose loss is not finite, are left out of a sample (the
-likelihood is that of the others); clients without examples are chosen only if nobody else is there; where
-no variance is left, the cohort is filled up at random.
+Beyond the paper: clients that are away, or whose loss is not finite, are left out of a sample (the likelihood
+is that of the others); where no variance is left, the cohort is filled up at random.
 """
 
 from __future__ import annotations

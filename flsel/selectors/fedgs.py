@@ -4,24 +4,21 @@ Z. Wang, X. Fan, J. Qi, H. Jin, P. Yang, S. Shen, C. Wang: "FedGS: Federated Gra
 Arbitrary Client Availability", AAAI 2023 (arXiv:2211.13975), Algorithm 1, Eqs. 10-16, appendices C and D.
 
 **Deviations**. With the paper's epsilon = 0.1 and sigma^2 = 0.01 every edge of the graph is shorter than
-5e-5, and no alpha of its tables would outweigh a difference of one in the counts. Divided by the longest path
-(``normalised``: the reference code's scale, to which the alphas of the tables belong) nearly all distances
-are still zero, and cohorts are less diverse than without a graph. So the default variant ``scaled`` stretches
-the similarities of different clients to [0, 1], joins all pairs (epsilon = 0) and takes sigma^2 = 1:
-distances then fall from 1 to 1/e, nearly linearly in V, and their mean over a cohort is large where the mean
-of its label mixes is even. ``paper`` is Eq. 14 to the letter. ``reference`` is the authors' code: cosines
-stretched to [0, 1] for every graph, edges exp(-V^2 / sigma2) where V > epsilon, what it really ran with being
-epsilon = 0.01 and sigma2 = 0.1. Where there is no path the reference puts the longest one (gap = 1): then in
-a graph of cliques of identical clients all distances are equal and it says nothing; gap = 2 mends that.
+5e-5, and no alpha of its tables would outweigh a difference of one in the counts (``paper``). Divided by the
+longest path (``normalised``: the reference code's scale, to which the alphas of the tables belong) nearly all
+distances are still zero, and cohorts are less diverse than without a graph. So the default ``scaled``
+stretches the similarities of different clients to [0, 1], joins all pairs (epsilon = 0) and takes sigma^2 =
+1: distances fall from 1 to 1/e, and their mean over a cohort is large where the mean of its labels is even.
+``reference`` is the authors' code: cosines stretched to [0, 1] for every graph, edges exp(-V^2 / sigma2)
+where V > epsilon, with epsilon = 0.01 and sigma2 = 0.1. Where there is no path it puts the longest one
+(gap = 1), which says nothing in a graph of cliques of identical clients; gap = 2 mends that.
 
-The paper assumes that everybody is there when the graph is built. Here clients are asked to train the first
-time that they can be reached, so the updates behind a graph may start from different global models; an
-unknown, zero or non-finite update has no edge. Asking takes no round, where the reference spends its first.
-The noise of the functional graph has the covariance of the server's holdout, not of the test set. The secure
-product has a commodity party of its own, for the paper's server could unmask every client (``_sspp.py``);
-pairs of a client with itself are unknown to it and left out when products are stretched. A local search
-takes the place of Gurobi (``_qubo.py``). Clients are counted when they are sampled; ties are broken at
-random; clients without examples come only where nobody else is there.
+Clients are asked to train the first time that they can be reached, so the updates behind a graph may start
+from different global models; an unknown, zero or non-finite update has no edge. Asking takes no round, where
+the reference spends its first. The noise of the functional graph has the covariance of the server's holdout,
+not of the test set. The secure product has a commodity party of its own, for the paper's server could unmask
+every client; a client's product with itself is unknown to it. A local search takes the place of Gurobi.
+Clients are counted when they are sampled; ties are broken at random.
 """
 
 from __future__ import annotations

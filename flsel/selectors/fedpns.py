@@ -7,19 +7,16 @@ Transactions on Network Science and Engineering 2022 (arXiv:2105.07066), Algorit
 client unless all gradients are equal, so every round labels somebody (``expectation="mean"``); the default
 compares the sum, as the reference code does, without its rounding to two decimals. As printed, line 11 of
 Algorithm 1 keeps a client whose removal lowers the loss; text and code remove it if the loss does not rise,
-and so does this. At least ceil(v K) of K updates survive; the paper's loop stops one later, the code has
-fixed numbers. The code's loss check also lets the removed update into both candidates, by accident; here it
-does not.
+and so does this. At least ceil(v K) of K updates survive; the paper's loop stops one later. The code's loss
+check also lets the removed update into both candidates, by accident; here it does not.
 
-The loss is measured on the whole server holdout. The paper takes a batch of the *test* set: there is no
-option for that, because a view never shows a selector the test set, and accuracy on a test set that has
-steered the training is no test accuracy.
+The loss is measured on the whole server holdout. The paper takes a batch of the *test* set, and accuracy on a
+test set that has steered the training is no test accuracy.
 
 Beyond the paper: an update is divided by how far a constant gradient would have come in its own local steps
-before gradients are compared (the paper's clients all take equally many); the draw is among the clients
-available now, and clients of probability zero fill up a cohort where the others are too few; an update that
-is not finite weighs nothing and is not labelled; ``p_min`` keeps every client's probability above a floor.
-The first cohort is uniform; the code's has five clients known to be i.i.d.
+before gradients are compared; clients of probability zero fill up a cohort where the others are too few; an
+update that is not finite weighs nothing and is not labelled. The first cohort is uniform; the code's has five
+clients known to be i.i.d.
 """
 
 from __future__ import annotations

@@ -4,17 +4,15 @@ M. M. Amiri, D. Guenduez, S. R. Kulkarni, H. V. Poor: "Convergence of Update Awa
 Federated Learning at the Wireless Edge", IEEE Transactions on Wireless Communications 2021
 (arXiv:2001.10402), policy BN2; a baseline of FedPNS (arXiv:2105.07066, section V-D).
 
-**Deviations**: the run's budget is the macro set, drawn uniformly among the clients available now; ``keep``
-of it are aggregated. So a budget of 20 with ``keep=10`` is FedPNS's baseline against methods with a budget of
-10, and a budget of N is Amiri's, where every device trains. Everyone in the macro set trains and is counted
-as a training; in the protocol only a norm comes back from those not kept, but the ledger counts a whole model
-up from each (``budget - keep`` too many), because the simulated server looks at the updates themselves.
+**Deviations**: the run's budget is the macro set, drawn uniformly among the clients available now. A budget
+of 20 with ``keep=10`` is FedPNS's baseline against methods with a budget of 10, and a budget of N is Amiri's,
+where every device trains. In the protocol only a norm comes back from those not kept; the ledger counts a
+model up from each, because the simulated server looks at the updates themselves.
 
 Updates are divided by how far a constant gradient would have come in their local steps (the number of steps
-for plain SGD, more with momentum) before they are compared, so that clients with more data do not win by
-taking more steps (FedPNS's code divides by one number for all, Amiri's clients are alike); ``per_step=False``
-compares whole updates. FedPNS's code computes the norms and then averages the first ten
-clients of twenty whatever their norms; this does what the paper says.
+for plain SGD), so that clients with more data do not win by taking more steps; ``per_step=False`` compares
+whole updates. FedPNS's code averages the first ten clients of twenty whatever their norms; this does what the
+paper says.
 """
 
 from __future__ import annotations

@@ -9,21 +9,16 @@ arXiv:2310.00198, Algorithm 1 with Eqs. 7 (entropy), 9 (distance) and 10 (probab
   not say); ``linkage="condensed"`` takes the matrix as the distances. The paper's lambda is
   1 / (1 + lambda') for the code's lambda'.
 - T has the units of the updates, so the default ``temperature="auto"`` scales it to them; the paper sets
-  0.0025 or 0.0015. One T for all makes the entropy follow the length of an update:
-  ``temperature_per_client``, not in the paper, gives each client a T in proportion to it.
+  0.0025 or 0.0015. ``temperature_per_client`` is not in the paper.
 - The code estimates entropies from the row means of the weight update and angles from the whole layer:
   ``signal="layer"``. With ``"weight_mean"`` the row means serve both, with ``"bias"`` (the paper) the bias.
 - From the code, not in the paper, and off by default: ``clustered_from_variance`` (0.1 in the code),
   ``keep_first_update`` and ``warm_up_by_id``. Not taken from it: uniform draws inside a cluster.
-- The first ceil(N/K) rounds take new clients only, as in the paper, unless those that are left are away:
-  then, as in later rounds, others fill up the cohort. A client that was asked once but whose update was lost
-  belongs to a cluster of its kind, with the largest mean entropy there is. Clients without examples come only
-  where nobody else is there.
-- Clusters are those of all measured clients; draws are among the available ones, so pi_m goes to the
-  available clients of G_m.
+- The first ceil(N/K) rounds take new clients only, unless those that are left are away: then others fill up
+  the cohort. A client whose update was lost belongs to a cluster of its kind, with the largest mean entropy.
+- Clusters are those of all measured clients; pi_m goes to the available clients of G_m.
 - Between a zero update and another the angle is pi/2 (0 in the code).
-- More than 2,000 measured clients are clustered by a random sample of them, in O(N), because the distance
-  matrix takes O(N^2) and Ward on its rows O(N^3).
+- More than 2,000 measured clients are clustered by a random sample of them, in O(N).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """HiCS-FL with the true label entropies: the bound on what a better estimate could gain.
 
 H. Chen, H. Vikalo: "Accelerating Non-IID Federated Learning via Heterogeneity-Guided Client Sampling",
-arXiv:2310.00198; the variant is that of the authors' published code, not of the paper. No server has this
-information: it is for studies.
+arXiv:2310.00198; the variant is that of the authors' published code, not of the paper.
 
 **Deviations**
 
