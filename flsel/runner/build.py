@@ -87,20 +87,7 @@ def build(config: RunConfig, source: Source | None = None) -> Built:
             f"budget must be at most the number of clients, got budget {config.budget} of {clients}."
         )
     program, data = _make_program(config, data, callbacks)
-    reach = Reach(program.optimizer, program.trainable(), program.lr_factors)
-    if program.objective.needs_sgd:
-        reach.check()
-    federation = Federation(
-        data=data,
-        program=program,
-        trainer=_make_trainer(config.local, program),
-        evaluator=Evaluator(program, data.server),
-        available=_availability(config, data),
-        reach=reach,
-        head=head_names(config, program.model, data),
-        rounds=config.rounds,
-        budget=config.budget,
-    )
+    federation = _make_federation(config, program, data)
     if ON_HOLDOUT & needs and data.server is None:
         raise UserError(
             f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
@@ -138,6 +125,23 @@ def _make_program(
     check_logits(program, data.test)
     features, memory = find_features(config, program, data), _memory(config, program)
     return replace(program, features=features, memory=memory), data
+
+
+def _make_federation(config: RunConfig, program: Program, data: FederatedData) -> Federation:
+    reach = Reach(program.optimizer, program.trainable(), program.lr_factors)
+    if program.objective.needs_sgd:
+        reach.check()
+    return Federation(
+        data=data,
+        program=program,
+        trainer=_make_trainer(config.local, program),
+        evaluator=Evaluator(program, data.server),
+        available=_availability(config, data),
+        reach=reach,
+        head=head_names(config, program.model, data),
+        rounds=config.rounds,
+        budget=config.budget,
+    )
 
 
 def _memory(config: RunConfig, program: Program) -> OptimizerMemory | None:

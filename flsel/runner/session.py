@@ -21,22 +21,20 @@ from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, users_code
 from flsel.files import new_run_dir, write_atomic
 from flsel.metrics import METRICS
-from flsel.report.curves import curves_figure
-from flsel.report.partition import partition_figure
-from flsel.report.style import save_figure
 from flsel.runner.build import Built, build
 from flsel.runner.callbacks import Callbacks, RoundTrainer
 from flsel.runner.checkpoint import Checkpoint, Checkpoints
 from flsel.runner.diagnostics import Recorder
 from flsel.runner.digest import digest
 from flsel.runner.extend import check_extension
-from flsel.runner.farewell import tell_end
 from flsel.runner.lock import Lock
+from flsel.runner.pictures import draw_curves, draw_partition
 from flsel.runner.record import JsonLines, Mark, MetricsCsv, write_summary
 from flsel.runner.settings import read_config, run_name
 from flsel.runner.summary import summary
-from flsel.runner.tracked import Steps, hyper_parameters
-from flsel.runner.tracking import Tracker, make_loggers
+from flsel.runner.tracked import Steps
+from flsel.runner.trackers import open_tracker, tell_end
+from flsel.runner.tracking import Tracker
 from flsel.stack import Params
 
 _LOG = logging.getLogger("flsel")
@@ -157,7 +155,8 @@ class Session:
         self._summary_file.unlink(missing_ok=True)
         write_atomic(self.folder / "config.yaml", yaml.safe_dump(self.described, sort_keys=False))
         if self._tracked:
-            self._open_tracker()
+            self.tracker = open_tracker(self.config, self.built, self.folder, self.described)
+            self._steps = Steps(self._metrics.rows())
         trainer = self._callbacks.trainer
         trainer.loggers = list(self.built.program.fabric.loggers)
         self._callbacks.call("setup", stage="fit")
@@ -248,12 +247,9 @@ class Session:
         """Tell the callbacks that training is over, draw the curves, and write the summary."""
         self._callbacks.call("on_train_end")
         rows = self._metrics.rows()
-        title = f"{self.built.data.name}, {type(self.config.selector).__name__}, seed {self.config.seed}"
-        counts = self.server.counts.tolist()
-        figure = curves_figure(rows, title=title, target=self.config.evaluation.target, counts=counts)
-        save_figure(figure, self.folder / "curves.png")
+        draw_curves(self.config, self.built, rows, self.folder)
         if self._tracked:
-            self._draw_partition()
+            draw_partition(self.built, self.folder)
         self._diagnostics.end(self.server.selector, self.server.round)
         played = summary(
             self.config,
@@ -302,31 +298,6 @@ class Session:
         for file, mark in zip(files, marks, strict=True):
             file.rewind(mark)
         self._diagnostics.rewind(self.server.round)
-
-    def _open_tracker(self) -> None:
-        data, seed = self.built.data, f"s{self.config.seed}"
-        # Of a comparison's runs, each in a folder of its variant, the seed alone is the name.
-        named = self.config.output.name if self.config.output.name != seed else None
-        loggers = make_loggers(
-            self.config.track,
-            run_dir=self.folder,
-            name=named or f"{self.config.track.variant or type(self.config.selector).__name__}-{seed}",
-            resolved_config={**self.described, "torch_device": str(self.built.program.task.device)},
-            tags=(type(self.config.selector).__name__, data.name),
-        )
-        self.built.program.fabric.loggers.extend(loggers)
-        self.tracker = Tracker(loggers, hyper_parameters(self.described))
-        if self.tracker.alive:
-            self.tracker.image("partition", self._draw_partition(), self.server.round)
-        self.tracker.file(self.folder / "config.yaml", "config")
-        self._steps = Steps(self._metrics.rows())
-
-    def _draw_partition(self) -> Path:
-        picture = self.folder / "partition.png"
-        if not picture.exists():
-            counts = self.server.federation.labels.numpy()
-            save_figure(partition_figure(counts, f"{self.built.data.name}: {len(counts)} clients"), picture)
-        return picture
 
     def _played(self, record: RoundRecord) -> None:
         outcome = record.outcome
