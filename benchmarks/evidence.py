@@ -21,12 +21,15 @@ import yaml
 
 from flsel.commands.cli import main as flsel
 from flsel.comparison.declare import read_seeds
+from flsel.comparison.drive import read_declaration
 from flsel.comparison.grid import FILE, Grid, Setting, Variant
+from flsel.comparison.play import Sources, play
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.parser import parse, parse_settings
-from flsel.errors import UserError
+from flsel.errors import Interrupted, UserError
 from flsel.files import write_atomic
+from flsel.runner.lock import Lock
 
 HERE = Path(__file__).resolve().parent / "evidence"
 QUICK_ROUNDS, QUICK_SEEDS = 4, "2"
@@ -99,6 +102,17 @@ def declare(experiment: Experiment, folder: Path, grid: Grid, command: str) -> N
     write_atomic(folder / FILE, yaml.safe_dump(plain, sort_keys=False))
 
 
+def play_only(folder: Path) -> None:
+    """Play what is left of a comparison, and say what became of each run.
+
+    Raises:
+        Interrupted: If a signal stopped it; it goes on from there when it is started again.
+    """
+    grid, _, _ = read_declaration(folder)
+    with Lock(folder, "comparison"):
+        play(grid, folder, Sources(), lambda run: print(run.folder, run.status, flush=True), lambda: None)
+
+
 def main(arguments: list[str]) -> int:
     """Play what is asked for; return the exit code."""
     parser = argparse.ArgumentParser(
@@ -108,6 +122,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", help="other seeds than the file's, such as 5, 1..8 or 1,3")
     parser.add_argument("--folder", type=Path, default=Path("comparisons"))
     parser.add_argument("--quick", action="store_true", help="few rounds, two seeds, in a folder of its own")
+    parser.add_argument(
+        "--no-report", action="store_true", help="play only, for a machine without vl-convert"
+    )
     parser.add_argument("--device", default=None, help="accelerator of the runs, such as cuda")
     chosen = parser.parse_args(arguments)
     known = experiments()
@@ -123,6 +140,9 @@ def main(arguments: list[str]) -> int:
                 grid.config["accelerator"] = chosen.device
             command = shlex.join(["python", "benchmarks/evidence.py", *arguments])
             declare(known[name], folder, grid, command)
+        if chosen.no_report:
+            play_only(folder)
+            continue
         last = str(known[name].judging.get("last", 10))
         more = ["--seeds", chosen.seeds] if chosen.seeds else []
         if code := flsel(["compare", "--resume", str(folder), "--last", last, *more]):
@@ -133,5 +153,7 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
+    except Interrupted as stop:
+        sys.exit(f"evidence: {stop}")
     except UserError as error:
         sys.exit(f"evidence: {error}")
