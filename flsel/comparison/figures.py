@@ -49,7 +49,7 @@ def plot_curves(analysis: Analysis, *, cost: str = "rounds", measure: str = "acc
         every = max(1, len(at) // 8)
         axes.plot(at, mean, label=variant, markevery=every, **_line(look))
 
-    return _panels(analysis, draw, UNITS[cost], _AXES[measure])
+    return _prefixed(_panels(analysis, draw, UNITS[cost], _AXES[measure]), cost)
 
 
 def plot_cost(analysis: Analysis, *, cost: str = "bytes") -> Figure:
@@ -66,7 +66,7 @@ def plot_cost(analysis: Analysis, *, cost: str = "bytes") -> Figure:
                 marker=look.marker, linestyle="none", capsize=3,
             )  # fmt: skip
 
-    return _panels(analysis, draw, UNITS[cost], "test accuracy at the end")
+    return _prefixed(_panels(analysis, draw, UNITS[cost], "test accuracy at the end"), cost)
 
 
 def plot_pairs(analysis: Analysis) -> Figure:
@@ -239,6 +239,16 @@ def _panels(
         axes.remove()
     if legend:
         legend_below(figure, panels[:count])
+    return figure
+
+
+def _prefixed(figure: Figure, cost: str) -> Figure:
+    """Write large costs as 0.5 G instead of with a power of ten at the axis' end."""
+    from matplotlib.ticker import EngFormatter
+
+    if cost in ("bytes", "models", "passes"):
+        for axes in figure.axes:
+            axes.xaxis.set_major_formatter(EngFormatter())
     return figure
 
 

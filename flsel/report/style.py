@@ -25,6 +25,8 @@ SHADES = "viridis"
 """Colour map of numbers."""
 PANEL_INCHES = (4.4, 3.6)
 _DPI = 150
+# Of a legend in a size of 8 points.
+_HANDLE_INCHES, _LETTER_INCHES = 0.55, 0.065
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def tidy(axes: Axes) -> None:
 
 
 def legend_below(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Draw one legend below all panels, each label once."""
+    """Draw one legend below all panels, each label once, in as many lines as its width asks for."""
     entries = {}
     for panel in axes:
         handles, labels = panel.get_legend_handles_labels()
@@ -122,11 +124,12 @@ def legend_below(figure: Figure, axes: Sequence[Axes]) -> None:
             {label: handle for label, handle in zip(labels, handles, strict=True) if label not in entries}
         )
     if entries:
+        room = _HANDLE_INCHES + _LETTER_INCHES * max(map(len, entries))
         figure.legend(
             entries.values(),
             entries.keys(),
             loc="outside lower center",
-            ncols=len(entries),
+            ncols=min(len(entries), max(1, int(figure.get_figwidth() / room))),
             frameon=False,
             fontsize=8,
         )
