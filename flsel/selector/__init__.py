@@ -11,9 +11,8 @@ paths per round; *delta*: end model minus start model; a *stack* has a leading [
 from flsel.arguments import Range, Tunable
 from flsel.selector.base import Selector
 from flsel.selector.diagnostic import Diagnostic
-from flsel.selector.need import ON_HOLDOUT, Need
 from flsel.selector.plan import IDLE, Plan
-from flsel.selector.view import Updates, View
+from flsel.selector.view import ON_HOLDOUT, Need, Updates, View
 
 __all__ = [
     "IDLE", "ON_HOLDOUT", "Diagnostic", "Need", "Plan", "Range", "Selector", "Tunable", "Updates", "View",

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from flsel.arguments import Checked
 from flsel.selector.diagnostic import Diagnostic
-from flsel.selector.need import Need
 from flsel.selector.plan import Plan
 from flsel.selector.state import restore_state, state_of
-from flsel.selector.view import Updates, View
+from flsel.selector.view import Need, Updates, View
 
 
 class Selector(Checked, ABC):

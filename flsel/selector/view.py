@@ -1,7 +1,8 @@
-"""What a selector knows: a view before a round's training, the participants' updates after it."""
+"""What a selector may know: what it declares, a view before a round's training, the updates after it."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,44 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.errors import UserError
+from flsel.errors import UndeclaredNeedError, UserError
 from flsel.metrics import Ledger
-from flsel.selector.need import Need, require
 from flsel.selector.plan import Plan, ids
 from flsel.stack import Params
+
+
+class Need(enum.Flag):
+    """Information that a selector declares in ``needs``; everything else is refused.
+
+    ``LABELS``, ``OWN_LOSS``, ``HEAD`` and ``DELTAS`` are about participants or static tables; the others are
+    answered on demand, at a cost that the ledger counts.
+    """
+
+    NONE = 0
+    LABELS = enum.auto()
+    """Label counts of every client."""
+    OWN_LOSS = enum.auto()
+    """A participant's loss, on its own data, of the model it received."""
+    HEAD = enum.auto()
+    """A participant's update of the output layer."""
+    DELTAS = enum.auto()
+    """A participant's whole update."""
+    LOSSES = enum.auto()
+    """Losses of any available clients at any model, before training."""
+    SHADOW = enum.auto()
+    """Local training of any available clients without aggregation."""
+    SERVER_LOSS = enum.auto()
+    """Loss of any model on the server's holdout."""
+    GRADIENTS = enum.auto()
+    """Gradients of any available clients' losses at the global model, before training."""
+    NOISE_OUTPUTS = enum.auto()
+    """Mean outputs of any models on Gaussian noise shaped like the server's holdout."""
+    TRUE_MODELS = enum.auto()
+    """The models that labelled the clients' examples, which only generated data have."""
+
+
+ON_HOLDOUT = Need.SERVER_LOSS | Need.NOISE_OUTPUTS
+"""What is answered with the server's holdout, which the run must then have."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +182,7 @@ class View:
         return found
 
     def _ask(self, need: Need, *question: Any) -> Any:
-        require(self.needs, need)
+        _require(self.needs, need)
         return getattr(self.answers, str(need.name).lower())(*question)
 
 
@@ -191,20 +225,27 @@ class Updates:
     @property
     def own_loss(self) -> Tensor:
         """Loss of the received model on the data of ``clients``, float64 ``[K]`` (``Need.OWN_LOSS``)."""
-        require(self.needs, Need.OWN_LOSS)
+        _require(self.needs, Need.OWN_LOSS)
         own_loss: Tensor = self.answers["own_loss"]
         return own_loss
 
     @property
     def head(self) -> Params:
         """Output layer's update (``Need.HEAD``): ``weight [K, C, L]`` and ``bias [K, C]`` if it has one."""
-        require(self.needs, Need.HEAD)
+        _require(self.needs, Need.HEAD)
         head: Params = self.answers["head"]
         return head
 
     @property
     def deltas(self) -> Params:
         """End model minus global model, each tensor ``[K, ...]`` (``Need.DELTAS``)."""
-        require(self.needs, Need.DELTAS)
+        _require(self.needs, Need.DELTAS)
         deltas: Params = self.answers["deltas"]
         return deltas
+
+
+def _require(declared: Need, need: Need) -> None:
+    if need not in declared:
+        raise UndeclaredNeedError(
+            f"the selector asked for {need.name} without declaring it; add Need.{need.name} to its `needs`."
+        )
