@@ -168,12 +168,6 @@ class UnequalPaths(Good):
         return Plan(((first,), (first, first)))
 
 
-@broken("plan", "select must plan clients as Python ints, got .'int64'.")
-class NumpyClients(Good):
-    def select(self, view):
-        return Plan(tuple((client,) for client in view.pool[: view.budget]))
-
-
 @broken("plan", "planned nobody in round 0; a plan needs at least one path")
 class Nobody(Good):
     def select(self, view):

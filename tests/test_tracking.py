@@ -301,6 +301,23 @@ def test_the_users_environment_decides_for_auto(run_dir, init_modes, monkeypatch
     assert init_modes == ["disabled"]
 
 
+@pytest.mark.parametrize("mode", ["auto", "online", "offline"])
+def test_a_variable_that_is_set_to_nothing_is_not_set(run_dir, init_modes, monkeypatch, mode):
+    monkeypatch.setenv("WANDB_MODE", "")
+    Tracker(loggers(TrackConfig(tracker="wandb", mode=mode), run_dir)).close("success")
+    assert init_modes == ["offline"]
+
+
+def test_a_wrong_variable_costs_the_tracker_and_not_the_run(run_dir, monkeypatch, caplog):
+    def refuse():  # as wandb does, once a process, of any variable that it cannot use
+        raise ValueError("1 validation error for Settings")
+
+    monkeypatch.setattr("flsel.runner._wandb.has_key", refuse)
+    assert loggers(TrackConfig(tracker="wandb", mode="online"), run_dir) == []
+    (message,) = [record.getMessage() for record in caplog.records if record.name == "flsel"]
+    assert message.startswith("W&B failed, the run goes on without it: ")
+
+
 def test_a_run_goes_on_without_wandb_if_it_cannot_start(run_dir, caplog):
     config = TrackConfig(tracker="wandb", mode="offline", project="not/allowed")
     assert loggers(config, run_dir) == []

@@ -51,6 +51,10 @@ def at(sentence: str) -> str:
         ("model", "Forwards", "model Forwards does not accept inputs of shape (8,): Forwards.forward raised AssertionError: no examples please (usercode.py, line N)."),
         ("model", "Whole", "model Whole must return logits that are real numbers, got torch.int64."),
         ("model", "Complex", "model Complex must return logits that are real numbers, got torch.complex64."),
+        ("model", "Phases", "model Phases must have parameters that are real numbers."),
+        ("model", "Unmade", "model Unmade must have parameters that are real numbers."),
+        ("model", "made", "model must be a class or a function, and usercode.made is a Linear."),
+        ("data.name", "negative", "usercode.negative: the training set has no length: __len__() should return >= 0."),
         ("model", "Detached", "round 0 failed: RuntimeError: element 0 of tensors does not require grad"),
         ("model", "WholeLoss", "training_step must return a scalar loss, or a mapping with one under 'loss', got torch.int64 []."),
         ("local.optimizer", "LBFGS", "local.optimizer must step with one gradient, and LBFGS needs a closure"),
@@ -62,6 +66,11 @@ def test_one_sentence(key: str, name: str, sentence: str, capfd: Any) -> None:
     path = name if key.endswith("optimizer") or name.startswith("[") else f"usercode.{name}"
     said = fails(capfd, *TINY, f"--{key}", path)
     assert re.match(at(sentence), said), said
+
+
+def test_sparse_inputs_are_filled_in() -> None:
+    words = ["--data.name", "usercode.sparse", "--partition", "IID", "--data.server", "0"]
+    assert call("train", *TINY, *words, "--quiet") == 0
 
 
 def test_a_batch_that_a_layer_refuses(capfd: Any) -> None:

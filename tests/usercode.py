@@ -165,14 +165,14 @@ class Whole(nn.Linear):
 
 
 class Complex(nn.Module):
-    """Complex parameters and complex outputs."""
+    """Complex outputs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(INPUTS, CLASSES, dtype=torch.complex64))
+        self.weight = nn.Parameter(torch.zeros(INPUTS, CLASSES))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.to(torch.complex64) @ self.weight
+        return (x @ self.weight).to(torch.complex64)
 
 
 class Detached(Logs):
@@ -211,3 +211,36 @@ class Odd(LightningModule):
 def builds(num_classes, input_shape, width=4):
     """A builder without annotations."""
     return nn.Sequential(nn.Linear(input_shape[0], width), nn.Linear(width, num_classes))
+
+
+class Phases(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(INPUTS, CLASSES, dtype=torch.complex64)
+
+    def forward(self, x):
+        return self.net(x.to(torch.complex64)).abs()
+
+
+class Unmade(nn.Linear):
+    def __init__(self):
+        super().__init__(INPUTS, CLASSES, device="meta")
+
+
+made = nn.Linear(INPUTS, CLASSES)
+
+
+class Negative:
+    def __len__(self):
+        return -1
+
+    def __getitem__(self, index):
+        return torch.zeros(INPUTS), 0
+
+
+def negative():
+    return Negative(), None
+
+
+def sparse():
+    return [(torch.eye(INPUTS)[n % INPUTS].to_sparse(), n % CLASSES) for n in range(60)], None

@@ -91,6 +91,10 @@ class Plugin:
             return known[name]
         made = imported(key, name)
         if self.factory and callable(made) and not inspect.isclass(made):
+            if not hasattr(made, "__qualname__"):
+                raise UserError(
+                    f"{key} must be a class or a function, and {name} is a {type(made).__name__}."
+                )
             return made
         if not (inspect.isclass(made) and issubclass(made, self.base)):
             raise UserError(f"{key} must be derived from {self.base.__name__}, and {name} is not.")

@@ -142,7 +142,9 @@ def _materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
     sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if isinstance(dataset, (IterableDataset, str, dict)) or not sized:
         raise UserError(f"{where} must be a map-style Dataset, got {type(dataset).__name__}.")
-    if len(dataset) == 0:
+    with users_code(f"{where} has no length", reads=True):
+        count = len(dataset)
+    if count == 0:
         raise UserError(f"{where} has no examples.")
     return _collect(dataset, where)
 
@@ -190,9 +192,9 @@ def _entries(item: Mapping[str, Any], where: str) -> tuple[Any, Any]:
 
 
 def _input(item: Any, where: str) -> Tensor:
-    if isinstance(item, Tensor):
-        return item.detach().cpu()
     with users_code(f"{where} has an input that is no array", reads=True):
+        if isinstance(item, Tensor):
+            return item.detach().to_dense().cpu()
         return as_tensor(np.asarray(item), where)
 
 

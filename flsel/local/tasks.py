@@ -98,6 +98,8 @@ def as_task(
     if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
         given = type(model).__name__
         raise UserError(f"model must be a torch module with trainable parameters, got {given}.")
+    if any(p.is_complex() or p.is_meta for p in model.parameters()):
+        raise UserError(f"model {type(model).__name__} must have parameters that are real numbers.")
     if own:
         # What clients log in their own steps is not the run's, and cannot be read under vmap.
         model.log = model.log_dict = _ignore  # type: ignore[assignment]

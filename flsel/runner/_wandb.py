@@ -32,11 +32,18 @@ def start_run(mode: str, start: Mapping[str, Any]) -> Any:
     # Defaults only: the user's own choice wins.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     os.environ.setdefault("WANDB_FINISH_TIMEOUT", str(_FINISH_SECONDS))
-    if mode == "online" and not has_key():
-        # wandb would ask for one on a terminal and wait.
-        _LOG.warning("W&B finds no API key (`wandb login`), so the run is tracked offline.")
-        mode = "offline"
-    run = _init(_resolve(mode), start)
+    # A variable that is set to nothing is one that is not set, which wandb takes for a wrong value.
+    for name in [name for name, value in os.environ.items() if name.startswith("WANDB_") and not value]:
+        del os.environ[name]
+    try:
+        if mode == "online" and not has_key():
+            # wandb would ask for one on a terminal and wait.
+            _LOG.warning("W&B finds no API key (`wandb login`), so the run is tracked offline.")
+            mode = "offline"
+        mode = _resolve(mode)
+    except ValueError as error:  # another variable of wandb's is wrong
+        return _without(error)
+    run = _init(mode, start)
     if run is not None:
         run.define_metric("round")
         run.define_metric("*", step_metric="round")
@@ -66,8 +73,11 @@ def _init(mode: str, start: Mapping[str, Any]) -> Any:
             # Without it the failed attempt keeps the run's id.
             wandb.teardown()
             return _init("offline", start)
-        _LOG.warning("W&B failed, the run goes on without it: %s", one_line(error))
-        return None
+        return _without(error)
+
+
+def _without(error: Exception) -> None:
+    _LOG.warning("W&B failed, the run goes on without it: %s", one_line(error))
 
 
 def one_line(error: Exception) -> str:
