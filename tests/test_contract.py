@@ -16,7 +16,7 @@ from torch import Tensor
 
 import flsel.selectors
 from flsel.errors import UserError
-from flsel.selector import Need, Plan, Range, Selector
+from flsel.selector import Diagnostic, Need, Plan, Range, Selector
 from flsel.testing import CHECKS, check_selector, checks
 
 
@@ -166,6 +166,12 @@ class UnequalPaths(Good):
     def select(self, view):
         first = int(view.pool[0])
         return Plan(((first,), (first, first)))
+
+
+@broken("diagnostics", "the diagnostic 'size' must be a client of . clients")
+class TellsOfAll(Good):
+    def diagnostics(self, clients):
+        return (Diagnostic("size", "client", np.zeros(1000)),)
 
 
 @broken("plan", "planned nobody in round 0; a plan needs at least one path")

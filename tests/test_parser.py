@@ -139,7 +139,7 @@ WRONG = [
     (["--batch_size", "3"], "there is no setting batch_size; did you mean local.batch_size?"),
     (["--round", "3"], "there is no setting round; did you mean rounds?"),
     (["--xyzzy", "3"], "there is no setting xyzzy; --help lists them."),
-    (["--track.xyzzy", "3"], "there is no setting track.xyzzy; track has tracker, project, entity, group, tags, mode."),
+    (["--track.xyzzy", "3"], "there is no setting track.xyzzy; track has tracker, project, entity, group, variant, tags, mode."),
     (["--data.synthetic.clases", "3"], "there is no setting data.synthetic.clases; did you mean data.synthetic.classes?"),
     (["--local", "3"], "local is a group of settings: set local.batch_size, local.epochs and so on."),
     (["--rounds"], "rounds needs a value: --rounds VALUE."),
