@@ -16,7 +16,7 @@ aten = torch.ops.aten
 # Python's own bindings are called faster than operator objects.
 _FAST = (
     "bmm", "mm", "baddbmm", "addmm", "add", "sub", "mul", "div", "exp", "log", "tanh", "sigmoid", "neg",
-    "amax", "sum", "clamp_min", "gather", "where", "sqrt", "rsqrt", "maximum", "minimum", "mean",
+    "amax", "sum", "clamp_min", "gather", "where", "sqrt", "rsqrt", "maximum", "minimum", "mean", "addcmul",
 )  # fmt: skip
 _COPIES = (aten.clone.default, aten._to_copy.default)
 

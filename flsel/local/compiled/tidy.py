@@ -182,9 +182,8 @@ def _fuse_softmax(graph: fx.Graph, node: fx.Node) -> None:
     low = _put(graph, node, aten.sub.Tensor, x, _put(graph, node, aten.amax.default, x, [dim], True))
     powers = _put(graph, node, aten.exp.default, low)
     total = _put(graph, node, aten.sum.dim_IntList, powers, [dim], True)
-    shares = _put(graph, node, aten.div.Tensor, powers, total)
     for user in backward:
         above = user.args[0]
         sums = _put(graph, user, aten.sum.dim_IntList, above, [dim], True)
-        part = _put(graph, user, aten.mul.Tensor, shares, sums)
-        _swap(graph, user, _put(graph, user, aten.sub.Tensor, above, part))
+        share = _put(graph, user, aten.div.Tensor, sums, total)
+        _swap(graph, user, _put(graph, user, aten.addcmul.default, above, powers, share, value=-1))
