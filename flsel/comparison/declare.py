@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flsel.comparison.grid import Setting, Tuning, Variant
+from flsel.config import RunConfig
 from flsel.config.describe import PRESENTATION, describe
 from flsel.config.layers import unknown_key
 from flsel.config.parser import parse_file
@@ -135,13 +137,27 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 
 def changes_between(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what differs between two configs: both values by dotted key, of plug-ins each argument."""
-    one, two = dict(leaves(base)), dict(leaves(other))
+    """Return what differs between two configs: both values by dotted key, of plug-ins each argument.
+
+    A setting that one of them lacks, as a run does that is older than the setting, has its default.
+    """
+    one, two = filled(base), filled(other)
     return {
         key: (one.get(key), two.get(key))
         for key in dict.fromkeys((*one, *two))
         if one.get(key) != two.get(key)
     }
+
+
+def filled(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config's values by dotted key, with defaults for what it lacks except arguments of classes."""
+    return {**_defaults(), **dict(leaves(settings))}
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    classes = tuple(f"{key}." for key in plugins())
+    return {key: value for key, value in leaves(describe(RunConfig())) if not key.startswith(classes)}
 
 
 def shown(changes: Mapping[str, tuple[Any, Any]]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from flsel.comparison.declare import MACHINE, leaves, shown, tuning_in
+from flsel.comparison.declare import MACHINE, filled, shown, tuning_in
 from flsel.comparison.grid import ALL, FILE, Tuning
 from flsel.comparison.reading import Run, read_run
 from flsel.errors import UserError
@@ -36,7 +36,7 @@ def gather(patterns: Sequence[str], mismatch: Mismatch) -> tuple[list[Run], dict
     """
     runs = [read_run(folder) for folder in _folders(patterns)]
     runs = [_unless_finished(run, mismatch) for run in runs]
-    flat = {run.folder: dict(leaves(run.settings)) for run in runs}
+    flat = {run.folder: filled(run.settings) for run in runs}
     runs = _agreeing(runs, flat, mismatch)
     runs = _named(runs, flat)
     seen: dict[tuple[str, str, int], Path] = {}

@@ -12,6 +12,7 @@ from typing import Any
 import made
 import numpy as np
 import pytest
+import yaml
 from scipy import stats
 
 from flsel.comparison.comparison import Comparison
@@ -241,3 +242,17 @@ def test_short_runs_are_judged_by_half_of_what_they_have(tmp_path):
     assert "means are of 3 evaluations, half of what the shortest run has, and not of 10" in " ".join(
         found.notes
     )
+
+
+def test_a_run_that_is_older_than_a_setting_has_its_default(tmp_path):
+    for name, lacks in (("Uniform", True), ("PowD", False)):
+        folder = made.run(tmp_path / name, made.climb(0.6), selector=name)
+        settings = yaml.safe_load((folder / "config.yaml").read_text())
+        if lacks:
+            del settings["data"]["server"]
+        (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    assert len(compare(tmp_path).analysis.values) == 2
+    settings["data"]["server"] = 0.1
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    with pytest.raises(UserError, match=r"data.server .* instead of"):
+        compare(tmp_path)
