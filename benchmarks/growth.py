@@ -167,14 +167,19 @@ def report(rows: list[dict[str, Any]]) -> None:
 
     growth_figure.draw(rows, HERE / "growth.svg")
     parts = []
-    for about, title in (("clients", "Clients"), ("cohort", "Cohort"), ("parameters", "Parameters")):
+    for about, (_, title) in growth_figure.ABOUT.items():
         parts.append(f"## {title}\n\n{table(_COLUMNS, growth_figure.lines(rows, about))}")
-    (HERE / "growth_tables.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    # What stands above the tables is written by hand.
+    page = HERE / "growth.md"
+    head, _, _ = (
+        page.read_text(encoding="utf-8").partition("\n## ") if page.exists() else ("# Growth\n", "", "")
+    )
+    page.write_text(f"{head.rstrip()}\n\n" + "\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 _COLUMNS = (
-    "data", "selector", "N", "K", "parameters", "set-up", "first round", "a round", "worst", "evaluation",
-    "peak memory", "grows with",
+    "data", "selector", "size", "set-up", "first round", "a round", "worst", "evaluation", "peak memory",
+    "time ~ size^", "memory ~ size^",
 )  # fmt: skip
 
 

@@ -38,14 +38,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_options(parser)
     parser.add_argument("--against", type=Path, help="an older checkout, which takes turns with this")
+    parser.add_argument("--only", default="", help="commands whose name holds this")
     chosen = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(chosen.threads)
     sides = {"now": ROOT} | ({"before": chosen.against.resolve()} if chosen.against else {})
+    asked = {name: command for name, command in COMMANDS.items() if chosen.only in name}
     cpu: dict[tuple[str, str], list[float]] = {}
     wall: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for repeat in range(-1, 2 if chosen.quick else 7):
-            for name, (command, _, ours) in COMMANDS.items():
+            for name, (command, _, ours) in asked.items():
                 for side, root in list(sides.items())[:: 1 if repeat % 2 else -1]:
                     if side == "before" and not ours:
                         continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from flsel.commands.console import set_up_logging
@@ -10,6 +11,7 @@ from flsel.config.layers import Word, words
 from flsel.config.parser import parse
 from flsel.errors import UserError
 from flsel.files import home
+from flsel.runner.build import Hire
 from flsel.runner.play import play
 from flsel.runner.session import Session
 from flsel.runner.settings import read_config
@@ -18,10 +20,20 @@ from flsel.runner.settings import read_config
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     given = [("output.name" if key == "name" else key, value) for key, value in words(arguments)]
+    address = dict(given).get("address")
+    given = [(key, value) for key, value in given if key != "address"]
+    if address is None:
+        return _train(given, None)
+    # Light without a cluster: Ray is imported where it is asked for.
+    with import_module("flsel_tune.remote").hired(address) as hire:
+        return _train(given, hire)
+
+
+def _train(given: Sequence[Word], hire: Hire | None) -> int:
     if any(key == "resume" for key, _ in given):
         folder, rounds = _resumed(given)
         set_up_logging(quiet=read_config(folder).quiet)
-        play(Session.resume(folder, rounds))
+        play(Session.resume(folder, rounds, hire))
     elif any(key == "seeds" for key, _ in given):
         raise UserError(
             "flsel train plays one run under one --seed; several seeds are played and compared by: "
@@ -30,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     else:
         config = parse(given)
         set_up_logging(quiet=config.quiet)
-        play(Session.start(config))
+        play(Session.start(config, hire))
     return 0
 
 

@@ -26,7 +26,8 @@ class that replaces another starts from its own defaults. Your own class is give
 as a YAML file to start from.
 """
 USAGE = {
-    "train": "flsel train [--config FILE] [--key value ...]\n       flsel train --resume RUN",
+    "train": "flsel train [--config FILE] [--key value ...] [--address RAY_CLUSTER]\n"
+    "       flsel train --resume RUN [--address RAY_CLUSTER]",
     "data": "flsel data [--config FILE] [--key value ...] [--picture partition.png]",
 }
 _WIDTH = 96

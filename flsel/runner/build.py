@@ -17,6 +17,7 @@ from flsel.config.groups import LocalConfig
 from flsel.config.spec import Spec
 from flsel.data.checks import fits_memory
 from flsel.data.population import FederatedData, Source
+from flsel.data.sources import load_source
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
 from flsel.engine.server import Server
@@ -38,6 +39,8 @@ from flsel.runner.network import check_logits, find_features, head_names, make_m
 from flsel.selector import ON_HOLDOUT, Need
 
 _LOG = logging.getLogger("flsel")
+Hire = Callable[[RunConfig, Source], LocalTrainer]
+"""Makes the trainer of a run from its settings and its dataset."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,13 @@ class Built:
 
 
 @users_code("the run cannot start")
-def build(config: RunConfig, source: Source | None = None) -> Built:
+def build(config: RunConfig, source: Source | None = None, trainer: LocalTrainer | None = None) -> Built:
     """Build a run.
 
     Args:
         config: The settings; their number of threads becomes the process's.
         source: The dataset, if it is at hand already.
+        trainer: Trains and asks the clients; None makes what ``local`` says.
 
     Returns:
         The server at round 0 and what belongs to it.
@@ -87,7 +91,7 @@ def build(config: RunConfig, source: Source | None = None) -> Built:
             f"budget must be at most the number of clients, got budget {config.budget} of {clients}."
         )
     program, data = _make_program(config, data, callbacks)
-    federation = _make_federation(config, program, data)
+    federation = _make_federation(config, program, data, trainer)
     if ON_HOLDOUT & needs and data.server is None:
         raise UserError(
             f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
@@ -96,6 +100,14 @@ def build(config: RunConfig, source: Source | None = None) -> Built:
     server = Server(federation, config.evaluation, selector, config.server_optimizer)
     check_optimizer(server.optimizer, "server_optimizer")
     return Built(server, program, data, callbacks)
+
+
+def build_by(config: RunConfig, hire: Hire | None) -> Built:
+    """Build a run whose trainer somebody else makes; None lets the settings choose."""
+    if hire is None:
+        return build(config)
+    source = load_source(config.data, clients=config.clients, seed=config.seed)
+    return build(config, source, hire(config, source))
 
 
 def _make_program(
@@ -127,14 +139,16 @@ def _make_program(
     return replace(program, features=features, memory=memory), data
 
 
-def _make_federation(config: RunConfig, program: Program, data: FederatedData) -> Federation:
+def _make_federation(
+    config: RunConfig, program: Program, data: FederatedData, trainer: LocalTrainer | None
+) -> Federation:
     reach = Reach(program.optimizer, program.trainable(), program.lr_factors)
     if program.objective.needs_sgd:
         reach.check()
     return Federation(
         data=data,
         program=program,
-        trainer=_make_trainer(config.local, program),
+        trainer=trainer or _make_trainer(config.local, program),
         evaluator=Evaluator(program, data.server),
         available=_availability(config, data),
         reach=reach,

@@ -72,6 +72,29 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
             reaper.close()
 
 
+@contextmanager
+def connected(address: str) -> Iterator[None]:
+    """Be connected to a cluster that is there already.
+
+    Args:
+        address: ``auto`` or host:port.
+
+    Raises:
+        UserError: If no cluster answers.
+    """
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    _connect(address)
+    try:
+        _hush()
+        _keep_token()
+        yield
+    finally:
+        ray.shutdown()
+
+
 def _hush() -> None:
     """Keep Ray's tracebacks of dead processes from the screen: the sweep says what became of them."""
     for name in ("ray", "ray.tune", "ray.air"):

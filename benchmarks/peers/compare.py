@@ -1,0 +1,214 @@
+"""flsel beside other simulators: the same arithmetic, rounds in turn, each side in its own process.
+
+python benchmarks/peers/install.py DIR
+python benchmarks/peers/compare.py DIR --data-root DATA [--only W1] [--rounds 15] [--peers fedlab pfl]
+
+Prints Markdown. A side stands still while another plays a round; before the table there is a check that all
+have trained the same clients on as many examples and come, in the first round, to the plain loop's model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent))
+from cases import ROUNDS, TITLES, write  # noqa: E402
+from measure import ratios, spread, table  # noqa: E402
+
+from flsel.runner.provenance import device_name, git_commit, versions  # noqa: E402
+
+# Largest difference of two parameters after the first round, in single precision; a wrong batch makes 1e-2.
+# Later, rounding grows: a unit that is off on one side and on at the other sets two trainings apart.
+CLOSE, CHECKED = 1e-4, 1
+PLAIN = "plain PyTorch loop"
+# A side's file, the environment that it runs in (None is this one), and what it is told.
+SIDES: dict[str, tuple[str, str | None, tuple[str, ...]]] = {
+    PLAIN: ("plain.py", None, ()),
+    "flsel": ("ours.py", None, ("1",)),
+    "flsel, two workers": ("ours.py", None, ("2",)),
+    "FedLab": ("with_fedlab.py", "fedlab", ()),
+    "pfl-research": ("with_pfl.py", "pfl", ()),
+    "Flower, one actor": ("with_flower.py", "flower", ("1",)),
+    "Flower, two actors": ("with_flower.py", "flower", ("2",)),
+}
+
+
+@dataclass
+class Side:
+    """A process that plays a round when it is told to.
+
+    Attributes:
+        process: The process.
+        wall, cpu: Seconds of its rounds.
+        memory: Most memory of it and its children after a round, in GB.
+        examples: Examples that it trained on.
+    """
+
+    process: subprocess.Popen[str]
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    memory: float = 0.0
+    examples: int = 0
+
+    def ask(self, word: str) -> dict[str, Any]:
+        """Say a word and wait for the answer."""
+        assert self.process.stdin is not None
+        print(word, file=self.process.stdin, flush=True)
+        return self.answer()
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for the answer."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.process.args} ended with code {self.process.wait()}.")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def play(self) -> None:
+        """Play a round."""
+        took = self.ask("go")
+        self.wall.append(took["wall"])
+        self.cpu.append(took["cpu"])
+        self.memory = max(self.memory, took["memory"])
+        self.examples += took["examples"]
+
+
+def main() -> None:
+    chosen = _options()
+    peers = ", ".join(sorted({env for _, env, _ in SIDES.values() if env and (chosen.folder / env).is_dir()}))
+    installed = ", ".join(f"{name} {version}" for name, version in versions().items())
+    machine = f"{device_name('cpu')}, {os.cpu_count()} cores"
+    print(f"`python {' '.join(sys.argv)}`  \n{machine}; commit {git_commit()};", end=" ")
+    print(f"{installed}; peers: {peers}  \nload average before: {_load()}\n", flush=True)
+    for kind in chosen.only:
+        print(f"## {kind}: {TITLES[kind]}\n", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder, "work.npz")
+            write(kind, chosen.data_root, work)
+            sides = {name: _start(name, kind, work, chosen) for name in chosen.sides}
+            try:
+                for side in sides.values():
+                    side.answer()
+                _play(sides, 0, CHECKED)
+                apart = _compare(sides, Path(folder))
+                _play(sides, CHECKED, chosen.rounds)
+            finally:
+                for side in sides.values():
+                    _stop(side)
+        _print(sides, apart)
+
+
+def _play(sides: dict[str, Side], first: int, last: int) -> None:
+    names = list(sides)
+    for repeat in range(first, last):
+        start = repeat % len(names)
+        for name in names[start:] + names[:start]:
+            sides[name].play()
+
+
+def _compare(sides: dict[str, Side], folder: Path) -> dict[str, float]:
+    """Return how far each side's parameters are from the plain loop's; refuse other arithmetic."""
+    held: dict[str, list[torch.Tensor]] = {}
+    for place, (name, side) in enumerate(sides.items()):
+        side.ask(f"save {folder / str(place)}")
+        held[name] = torch.load(folder / str(place), weights_only=True)
+    apart = {}
+    for name, values in held.items():
+        pairs = zip(values, held[PLAIN], strict=True)
+        apart[name] = max(float((a.reshape(-1) - b.reshape(-1)).abs().max()) for a, b in pairs)
+        if apart[name] > CLOSE or sides[name].examples != sides[PLAIN].examples:
+            raise SystemExit(
+                f"{name} did other arithmetic than the plain loop: {apart[name]:.1e} apart, "
+                f"{sides[name].examples} and {sides[PLAIN].examples} examples."
+            )
+    return apart
+
+
+def _print(sides: dict[str, Side], apart: dict[str, float]) -> None:
+    rows = []
+    base = sides[PLAIN]
+    for name, side in sides.items():
+        # The first round starts actors, traces and warms up.
+        wall, cpu = side.wall[1:], side.cpu[1:]
+        times = [spread(wall, " ms", 1000, 0), spread(ratios(wall, base.wall[1:]))]
+        used = [f"{1000 * median(cpu):.0f} ms", f"{sum(cpu) / max(sum(base.cpu[1:]), 1e-9):.2f}"]
+        rows.append(
+            [name, *times, *used, f"{side.wall[0]:.1f} s", f"{side.memory:.2f} GB", f"{apart[name]:.0e}"]
+        )
+    columns = (
+        "side", "wall time a round", "times the plain loop", "processor time", "times the plain loop",
+        "first round", "memory", "apart after one",
+    )  # fmt: skip
+    print(f"{table(columns, rows)}\n\n{len(base.wall) - 1} rounds; load average {_load()}\n", flush=True)
+
+
+def _start(name: str, kind: str, work: Path, chosen: argparse.Namespace) -> Side:
+    file, environment, told = SIDES[name]
+    python = sys.executable if environment is None else str(chosen.folder / environment / "bin/python")
+    given = [str(work), *told]
+    if file == "ours.py":
+        given = [kind, chosen.data_root, str(HERE), *told]
+    env = os.environ | {
+        "OMP_NUM_THREADS": str(chosen.threads),
+        "PYTHONPATH": os.pathsep.join((str(HERE / "sides"), str(ROOT))),
+    }
+    log = subprocess.DEVNULL if not chosen.verbose else None
+    return Side(
+        subprocess.Popen(
+            [python, str(HERE / "sides" / file), *given],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=env,
+        )
+    )
+
+
+def _stop(side: Side) -> None:
+    assert side.process.stdin is not None
+    if side.process.poll() is None:
+        print("stop", file=side.process.stdin, flush=True)
+    try:
+        side.process.wait(30)
+    except subprocess.TimeoutExpired:
+        side.process.kill()
+
+
+def _load() -> str:
+    return ", ".join(f"{value:.1f}" for value in os.getloadavg())
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where install.py made the environments")
+    parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"), help="folder with FashionMNIST")
+    parser.add_argument("--only", nargs="*", choices=TITLES, default=list(TITLES))
+    parser.add_argument("--peers", nargs="*", default=["fedlab", "pfl", "flower"])
+    parser.add_argument("--rounds", type=int, default=16, help=f"rounds of each side, at most {ROUNDS}")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--verbose", action="store_true", help="show what the sides say")
+    chosen = parser.parse_args()
+    chosen.folder, chosen.data_root = chosen.folder.resolve(), str(Path(chosen.data_root).resolve())
+    able: Sequence[str | None] = (None, *chosen.peers)
+    chosen.sides = [name for name, (_, env, _) in SIDES.items() if env in able]
+    return chosen
+
+
+if __name__ == "__main__":
+    main()
