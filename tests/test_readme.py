@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
-import yaml
 
 from flsel import availability, partition
 from flsel.availability import Availability
@@ -130,8 +129,6 @@ def test_numbers_of_the_readme():
     assert "[`flsel/selectors/`](../flsel/selectors) sixteen more" in Path(
         ROOT / "docs/writing-a-selector.md"
     ).read_text(encoding="utf-8")
-    shown = yaml.safe_load((ROOT / "configs/runs/fashion_mnist.yaml").read_text())
-    assert f"{shown['budget']} of {shown['clients']} clients a round ([`fashion_mnist.yaml`]" in README
 
 
 def test_resuming_as_the_readme_says(workplace, capsys):
