@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 MINUTES ?= 10
-KINDS ?= train,tune
+KINDS ?= train,tune,compare
 FLSEL_FUZZ ?= 300
 
 .PHONY: help demo test fuzz soak lint evidence evidence-quick bench docs lock clean
@@ -24,7 +24,7 @@ fuzz: $(INSTALLED) ## Feed random settings, files and folders to the program (FL
 	@seed=$${SEED:-$$(date +%s)}; echo "SEED=$$seed"; OMP_NUM_THREADS=1 FLSEL_FUZZ=$(FLSEL_FUZZ) \
 		$(BIN)/python -m pytest -q -n 0 --timeout 0 tests/test_fuzz.py --hypothesis-seed=$$seed
 
-soak: $(INSTALLED) ## Kill runs and sweeps at random and compare bits with undisturbed ones (MINUTES=10).
+soak: $(INSTALLED) ## Kill runs, sweeps and comparisons at random and compare bits with undisturbed ones (MINUTES=10).
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py --minutes $(MINUTES) --kinds $(KINDS)
 
 lint: $(INSTALLED) ## Check style, formatting and types.

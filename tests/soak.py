@@ -72,7 +72,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--kinds", default="train,tune")
+    parser.add_argument("--kinds", default="train,tune,compare")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--rounds", type=int, default=150, help="communication rounds of a run")
     given = parser.parse_args()
@@ -117,6 +117,7 @@ def make(name: str, rng: random.Random, rounds: int) -> Kind:
         return Kind(["tune", *BASE, *few, *space, "--name", "sweep"], "--folder", "sweep", trials)
     selectors = ",".join(rng.sample(["Uniform", "PowD", "AFL", "MD"], 2))
     cells = ["--selectors", selectors, "--seeds", "2", "--rounds", "60", "--name", "all"]
+    cells += rng.choice([[], ["--max-concurrent", "2"]])  # in one process, or by Ray
     return Kind(["compare", *BASE, *cells], "--folder", "all", cells_of)
 
 
