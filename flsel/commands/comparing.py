@@ -17,6 +17,7 @@ from flsel.comparison.tracked import track_comparison
 from flsel.config.layers import Word
 from flsel.config.parser import parse, to_types
 from flsel.errors import UserError
+from flsel.files import home
 
 USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] [--key value ...]
        flsel compare --variants FILE --seeds 1..10 --grid "availability=IDL,LN"
@@ -94,7 +95,7 @@ def _without_config(
     kept = next((key for key, _ in own if key in _KEPT), None)
     if kept:
         raise UserError(f"{kept} stays as it is when a comparison is resumed; leave it out.")
-    return resume(Path(resumed).expanduser(), wanted, command)
+    return resume(home(resumed), wanted, command)
 
 
 def _wanted(own: Sequence[Word]) -> CompareConfig:

@@ -17,6 +17,7 @@ from flsel.config.parser import parse_file
 from flsel.config.schema import groups, keys, plugins
 from flsel.config.yaml_file import read_yaml
 from flsel.errors import UserError, short
+from flsel.files import home
 
 # What all variants of a comparison share: a difference in one of these would be the result.
 SHARED = ("rounds", "clients", "budget", "data", "partition", "availability", "evaluation", "precision")
@@ -55,7 +56,7 @@ def read_variants(path: str, base: Mapping[str, Any]) -> list[Variant]:
     Raises:
         UserError: If the file is unreadable, or an entry is neither.
     """
-    file = Path(path).expanduser()
+    file = home(path)
     try:
         loaded = read_yaml(file)
     except UserError as error:

@@ -13,6 +13,7 @@ from flsel.comparison.declare import MACHINE, filled, shown, tuning_in
 from flsel.comparison.grid import ALL, FILE, Tuning
 from flsel.comparison.reading import Run, read_run
 from flsel.errors import UserError
+from flsel.files import home
 
 Mismatch = Literal["refuse", "drop", "unpaired"]
 # Differences in these are what is compared, in those where; in anything else runs must agree.
@@ -56,7 +57,7 @@ def gather(patterns: Sequence[str], mismatch: Mismatch) -> tuple[list[Run], dict
 def _folders(patterns: Sequence[str]) -> list[Path]:
     folders: list[Path] = []
     for pattern in patterns:
-        found = sorted(map(Path, glob.glob(str(Path(pattern).expanduser()))))
+        found = sorted(map(Path, glob.glob(str(home(pattern)))))
         if not found:
             raise UserError(f"there is no folder {pattern} to compare; runs are below runs/ or output.dir.")
         folders += found

@@ -19,7 +19,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_datas
 from flsel.data.checks import as_inputs, examples, fits_memory, measured, same_inputs
 from flsel.data.population import Examples, Normalize, Source
 from flsel.errors import UserError, users_code
-from flsel.files import check_regular
+from flsel.files import check_regular, home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ _CHUNK = 64  # images per task, to spare threads the hand-over for each
 
 def data_root(config: DataConfig) -> Path:
     """Return the directory of the torchvision datasets: ``data.root``, $FLSEL_DATA or ~/.cache/flsel."""
-    return Path(config.root or os.environ.get("FLSEL_DATA") or "~/.cache/flsel").expanduser()
+    return home(config.root or os.environ.get("FLSEL_DATA") or "~/.cache/flsel")
 
 
 def load_torchvision(config: DataConfig) -> Source:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flsel.errors import UserError, users_code
+from flsel.files import home
 
 if TYPE_CHECKING:
     from flsel.data.config import DataConfig
@@ -83,4 +84,4 @@ def _synthetic(config: DataConfig, clients: int | None, seed: int) -> Source:
 
 
 def _path(config: DataConfig) -> Path:
-    return Path(config.path or "").expanduser()
+    return home(config.path or "")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flsel.errors import UserError, closest
+from flsel.files import home
 
 RUNS, PAPERS, SEARCH = "runs", "papers", "search"
 """Folders of whole runs, of the papers' settings, and of search spaces."""
@@ -53,7 +54,7 @@ def find(name: str, *kinds: str) -> Path:
     Raises:
         UserError: If it is neither.
     """
-    path = Path(name).expanduser()
+    path = home(name)
     if path.exists() and not path.is_dir():
         return path
     known = {file.name: file.path for file in shipped(*kinds)}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flsel.errors import UserError
-from flsel.files import naming
+from flsel.files import home, naming
 from flsel.metrics import METRICS, first_hit
 from flsel.runner.lock import LOCK_FILE
 from flsel.runner.reading import Played, read_rounds, read_settings, read_summary
@@ -66,7 +66,7 @@ class Result:
         Raises:
             UserError: If it is none, the run is not finished, another version wrote it, or a file is damaged.
         """
-        folder = Path(folder).expanduser()
+        folder = home(folder)
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}; a run's folder is below runs/ or output.dir.")
         if not (folder / "config.yaml").is_file():
@@ -93,7 +93,7 @@ class Result:
         Raises:
             UserError: If there is something already, or it cannot be written.
         """
-        target = Path(folder).expanduser()
+        target = home(folder)
         if target.exists():
             raise UserError(f"{target} exists; a run is never written over something else.")
         with naming(target):

@@ -287,6 +287,9 @@ def test_a_grid_of_settings():
         (["nowhere", "--rounds", "2"], "rounds is a setting of runs, and these have theirs already"),
         (["--resume", "nowhere"], "there is no folder nowhere to resume"),
         (["--resume"], "--resume takes the folder of a comparison"),
+        (["--resume", "~nobody-of-that-name/c"], "there is no home folder for ~nobody-of-that-name/c; write the folder out."),
+        (["~nobody-of-that-name/c"], "there is no home folder for ~nobody-of-that-name/c; write the folder out."),
+        (["--variants", "~nobody-of-that-name/c"], "there is no home folder for ~nobody-of-that-name/c; write the folder out."),
         (["--resume", "."], "is not the folder of a comparison: it holds no comparison.yaml"),
     ],
 )  # fmt: skip

@@ -15,6 +15,7 @@ from flsel.config.layers import Word
 from flsel.config.parser import parse, parse_file, to_types
 from flsel.config.yaml_file import read_yaml
 from flsel.errors import UserError
+from flsel.files import home
 from flsel_tune.config import SweepConfig
 from flsel_tune.plan import make_plan
 from flsel_tune.space_file import make_space, read_space, to_plain
@@ -98,7 +99,7 @@ def _refuse_other_space(
 def _folder(name: str | None) -> Path:
     if name is None:
         raise UserError("--resume takes the folder of a sweep: flsel tune --resume SWEEP.")
-    folder = Path(name).expanduser()
+    folder = home(name)
     if not folder.is_dir():
         raise UserError(
             f"there is no folder {folder} to resume; a sweep's folder is below sweeps/ or `folder`."
@@ -127,7 +128,7 @@ def _sweep_file(path: str | None) -> Mapping[str, Any]:
     if path is None:
         raise UserError("--sweep needs a file of the sweep's settings: --sweep FILE.")
     try:
-        loaded = read_yaml(Path(path).expanduser())
+        loaded = read_yaml(home(path))
         for key in loaded:
             if key not in OWN.names:
                 raise UserError(f"there is no setting {key} of a sweep{OWN.close(str(key))}")
