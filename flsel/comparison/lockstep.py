@@ -63,7 +63,8 @@ class Playing:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / FAILURE).unlink(missing_ok=True)
         with self.recorded():
-            self._session = Session(config, self.folder, build(config, load(config)))
+            built = build(config, load(config))
+            self._session = Session(config, self.folder, built, pictured=False)  # the report has them of all
             write_labels(self.folder, self._session.server.federation.labels.numpy())
 
     def open(self) -> None:

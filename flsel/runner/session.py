@@ -52,11 +52,19 @@ class Session:
         folder: The run's folder, which exists.
         built: The run's server and what belongs to it.
         tracked: Open the trackers that the settings name.
+        pictured: Draw its pictures even if no tracker wants them; what plays many runs draws pictures of all.
         new: The folder is a new run's: it goes if the run never gets through a round.
     """
 
     def __init__(
-        self, config: RunConfig, folder: Path, built: Built, *, tracked: bool = True, new: bool = False
+        self,
+        config: RunConfig,
+        folder: Path,
+        built: Built,
+        *,
+        tracked: bool = True,
+        pictured: bool = True,
+        new: bool = False,
     ) -> None:
         self.config = config
         self.folder = folder
@@ -68,6 +76,7 @@ class Session:
         self.tracker = Tracker([])
         self._steps = Steps([])
         self._tracked = tracked
+        self._pictured = pictured
         self._new = new
         self._lock = Lock(folder, "run")
         self._metrics = MetricsCsv(folder / "metrics.csv")
@@ -116,7 +125,7 @@ class Session:
 
     @classmethod
     def at(cls, config: RunConfig, folder: Path, source: Source | None = None) -> Session:
-        """Make the session of a part of something larger, such as a trial of a sweep; it has no trackers.
+        """Make the session of a part of something larger, such as a sweep; without trackers and pictures.
 
         Args:
             config: The settings.
@@ -128,7 +137,7 @@ class Session:
         """
         built = build(config, source)
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(config, folder, built, tracked=False)
+        return cls(config, folder, built, tracked=False, pictured=False)
 
     def __enter__(self) -> Session:
         try:
@@ -249,11 +258,11 @@ class Session:
         )
 
     def end(self) -> None:
-        """Tell the callbacks that training is over, draw the curves, and write the summary."""
+        """Tell the callbacks that training is over, draw the pictures, and write the summary."""
         self._callbacks.call("on_train_end")
         rows = self._metrics.rows()
-        draw_curves(self.config, self.built, rows, self.folder)
-        if self._tracked:
+        if self._pictured or self.tracker.alive:
+            draw_curves(self.config, self.built, rows, self.folder)
             draw_partition(self.built, self.folder)
         self._diagnostics.end(self.server.selector, self.server.round)
         played = summary(

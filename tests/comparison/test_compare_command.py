@@ -70,6 +70,7 @@ def test_a_comparison_from_words_to_files_and_grown(capsys):
     folder = Path("comparisons/c")
     before = summaries(folder)
     assert len(before) == 4
+    assert not list(folder.glob("runs/**/*.png")), "the report has pictures of all runs"
     powd = yaml.safe_load((folder / Cell("PowD:d=5", "all", 1).folder / "config.yaml").read_text())
     assert powd["selector"]["init_args"]["d"] == 5
     assert {row["status"] for row in rows(folder)} == {"complete"}

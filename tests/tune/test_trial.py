@@ -28,15 +28,6 @@ from flsel_tune.trial import Trial, attempt, cause_of_death, failure
 POWD = {"selector": "PowD", "selector.d": 5}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def no_pictures():
-    """Drawing curves takes longer than a run of six rounds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flsel.runner.session.curves_figure", lambda *given, **named: None)
-        patch.setattr("flsel.runner.session.save_figure", lambda *given, **named: None)
-        yield
-
-
 def reports(trial):
     """All reports of a trial from where it stands."""
     found = []
