@@ -47,6 +47,7 @@ def at(sentence: str) -> str:
         ("model", "Steps", "the initial model cannot be measured: Steps.training_step raised AttributeError: 'Steps' object has no attribute 'nothing' (usercode.py, line N)."),
         ("model", "Configures", "the run cannot start: Configures.configure_optimizers raised OSError: configure (usercode.py, line N)."),
         ("model", "Lbfgs", "configure_optimizers of Lbfgs must step with one gradient, and LBFGS needs a closure that computes the loss again; "),
+        ("model", "ByItself", "model ByItself sets automatic_optimization to False, and clients step by themselves: let training_step return the loss, and leave backward and step to flsel."),
         ("model", "Strays", "configure_optimizers of Strays must be of the model's own parameters, and it has others too."),
         ("model", "Forwards", "model Forwards does not accept inputs of shape (8,): Forwards.forward raised AssertionError: no examples please (usercode.py, line N)."),
         ("model", "Whole", "model Whole must return logits that are real numbers, got torch.int64."),

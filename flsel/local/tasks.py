@@ -100,6 +100,11 @@ def as_task(
         raise UserError(f"model must be a torch module with trainable parameters, got {given}.")
     if any(p.is_complex() or p.is_meta for p in model.parameters()):
         raise UserError(f"model {type(model).__name__} must have parameters that are real numbers.")
+    if own and not model.automatic_optimization:
+        raise UserError(
+            f"model {type(model).__name__} sets automatic_optimization to False, and clients step by "
+            "themselves: let training_step return the loss, and leave backward and step to flsel."
+        )
     if own:
         # What clients log in their own steps is not the run's, and cannot be read under vmap.
         model.log = model.log_dict = _ignore  # type: ignore[assignment]
@@ -130,7 +135,7 @@ def make_optimizer(task: Task, override: OptimizerFactory | None) -> Optimizer:
     source = f"configure_optimizers of {type(task).__name__}" if override is None else "local.optimizer"
     made: Any
     if override is None:
-        made = task.configure_optimizers()
+        made = _alone(task.configure_optimizers())
     else:
         made = override(p for p in task.parameters() if p.requires_grad)
     if not isinstance(made, Optimizer):
@@ -146,6 +151,13 @@ def make_optimizer(task: Task, override: OptimizerFactory | None) -> Optimizer:
         # self.parameters() has the frozen ones as well, which no step moves.
         group["params"] = [p for p in group["params"] if p.requires_grad]
     return made
+
+
+def _alone(made: object) -> object:
+    """Take the optimizer out of what else Lightning lets ``configure_optimizers`` return for one."""
+    if isinstance(made, dict) and set(made) == {"optimizer"}:
+        return made["optimizer"]
+    return made[0] if isinstance(made, (list, tuple)) and len(made) == 1 else made
 
 
 def check_optimizer(optimizer: Optimizer, where: str) -> None:

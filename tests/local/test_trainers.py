@@ -209,6 +209,14 @@ def test_trainers_agree_on_a_lightning_module(kind: Any, spec: str, caplog: Any)
     assert not told(caplog)
 
 
+@pytest.mark.parametrize("wrap", [lambda made: [made], lambda made: {"optimizer": made}])
+def test_one_optimizer_may_be_wrapped_as_lightning_takes_it(wrap: Any, monkeypatch: Any) -> None:
+    task = as_task(Regression(), None)
+    plain = make_optimizer(task, None)
+    monkeypatch.setattr(task, "configure_optimizers", lambda: wrap(plain))
+    assert make_optimizer(task, None) is plain
+
+
 def test_bf16_mixed_computes_in_bfloat16_and_keeps_float32() -> None:
     seen = []
 
