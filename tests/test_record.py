@@ -25,13 +25,6 @@ def same(left: float, right: float) -> bool:
     return type(left) is type(right) and (left == right or (math.isnan(left) and math.isnan(right)))
 
 
-@pytest.fixture
-def full(tmp_path) -> Path:
-    path = tmp_path / "full"
-    path.symlink_to("/dev/full")
-    return path
-
-
 # --- rounds.jsonl ---
 
 
@@ -228,8 +221,10 @@ def test_a_mark_is_checked(plain):
 
 
 @pytest.mark.parametrize("kind", [JsonLines, MetricsCsv])
-def test_a_full_disk_is_one_sentence(full, kind):
-    file = kind(full)
+def test_a_full_disk_is_one_sentence(tmp_path, kind):
+    path = tmp_path / "full"
+    file = kind(path)
+    path.symlink_to("/dev/full")  # only now, as a device would be refused
     file._columns = lambda: []  # /dev/full reads as endless zeros
     with pytest.raises(UserError, match=r"cannot write .*: the disk is full"):
         file.append({"round": 0, "a": 1.0})

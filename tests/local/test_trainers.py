@@ -312,6 +312,6 @@ def test_learning_rate_schedule_counts_rounds() -> None:
 def test_a_lightning_module_needs_a_loss_and_one_optimizer() -> None:
     with pytest.raises(UserError, match="training_step"):
         as_task(LightningModule(), None)
-    task = Classifier(nn.Linear(2, 2), lambda params: [optim.SGD(params, lr=0.1)])  # type: ignore[arg-type,return-value]
+    task = Classifier(nn.Linear(2, 2), lambda params: [optim.SGD(params, lr=0.1)] * 2)  # type: ignore[arg-type,return-value]
     with pytest.raises(UserError, match="one torch optimizer"):
         make_optimizer(task, None)

@@ -229,7 +229,7 @@ def test_a_killed_sweep_ends_as_an_uninterrupted_one(home):
 def test_a_sweep_outlives_its_ray_daemon(home):
     (home / "rate.yaml").write_text("local.optimizer.lr: {type: loguniform, low: 1.0e-4, high: 0.3}\n")
     begun = [
-        "--config", "config.yaml", "--space", "rate.yaml", "--trials", "1", "--rounds", "600",
+        "--config", "config.yaml", "--space", "rate.yaml", "--trials", "1", "--rounds", "1500",
         "--name", "ray", "--retries", "0",
     ]  # fmt: skip
     metrics = home / "sweeps/ray/trials/0000/seed3/metrics.csv"
@@ -243,7 +243,7 @@ def test_a_sweep_outlives_its_ray_daemon(home):
     assert said.count("Ray's daemon or the process of flsel tune died (code 1)") == 1
     assert "core_worker" not in said
     (row,) = rows(home / "sweeps/ray")
-    assert (row["status"], row["round"]) == ("complete", 600)
+    assert (row["status"], row["round"]) == ("complete", 1500)
 
 
 def test_dead_processes_are_replaced_and_hopeless_trials_marked(home):
