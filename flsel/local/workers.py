@@ -31,6 +31,18 @@ _ATTEMPTS = 3
 
 
 @dataclass
+class _Memory:
+    """Stacks of starts and of answers that this process shares with the workers."""
+
+    starts: Params
+    answers: Params
+
+    def fits(self, starts: Params, answers: Params) -> bool:
+        """Tell whether stacks are laid out as these are."""
+        return _layout(self.starts) == _layout(starts) and _layout(self.answers) == _layout(answers)
+
+
+@dataclass
 class _Worker:
     """A process and what it is at."""
 
@@ -38,6 +50,7 @@ class _Worker:
     pipe: Connection
     part: Part | None = None
     told: set[int] = field(default_factory=set)  # programs whose objectives it knows in their present state
+    memory: dict[Question, _Memory] = field(default_factory=dict)  # what it has of this process
 
 
 @final
@@ -63,6 +76,8 @@ class WorkersTrainer(LocalTrainer):
         self._make, self._count, self._together = make, count, together
         self._programs: list[Program] = []
         self._workers: list[_Worker] = []
+        # Kept from call to call: to make it, and to hand it to a process, takes longer than a small round.
+        self._memory: dict[Question, _Memory] = {}
         weakref.finalize(self, _stop, self._workers)
 
     def train(self, visits: Sequence[Visit]) -> Params:
@@ -85,18 +100,26 @@ class WorkersTrainer(LocalTrainer):
         self._meet(visits)
         distinct = distinct_starts(visits)
         starts = {name: torch.stack([start[name] for start in distinct]) for name in distinct[0]}
-        answers = blank(question, visits)
-        for stack in (starts, answers):
-            for value in stack.values():
-                value.share_memory_()  # type: ignore[no-untyped-call]
+        memory = self._share(question, starts, blank(question, visits))
         try:
-            self._play(cut(question, visits, self._programs, self._together), starts, answers)
+            self._play(cut(question, visits, self._programs, self._together), memory)
         except BaseException:
             # Ctrl-C too: what is still at work must not answer a later call.
             _stop(self._workers)
             raise
-        # The caller may keep the stack for long; shared memory is scarce in some containers.
-        return {name: value.clone() for name, value in answers.items()}
+        return {name: value.clone() for name, value in memory.answers.items()}
+
+    def _share(self, question: Question, starts: Params, answers: Params) -> _Memory:
+        """Put starts where workers see them, beside room for answers."""
+        memory = self._memory.get(question)
+        if memory is None or not memory.fits(starts, answers):
+            memory = self._memory[question] = _Memory(starts, answers)
+            for stack in (starts, answers):
+                for value in stack.values():
+                    value.share_memory_()  # type: ignore[no-untyped-call]
+        for name, value in starts.items():
+            memory.starts[name].copy_(value)
+        return memory
 
     def _meet(self, visits: Sequence[Visit]) -> None:
         """Have workers that know all programs; their objectives' states are sent with the next part."""
@@ -132,7 +155,7 @@ class WorkersTrainer(LocalTrainer):
         theirs.close()
         return _Worker(process, ours)
 
-    def _play(self, parts: list[Part], starts: Params, answers: Params) -> None:
+    def _play(self, parts: list[Part], memory: _Memory) -> None:
         """Hand parts out until all are done."""
         waiting, deaths = deque(parts), dict.fromkeys(range(len(parts)), 0)
         number = {id(part): i for i, part in enumerate(parts)}
@@ -141,7 +164,7 @@ class WorkersTrainer(LocalTrainer):
             for place, worker in enumerate(self._workers):
                 if worker.part is None and waiting:
                     worker.part = waiting.popleft()
-                    if not self._send(worker, starts, answers):
+                    if not self._send(worker, memory):
                         self._replace(place, waiting, deaths, number)
             busy = {w.pipe: i for i, w in enumerate(self._workers) if w.part is not None}
             # Without anybody at work, since those who were asked had died, there is nothing to wait for.
@@ -157,17 +180,19 @@ class WorkersTrainer(LocalTrainer):
                     raise failure
                 done += 1
 
-    def _send(self, worker: _Worker, starts: Params, answers: Params) -> bool:
+    def _send(self, worker: _Worker, memory: _Memory) -> bool:
         """Hand a part out; tell whether the worker is there to take it."""
         assert worker.part is not None
-        index = worker.part.program
+        index, question = worker.part.program, worker.part.question
         objective = self._programs[index].objective
         state = None if index in worker.told else objective.state_dict()
+        known = worker.memory.get(question) is memory
         try:
-            worker.pipe.send((worker.part, state, starts, answers))
+            worker.pipe.send((worker.part, state, None if known else memory))
         except (BrokenPipeError, ConnectionResetError):
             return False
         worker.told.add(index)
+        worker.memory[question] = memory
         return True
 
     def _replace(
@@ -220,20 +245,26 @@ def _serve(
         other.close()
     torch.set_num_threads(1)
     trainer = make()
+    memories: dict[Question, _Memory] = {}
     with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):
         while True:
-            part, state, starts, answers = pipe.recv()
-            pipe.send(_answer(trainer, programs[part.program], part, state, starts, answers))
+            part, state, memory = pipe.recv()
+            memories[part.question] = memory or memories[part.question]
+            pipe.send(_answer(trainer, programs[part.program], part, state, memories[part.question]))
     os._exit(0)
 
 
+def _layout(stack: Params) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (value.shape, value.dtype) for name, value in stack.items()}
+
+
 def _answer(
-    trainer: LocalTrainer, program: Program, part: Part, state: Any, starts: Params, answers: Params
+    trainer: LocalTrainer, program: Program, part: Part, state: Any, memory: _Memory
 ) -> Exception | None:
-    """Answer a part into the rows of ``answers``; return what went wrong."""
+    """Answer a part into its rows; return what went wrong."""
     try:
-        for name, value in answer(trainer, program, part, starts, state).items():
-            answers[name][part.rows] = value
+        for name, value in answer(trainer, program, part, memory.starts, state).items():
+            memory.answers[name][part.rows] = value
     except UserError as error:
         return error
     except Exception as error:  # Told where the run can report it; a worker's own traceback would be lost.

@@ -99,6 +99,21 @@ def test_federations_that_come_later_are_trained_too() -> None:
     assert same(trainer.train(visits), SequentialTrainer().train(visits))
 
 
+def test_memory_is_shared_once_and_never_holds_an_earlier_call() -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"])
+    trainer, alone = WorkersTrainer(SequentialTrainer, 2), SequentialTrainer()
+    starts = starts_of(program, 5)
+    first = train(trainer, program, starts, CLIENTS, 0)
+    kept, shared = {name: value.clone() for name, value in first.items()}, trainer._memory["train"]
+    other = {name: value + 0.25 for name, value in starts.items()}
+    assert same(train(trainer, program, other, CLIENTS, 1), train(alone, program, other, CLIENTS, 1))
+    assert trainer._memory["train"] is shared
+    assert same(first, kept), "a caller's answers are its own"
+    few = {name: value[:2] for name, value in other.items()}
+    assert same(train(trainer, program, few, [4, 1], 1), train(alone, program, few, [4, 1], 1))
+    assert same(train(trainer, program, starts, CLIENTS, 0), first)
+
+
 class Deadly(Regression):
     """Kills its process when it meets a batch of seven, the first time or every time."""
 
