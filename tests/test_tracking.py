@@ -58,13 +58,8 @@ def loggers(config, run_dir, resolved_config=CONFIG):
 
 
 def stored(run_dir):
-    """Read the offline runs of a folder; W&B's process writes their ends a moment after ``finish``."""
-    deadline = time.monotonic() + 30
-    while True:
-        runs = [read_run(path) for path in sorted(run_dir.glob("wandb/offline-run-*/*.wandb"))]
-        if all(run.exit_code is not None for run in runs) or time.monotonic() > deadline:
-            return runs
-        time.sleep(0.05)
+    """Read the offline runs of a folder."""
+    return [read_run(path) for path in sorted(run_dir.glob("wandb/offline-run-*/*.wandb"))]
 
 
 # --- Weights & Biases ---

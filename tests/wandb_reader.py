@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,14 @@ class WandbRun:
 
 
 def read_run(path: Path) -> WandbRun:
+    """Read a run that is over; W&B's own process may be writing its last records still."""
+    deadline = time.monotonic() + 60
+    while (run := _read(path)).exit_code is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return run
+
+
+def _read(path: Path) -> WandbRun:
     run = WandbRun()
     for payload in _payloads(path.read_bytes()):
         record = wandb_internal_pb2.Record()
@@ -48,6 +57,8 @@ def _payloads(data: bytes):
         if kind not in (FULL, FIRST, MIDDLE, LAST):
             return
         position += RECORD_HEADER
+        if position + length > len(data):
+            return
         parts += data[position : position + length]
         position += length
         if kind in (FULL, LAST):
