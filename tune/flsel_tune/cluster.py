@@ -125,7 +125,7 @@ def _start(folder: str, object_store: int) -> None:
             object_store_memory=object_store,
             _temp_dir=folder,
         )
-    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+    except Exception as error:  # Ray raises no kind of its own where one of its processes dies at the start
         reason = " ".join(str(error).split())
         raise UserError(f"Ray could not be started on this machine: {reason}") from error
 
