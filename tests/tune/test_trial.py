@@ -162,7 +162,9 @@ def test_reports_are_repeated_at_their_round_after_a_plan_of_several_rounds(tmp_
     assert [report["round"] for report in found] == [2, 4, 6]
     assert [[row["round"] for row in report["rows"][0]] for report in found] == [[0, 3], [6], []]
     again = replace(common, folder=str(tmp_path / "again"))
-    Trial(again, 0, {}).advance()
+    killed = Trial(again, 0, {})
+    killed.advance()
+    killed.close()
     first, *others = reports(Trial(again, 0, {}))
     assert same_reports([first, *others], found)
 
