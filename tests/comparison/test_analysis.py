@@ -160,17 +160,35 @@ def test_settings_that_differ_are_ranked(tmp_path):
     assert "Over 3 settings HiCS is not told apart from PowD by mean rank" in found.verdicts[-1].text
 
 
-def test_tuned_on_the_seeds_that_judge_is_said(tmp_path):
-    two(tmp_path / "plain", [0.80, 0.82], [0.70, 0.69])
-    sweep = tmp_path / "sweep"
-    trial = sweep / "trials" / "0003"
+def sweep(folder: Path, selector: str, trials: int) -> Path:
+    """A sweep's folder with one trial of two seeds; returns the trial's."""
+    trial = folder / "trials" / "0003"
     for seed in (1, 2):
-        made.run(trial / f"seed{seed}", made.climb(0.8), selector="HiCS", seed=seed)
-    (sweep / "sweep.yaml").write_text("trials: 24\nseeds: [1, 2]\n")
-    (sweep / "config.yaml").write_text("rounds: 20\nseed: 1\n")
-    found = compare_runs([str(tmp_path / "plain" / "*"), str(trial / "seed*")], CompareConfig())
+        made.run(trial / f"seed{seed}", made.climb(0.8), selector=selector, seed=seed)
+    (folder / "sweep.yaml").write_text(f"trials: {trials}\nseeds: [1, 2]\n")
+    (folder / "config.yaml").write_text("rounds: 20\nseed: 1\n")
+    return trial
+
+
+def test_tuned_on_the_seeds_that_judge_and_unequal_budgets_are_said(tmp_path):
+    two(tmp_path / "plain", [0.80, 0.82], [0.70, 0.69])
+    hics, fedcor = sweep(tmp_path / "one", "HiCS", 24), sweep(tmp_path / "two", "FedCor", 8)
+    plain = str(tmp_path / "plain" / "*")
+    found = compare_runs([plain, str(hics / "seed*")], CompareConfig())
     assert any("HiCS was tuned on seeds 1, 2" in note for note in found.notes)
     assert any("HiCS was tuned, and PowD, Uniform was not" in note for note in found.notes)
+    assert not any("budgets differ" in note for note in found.notes)
+    found = compare_runs([plain, str(hics / "seed*"), str(fedcor / "seed*")], CompareConfig())
+    assert any(
+        "Tuning budgets differ: " in note and "HiCS 480 rounds" in note and "FedCor 160 rounds" in note
+        for note in found.notes
+    )
+
+
+def test_a_target_that_was_chosen_with_the_runs_in_sight_is_said(tmp_path):
+    two(tmp_path, [0.80, 0.82], [0.70, 0.69])
+    assert any("was chosen after the fact" in note for note in compare(tmp_path).notes)
+    assert any("was chosen after the fact" in note for note in compare(tmp_path, target=0.6).notes)
 
 
 def test_files_hold_every_number(tmp_path):
