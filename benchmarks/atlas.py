@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flsel.comparison.arrival import first_at
-from flsel.comparison.ranking import rank
+from flsel.comparison.judging.arrival import first_at
+from flsel.comparison.judging.ranking import rank
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs/results/data/atlas_synthetic.csv"

@@ -158,6 +158,18 @@ def test_layers_import_downwards():
     assert not upwards
 
 
+def test_a_comparison_is_judged_without_what_plays_and_shows_it():
+    shared = {"flsel.comparison.grid", "flsel.comparison.reading"}
+    for name, known in imports().items():
+        room = name.split(".")[2] if name.startswith("flsel.comparison.") else ""
+        below = {"judging": (), "reporting": ("judging",)}.get(room)
+        if below is None:
+            continue
+        homes = {".".join(other.split(".")[:3]) for other in known if other.startswith("flsel.comparison.")}
+        fits = {f"flsel.comparison.{other}" for other in (room, *below)} | shared
+        assert homes <= fits, name
+
+
 def test_the_top_is_a_table_of_contents():
     entries = [p for p in (ROOT / "flsel").iterdir() if p.name[0] not in "_." and p.name != "py.typed"]
     assert len(entries) <= 21, sorted(p.name for p in entries)

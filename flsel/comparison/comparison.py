@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flsel.comparison import figures, tables
-from flsel.comparison.analysis import analyse
 from flsel.comparison.grid import Tuning
-from flsel.comparison.markdown import report
-from flsel.comparison.measures import Target, chosen_target
+from flsel.comparison.judging.analysis import analyse
+from flsel.comparison.judging.measures import Target, chosen_target
+from flsel.comparison.judging.results import Analysis, Options
+from flsel.comparison.judging.verdicts import Verdict, notes, verdicts
 from flsel.comparison.reading import Run, complete
-from flsel.comparison.results import Analysis, Options
-from flsel.comparison.verdicts import Verdict, notes, verdicts
-from flsel.comparison.webpage import page
+from flsel.comparison.reporting import figures, tables
+from flsel.comparison.reporting.markdown import report
+from flsel.comparison.reporting.webpage import page
 from flsel.errors import UserError
 from flsel.files import write_atomic
 
@@ -125,7 +125,7 @@ class Comparison:
         return "Comparison" if self.folder is None else self.folder.name
 
     def plot_curves(self, *, cost: str = "rounds", measure: str = "accuracy") -> Figure:
-        """Draw learning curves; see :func:`flsel.comparison.figures.plot_curves`."""
+        """Draw learning curves; see :func:`flsel.comparison.reporting.figures.plot_curves`."""
         return figures.plot_curves(self.analysis, cost=cost, measure=measure)
 
     def plot_cost(self, *, cost: str = "bytes") -> Figure:

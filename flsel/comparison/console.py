@@ -12,11 +12,11 @@ from typing import TextIO
 import rich.console
 from rich.table import Table
 
-from flsel.comparison import words
+from flsel.comparison.judging import words
+from flsel.comparison.judging.results import Analysis
+from flsel.comparison.judging.verdicts import notes, verdicts
 from flsel.comparison.reading import Run
-from flsel.comparison.results import Analysis
-from flsel.comparison.tables import lost_rows, main_table
-from flsel.comparison.verdicts import notes, verdicts
+from flsel.comparison.reporting.tables import lost_rows, main_table
 from flsel.runner.board import Board
 
 _SECONDS_BETWEEN_LINES = 5.0

@@ -19,7 +19,7 @@ from flsel.comparison.console import Progress
 from flsel.comparison.declare import read_grid, read_seeds, read_selectors, read_variants
 from flsel.comparison.gather import Mismatch, gather
 from flsel.comparison.grid import FILE, Grid, Variant, from_plain
-from flsel.comparison.measures import Target
+from flsel.comparison.judging.measures import Target
 from flsel.comparison.play import Sources, check, play, read_cells, waiting
 from flsel.config import RunConfig
 from flsel.config.describe import describe

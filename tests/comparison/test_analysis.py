@@ -18,7 +18,7 @@ from scipy import stats
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.drive import compare_runs
-from flsel.comparison.statistics import LEVEL
+from flsel.comparison.judging.statistics import LEVEL
 from flsel.errors import UserError
 
 PRINTS = {"partition": "a", "holdouts": "b", "availability": "c", "model": "d"}
@@ -199,7 +199,7 @@ def test_files_hold_every_number(tmp_path):
     assert frame["accuracy/final"].max() == pytest.approx(0.82)
     assert {"mean", "low", "high", "iqm", "median", "restricted_mean"} <= set(found.summary.columns)
     assert {"p", "p_holm", "p_exact", "seeds_needed", "resolvable"} <= set(found.differences.columns)
-    from flsel.comparison.tables import difference_rows, to_csv
+    from flsel.comparison.reporting.tables import difference_rows, to_csv
 
     read = list(csv.DictReader(io.StringIO(to_csv(difference_rows(found.analysis)))))
     assert float(read[0]["estimate"]) == found.differences["estimate"][0]

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from flsel.comparison.arrival import Arrival, first_at, restricted, summarise, survival
-from flsel.comparison.statistics import mean_interval
+from flsel.comparison.judging.arrival import Arrival, first_at, restricted, summarise, survival
+from flsel.comparison.judging.statistics import mean_interval
 
 
 def arrived(*at: float) -> list[Arrival]:

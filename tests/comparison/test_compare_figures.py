@@ -10,7 +10,7 @@ import pytest
 import runs
 
 import flsel
-from flsel.comparison.figures import FORMATS
+from flsel.comparison.reporting.figures import FORMATS
 from flsel.errors import UserError
 
 

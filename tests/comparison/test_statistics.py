@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from flsel.comparison import statistics as ours
-from flsel.comparison.ranking import critical_difference, performance_profile, rank
+from flsel.comparison.judging import statistics as ours
+from flsel.comparison.judging.ranking import critical_difference, performance_profile, rank
 
 
 def coverage(draw, mean: float, interval, repetitions: int = 2000) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flsel.comparison.chart import WHAT, Chart, Encodings, Spec, quantitative, tips
+from flsel.comparison.reporting.chart import WHAT, Chart, Encodings, Spec, quantitative, tips
 from flsel.report.style import BLUE, SHADES
 
 # What the map of colours begins with, for cells that were left out because they are zero.

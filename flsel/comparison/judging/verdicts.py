@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from flsel.comparison import words
-from flsel.comparison.results import Analysis, Difference, arrival_name
-from flsel.comparison.statistics import Estimate, seeds_to_reject
+from flsel.comparison.judging import words
+from flsel.comparison.judging.results import Analysis, Difference, arrival_name
+from flsel.comparison.judging.statistics import Estimate, seeds_to_reject
 
 Kind = Literal["resolved", "open"]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flsel.comparison import words
-from flsel.comparison.arrival import survival
-from flsel.comparison.chart_data import chart_data
-from flsel.comparison.measures import COSTS
-from flsel.comparison.ranking import performance_profile
-from flsel.comparison.results import Analysis, arrival_name
+from flsel.comparison.judging import words
+from flsel.comparison.judging.arrival import survival
+from flsel.comparison.judging.measures import COSTS
+from flsel.comparison.judging.ranking import performance_profile
+from flsel.comparison.judging.results import Analysis, arrival_name
+from flsel.comparison.reporting.chart_data import chart_data
 from flsel.files import write_atomic
 from flsel.metrics import METRICS
 from flsel.report.style import GREY, Look, legend_below, looks, tidy

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from flsel.comparison.judging.results import Analysis
 from flsel.comparison.reading import Run
-from flsel.comparison.results import Analysis
 from flsel.data.heterogeneity import label_entropy
 from flsel.runner.diagnostics import Recorded
 

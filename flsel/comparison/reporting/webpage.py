@@ -13,14 +13,15 @@ from typing import Any
 
 import yaml
 
-from flsel.comparison import tables, words
-from flsel.comparison.chart import Chart
-from flsel.comparison.chart_data import chart_data, packed
-from flsel.comparison.charts import charts, costs_in
 from flsel.comparison.grid import ALL
+from flsel.comparison.judging import words
+from flsel.comparison.judging.results import Analysis
+from flsel.comparison.judging.verdicts import notes, verdicts
 from flsel.comparison.reading import Run, complete
-from flsel.comparison.results import Analysis
-from flsel.comparison.verdicts import notes, verdicts
+from flsel.comparison.reporting import tables
+from flsel.comparison.reporting.chart import Chart
+from flsel.comparison.reporting.chart_data import chart_data, packed
+from flsel.comparison.reporting.charts import charts, costs_in
 from flsel.errors import UserError
 from flsel.metrics import METRICS
 from flsel.report.style import Look, looks
@@ -266,4 +267,4 @@ def _safe(script: str) -> str:
 
 
 def _file(name: str) -> str:
-    return resources.files("flsel.comparison").joinpath("page", name).read_text(encoding="utf-8")
+    return resources.files("flsel.comparison.reporting").joinpath("page", name).read_text(encoding="utf-8")

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flsel.comparison.arrival import restricted, summarise
 from flsel.comparison.grid import Tuning
-from flsel.comparison.measures import COSTS, Kind, Target, arrivals, measure, measures
-from flsel.comparison.pairing import Pairs, pair
-from flsel.comparison.ranking import Ranking, rank
-from flsel.comparison.reading import Run
-from flsel.comparison.results import Analysis, Difference, Options, Reached, Summary, arrival_name
-from flsel.comparison.statistics import (
+from flsel.comparison.judging.arrival import restricted, summarise
+from flsel.comparison.judging.measures import COSTS, Kind, Target, arrivals, measure, measures
+from flsel.comparison.judging.pairing import Pairs, pair
+from flsel.comparison.judging.ranking import Ranking, rank
+from flsel.comparison.judging.results import Analysis, Difference, Options, Reached, Summary, arrival_name
+from flsel.comparison.judging.statistics import (
     Estimate,
     Paired,
     compare_pairs,
@@ -24,6 +23,7 @@ from flsel.comparison.statistics import (
     mean_interval,
     welch_interval,
 )
+from flsel.comparison.reading import Run
 
 
 def analyse(

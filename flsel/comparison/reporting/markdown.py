@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flsel.comparison import tables
 from flsel.comparison.grid import ALL
-from flsel.comparison.results import Analysis
-from flsel.comparison.verdicts import notes, verdicts
+from flsel.comparison.judging.results import Analysis
+from flsel.comparison.judging.verdicts import notes, verdicts
+from flsel.comparison.reporting import tables
 
 
 def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:

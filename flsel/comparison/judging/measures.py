@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 from scipy import integrate
 
-from flsel.comparison.arrival import Arrival, first_at
+from flsel.comparison.judging.arrival import Arrival, first_at
+from flsel.comparison.judging.statistics import gini
 from flsel.comparison.reading import Run
-from flsel.comparison.statistics import gini
 from flsel.data.heterogeneity import cohort_entropy
 
 Kind = Literal["difference", "ratio"]

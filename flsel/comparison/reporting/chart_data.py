@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from flsel.comparison.arrival import survival
-from flsel.comparison.client_data import POINTS, Rows, client_data
-from flsel.comparison.measures import COSTS
+from flsel.comparison.judging.arrival import survival
+from flsel.comparison.judging.measures import COSTS
+from flsel.comparison.judging.results import Analysis, arrival_name
 from flsel.comparison.reading import Run
-from flsel.comparison.results import Analysis, arrival_name
+from flsel.comparison.reporting.client_data import POINTS, Rows, client_data
 
 _CURVES = {"accuracy": "test/accuracy", "loss": "test/loss"}
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flsel.comparison.chart import COST, FORMAT, MEASURE, RULE, Chart, Encodings, Spec, quantitative, tips
-from flsel.comparison.client_charts import client_charts
-from flsel.comparison.measures import COSTS
-from flsel.comparison.results import Analysis
+from flsel.comparison.judging.measures import COSTS
+from flsel.comparison.judging.results import Analysis
+from flsel.comparison.reporting.chart import (
+    COST,
+    FORMAT,
+    MEASURE,
+    RULE,
+    Chart,
+    Encodings,
+    Spec,
+    quantitative,
+    tips,
+)
+from flsel.comparison.reporting.client_charts import client_charts
 from flsel.report.style import GREY_LINE, Look
 
 

@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from flsel.comparison import words
+from flsel.comparison.judging import words
+from flsel.comparison.judging.results import Analysis, arrival_name
+from flsel.comparison.judging.statistics import Estimate
 from flsel.comparison.reading import Run
-from flsel.comparison.results import Analysis, arrival_name
-from flsel.comparison.statistics import Estimate
 
 Row = dict[str, Any]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flsel.comparison.arrival import Arrival, Arrivals
 from flsel.comparison.grid import Tuning
-from flsel.comparison.measures import Kind, Measure, Target
-from flsel.comparison.pairing import Pairs
-from flsel.comparison.ranking import Ranking
+from flsel.comparison.judging.arrival import Arrival, Arrivals
+from flsel.comparison.judging.measures import Kind, Measure, Target
+from flsel.comparison.judging.pairing import Pairs
+from flsel.comparison.judging.ranking import Ranking
+from flsel.comparison.judging.statistics import LEVEL, Estimate, Paired
 from flsel.comparison.reading import Run
-from flsel.comparison.statistics import LEVEL, Estimate, Paired
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Runs judged: what is measured, differences with their intervals, ranks, and verdicts in plain sentences."""
