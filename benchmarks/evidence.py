@@ -20,13 +20,14 @@ from typing import Any
 import yaml
 
 from flsel.commands.cli import main as flsel
+from flsel.commands.words import parse
 from flsel.comparison.declare import read_seeds
 from flsel.comparison.drive import read_declaration
 from flsel.comparison.grid import FILE, Grid, Setting, Variant
 from flsel.comparison.play import Sources, play
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.parser import parse, parse_settings
+from flsel.config.parser import parse_settings
 from flsel.errors import Interrupted, UserError
 from flsel.files import write_atomic
 from flsel.runner.lock import Lock

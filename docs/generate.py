@@ -14,10 +14,10 @@ from typing import Any
 from docstring_parser import parse
 
 from flsel.arguments import arguments, shown
+from flsel.arguments.plugin import Plugin
 from flsel.availability import Availability
 from flsel.commands.cli import HELP
-from flsel.config.schema import Plugin
-from flsel.config.usage import run_parser
+from flsel.commands.usage import run_parser
 from flsel.objectives import Objective
 from flsel.partition import Partition
 from flsel.selector import Selector

@@ -69,6 +69,15 @@ def users_code(what: str, *, reads: bool = False) -> Iterator[None]:
         raise UserError(f"{what}: {lack or _reason(error, users)}") from error
 
 
+@contextmanager
+def located(source: str | None) -> Iterator[None]:
+    """Name the file that an error comes from; None leaves it alone."""
+    try:
+        yield
+    except UserError as error:
+        raise (error if source is None else UserError(f"{source}: {error}")) from error.__cause__
+
+
 def imported(key: str, path: str) -> Any:
     """Import what a dotted path names: a module, or a class, function or value in one.
 

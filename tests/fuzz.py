@@ -25,6 +25,7 @@ import yaml
 from hypothesis import strategies as st
 from PIL import Image
 
+from flsel.arguments import arguments
 from flsel.commands.cli import main
 from flsel.config.schema import keys, plugins
 
@@ -150,7 +151,7 @@ def classes(draw: Callable[..., Any], key: str) -> Any:
     """A class that fits a setting, with arguments that may not."""
     name = draw(st.sampled_from(sorted(plugins()[key].classes())))
     made = plugins()[key].classes()[name]
-    known = list((plugins()[key].arguments(made) or {}).keys()) or ["nothing"]
+    known = [*arguments(made)] or ["nothing"]
     given = draw(st.dictionaries(st.sampled_from(known), PLAIN, max_size=2))
     return {"class_path": name, "init_args": given} if given else name
 

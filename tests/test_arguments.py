@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import pytest
 
 from flsel.arguments import Argument, Checked, Range, alternatives, arguments, check, rule, shown
+from flsel.arguments.plugin import Plugin
 from flsel.availability import Availability
-from flsel.config.schema import Plugin
 from flsel.errors import UserError
 from flsel.objectives import Objective
 from flsel.partition import BySize, Dirichlet, FedPNSMix, HicsDirichlet, Partition

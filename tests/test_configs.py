@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from flsel.commands.cli import main
+from flsel.commands.words import parse
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.groups import OutputConfig
-from flsel.config.parser import parse, parse_file
+from flsel.config.parser import parse_file
 from flsel.errors import UserError
 from flsel.files.shipped import find, shipped
 from flsel.runner.play import run

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from mymodels import First, make_net
 
+from flsel.arguments.plugin import rule
+from flsel.arguments.spec import Spec
+from flsel.commands.words import parse, words
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.layers import words
-from flsel.config.parser import parse, parse_file, parse_settings
-from flsel.config.schema import keys, plugins, rule
-from flsel.config.spec import Spec
+from flsel.config.parser import parse_file, parse_settings
+from flsel.config.schema import keys, plugins
 from flsel.errors import UserError
 from flsel.models import MLP
 from flsel.partition import Dirichlet, DirichletPerClass, FedCorDirichlet, Natural

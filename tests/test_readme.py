@@ -17,8 +17,8 @@ import pytest
 from flsel import availability, partition
 from flsel.availability import Availability
 from flsel.commands.cli import COMMANDS, HELP, main
+from flsel.commands.usage import run_parser
 from flsel.config import RunConfig
-from flsel.config.usage import run_parser
 from flsel.partition import Partition
 from flsel.selector import Need, Selector
 from flsel.selectors.uniform import Uniform

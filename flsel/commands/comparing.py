@@ -9,13 +9,13 @@ from typing import Any, get_type_hints
 
 from flsel.commands.console import set_up_logging
 from flsel.commands.own import Own
+from flsel.commands.words import Word, parse
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
 from flsel.comparison.drive import existing, resume, start
 from flsel.comparison.tracked import track_comparison
-from flsel.config.layers import Word
-from flsel.config.parser import parse, to_types
+from flsel.config.parser import to_types
 from flsel.errors import UserError
 from flsel.files import home
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flsel.errors import UserError
+from flsel.errors import UserError, located
 from flsel.files.shipped import PAPERS, RUNS, SEARCH, find, shipped
 
 _HEADINGS = {
@@ -19,10 +19,8 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) > 1 or any(word.startswith("-") and word not in ("-h", "--help") for word in arguments):
         raise UserError("flsel configs takes at most one name: flsel configs [NAME].")
     if arguments and not arguments[0].startswith("-"):
-        try:
+        with located(arguments[0]):
             print(find(arguments[0]).read_text(encoding="utf-8"), end="")
-        except UserError as error:
-            raise UserError(f"{arguments[0]}: {error}") from error
         return 0
     for kind, heading in _HEADINGS.items():
         files = shipped(kind)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from flsel.commands.console import set_up_logging
-from flsel.config.layers import words
+from flsel.commands.words import words
 from flsel.errors import UserError, closest, users_code
 from flsel.files import home, naming, write_atomic
 from flsel.runner._wandb import has_key, resolved

@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flsel.commands.console import set_up_logging
-from flsel.config.layers import words
-from flsel.config.parser import parse
+from flsel.commands.words import parse, words
 from flsel.data.heterogeneity import label_entropy, summarise
 from flsel.data.population import FederatedData
 from flsel.report.partition import partition_figure

@@ -8,9 +8,9 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from flsel.config.layers import Word, words
+from flsel.commands.usage import own_parser
+from flsel.commands.words import Word, words
 from flsel.config.schema import groups, keys
-from flsel.config.usage import own_parser
 from flsel.errors import UserError, closest, meant
 
 

@@ -7,8 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from flsel.commands.console import set_up_logging
-from flsel.config.layers import Word, words
-from flsel.config.parser import parse
+from flsel.commands.words import Word, parse, words
 from flsel.errors import UserError
 from flsel.files import home
 from flsel.runner.build import Hire

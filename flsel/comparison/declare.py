@@ -15,9 +15,9 @@ from flsel.config.describe import PRESENTATION, describe
 from flsel.config.layers import unknown_key
 from flsel.config.parser import parse_file
 from flsel.config.schema import groups, keys, plugins
-from flsel.config.yaml_file import read_yaml
-from flsel.errors import UserError, short
+from flsel.errors import UserError, located, short
 from flsel.files import home
+from flsel.files.yaml import read_yaml
 
 # What all variants of a comparison share: a difference in one of these would be the result.
 SHARED = ("rounds", "clients", "budget", "data", "partition", "availability", "evaluation", "precision")
@@ -57,10 +57,8 @@ def read_variants(path: str, base: Mapping[str, Any]) -> list[Variant]:
         UserError: If the file is unreadable, or an entry is neither.
     """
     file = home(path)
-    try:
+    with located(path):
         loaded = read_yaml(file)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error.__cause__
     if loaded.keys() & (keys().keys() | groups()):
         return [_from_config(_name_of(file), file, base)]
     variants = []
@@ -236,6 +234,7 @@ def tuning_in(folder: Path) -> Tuning | None:
     sweep, config = folder / "sweep.yaml", folder / "config.yaml"
     if not (sweep.is_file() and config.is_file()):
         return None
-    searched, run = read_yaml(sweep), read_yaml(config)
+    with located(str(folder)):
+        searched, run = read_yaml(sweep), read_yaml(config)
     seeds: Sequence[int] = searched.get("seeds") or [run.get("seed", 0)]
     return Tuning(str(folder), tuple(seeds), int(searched.get("trials", 0)), int(run.get("rounds", 0)))

@@ -23,10 +23,9 @@ from flsel.comparison.judging.measures import Target
 from flsel.comparison.play import Sources, check, play, read_cells, waiting
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.layers import located
-from flsel.config.yaml_file import read_yaml
-from flsel.errors import Interrupted, UserError, users_code
+from flsel.errors import Interrupted, UserError, located, users_code
 from flsel.files import new_run_dir, write_atomic
+from flsel.files.yaml import read_yaml
 from flsel.runner.lock import Lock
 
 # Plays cells side by side; above this package, so it is loaded by its name.

@@ -11,11 +11,10 @@ from flsel.comparison.lockstep import Playing, play_together
 from flsel.comparison.reading import Run, read_run
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
-from flsel.config.layers import located
 from flsel.config.parser import parse_settings
 from flsel.data.population import Source
 from flsel.data.sources import load_source
-from flsel.errors import UserError
+from flsel.errors import UserError, located
 from flsel.runner.build import build
 
 # Most cells that are played round by round beside each other: all are in memory.

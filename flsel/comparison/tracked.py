@@ -9,7 +9,7 @@ from flsel.comparison.comparison import Comparison
 from flsel.comparison.grid import FILE
 from flsel.comparison.reporting.tables import main_table
 from flsel.config.parser import parse_settings
-from flsel.config.yaml_file import read_yaml
+from flsel.files.yaml import read_yaml
 from flsel.runner.tracking import Tracker, make_loggers
 
 

@@ -6,9 +6,9 @@ import hashlib
 import json
 from typing import Any
 
+from flsel.arguments.spec import plain
 from flsel.config import given
 from flsel.config.run import RunConfig
-from flsel.config.spec import plain
 
 # Settings that say where a run is shown, not what it computes.
 PRESENTATION = ("track", "callbacks", "output", "quiet")

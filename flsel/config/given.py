@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from flsel.config.spec import Spec
+from flsel.arguments.spec import Spec
 from flsel.errors import UserError
 
 

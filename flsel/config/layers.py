@@ -1,18 +1,16 @@
-"""Settings of several places laid over each other: defaults, YAML files, the words of the command line."""
+"""Settings of several places laid over each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from flsel.arguments import alternatives, shown
 from flsel.config.schema import defaults, groups, keys, plugins
-from flsel.config.yaml_file import loaded
-from flsel.errors import UserError, closest
-
-Word = tuple[str, str | None]
+from flsel.errors import UserError, closest, located
+from flsel.files.shipped import PAPERS, RUNS, find
+from flsel.files.yaml import loaded, read_yaml
 
 
 @dataclass
@@ -39,10 +37,32 @@ class Layers:
                 self.lay(value, source, f"{key}.")
             else:
                 with located(source):
-                    self.set(key, value)
+                    self._set(key, value)
                 self.sources[key] = source
 
-    def set(self, key: str, value: Any) -> None:
+    def lay_each(self, given: Iterable[tuple[str, Any]]) -> None:
+        """Lay settings by dotted key, a class before its arguments, in whichever order they come."""
+        for key, value in sorted(given, key=lambda setting: setting[0].count(".")):
+            self.lay({key: value})
+
+    def lay_file(self, name: str) -> None:
+        """Lay a YAML file, given by its path or by the name of one that flsel brings along.
+
+        Raises:
+            UserError: As :meth:`lay`, or if the file is unreadable.
+        """
+        with located(name):
+            read = read_yaml(find(name, RUNS, PAPERS))
+        self.lay(read, name)
+
+    def source(self, message: str) -> str | None:
+        """Return the file that last set the key with which a message begins."""
+        key = message.partition(" ")[0]
+        while key and key not in self.sources:
+            key = key.rpartition(".")[0]
+        return self.sources.get(key)
+
+    def _set(self, key: str, value: Any) -> None:
         """Set one key, a class, or one of its arguments (``selector.d``, ``data.init_args.classes``)."""
         top = next((known for known in keys() if f"{key}.".startswith(f"{known}.")), None)
         if top is None:
@@ -56,13 +76,6 @@ class Layers:
             raise unknown_key(key)
         else:
             self.values[top] = value
-
-    def source(self, message: str) -> str | None:
-        """Return the file that last set the key with which a message begins."""
-        key = message.partition(" ")[0]
-        while key and key not in self.sources:
-            key = key.rpartition(".")[0]
-        return self.sources.get(key)
 
     def _set_class(self, key: str, inside: str, value: Any) -> None:
         before: Mapping[str, Any] = self.values.get(key, defaults()[key]) or {}
@@ -87,42 +100,6 @@ class Layers:
         # A class that replaces another starts from its own defaults.
         kept = taken if path == before.get("class_path") else {}
         self.values[key] = {"class_path": path, "init_args": {**kept, **given}}
-
-
-@contextmanager
-def located(source: str | None) -> Iterator[None]:
-    """Name the file that an error comes from."""
-    try:
-        yield
-    except UserError as error:
-        raise (error if source is None else UserError(f"{source}: {error}")) from error.__cause__
-
-
-def words(arguments: Sequence[str]) -> list[Word]:
-    """Split command-line arguments into dotted keys and their texts.
-
-    Args:
-        arguments: ``--key value``, ``--key=value``, or ``--key`` alone: true where that fits, else None.
-
-    Raises:
-        UserError: If something is neither a key nor its value.
-    """
-    left, found = list(arguments), list[Word]()
-    while left:
-        word = left.pop(0)
-        key, equals, value = word.removeprefix("--").partition("=")
-        if word == "-h":
-            found.append(("help", None))
-        elif not word.startswith("--"):
-            hint = f"; a file of settings as --config {word}" if word.endswith((".yaml", ".yml")) else ""
-            raise UserError(f"{shown(word)} is not expected here: a setting is given as --key value{hint}.")
-        elif equals:
-            found.append((key, value))
-        elif left and not left[0].startswith("--"):
-            found.append((key, left.pop(0)))
-        else:
-            found.append((key, "true" if key in keys() and keys()[key].hint is bool else None))
-    return found
 
 
 def unknown_key(key: str) -> UserError:

@@ -1,71 +1,37 @@
-"""Parse settings: lay them over each other, then give texts and YAML the types that are declared."""
+"""Give settings that were laid over each other the types that are declared, and build what they describe."""
 
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from argparse import ArgumentError
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, is_dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from flsel.arguments import Argument, arguments, check
-from flsel.config.layers import Layers, Word, located
+from jsonargparse import ArgumentParser
+
+from flsel.arguments import Argument, arguments, check, shown
+from flsel.arguments.plugin import Plugin, items, plugin, rule
+from flsel.arguments.spec import Spec
+from flsel.config.layers import Layers
 from flsel.config.run import RunConfig
-from flsel.config.schema import Plugin, items, mismatch, plugins, typed
-from flsel.config.spec import Spec
-from flsel.config.usage import class_help, print_config, run_parser
-from flsel.config.yaml_file import loaded, read_yaml
-from flsel.errors import UserError, meant
-from flsel.files.shipped import PAPERS, RUNS, find
+from flsel.errors import UserError, located, meant
+from flsel.files.yaml import loaded
 
 # What a run tells a model that asks for it.
 FILLED = ("num_classes", "input_shape")
-
-
-def parse(given: Sequence[Word], command: str = "train") -> RunConfig:
-    """Parse the words of a command line, with the YAML files that they name.
-
-    Args:
-        given: What :func:`words` returned, without a command's own options.
-        command: ``train`` or ``data``, for the help text.
-
-    Raises:
-        UserError: If a key is unknown, a value has the wrong type or range, or a file is unreadable.
-        SystemExit: If they ask for help or for the config, after printing it.
-    """
-    for key, value in given:
-        top = key.removesuffix(".help")
-        if key == "help" or (key != top and top in plugins()):
-            print(run_parser(command).format_help() if key == "help" else class_help(top, value))
-            sys.exit(0)
-    layers = Layers()
-    settings = [word for word in given if word[0] != "print_config"]
-    for is_file, stretch in groupby(settings, key=lambda word: word[0] == "config"):
-        for key, value in stretch if is_file else _classes_first(stretch):
-            if value is None:
-                what = "file" if is_file else "value"
-                raise UserError(f"{key} needs a {what}: --{key} {what.upper()}.")
-            if is_file:
-                with located(value):
-                    read = read_yaml(find(value, RUNS, PAPERS))
-                layers.lay(read, value)
-            else:
-                layers.lay({key: value})
-    config = _to_config(layers)
-    if "print_config" in dict(given):
-        print_config(config, dict(given)["print_config"] or "comments")
-    return config
 
 
 def parse_file(path: Path) -> RunConfig:
     """Parse a YAML file of settings.
 
     Raises:
-        UserError: As :func:`parse`.
+        UserError: As :func:`to_config`, or if the file is unreadable.
     """
-    return parse([("config", str(path))])
+    layers = Layers()
+    layers.lay_file(str(path))
+    return to_config(layers)
 
 
 def parse_settings(settings: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
@@ -76,13 +42,26 @@ def parse_settings(settings: Mapping[str, Any], changes: Mapping[str, Any] | Non
         changes: Plain values by dotted key that replace some, as words of the command line would.
 
     Raises:
-        UserError: As :func:`parse`.
+        UserError: As :func:`to_config`.
     """
     layers = Layers()
     layers.lay(settings)
-    for key, value in _classes_first((changes or {}).items()):
-        layers.lay({key: value})
-    return _to_config(layers)
+    layers.lay_each((changes or {}).items())
+    return to_config(layers)
+
+
+def to_config(layers: Layers) -> RunConfig:
+    """Make a run's settings of what is laid; what is not given is the default.
+
+    Raises:
+        UserError: If a value has the wrong type or range, with the file that set it.
+    """
+    try:
+        config: RunConfig = _made(RunConfig, layers.values, "")
+        return config
+    except UserError as error:
+        with located(layers.source(str(error))):
+            raise
 
 
 def to_types(key: str, made: Callable[..., Any], given: Mapping[str, Any], skip: int = 0) -> dict[str, Any]:
@@ -102,16 +81,16 @@ def to_types(key: str, made: Callable[..., Any], given: Mapping[str, Any], skip:
     found = dict[str, Any]()
     for argument in known.values():
         if argument.name in given:
-            found[argument.name] = typed(f"{prefix}{argument.name}", argument, given[argument.name])
+            found[argument.name] = _typed(f"{prefix}{argument.name}", argument, given[argument.name])
         elif argument.default is not MISSING:
             found[argument.name] = argument.default
         elif key != "model" or argument.name not in FILLED:
             raise UserError(f"{prefix}{argument.name} must be set: {name} has no default for it.")
-    for other in given.keys() - known.keys():
+    for other in (name for name in given if name not in known):
         if not _takes_any(made):
             takes = f"takes {', '.join(known) or 'no arguments'}{meant(other, known)}"
             raise UserError(f"{prefix}{other} is not an argument of {name}, which {takes}")
-        found[other] = typed(f"{prefix}{other}", Argument(other, Any, MISSING), given[other])
+        found[other] = _typed(f"{prefix}{other}", Argument(other, Any, MISSING), given[other])
     check(made, found, prefix)
     return found
 
@@ -119,20 +98,6 @@ def to_types(key: str, made: Callable[..., Any], given: Mapping[str, Any], skip:
 def _takes_any(made: Callable[..., Any]) -> bool:
     kinds = [parameter.kind for parameter in inspect.signature(made).parameters.values()]
     return inspect.Parameter.VAR_KEYWORD in kinds
-
-
-def _classes_first(given: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Sort a class before its arguments, in whichever order they were typed."""
-    return sorted(given, key=lambda setting: setting[0].count("."))
-
-
-def _to_config(layers: Layers) -> RunConfig:
-    try:
-        config: RunConfig = _made(RunConfig, layers.values, "")
-        return config
-    except UserError as error:
-        with located(layers.source(str(error))):
-            raise
 
 
 def _made(made: Any, values: Mapping[str, Any], prefix: str) -> Any:
@@ -149,15 +114,15 @@ def _made(made: Any, values: Mapping[str, Any], prefix: str) -> Any:
 
 def _value(key: str, argument: Argument, value: Any) -> Any:
     """Give a setting its type, and build the classes that only store arguments."""
-    asked, each = plugins().get(key), items(argument.hint)
+    asked, each = plugin(argument.hint), items(argument.hint)
     if asked is not None:
         spec = None if value is None else _spec(key, asked, value)
         return spec if spec is None or asked.factory else spec.build()
     if each is None:
-        return typed(key, argument, value)
+        return _typed(key, argument, value)
     listed = loaded(value)
     if not isinstance(listed, list | tuple):
-        raise mismatch(key, argument, value)
+        raise _mismatch(key, argument, value)
     return tuple(_spec(f"{key}[{n}]", each, item) for n, item in enumerate(listed))
 
 
@@ -168,3 +133,27 @@ def _spec(key: str, asked: Plugin, value: Any) -> Spec:
     # What a function has as defaults stays with it: its path alone says as much.
     kept = found if inspect.isclass(made) else {name: found[name] for name in given}
     return Spec(f"{made.__module__}.{made.__qualname__}", kept, key)
+
+
+def _typed(key: str, argument: Argument, value: Any) -> Any:
+    """Give a value the type that is declared for it, by jsonargparse."""
+    # An argument without a type whose default is a class or a function is read as an import path.
+    named = argument.hint is Any and callable(argument.default)
+    parser = ArgumentParser(exit_on_error=False)
+    try:
+        parser.add_argument("--value", type=type | Callable | Any if named else argument.hint)
+    except ValueError:  # a type that only its own module knows
+        parser.add_argument("--value", type=Any)
+    try:
+        return parser.parse_object({"value": value}, defaults=False).as_dict()["value"]
+    except (ArgumentError, ValueError, RecursionError) as error:
+        raise _mismatch(key, argument, loaded(value)) from error
+
+
+def _mismatch(key: str, argument: Argument, value: Any) -> UserError:
+    """Return the error that says that a value is not what a setting takes."""
+    allowed = rule(argument)
+    if "text" in allowed and isinstance(value, int | float):
+        return UserError(f"{key} must be {allowed}, got {shown(value)}; write it in quotes.")
+    names = allowed.removeprefix("one of ").split(", ") if "one of " in allowed else ()
+    return UserError(f"{key} must be {allowed}, got {shown(value)}{meant(value, names)}")

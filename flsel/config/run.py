@@ -18,9 +18,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from flsel.arguments import Checked, Range, arguments, check, shown
+from flsel.arguments.later import Callback
 from flsel.availability import IDL, Availability
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
-from flsel.config.later import Callback
 from flsel.data.config import DataConfig
 from flsel.errors import UserError
 from flsel.models import LogisticRegression

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flsel.arguments.spec import Spec
 from flsel.availability import Trace
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
-from flsel.config.spec import Spec
 from flsel.data.checks import fits_memory
 from flsel.data.population import FederatedData, Source
 from flsel.data.sources import load_source

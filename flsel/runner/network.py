@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from flsel.arguments import arguments
+from flsel.arguments.spec import Spec
 from flsel.config import RunConfig, given
-from flsel.config.spec import Spec
 from flsel.data.population import Examples, FederatedData
 from flsel.errors import UserError, users_code
 from flsel.local.features import Features

@@ -313,9 +313,8 @@ def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():
     sweep = Path("sweeps/s")
     sweep.mkdir(parents=True)
     base = Path("base.yaml")
+    from flsel.commands.words import parse, words
     from flsel.config.describe import describe
-    from flsel.config.layers import words
-    from flsel.config.parser import parse
 
     described = describe(parse(words(SMALL)))
     base.write_text(yaml.safe_dump(described))
@@ -336,9 +335,8 @@ def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():
 
 
 def test_a_tuned_config_of_another_problem_is_refused(capfd):
+    from flsel.commands.words import parse, words
     from flsel.config.describe import describe
-    from flsel.config.layers import words
-    from flsel.config.parser import parse
 
     described = describe(parse(words(SMALL)))
     Path("other.yaml").write_text(yaml.safe_dump({**described, "rounds": 9}))

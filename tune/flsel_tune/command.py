@@ -9,13 +9,13 @@ from typing import Any
 
 from flsel.commands.console import set_up_logging
 from flsel.commands.own import Own
+from flsel.commands.words import Word, parse
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.layers import Word
-from flsel.config.parser import parse, parse_file, to_types
-from flsel.config.yaml_file import read_yaml
-from flsel.errors import UserError
+from flsel.config.parser import parse_file, to_types
+from flsel.errors import UserError, located
 from flsel.files import home
+from flsel.files.yaml import read_yaml
 from flsel_tune.config import SweepConfig
 from flsel_tune.plan import make_plan
 from flsel_tune.space_file import make_space, read_space, to_plain
@@ -127,11 +127,9 @@ def _parse_sweep(stored: Mapping[str, Any], given: Sequence[Word]) -> SweepConfi
 def _sweep_file(path: str | None) -> Mapping[str, Any]:
     if path is None:
         raise UserError("--sweep needs a file of the sweep's settings: --sweep FILE.")
-    try:
+    with located(path):
         loaded = read_yaml(home(path))
         for key in loaded:
             if key not in OWN.names:
                 raise UserError(f"there is no setting {key} of a sweep{OWN.close(str(key))}")
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
     return {str(key): value for key, value in loaded.items()}

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from flsel.config.yaml_file import read_yaml
-from flsel.errors import UserError, meant
+from flsel.errors import UserError, located, meant
 from flsel.files.shipped import SEARCH, find
+from flsel.files.yaml import read_yaml
 from flsel_tune.space import Dimension, Space, auto_space, class_name, lookup, ordered
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -36,10 +36,8 @@ def read_space(name: str) -> Mapping[Any, Any]:
     Raises:
         UserError: If it is neither, or not readable YAML.
     """
-    try:
+    with located(f"space {name}"):
         return read_yaml(find(name, SEARCH))
-    except UserError as error:
-        raise UserError(f"space {name}: {error}") from error.__cause__
 
 
 def make_space(entries: Mapping[Any, Any] | None, config: Mapping[str, Any]) -> Space:

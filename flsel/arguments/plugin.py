@@ -1,0 +1,119 @@
+"""Classes that a type asks for, and the class that a name stands for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, get_args, get_origin
+
+from flsel.arguments import Argument, Checked, alternatives, shown
+from flsel.errors import UserError, closest, imported
+
+# Where the classes live that can be named without a module path, by what they are derived from.
+HOMES: Mapping[str, str] = {
+    "Selector": "flsel.selectors",
+    "Partition": "flsel.partition",
+    "Availability": "flsel.availability",
+    "Objective": "flsel.objectives",
+    "Module": "flsel.models",
+    "Optimizer": "torch.optim",
+    "LRScheduler": "torch.optim.lr_scheduler",
+    "Callback": "lightning.pytorch.callbacks",
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A setting whose value is a class with arguments, ``{class_path, init_args}``.
+
+    Attributes:
+        base: What the class must be derived from.
+        given: Leading constructor arguments that the run gives and the settings do not.
+        factory: Whether it is built later, so that a function which builds it fits too.
+    """
+
+    base: type
+    given: int = 0
+    factory: bool = False
+
+    @property
+    def home(self) -> str:
+        """The package whose classes need no module path."""
+        return HOMES.get(self.base.__name__, self.base.__module__)
+
+    def classes(self) -> dict[str, type]:
+        """Return the classes that need no module path, by name."""
+        package = import_module(self.home)
+        # A package that imports its modules when they are asked for lists them only.
+        names = {*dir(package), *getattr(package, "__all__", ())}
+        found = {name: self._offered(name) for name in sorted(names)}
+        return {name: made for name, made in found.items() if made is not None}
+
+    def find(self, key: str, name: Any) -> Any:
+        """Return the class, or the function, that a name or an import path stands for.
+
+        Raises:
+            UserError: If there is none, or it does not fit; it begins with ``key``.
+        """
+        offered = self._offered(name) if isinstance(name, str) else None
+        if offered is not None:
+            return offered
+        if not isinstance(name, str) or "." not in name:
+            close = closest(name, self.classes())
+            if close:
+                raise UserError(f"{key} has no class {name}; did you mean {close}? (--{key}.help lists them)")
+            raise UserError(f"{key} must be {self.rule()}, got {shown(name)}.")
+        made = imported(key, name)
+        if self.factory and callable(made) and not inspect.isclass(made):
+            if not hasattr(made, "__qualname__"):
+                raise UserError(
+                    f"{key} must be a class or a function, and {name} is a {type(made).__name__}."
+                )
+            return made
+        if not (inspect.isclass(made) and issubclass(made, self.base)):
+            raise UserError(f"{key} must be derived from {self.base.__name__}, and {name} is not.")
+        if inspect.isabstract(made):
+            lacks = ", ".join(sorted(getattr(made, "__abstractmethods__", ())))
+            raise UserError(f"{key} cannot be {name}, which does not define {lacks}.")
+        return made
+
+    def rule(self) -> str:
+        """Name the classes that fit, in words."""
+        ours = self.home.startswith("flsel.")
+        listed = f"one of {', '.join(self.classes())}" if ours else f"a class of {self.home}"
+        return f"{listed}, or the import path of another {self.base.__name__}"
+
+    def _offered(self, name: str) -> type | None:
+        """Return the class that the package offers by a name, if it does."""
+        made = getattr(import_module(self.home), name, None)
+        if name.startswith("_") or not inspect.isclass(made) or not issubclass(made, self.base):
+            return None
+        # Not the base itself, nor Lightning's class in the place of what stands for it in a declaration.
+        offered = made.__name__ != self.base.__name__ and f"{made.__module__}.".startswith(f"{self.home}.")
+        return made if offered and not inspect.isabstract(made) else None
+
+
+def plugin(hint: Any) -> Plugin | None:
+    """Return what class a type asks for, or None if it asks for a plain value."""
+    for part in alternatives(hint):
+        if get_origin(part) is Callable:
+            given, made = get_args(part)
+            return Plugin(made, len(given), factory=True)
+        if inspect.isclass(part) and issubclass(part, Checked):
+            return Plugin(part)
+    return None
+
+
+def items(hint: Any) -> Plugin | None:
+    """Return what class a list type asks for in each of its items, or None if it is no such list."""
+    return plugin(get_args(hint)[0]) if get_origin(hint) in (tuple, list) else None
+
+
+def rule(argument: Argument) -> str:
+    """Say which values a setting takes, in words, classes among them."""
+    asked, each = plugin(argument.hint), items(argument.hint)
+    if asked is not None:
+        return asked.rule() + (" or null" if type(None) in alternatives(argument.hint) else "")
+    return argument.rule() if each is None else f"a list, each item {each.rule()}"
