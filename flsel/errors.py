@@ -60,13 +60,10 @@ def users_code(what: str, *, reads: bool = False) -> Iterator[None]:
     except (UserError, Interrupted, KeyboardInterrupt):
         raise
     except BaseException as error:
-        frames = list(traceback.walk_tb(error.__traceback__))
-        # The first two are this function's and its caller's.
-        users = [(frame, line) for frame, line in frames[2:] if _home(frame) == "user"]
-        if not reads and not users and _home(frames[-1][0]) == "ours":
+        reason = _reason(error, reads)
+        if reason is None:
             raise
-        lack = None if isinstance(error, OSError) else sentence(error)
-        raise UserError(f"{what}: {lack or _reason(error, users)}") from error
+        raise UserError(f"{what}: {reason}") from error
 
 
 @contextmanager
@@ -148,8 +145,19 @@ def meant(word: object, known: Iterable[str], before: str = "") -> str:
     return f"; did you mean {before}{close}?" if close else "."
 
 
-def _reason(error: BaseException, users: list[tuple[FrameType, int]]) -> str:
-    """Say who raised what, where."""
+def _reason(error: BaseException, reads: bool) -> str | None:
+    """Say who raised what, where; None where flsel itself did."""
+    # In a function of its own: a frame that keeps frames, and all that they hold, waits for the collector.
+    frames = list(traceback.walk_tb(error.__traceback__))
+    # The first two are those of users_code and its caller.
+    users = [(frame, line) for frame, line in frames[2:] if _home(frame) == "user"]
+    if not reads and not users and _home(frames[-1][0]) == "ours":
+        return None
+    lack = None if isinstance(error, OSError) else sentence(error)
+    return lack or _told(error, users)
+
+
+def _told(error: BaseException, users: list[tuple[FrameType, int]]) -> str:
     message = _message(error)
     # A refused value is what a ValueError says; its type would say it twice.
     said = message if type(error) is ValueError and message else f"{type(error).__name__}: {message}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import json
 import logging
 import os
@@ -20,6 +21,7 @@ from runs import lines, settings
 from flsel.errors import UserError
 from flsel.runner.lock import LOCK_FILE, Lock
 from flsel.runner.play import run
+from flsel.runner.session import Session
 
 HOLD = """
 import os, sys, time
@@ -76,6 +78,20 @@ def test_a_lock_that_nobody_refers_to_is_given_up(tmp_path: Path) -> None:
     del lock
     with Lock(tmp_path, "run"):
         pass
+
+
+def test_a_session_that_nobody_refers_to_gives_its_folder_up(tmp_path: Path) -> None:
+    """At once: nothing of it waits for the garbage collector."""
+    gc.disable()
+    try:
+        session = Session.at(settings(tmp_path), tmp_path / "run")
+        session.open()
+        session.step()
+        del session
+        with Lock(tmp_path / "run", "run"):
+            pass
+    finally:
+        gc.enable()
 
 
 @pytest.fixture
