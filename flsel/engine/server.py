@@ -15,6 +15,7 @@ from flsel.config.groups import EvaluationConfig
 from flsel.data.heterogeneity import cohort_entropy
 from flsel.engine.federation import Federation, Outcome
 from flsel.engine.job import Job, train
+from flsel.local.optimizers import rate_of, without_compiler
 from flsel.metrics import Cost, Ledger, names
 from flsel.selector import Selector
 from flsel.stack import Params
@@ -74,7 +75,8 @@ class Server:
         }
         trainable = program.trainable()
         self._trainable = [name for name in self.params if name in trainable]
-        self.optimizer = optimizer([self.params[name] for name in self._trainable])  # type: ignore[misc]
+        with without_compiler():
+            self.optimizer = optimizer([self.params[name] for name in self._trainable])  # type: ignore[misc]
         self._seconds: dict[str, float] = dict.fromkeys(_PHASES, 0.0)
         selector.reset(federation.sizes.clone(), federation.data.population.num_classes)
         self.objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
@@ -154,12 +156,14 @@ class Server:
         """Return everything that survives a round."""
         memory = self.federation.program.memory
         kept = {} if memory is None else {"optimizer_memory": memory.state_dict()}
+        with without_compiler():
+            optimizer = self.optimizer.state_dict()
         return {
             **kept,
             "round": self.round,
             "rounds_to_target": self.rounds_to_target,
             "model": {name: value.data for name, value in self.params.items()},
-            "server_optimizer": self.optimizer.state_dict(),
+            "server_optimizer": optimizer,
             "selector": self.selector.state_dict(),
             "objective": self.objective.state_dict(),
             "counts": self.counts,
@@ -182,17 +186,23 @@ class Server:
             memory.load_state_dict(state["optimizer_memory"])
         for name, value in state["model"].items():
             self.params[name].copy_(value)
-        self.optimizer.load_state_dict(state["server_optimizer"])
+        with without_compiler():
+            self.optimizer.load_state_dict(state["server_optimizer"])
         self.counts = state["counts"]
         self.ledger = Ledger(state["ledger"])
         self.round = state["round"]
         self.rounds_to_target = state["rounds_to_target"]
 
     def _apply(self, delta: Params) -> None:
-        for name in self._trainable:
-            self.params[name].grad = -delta[name]
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        rate = rate_of(self.optimizer)
+        if rate is None:
+            for name in self._trainable:
+                self.params[name].grad = -delta[name]
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        else:
+            for name in self._trainable:
+                self.params[name].add_(delta[name], alpha=rate)
         for name in self.params.keys() - set(self._trainable):
             self.params[name] += delta[name]
 

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from flsel.errors import UserError
+from flsel.local.optimizers import without_compiler
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
@@ -134,10 +135,11 @@ def make_optimizer(task: Task, override: OptimizerFactory | None) -> Optimizer:
     """
     source = f"configure_optimizers of {type(task).__name__}" if override is None else "local.optimizer"
     made: Any
-    if override is None:
-        made = _alone(task.configure_optimizers())
-    else:
-        made = override(p for p in task.parameters() if p.requires_grad)
+    with without_compiler():
+        if override is None:
+            made = _alone(task.configure_optimizers())
+        else:
+            made = override(p for p in task.parameters() if p.requires_grad)
     if not isinstance(made, Optimizer):
         raise UserError(
             f"{source} must return one torch optimizer, got {type(made).__name__}; a learning-rate schedule "

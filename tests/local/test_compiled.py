@@ -27,6 +27,8 @@ from flsel.local.batches import BatchSpec
 from flsel.local.compiled import step as compiled_step
 from flsel.local.compiled.engine import rounded
 from flsel.local.compiled.inputs import Inputs
+from flsel.local.compiled.record import record
+from flsel.local.compiled.refuse import Unstackable
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import ELEMENTWISE
@@ -269,3 +271,43 @@ def test_a_batch_is_gathered_as_the_model_takes_it(kind: str, channels_last: boo
     inputs.gather(positions, batch)
     assert torch.equal(batch, expected)
     assert batch.dtype == expected.dtype
+
+
+def recorded(function: Any, *inputs: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """What a function returns, and what its graph does with other numbers."""
+    graph, others = record(function, *inputs), [value.flip(0) for value in inputs]
+    return list(function(*others)), list(graph(*others))
+
+
+def test_a_record_repeats_what_was_called() -> None:
+    kept = torch.arange(3.0)
+
+    def function(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        live = a.detach().requires_grad_()
+        with torch.enable_grad():
+            values, places = torch.func.vmap(lambda x: (x * torch.tensor(2.0) + kept).exp().max(dim=0))(live)
+            total = (values * b[:, 0]).sum() + torch.ones(()).item()
+        made = torch.zeros(2, 3)
+        made[0] += a[1]
+        return *torch.autograd.grad(total, [live]), places, made, kept[b[:, 1].long()]
+
+    expected, got = recorded(function, torch.randn(2, 3), torch.tensor([[0.5, 1.0], [2.0, 0.0]]))
+    assert all(torch.equal(*pair) for pair in zip(expected, got, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("what", "function"),
+    [
+        ("branches on data", lambda a: [a * a.sum().item()]),
+        ("branches on data", lambda a: [a[a > 0]]),
+        ("branches on data", lambda a: [a.nonzero()]),
+        ("writes to a buffer", lambda a: [a.add_(1)]),
+        ("writes to a buffer", lambda a: [a[0].mul_(2)]),
+        ("writes to a buffer", lambda a: torch._foreach_add_([a], 1) or [a]),
+    ],
+)
+def test_a_record_refuses_what_it_cannot_repeat(what: str, function: Any) -> None:
+    values = torch.tensor([1.0, -1.0])
+    with pytest.raises(Unstackable, match=what):
+        record(function, values)
+    assert values.tolist() == [1.0, -1.0]

@@ -18,6 +18,10 @@ class Refused(Exception):
     """The step cannot be traced; the message says what it does."""
 
 
+class Unstackable(Refused):
+    """Nor can it be run for a stack of clients at once."""
+
+
 @contextlib.contextmanager
 def watched(task: nn.Module) -> Iterator[None]:
     """Refuse a step that leaves traces of itself elsewhere than in the loss."""
@@ -70,14 +74,13 @@ def check(graph: fx.Graph, node: fx.Node) -> None:
         raise Refused("it writes to a tensor in place")
     order = {n: i for i, n in enumerate(graph.nodes)}
     base = root(changed, parts=True)
-    if base.op != "call_function":
-        raise Refused("it writes to a buffer")
     family = [n for n in graph.nodes if n not in (changed, node) and root(n, parts=True) is base]
     before = [n for n in family if order[n] < order[node]]
     if any(order[user] > order[node] for n in before for user in n.users):
         raise Refused("it writes to a part of a tensor in place")
     with graph.inserting_after(node):
         value = graph.call_function(getattr(plain, target._overloadname), node.args, dict(node.kwargs))
+    value.meta = dict(node.meta)
     node.replace_all_uses_with(value)
     changed.replace_all_uses_with(value, lambda user: order.get(user, -1) > order[node])
     graph.erase_node(node)

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from flsel.local.compiled.bank import Bank
 from flsel.local.compiled.feed import Feed, Handed, Tabled
 from flsel.local.compiled.inputs import Inputs
+from flsel.local.compiled.record import record
 from flsel.local.compiled.replay import Plan
 from flsel.local.compiled.split import Parts, split
 from flsel.local.compiled.tidy import tidy
@@ -45,7 +45,7 @@ class Step:
         self.x = inputs.buffer(example.x)
         traced = trace(bank.program, example)
         traced.inputs[-1] = self.x
-        tidy(traced.graph, traced.inputs)
+        tidy(traced.graph, self.x.device)
         parts = split(traced)
         with torch.no_grad():
             constants = list(parts.visit(*traced.inputs[traced.params :][: traced.visit]))
@@ -90,7 +90,7 @@ class Step:
             self._met[count] += 1
             # Tracing pays for numbers of steps that come again and again.
             if self._met[count] == _OFTEN and len(self._flat) < _FLAT:
-                flat = self._flat[count] = make_fx(flat)(*inputs)
+                flat = self._flat[count] = record(flat, *inputs)
         return list(flat(*inputs))
 
     def _take(self, *changing: Any) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, fx
-from torch.fx.passes.shape_prop import ShapeProp
+from torch import fx
+
+from flsel.local.compiled.record import Made
 
 aten = torch.ops.aten
 
@@ -20,14 +21,12 @@ _FILLED = {
 _SCALES = (aten.mul.Scalar, aten.mul.Tensor, aten.div.Scalar, aten.div.Tensor)
 
 
-def tidy(module: fx.GraphModule, inputs: list[Tensor]) -> None:
-    """Rewrite a graph in place; its inputs show the shapes."""
+def tidy(module: fx.GraphModule, home: torch.device) -> None:
+    """Rewrite a graph in place; tensors that it makes are on the device ``home``."""
     graph = module.graph
-    with torch.no_grad():
-        ShapeProp(module).propagate(*inputs)
     for node in list(graph.nodes):
         if node.op == "call_function":
-            _simplify(graph, node, inputs[0].device)
+            _simplify(graph, node, home)
     graph.eliminate_dead_code()
     merge_equal(graph)
     for node in list(graph.nodes):
@@ -40,14 +39,14 @@ def tidy(module: fx.GraphModule, inputs: list[Tensor]) -> None:
 
 def shape_of(node: Any) -> tuple[int, ...] | None:
     """Return the shape of a node's value, or None if that is not one tensor."""
-    meta: Any = node.meta.get("tensor_meta") if isinstance(node, fx.Node) else None
-    return tuple(meta.shape) if hasattr(meta, "shape") else None
+    made: Made | None = node.meta.get("made") if isinstance(node, fx.Node) else None
+    return None if made is None else made.shape
 
 
 def dtype_of(node: fx.Node) -> torch.dtype:
     """Return the dtype of a node's value, a tensor."""
-    dtype: torch.dtype = node.meta["tensor_meta"].dtype
-    return dtype
+    made: Made = node.meta["made"]
+    return made.dtype
 
 
 def merge_equal(graph: fx.Graph) -> None:
@@ -101,14 +100,14 @@ def _simplify(graph: fx.Graph, node: fx.Node, home: torch.device) -> None:
     if _changes_nothing(node, source):
         _swap(graph, node, source)
     elif target in _FILLED:
-        meta = node.meta["tensor_meta"]
+        made: Made = node.meta["made"]
         filled = _put(
             graph,
             node,
             aten.full.default,
-            list(meta.shape),
+            list(made.shape),
             _FILLED[target],
-            dtype=meta.dtype,
+            dtype=made.dtype,
             device=node.kwargs.get("device") or home,
         )
         _swap(graph, node, filled)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.func import functional_call, grad, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from flsel.local.compiled.record import record
 from flsel.local.compiled.refuse import Unread, check, out_of_place, watched
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, loss_of
@@ -117,7 +117,7 @@ def trace(program: Program, example: Example) -> Traced:
     step = _Flat(program, example, names, len(visit), len(labels))
     inputs = [*example.params.values(), *visit, *labels, example.x]
     with out_of_place(program.task), watched(program.task):
-        graph = make_fx(step)(*inputs)
+        graph = record(step, *inputs)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
         check(graph.graph, node)
@@ -148,8 +148,7 @@ class _Flat:
             program = replace(program, objective=objective)
             starts = dict(zip(example.starts, _take(visit, len(example.starts)), strict=True))
             (clients,) = visit
-        grads = _gradients(program, example, params, models, (*labels, *todo))
-        grads = {name: grads[name] for name in self._names}
+        grads = _gradients(program, example, params, self._names, models, (*labels, *todo))
         if overrides(program.objective, "correct"):
             return _corrected(program.objective, grads, params, starts, clients)
         return tuple(grads.values())
@@ -175,22 +174,27 @@ def _corrected(
 
 
 def _gradients(
-    program: Program, example: Example, params: Params, models: tuple[Params, ...], batch: tuple[Tensor, ...]
+    program: Program,
+    example: Example,
+    params: Params,
+    names: Sequence[str],
+    models: tuple[Params, ...],
+    batch: tuple[Tensor, ...],
 ) -> Params:
     *labels, x = batch
     loss = client_loss(program)
-    if not example.stacked:
-        single = tuple({name: value[0] for name, value in model.items()} for model in models)
-        own: Params = grad(loss)(params, single, x, *labels)
-        return own
-
-    # The rows do not meet, so that the gradient of the sum is every row's own.
-    def total(params: Params) -> Tensor:
-        losses: Tensor = vmap(loss)(params, models, x, *labels)
-        return losses.sum()
-
-    stack: Params = grad(total)(params)
-    return stack
+    live = {name: value.detach() for name, value in params.items()}
+    for name in names:
+        live[name].requires_grad_()
+    with torch.enable_grad():
+        if example.stacked:
+            # The rows do not meet, so that the gradient of the sum is every row's own.
+            total = vmap(loss)(live, models, x, *labels).sum()
+        else:
+            single = tuple({name: value[0] for name, value in model.items()} for model in models)
+            total = loss(live, single, x, *labels)
+    found = torch.autograd.grad(total, [live[name] for name in names])
+    return dict(zip(names, found, strict=True))
 
 
 def client_loss(program: Program) -> Callable[..., Tensor]:
@@ -224,8 +228,11 @@ class _Step(nn.Module):
     def forward(self, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
         if weights is None:
             return loss_of(self.task.training_step((x, y), Unread()))  # type: ignore[operator]
-        losses = nn.functional.cross_entropy(self.task(x), y, reduction="none")
-        return (losses * weights).sum()
+        # The weighted cross-entropy; its factors depend on labels only, so that they are computed for all
+        # steps of a visit at once.
+        scores = nn.functional.log_softmax(self.task(x), dim=1)
+        own = y[:, None] == torch.arange(scores.shape[1], device=y.device)
+        return -(scores * (own * weights[:, None])).sum()
 
 
 def _used(program: Program, example: Example) -> list[str]:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
 from flsel.local.compiled.pool import Pool, pays, signature, together
-from flsel.local.compiled.refuse import Refused
+from flsel.local.compiled.refuse import Refused, Unstackable
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer
@@ -86,6 +86,8 @@ class CompiledTrainer(LocalTrainer):
                 other = self._vmap
             except UserError:
                 raise
+            except Unstackable as refusal:
+                other = self._give_up(programs, str(refusal), self._sequential)
             except Refused as refusal:
                 other = self._give_up(programs, str(refusal), self._vmap)
             except Exception as error:  # Anything that a user's step may raise when it is traced.
@@ -140,6 +142,4 @@ def _reason(error: Exception) -> str:
     said = str(error).splitlines()[0] if str(error) else ""
     if "data-dependent control flow" in said:
         return "it branches on data"
-    if "mutate a captured" in said:
-        return "it writes to a buffer"
     return f"tracing it raised {type(error).__name__}: {said[:100]}"

@@ -1,0 +1,43 @@
+"""Optimizers without what torch imports for them: its compiler, which takes longer than a small run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch.optim import SGD, Optimizer
+
+_NAMES = ("add_param_group", "state_dict", "load_state_dict")
+_GUARDED: dict[str, Any] = {name: vars(Optimizer)[name] for name in _NAMES}
+
+
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """Let optimizers be made, saved and restored without importing ``torch._dynamo``.
+
+    They import it to keep some methods out of what ``torch.compile`` compiles. Where nothing has imported it,
+    nothing is being compiled.
+    """
+    bare = {name: getattr(method, "__wrapped__", method) for name, method in _GUARDED.items()}
+    _set(_GUARDED if "torch._dynamo" in sys.modules else bare)
+    try:
+        yield
+    finally:
+        _set(_GUARDED)
+
+
+def _set(methods: dict[str, Any]) -> None:
+    for name, method in methods.items():
+        setattr(Optimizer, name, method)
+
+
+def rate_of(optimizer: Optimizer) -> float | None:
+    """Return the learning rate if a step is nothing but parameters less that times gradients, else None."""
+    group = optimizer.param_groups[0]
+    more = any(group.get(key) for key in ("momentum", "weight_decay", "maximize", "differentiable"))
+    hooked = any(vars(optimizer).get(f"_optimizer_step_{when}_hooks") for when in ("pre", "post"))
+    if type(optimizer) is not SGD or len(optimizer.param_groups) > 1 or more or hooked:
+        return None
+    return None if "step" in vars(optimizer) else float(group["lr"])
