@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, final
+from collections.abc import Iterable, Iterator
+from typing import final
 
 import torch
 from torch import Tensor
@@ -11,12 +11,12 @@ from torch.optim import SGD, Optimizer
 
 from flsel.errors import UserError
 from flsel.objectives._memory import store
-from flsel.selector.state import restore_state, state_of
+from flsel.selector.state import Stateful
 from flsel.stack import Params
 
 
 @final
-class OptimizerMemory:
+class OptimizerMemory(Stateful):
     """One optimizer state for every client that ever took part; at most as many as that, and one of zeros.
 
     A visit begins with what the client's last one ended with. It is kept only where the visit's update was
@@ -64,20 +64,6 @@ class OptimizerMemory:
                 for name in ended[0][1]
             }
             store(self.slots_, self.rows_, torch.tensor([client for client, _ in ended]), values)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state between rounds."""
-        return state_of(self)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned.
-
-        Raises:
-            ValueError: If the keys differ from this state's.
-        """
-        home = self.slots_.device
-        rows = {name: value.to(home) for name, value in state["rows_"].items()}
-        restore_state(self, {**state, "slots_": state["slots_"].to(home), "rows_": rows})
 
 
 def check_remembers(optimizer: Optimizer) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar
 
-from torch import Tensor, device
+from torch import Tensor
 
 from flsel.arguments import Checked
-from flsel.selector.state import restore_state, state_of
+from flsel.selector.state import Stateful
 from flsel.stack import Params
 
 
@@ -35,7 +35,7 @@ class LocalUpdates:
     reach: Callable[[], Params]
 
 
-class Objective(Checked, ABC):
+class Objective(Checked, Stateful, ABC):
     """What a client minimises besides its own loss, and what is remembered about every client.
 
     :meth:`correct`, :meth:`models` and :meth:`contrast` serve one client (``clients`` is an int, no leading
@@ -104,21 +104,6 @@ class Objective(Checked, ABC):
         """
         return delta
 
-    @final
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state: every attribute whose name ends in ``_``."""
-        return state_of(self)
-
-    @final
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned, after :meth:`reset`, on the device that reset chose.
-
-        Raises:
-            ValueError: If the keys differ from this objective's state.
-        """
-        homes = [value.device for value in state_of(self).values() if isinstance(value, Tensor)]
-        restore_state(self, _placed(state, homes[0]) if homes else state)
-
 
 class FedAvg(Objective):
     """Federated averaging: the client's own loss, nothing else.
@@ -131,10 +116,3 @@ class FedAvg(Objective):
 def overrides(objective: Objective, hook: str) -> bool:
     """Tell whether an objective defines a hook of its own."""
     return getattr(type(objective), hook) is not getattr(Objective, hook)
-
-
-def _placed(value: Any, home: device) -> Any:
-    """Move every tensor in nested dictionaries to a device."""
-    if isinstance(value, Mapping):
-        return {key: _placed(item, home) for key, item in value.items()}
-    return value.to(home) if isinstance(value, Tensor) else value

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, final
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,11 +12,11 @@ from torch import Tensor
 from flsel.arguments import Checked
 from flsel.selector.diagnostic import Diagnostic
 from flsel.selector.plan import Plan
-from flsel.selector.state import restore_state, state_of
+from flsel.selector.state import Stateful
 from flsel.selector.view import Need, Updates, View
 
 
-class Selector(Checked, ABC):
+class Selector(Checked, Stateful, ABC):
     """A client selection method.
 
     The constructor stores its arguments and nothing else; :meth:`reset` allocates state in attributes
@@ -69,17 +68,3 @@ class Selector(Checked, ABC):
             What the selector believes about them now; asking leaves the state as it is.
         """
         return ()
-
-    @final
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state: every attribute whose name ends in ``_``."""
-        return state_of(self)
-
-    @final
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned, after :meth:`reset`.
-
-        Raises:
-            ValueError: If the keys differ from this selector's state.
-        """
-        restore_state(self, state)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
+from copy import copy
 from itertools import chain
-from typing import Any
+from typing import Any, final
 
-from torch import Tensor
+from torch import Tensor, device
 
 from flsel.errors import UserError
 
@@ -15,35 +16,53 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _CONTAINERS = (list, tuple, set, dict, OrderedDict, Counter)
 
 
-def state_of(owner: object) -> dict[str, Any]:
-    """Return the attributes of ``owner`` whose names end in ``_``: its state.
+class Stateful:
+    """What keeps its state, and nothing else, in attributes whose names end in ``_``."""
 
-    Raises:
-        UserError: If one holds what a checkpoint could not be read back from.
-    """
-    state = {name: value for name, value in vars(owner).items() if name.endswith("_")}
-    for name, value in state.items():
-        for stranger in _strangers(value):
-            raise UserError(
-                f"{type(owner).__name__}.{name} must be made of tensors, numbers, texts, lists, sets and "
-                f"dictionaries, which checkpoints keep, got {stranger.__module__}.{stranger.__qualname__}."
+    @final
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state: every attribute whose name ends in ``_``.
+
+        Raises:
+            UserError: If one holds what a checkpoint could not be read back from.
+        """
+        state = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        for name, value in state.items():
+            for stranger in _strangers(value):
+                raise UserError(
+                    f"{type(self).__name__}.{name} must be made of tensors, numbers, texts, lists, sets "
+                    "and dictionaries, which checkpoints keep, got "
+                    f"{stranger.__module__}.{stranger.__qualname__}."
+                )
+        return state
+
+    @final
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned, on the device where the tensors of the present state are.
+
+        Raises:
+            ValueError: If the keys differ from the present state's.
+        """
+        present = self.state_dict()
+        if state.keys() != present.keys():
+            raise ValueError(
+                f"state of {type(self).__name__} must have the keys {sorted(present)}, got {sorted(state)}."
             )
-    return state
+        homes = [value.device for value in present.values() if isinstance(value, Tensor)]
+        for name, value in state.items():
+            setattr(self, name, _placed(value, homes[0]) if homes else value)
 
 
-def restore_state(owner: object, state: Mapping[str, Any]) -> None:
-    """Set the attributes that :func:`state_of` returned.
-
-    Raises:
-        ValueError: If the keys differ from the present state of ``owner``.
-    """
-    expected = sorted(state_of(owner))
-    if sorted(state) != expected:
-        raise ValueError(
-            f"state of {type(owner).__name__} must have the keys {expected}, got {sorted(state)}."
-        )
-    for name, value in state.items():
-        setattr(owner, name, value)
+def _placed(value: Any, home: device) -> Any:
+    """Move every tensor inside ``value`` to a device."""
+    if isinstance(value, dict):
+        placed = copy(value)
+        for key, item in value.items():
+            placed[key] = _placed(item, home)
+        return placed
+    if isinstance(value, list | tuple):
+        return type(value)(_placed(item, home) for item in value)
+    return value.to(home) if isinstance(value, Tensor) else value
 
 
 def _strangers(value: Any) -> Iterator[type]:
