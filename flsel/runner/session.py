@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import sys
 import time
@@ -14,30 +13,27 @@ import torch
 import yaml
 
 from flsel.config import RunConfig
-from flsel.config.describe import describe, fingerprint
+from flsel.config.describe import describe
 from flsel.data.population import Source
 from flsel.engine.job import Job, train
 from flsel.engine.server import RoundRecord
-from flsel.errors import UserError, users_code
+from flsel.errors import UserError, short, users_code
 from flsel.files import new_run_dir, write_atomic
 from flsel.metrics import METRICS
 from flsel.runner.build import Built, Hire, build, build_by
 from flsel.runner.callbacks import Callbacks, RoundTrainer
-from flsel.runner.checkpoint import Checkpoint, Checkpoints
-from flsel.runner.diagnostics import Recorder
 from flsel.runner.digest import digest
 from flsel.runner.extend import check_extension
+from flsel.runner.journal import Journal
 from flsel.runner.lock import Lock
 from flsel.runner.pictures import draw_curves, draw_partition
-from flsel.runner.record import JsonLines, Mark, MetricsCsv, write_summary
+from flsel.runner.record import write_summary
 from flsel.runner.settings import read_config, run_name
 from flsel.runner.summary import summary
 from flsel.runner.tracked import Steps
 from flsel.runner.trackers import open_tracker, tell_end
 from flsel.runner.tracking import Tracker
 from flsel.stack import Params
-
-_LOG = logging.getLogger("flsel")
 
 
 class Session:
@@ -79,15 +75,9 @@ class Session:
         self._pictured = pictured
         self._new = new
         self._lock = Lock(folder, "run")
-        self._metrics = MetricsCsv(folder / "metrics.csv")
-        self._plans = JsonLines(folder / "rounds.jsonl")
-        self._diagnostics = Recorder(folder, len(built.data.population), config.rounds)
-        self._summary_file = folder / "summary.json"
+        self._journal = Journal(folder, self.described, len(built.data.population))
         trainer = RoundTrainer(self.server, built.program.task, built.callbacks, folder)
         self._callbacks = Callbacks(trainer, built.program.load)
-        # The number of rounds may change: check_extension() says when.
-        relevant = {key: value for key, value in self.described.items() if key != "rounds"}
-        self._checkpoints = Checkpoints(folder, fingerprint(relevant))
         self._status = "failed"
         self._earlier = 0.0
         self._started = time.perf_counter()
@@ -166,15 +156,15 @@ class Session:
         if self.finished:
             self._status = "success"
             return
-        self._summary_file.unlink(missing_ok=True)
+        self._journal.summary.unlink(missing_ok=True)
         write_atomic(self.folder / "config.yaml", yaml.safe_dump(self.described, sort_keys=False))
         if self._tracked:
             self.tracker = open_tracker(self.config, self.built, self.folder, self.described)
-            self._steps = Steps(self._metrics.rows())
+            self._steps = Steps(self.rows())
         trainer = self._callbacks.trainer
         trainer.loggers = list(self.built.program.fabric.loggers)
         self._callbacks.call("setup", stage="fit")
-        if self.server.round == 0 and not self._metrics.rows():
+        if self.server.round == 0 and not self.rows():
             trainer.sanity_checking = True
             with users_code("the initial model cannot be measured"):
                 metrics = self.server.evaluate(torch.empty(0, dtype=torch.int64))
@@ -197,7 +187,7 @@ class Session:
     @property
     def finished(self) -> bool:
         """Whether the run is over and everything is written."""
-        return self.over and self._summary_file.exists()
+        return self.over and self._journal.summary.exists()
 
     @property
     def seconds(self) -> float:
@@ -206,7 +196,7 @@ class Session:
 
     def rows(self) -> list[dict[str, float]]:
         """Return the rows of ``metrics.csv``."""
-        return self._metrics.rows()
+        return self._journal.metrics.rows()
 
     def step(self) -> RoundRecord:
         """Play one round and write down what happened."""
@@ -234,8 +224,8 @@ class Session:
         """
         with users_code(f"round {self.server.round} failed"):
             record = self.server.close(job, ends, seconds)
-        self._played(record)
-        self._diagnostics.after(self.server.selector, record.round, self.server.round)
+        self._journal.played(record)
+        self._journal.diagnostics.after(self.server.selector, record.round, self.server.round)
         if record.metrics is not None:
             self._evaluated(record.metrics)
         self._callbacks.tell("on_round_end", record=record)
@@ -244,27 +234,23 @@ class Session:
 
     def save(self) -> None:
         """Write the checkpoint that :meth:`open` goes back to."""
-        self._checkpoints.save(
-            Checkpoint(
-                server=self.server.state_dict(),
-                best=self.best,
-                wall=self.seconds,
-                rounds=self.config.rounds,
-                stopped=self._callbacks.trainer.should_stop,
-                callbacks=self._callbacks.state_dict(),
-                metrics=self._metrics.lines.mark(),
-                plans=self._plans.lines.mark(),
-            )
+        self._journal.save(
+            server=self.server.state_dict(),
+            best=self.best,
+            wall=self.seconds,
+            rounds=self.config.rounds,
+            stopped=self._callbacks.trainer.should_stop,
+            callbacks=self._callbacks.state_dict(),
         )
 
     def end(self) -> None:
         """Tell the callbacks that training is over, draw the pictures, and write the summary."""
         self._callbacks.call("on_train_end")
-        rows = self._metrics.rows()
+        rows = self.rows()
         if self._pictured or self.tracker.alive:
             draw_curves(self.config, self.built, rows, self.folder)
             draw_partition(self.built, self.folder)
-        self._diagnostics.end(self.server.selector, self.server.round)
+        self._journal.diagnostics.end(self.server.selector, self.server.round)
         played = summary(
             self.config,
             self.built,
@@ -274,32 +260,20 @@ class Session:
             initial_model=self._initial_model,
         )
         # The last file: a run that has it is finished.
-        write_summary(self._summary_file, {"name": self.folder.name, **played})
+        write_summary(self._journal.summary, {"name": self.folder.name, **played})
         if self.tracker.alive:
             tell_end(self.tracker, self.folder)
         self._status = "success"
 
     def _restore(self) -> None:
         """Go back to the last checkpoint: state, and files without what will be played again."""
-        state = self._checkpoints.load()
-        files = (self._metrics.lines, self._plans.lines)
-        # The first checkpoint is written before the first round is played.
-        played = self._summary_file.exists() or next(iter(self._plans.lines), None)
-        if state is None and played:
-            raise UserError(
-                f"{self._checkpoints.last} is missing, without which the run cannot go on: restore it, or "
-                f"start a new run with --config {self.folder / 'config.yaml'}."
-            )
-        marks = (Mark(), Mark()) if state is None else (state.metrics, state.plans)
-        for file, mark in zip(files, marks, strict=True):
-            file.check(mark)
+        state = self._journal.load()
         if state is not None:
             try:
                 self.server.load_state_dict(state.server)
             except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-                reason = " ".join(str(error).split())[:300]
                 raise UserError(
-                    f"checkpoint {self._checkpoints.last} does not fit this run ({reason}): restore the "
+                    f"checkpoint {self._journal.last} does not fit this run ({short(error)}): restore the "
                     "model, the selector or the flsel that wrote it, or start a new run with --config."
                 ) from error
             self.best, self._earlier = dict(state.best), state.wall
@@ -309,28 +283,10 @@ class Session:
                 reached = self.server.rounds_to_target is not None
                 ended = state.stopped or (reached and self.config.evaluation.stop_at_target)
                 check_extension(self.config, state.rounds, self.server.round, ended=ended)
-        for file, mark in zip(files, marks, strict=True):
-            file.rewind(mark)
-        self._diagnostics.rewind(self.server.round)
-
-    def _played(self, record: RoundRecord) -> None:
-        outcome = record.outcome
-        if outcome.dropped:
-            lost = ", ".join(map(str, outcome.dropped))
-            _LOG.warning("round %d: dropped the non-finite updates of clients %s", record.round, lost)
-        self._plans.append(
-            {
-                "round": record.round,
-                "plan": outcome.plan.paths,
-                "weights": outcome.weights.tolist(),
-                "available": outcome.available,
-                "dropped": outcome.dropped,
-                "ledger": dict(outcome.ledger),
-            }
-        )
+        self._journal.rewind(state, self.server.round)
 
     def _evaluated(self, metrics: dict[str, float]) -> None:
-        self._metrics.append({"round": self.server.round, **metrics})
+        self._journal.metrics.append({"round": self.server.round, **metrics})
         for column, value in metrics.items():
             metric = METRICS[column]
             if metric.held_out:

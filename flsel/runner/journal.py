@@ -1,0 +1,100 @@
+"""What a run writes while it plays: metrics, plans, diagnostics, and checkpoints that count on them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flsel.config.describe import fingerprint
+from flsel.engine.server import RoundRecord
+from flsel.errors import UserError
+from flsel.runner.checkpoint import Checkpoint, Checkpoints
+from flsel.runner.diagnostics import Recorder
+from flsel.runner.record import JsonLines, Mark, MetricsCsv
+
+_LOG = logging.getLogger("flsel")
+
+
+class Journal:
+    """The files of a run that grow with its rounds.
+
+    Args:
+        folder: The run's folder.
+        described: The settings as plain values.
+        clients: N.
+
+    Attributes:
+        metrics: ``metrics.csv``.
+        diagnostics: ``diagnostics.jsonl``.
+        summary: The file that a finished run has, the last to be written.
+    """
+
+    def __init__(self, folder: Path, described: Mapping[str, Any], clients: int) -> None:
+        self.metrics = MetricsCsv(folder / "metrics.csv")
+        self.diagnostics = Recorder(folder, clients, described["rounds"])
+        self.summary = folder / "summary.json"
+        self._config = folder / "config.yaml"
+        self._plans = JsonLines(folder / "rounds.jsonl")
+        # The number of rounds may change: check_extension() says when.
+        relevant = {key: value for key, value in described.items() if key != "rounds"}
+        self._checkpoints = Checkpoints(folder, fingerprint(relevant))
+
+    @property
+    def last(self) -> Path:
+        """The last checkpoint."""
+        return self._checkpoints.last
+
+    def played(self, record: RoundRecord) -> None:
+        """Write down who trained in a round, and tell of updates that were dropped."""
+        outcome = record.outcome
+        if outcome.dropped:
+            lost = ", ".join(map(str, outcome.dropped))
+            _LOG.warning("round %d: dropped the non-finite updates of clients %s", record.round, lost)
+        self._plans.append(
+            {
+                "round": record.round,
+                "plan": outcome.plan.paths,
+                "weights": outcome.weights.tolist(),
+                "available": outcome.available,
+                "dropped": outcome.dropped,
+                "ledger": dict(outcome.ledger),
+            }
+        )
+
+    def save(self, **state: Any) -> None:
+        """Write a checkpoint.
+
+        Args:
+            state: What it holds besides how far the files have grown.
+        """
+        metrics, plans = self.metrics.lines.mark(), self._plans.lines.mark()
+        self._checkpoints.save(Checkpoint(metrics=metrics, plans=plans, **state))
+
+    def load(self) -> Checkpoint | None:
+        """Return the last checkpoint, or None before the first.
+
+        Raises:
+            UserError: If it is gone or damaged, or the files do not hold what it counts on.
+        """
+        state = self._checkpoints.load()
+        # The first checkpoint is written before the first round is played.
+        if state is None and (self.summary.exists() or next(iter(self._plans.lines), None)):
+            raise UserError(
+                f"{self.last} is missing, without which the run cannot go on: restore it, or start a new "
+                f"run with --config {self._config}."
+            )
+        for file, mark in self._marked(state):
+            file.check(mark)
+        return state
+
+    def rewind(self, state: Checkpoint | None, round: int) -> None:
+        """Cut what will be played again, after a round."""
+        for file, mark in self._marked(state):
+            file.rewind(mark)
+        self.diagnostics.rewind(round)
+
+    def _marked(self, state: Checkpoint | None) -> tuple[tuple[Any, Mark], tuple[Any, Mark]]:
+        metrics, plans = (Mark(), Mark()) if state is None else (state.metrics, state.plans)
+        return (self.metrics.lines, metrics), (self._plans.lines, plans)
