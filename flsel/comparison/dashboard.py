@@ -133,23 +133,26 @@ class Dashboard:
             (
                 "Participation",
                 "How often each client took part: the heat map has a row for each run.",
-                lambda: [
-                    wr.CustomChart(
-                        query={"summaryTable": {"tableKey": COUNTS}},
-                        chart_name=f"{self.entity}/{CHART}" if self.entity else CHART,
-                        chart_fields={"client": "client", "count": "count"},
-                        chart_strings={"title": "Rounds that a client took part in"},
-                    ),
-                    wr.WeavePanelSummaryTable(table_name=COUNTS),
-                    _curve("selection/distinct", "round", "Clients that took part at least once"),
-                    _curve("selection/variance", "round", "Variance of the selection counts"),
-                ],
+                self._participation_panels,
             ),
             (
                 "Settings and results",
                 "A line for each run, and in which settings runs differ.",
                 lambda: [self._coordinates(("step/bytes", _ACCURACY)), wr.RunComparer(diff_only=True)],
             ),
+        ]
+
+    def _participation_panels(self) -> list[Any]:
+        return [
+            wr.CustomChart(
+                query={"summaryTable": {"tableKey": COUNTS}},
+                chart_name=f"{self.entity}/{CHART}" if self.entity else CHART,
+                chart_fields={"client": "client", "count": "count"},
+                chart_strings={"title": "Rounds that a client took part in"},
+            ),
+            wr.WeavePanelSummaryTable(table_name=COUNTS),
+            _curve("selection/distinct", "round", "Clients that took part at least once"),
+            _curve("selection/variance", "round", "Variance of the selection counts"),
         ]
 
     def _search_panels(self) -> list[Any]:

@@ -17,10 +17,11 @@ def client_charts(e: Encodings, data: Mapping[str, Any]) -> list[Chart]:
     """Return the charts of clients that tell something, in the page's order; all show the first seed."""
     # Clients of one size, or of one label entropy, are one column of marks.
     same = {name for name, field in _CLIENTS.items() if len({r[field] for r in data.get("clients", ())}) < 2}
-    return [chart for chart in _all(e) if chart.name not in same]
+    charts = (*_of_data(e), *_of_beliefs(e), *_of_settings())
+    return [chart for chart in charts if chart.name not in same]
 
 
-def _all(e: Encodings) -> list[Chart]:
+def _of_data(e: Encodings) -> list[Chart]:
     return [
         Chart(
             "participation", "participation", "Who takes part when",
@@ -38,6 +39,11 @@ def _all(e: Encodings) -> list[Chart]:
             "One mark a client, first seed.",
             _clients(e, quantitative("examples", "examples of the client", scale={"zero": False})),
         ),
+    ]  # fmt: skip
+
+
+def _of_beliefs(e: Encodings) -> list[Chart]:
+    return [
         Chart(
             "estimates", "estimates", "Estimated against true label entropy",
             "One mark a client, first seed, at the end. What matters is that they rise from left to "
@@ -60,6 +66,11 @@ def _all(e: Encodings) -> list[Chart]:
             "How often each client was chosen as the first, second, ... of a path, first seed.",
             _visits(), one=True,
         ),
+    ]  # fmt: skip
+
+
+def _of_settings() -> list[Chart]:
+    return [
         Chart(
             "partition", "partition", "Who has which labels",
             "Share of a client's examples with each label, first seed.",
