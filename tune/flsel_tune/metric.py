@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flsel.errors import UserError
-from flsel.metrics import METRICS
+from flsel.metrics import METRICS, first_hit
 
 Rows = Sequence[Mapping[str, float]]
 How = Literal["last", "best", "auc", "rounds_to"]
@@ -71,18 +71,14 @@ class Metric:
         if self.how == "auc":
             return _mean_over_rounds([float(row["round"]) for row in rows], values)
         if self.how == "rounds_to":
-            return self._rounds_to([float(row["round"]) for row in rows], values, rounds)
+            assert self.target is not None
+            better = _better(self.source)
+            hit = first_hit(values, self.target, better=better)
+            if hit is not None:
+                return float(rows[hit]["round"])
+            nearest = min(values) if better == "min" else max(values)
+            return rounds * (1 + (self.target - nearest) / (self.target - values[0]))
         return values[-1]
-
-    def _rounds_to(self, at: Sequence[float], values: Sequence[float], rounds: int) -> float:
-        assert self.target is not None
-        up = _better(self.source) == "max"
-        signed = [value if up else -value for value in values]
-        target = self.target if up else -self.target
-        reached = [round for round, value in zip(at, signed, strict=True) if value >= target]
-        if reached:
-            return reached[0]
-        return rounds * (1 + (target - max(signed)) / (target - signed[0]))
 
 
 def parse_metrics(text: str, mode: str) -> tuple[Metric, ...]:
