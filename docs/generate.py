@@ -35,8 +35,8 @@ selectors see [selectors.md](selectors.md), for what objectives do [objectives.m
 symbol stands in brackets. The command line shows the same: `--partition.help NAME`. This page is written from
 the classes by `docs/generate.py`.
 """
-# What stands between these comments in docs/selectors.md is written here.
-BLOCK = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
+# What stands below such a comment in a section of docs/selectors.md is written here.
+BLOCK = re.compile(r"<!-- (\w+) -->\n.*?(?=\n## |\Z)", re.DOTALL)
 
 
 def pages() -> dict[Path, str]:
@@ -48,10 +48,12 @@ def pages() -> dict[Path, str]:
             parts.append(_joined(f"### {name}", _table(made), _deviations(made)))
     selectors, known = DOCS / "selectors.md", Plugin(Selector).classes()
 
+    atlas, told = _atlas(), dict[str, str]()
+
     def block(found: re.Match[str]) -> str:
-        made = known[found[1]]
-        written = _joined(_source(made), _table(made), _deviations(made))
-        return f"<!-- {found[1]} -->\n\n{written}\n<!-- /{found[1]} -->"
+        name, made = found[1], known[found[1]]
+        written = _joined(atlas.get(name, ""), _source(made), _table(made, told), _deviations(made))
+        return f"<!-- {name} -->\n\n{written}"
 
     return {
         DOCS / "arguments.md": "\n".join(parts),
@@ -66,12 +68,25 @@ def _joined(*parts: str) -> str:
 def _source(made: Any) -> str:
     """Return the paragraph of a selector's module that names its paper."""
     _, source, *_ = (inspect.getdoc(sys.modules[made.__module__]) or "").split("\n\n")
-    # Authors' initials stay in the module.
+    # Initials, and the authors after two, stay in the module.
     named = re.sub(r"(?:[A-Z]\. )+", "", _plain(source))
+    named = re.sub(r"(^|; )(\w+)(?:, [\w ]+){2,}:", r"\1\2 et al.:", named.replace("\n", " "))
     return "" if source.startswith("**") else f"**Source.** {named}"
 
 
-def _table(made: Any) -> str:
+def _atlas() -> dict[str, str]:
+    """Return what the atlas of selectors measured, by selector."""
+    page = (DOCS / "results/atlas.md").read_text(encoding="utf-8")
+    table = page.partition("### Difference to Uniform over all settings\n\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
+    return {
+        name: f"**Atlas.** {points} points; to 70 % {rounds} of the rounds, {sent} of the bytes."
+        for name, points, _, _, _, rounds, sent, _ in rows
+    }
+
+
+def _table(made: Any, told: dict[str, str] | None = None) -> str:
+    """Return a table of arguments; one that is in ``told``, by its row, points to the class that has it."""
     meanings = {
         entry.arg_name: " ".join((entry.description or "").split())
         for entry in parse(inspect.getdoc(made) or "").params
@@ -79,7 +94,9 @@ def _table(made: Any) -> str:
     rows = []
     for name, argument in arguments(made).items():
         default = shown(argument.default).strip("'")
-        rows.append(f"| `{name}` | {_short(argument.rule())} | `{default}` | {_plain(meanings[name])} |")
+        row = f"| `{name}` | {_short(argument.rule())} | `{default}` | {_plain(meanings[name])} |"
+        first = made.__name__ if told is None else told.setdefault(row, made.__name__)
+        rows.append(row if first == made.__name__ else f"| `{name}` | | `{default}` | as for `{first}` |")
     head = ["| argument | values | default | meaning |", "|---|---|---|---|"]
     return "\n".join([*head, *rows]) if rows else "No arguments."
 
