@@ -76,6 +76,20 @@ def test_a_process_that_ends_by_itself_is_not_started_again(tmp_path):
     assert "ZeroDivisionError" in supervised("1 / 0", tmp_path).stderr
 
 
+def test_a_ray_that_does_not_start_is_tried_again_with_the_same_arguments(tmp_path):
+    """A sweep has no folder yet; a comparison has, which is resumed."""
+    why = "die('Ray could not be started (it timed out)')"
+    die = f'Path(f"death{{deaths}}").touch(); from flsel_tune.guard import die; {why}'
+    body = 'tell("cluster", "none")\n    if deaths < MOST: ' + die + '\n    return 0'
+    done = supervised(body.replace("MOST", "2"), tmp_path)
+    assert (done.returncode, done.stdout) == (0, 3 * "--new\n")
+    again = "flsel: warning: Ray could not be started (it timed out); it is started again\n"
+    assert done.stderr == 2 * again
+    done = supervised('tell("work", "a\\n b"); ' + body.replace("MOST", "9"), tmp_path)
+    assert done.stdout == "--new\n" + 3 * "--resume a\n b\n"
+    assert "could not be started (it timed out), 4 times in a row" in done.stderr
+
+
 @pytest.mark.parametrize("death", [DIE, 'Path(f"death{deaths}").touch(); os._exit(1)'])
 def test_a_process_that_dies_is_resumed(tmp_path, death):
     done = supervised(f'tell("work", "sweeps/a b")\n    if deaths < 2: {death}\n    return 0', tmp_path)
@@ -86,7 +100,8 @@ def test_a_process_that_dies_is_resumed(tmp_path, death):
 
 def test_a_process_that_dies_again_and_again_is_given_up(tmp_path):
     done = supervised(f'tell("work", "sweeps/a")\n    {DIE}', tmp_path)
-    assert "UserError: it died 4 times, memory may be short" in done.stderr
+    assert "died (signal 9), 4 times in a row; memory may be short" in done.stderr
+    assert "go on with flsel tune --resume sweeps/a." in done.stderr
     assert len(list(tmp_path.glob("death*"))) == 4
     before = supervised(DIE, tmp_path)
     assert "UserError: the process of flsel tune died before its first run (signal 9)" in before.stderr

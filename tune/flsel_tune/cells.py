@@ -82,7 +82,7 @@ def _finish(reference: Any, run: Run, ended: Callable[[Run], None]) -> None:
     try:
         ray.get(reference)
     except ray.exceptions.LocalRayletDiedError as error:
-        die()
+        die("Ray's daemon died")
         raise UserError("Ray's daemon died; go on with flsel compare --resume and its folder.") from error
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
         run.folder.mkdir(parents=True, exist_ok=True)

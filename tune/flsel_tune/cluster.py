@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
-from flsel.errors import UserError
+from flsel.errors import UserError, short
 from flsel_tune.config import SweepConfig
-from flsel_tune.guard import tell
+from flsel_tune.guard import die, tell
 from flsel_tune.reaper import Reaper
 
 _DEFAULTS = {
@@ -126,8 +126,10 @@ def _start(folder: str, object_store: int) -> None:
             _temp_dir=folder,
         )
     except Exception as error:  # Ray raises no kind of its own where one of its processes dies at the start
-        reason = " ".join(str(error).split())
-        raise UserError(f"Ray could not be started on this machine: {reason}") from error
+        said = f"Ray could not be started on this machine ({short(error).rstrip('.')})"
+        # In another process: threads of what has failed go on in this one, and may end it.
+        die(said)
+        raise UserError(f"{said}.") from error
 
 
 def _connect(address: str) -> None:

@@ -7,6 +7,7 @@ outside, passes signals on, and resumes the sweep or comparison in a new one.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -27,17 +28,22 @@ def tell(kind: str, value: str = "") -> None:
     """Tell the process outside what it has to know, if there is one.
 
     Args:
-        kind: ``work`` (a sweep or a comparison) or ``cluster``, with its folder, or ``end``, with the exit
-            code where there is one.
+        kind: ``work`` (a sweep or a comparison) or ``cluster``, with its folder, ``why``, with the reason of a
+            death, or ``end``, with the exit code where there is one.
         value: What of it.
     """
     if _told >= 0:
-        os.write(_told, f"{kind} {value}\n".encode())
+        os.write(_told, f"{json.dumps([kind, value])}\n".encode())  # a folder's name may hold anything
 
 
-def die() -> None:
-    """End this process as Ray does where its daemon is dead, if there is one outside to start another."""
+def die(why: str) -> None:
+    """End this process as Ray does where its daemon is dead, if there is one outside to start another.
+
+    Args:
+        why: The reason, for the screen.
+    """
     if _told >= 0:
+        tell("why", why)
         sys.stdout.flush()
         os._exit(1)
 
@@ -61,7 +67,7 @@ def supervise(
         Its exit code.
 
     Raises:
-        UserError: If it died too often, or before there was anything to resume.
+        UserError: If it died too often, or before there was a cluster or anything to resume.
     """
     work, how = "", ""
     for _ in range(_LIVES):
@@ -76,13 +82,16 @@ def supervise(
             end_cluster(told["cluster"])
         if "end" in told:
             return int(told["end"] or code)
-        how = f"signal {-code}" if code < 0 else f"code {code}"
+        died = f"signal {-code}" if code < 0 else f"code {code}"
+        how = told.get("why", f"Ray's daemon or the process of flsel {name} died ({died})")
         work = told.get("work", work)
-        if not work:
-            raise UserError(f"the process of flsel {name} died before its first run ({how}).")
-        print(f"flsel: warning: Ray's daemon or the process of flsel {name} died ({how})", file=sys.stderr)
-        arguments = ["--resume", work, *again]
-    raise UserError(f"it died {_LIVES} times, memory may be short; go on with flsel {name} --resume {work}")
+        if not work and "cluster" not in told:
+            raise UserError(f"the process of flsel {name} died before its first run ({died}).")
+        print(f"flsel: warning: {how}; it is started again", file=sys.stderr)
+        # Ray is started before a sweep has a folder: then there is nothing to resume, and nothing lost.
+        arguments = ["--resume", work, *again] if work else arguments
+    then = f"go on with flsel {name} --resume {work}" if work else "nothing was begun"
+    raise UserError(f"{how}, {_LIVES} times in a row; memory may be short; {then}.")
 
 
 def _inside(
@@ -113,7 +122,7 @@ def _outside(child: int, read: int) -> tuple[int, dict[str, str]]:
     before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
     try:
         with os.fdopen(read, encoding="utf-8") as stream:
-            told = dict(line.rstrip("\n").split(" ", 1) for line in stream)
+            told = dict(json.loads(line) for line in stream if line.endswith("\n"))
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), told
     finally:
         for number, handler in before.items():
