@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
@@ -14,6 +15,7 @@ import torch
 from runs import InterruptIn, left_behind, same, settings
 
 from flsel.commands.cli import main
+from flsel.config.describe import fingerprint
 from flsel.errors import Interrupted, UserError
 from flsel.runner.checkpoint import read_model
 from flsel.runner.digest import digest
@@ -139,6 +141,24 @@ def test_fields_that_are_missing_negative_or_mistyped_are_one_sentence(
     with pytest.raises(UserError, match=r"^checkpoint .*last\.ckpt is not one of flsel: ") as caught:
         resume(folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("changed", [{}, {"seed": 9}])
+def test_settings_that_are_newer_than_the_run_are_no_change_at_their_defaults(
+    folder: Path, stopped: tuple[Path, dict[str, Any]], changed: dict[str, int]
+) -> None:
+    content = torch.load(last(folder), weights_only=True)
+    written = json.loads(content["settings"]) | changed
+    del written["threads"], written["local"]["keep_optimizer"], written["evaluation"]["stop_at_target"]
+    del content["sha256"]
+    content |= {"settings": json.dumps(written), "fingerprint": fingerprint(written)}
+    torch.save({**content, "sha256": digest(content)}, last(folder))
+    if changed:
+        with pytest.raises(UserError, match="belongs to another config"):
+            resume(folder)
+    else:
+        resume(folder)
+        assert same(left_behind(folder), stopped[1])
 
 
 @pytest.mark.parametrize("version", [1, "x" * 5000])

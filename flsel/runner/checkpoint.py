@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shlex
 from collections.abc import Callable, Mapping
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flsel.config.describe import PRESENTATION, describe, fingerprint
+from flsel.config.parser import parse_settings
 from flsel.errors import UserError
 from flsel.files import check_regular, naming, sync_folder
 from flsel.runner.digest import digest
@@ -52,14 +55,15 @@ class Checkpoints:
 
     Args:
         run: The run's folder.
-        fingerprint: Hash of the config that the states belong to.
+        settings: The settings that the states belong to, as plain values; where a run is shown is no matter.
     """
 
-    def __init__(self, run: Path, fingerprint: str) -> None:
+    def __init__(self, run: Path, settings: dict[str, Any]) -> None:
         self.last = run / "checkpoints" / "last.ckpt"
         self.previous = self.last.with_name("previous.ckpt")
         self._run = run
-        self._fingerprint = fingerprint
+        self._settings = {key: value for key, value in settings.items() if key not in PRESENTATION}
+        self._fingerprint = fingerprint(settings)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write the last checkpoint under a temporary name, then rename; the one before it is kept.
@@ -72,6 +76,7 @@ class Checkpoints:
             "plans": checkpoint.plans.plain(),
         }
         content |= {"version": VERSION, "fingerprint": self._fingerprint}
+        content["settings"] = json.dumps(self._settings)
         self.last.parent.mkdir(exist_ok=True)
         temporary = self.last.with_name(f".{self.last.name}.tmp")
         try:
@@ -98,7 +103,7 @@ class Checkpoints:
         if path is None:
             return None
         content = _read(path)
-        if content["fingerprint"] != self._fingerprint:
+        if content["fingerprint"] != self._fingerprint and not self._means_the_same(content.get("settings")):
             raise UserError(
                 f"checkpoint {path} belongs to another config than {self._run / 'config.yaml'}; restore "
                 "that file, or start a new run with --config."
@@ -110,6 +115,14 @@ class Checkpoints:
             raise UserError(f"checkpoint {path} is not one of flsel: {error}.") from None
         fields = {name: content[name] for name in Checkpoint.__dataclass_fields__}
         return Checkpoint(**{**fields, **marks})
+
+    def _means_the_same(self, stored: Any) -> bool:
+        """Tell whether settings differ only in some that are newer than the checkpoint, at their defaults."""
+        try:
+            before = describe(parse_settings(json.loads(stored)))
+        except (TypeError, ValueError):  # none, or none that this flsel understands
+            return False
+        return fingerprint({key: before[key] for key in self._settings}) == self._fingerprint
 
 
 def _bytes(content: dict[str, Any]) -> memoryview:

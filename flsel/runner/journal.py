@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flsel.config.describe import fingerprint
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError
 from flsel.runner.checkpoint import Checkpoint, Checkpoints
@@ -39,7 +38,7 @@ class Journal:
         self._plans = JsonLines(folder / "rounds.jsonl")
         # The number of rounds may change: check_extension() says when.
         relevant = {key: value for key, value in described.items() if key != "rounds"}
-        self._checkpoints = Checkpoints(folder, fingerprint(relevant))
+        self._checkpoints = Checkpoints(folder, relevant)
 
     @property
     def last(self) -> Path:
