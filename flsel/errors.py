@@ -8,6 +8,7 @@ error of flsel itself goes through both unchanged: a bug must look like one.
 from __future__ import annotations
 
 import difflib
+import shlex
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
@@ -123,6 +124,11 @@ def sentence(error: BaseException) -> str | None:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{(error.strerror or str(error)).lower()}."
     return None
+
+
+def going_on(command: str, folder: str | Path) -> str:
+    """Return what goes on with a folder, for a shell: ``flsel train --resume 'my run'``."""
+    return f"flsel {command} --resume {shlex.quote(str(folder))}"
 
 
 def short(text: object, most: int = 300) -> str:

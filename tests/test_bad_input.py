@@ -56,7 +56,7 @@ def fails(capfd: Any, *arguments: str) -> str:
         (["--roundz", "3"], "there is no setting roundz; did you mean rounds?"),
         (["--rounds", "many"], "rounds must be a whole number in [1, 100,000,000], got 'many'."),
         (["--selector", "Powd"], "selector has no class Powd; did you mean PowD? (--selector.help lists them)"),
-        (["--rounds", "10000000000000"], "rounds must be a whole number in [1, 100,000,000], got 10000000000000."),
+        (["--rounds", "10000000000000"], "rounds must be a whole number in [1, 100,000,000], got 10000000000000, which take 317 years or more."),
         (["--threads", "10000000000000"], "threads must be a whole number in [1, 1,024] or null, got 10000000000000."),
         (["--clients", "10000000000000"], "data.synthetic with 10,000,000,000,000 clients would take 596,046.4 GiB of memory, and"),
         (["--data.synthetic.classes", "10000000000000"], "data.synthetic with 10,000,000,000,000 classes would take "),

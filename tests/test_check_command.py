@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flsel.commands import check
 from flsel.commands.cli import main
+from flsel.errors import UserError
 from flsel.testing import CHECKS
 
 SELECTORS = """
@@ -70,3 +73,10 @@ def test_what_is_no_selector_is_one_sentence(capsys, arguments):
 def test_help(capsys):
     assert main(["check", "--help"]) == 0
     assert "usage: flsel check SELECTOR" in capsys.readouterr().out
+
+
+def test_assertions_that_python_leaves_out_are_not_passed_for_checks() -> None:
+    optimised: dict[str, Any] = {"__name__": "optimised"}
+    exec(compile(Path(check.__file__).read_text(), "check", "exec", optimize=1), optimised)
+    with pytest.raises(UserError, match="which python -O and PYTHONOPTIMIZE leave out"):
+        optimised["main"](["Uniform"])

@@ -218,6 +218,7 @@ DAMAGES = {
     "deep summary": (write("summary.json", b"[" * 100_000), r"summary\.json is damaged"),
     "list": (write("summary.json", b"[1]"), r"summary\.json is damaged \(it must hold a JSON object\)"),
     "other version": (change("summary.json", format=7), "has format 7, this flsel reads format 1"),
+    "nothing in it": (write("summary.json", b"{}"), "format is missing"),
     "no version": (write("summary.json", b'{"rounds": 6}'), "format is missing"),
     "mistyped rounds": (change("summary.json", rounds="6"), "rounds must be a whole number >= 0"),
     "negative clients": (change("summary.json", clients=-1), "clients must be a whole number >= 0"),

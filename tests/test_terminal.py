@@ -20,7 +20,9 @@ from flsel.runner.terminal import Outlet
 TRAIN = [sys.executable, "-m", "flsel", "train", "--clients", "4", "--budget", "2", "--output.name", "run"]
 
 
-@pytest.mark.parametrize("command", ["{} | head -1", "{} 2>&1 | head -1", "{} > /dev/full", "{} >&- 2>&-"])
+@pytest.mark.parametrize(
+    "command", ["{} | head -1", "{} 2>&1 | head -1", "{} > /dev/full", "{} <&- >&- 2>&-"]
+)
 def test_a_console_that_breaks_is_silenced_and_the_run_goes_on(tmp_path: Path, command: str) -> None:
     train = " ".join([*TRAIN, "--rounds", "3"])
     script = command.format(f"{{ {train}; echo $? > code; }}")

@@ -69,6 +69,21 @@ def test_one_sentence(key: str, name: str, sentence: str, capfd: Any) -> None:
     assert re.match(at(sentence), said), said
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (
+            "Logs",
+            "precision bf16-true trains plain networks, and Logs brings a step of its own: use bf16-mixed.",
+        ),
+        ("Recurrent", "precision bf16-true cannot train GRU: use bf16-mixed."),
+    ],
+)
+def test_models_that_cannot_train_in_bfloat16(name: str, sentence: str, capfd: Any) -> None:
+    said = fails(capfd, *TINY, "--model", f"usercode.{name}", "--precision", "bf16-true")
+    assert said == sentence
+
+
 def test_sparse_inputs_are_filled_in() -> None:
     words = ["--data.name", "usercode.sparse", "--partition", "IID", "--data.server", "0"]
     assert call("train", *TINY, *words, "--quiet") == 0

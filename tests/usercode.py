@@ -162,6 +162,17 @@ class Normed(nn.Sequential):
         super().__init__(nn.Linear(INPUTS, CLASSES), nn.BatchNorm1d(CLASSES))
 
 
+class Recurrent(nn.Module):
+    """A network that remembers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(INPUTS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
 class Whole(nn.Linear):
     def __init__(self) -> None:
         super().__init__(INPUTS, CLASSES)

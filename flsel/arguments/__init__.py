@@ -41,12 +41,14 @@ class Range:
         high: Largest value.
         above: What all values are larger than, instead of ``low``.
         below: What all values are smaller than, instead of ``high``.
+        seconds: What one more takes at the least, for the message where the number is too high.
     """
 
     low: float | None = None
     high: float | None = None
     above: float | None = None
     below: float | None = None
+    seconds: float | None = None
 
     def __contains__(self, value: float) -> bool:
         # A tiny share is as good as none.
@@ -170,7 +172,10 @@ def check(made: Callable[..., Any], values: Mapping[str, Any], prefix: str = "")
     for name, argument in arguments(made).items():
         if name in values and not argument.holds(values[name]):
             size = _size(values[name]) if _absurd(values[name]) else ""
-            raise UserError(f"{prefix}{name} must be {argument.rule()}{size}, got {shown(values[name])}.")
+            time = _time(values[name], argument.range)
+            raise UserError(
+                f"{prefix}{name} must be {argument.rule()}{size}, got {shown(values[name])}{time}."
+            )
 
 
 class Checked:
@@ -221,6 +226,14 @@ def _size(value: float) -> str:
     if isinstance(value, int):
         return ", of at most 64 bits"
     return f", from {_SMALLEST:g} to {_LARGEST:g} in size" if math.isfinite(value) else ""
+
+
+def _time(value: Any, within: Range | None) -> str:
+    """Say how long so many would take, where a number is too high for that reason."""
+    if within is None or not within.seconds or not isinstance(value, int) or value <= (within.high or 0):
+        return ""
+    days = min(value, _LARGEST) * within.seconds / 86400
+    return f", which take {f'{days:,.0f} days' if days < 730 else f'{days / 365:,.0f} years'} or more"
 
 
 def _number(closed: float | None, open: float | None) -> str:

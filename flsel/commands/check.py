@@ -25,6 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or {"-h", "--help"} & set(arguments):
         print(USAGE)
         return 0
+    if not __debug__:
+        raise UserError("the checks are assertions, which python -O and PYTHONOPTIMIZE leave out: unset it.")
     name, *rest = arguments
     if name.startswith("-"):
         raise UserError("flsel check takes the selector first: flsel check SELECTOR [--argument value ...].")

@@ -52,9 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if argv is None else argv)
     arguments = [word for word in given if word != "--debug"]
-    # Each is None where the caller closed it.
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot encode is still said
             stream.reconfigure(errors="backslashreplace")
@@ -100,6 +98,16 @@ def _run(arguments: list[str]) -> int:
         raise UserError(f"there is no command {short(arguments[0], 60)}; {advice}")
     _top_level().parse_args(arguments[:1] or ["--help"])
     return 0
+
+
+def _open_streams() -> None:
+    """Open what the caller closed, lest a file of a run's become the standard output of what it starts."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(handle, True)
+    os.close(handle)
+    # Each is None where the caller closed it.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
 
 def _stop(message: str, code: int) -> int:

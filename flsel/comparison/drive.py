@@ -23,7 +23,7 @@ from flsel.comparison.judging.measures import Target
 from flsel.comparison.play import Sources, check, play, read_cells, waiting
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.errors import Interrupted, UserError, located, users_code
+from flsel.errors import Interrupted, UserError, going_on, located, users_code
 from flsel.files import new_run_dir, write_atomic
 from flsel.files.yaml import read_yaml
 from flsel.runner.lock import Lock
@@ -180,7 +180,7 @@ def _play(folder: Path, grid: Grid, wanted: CompareConfig, sources: Sources) -> 
             try:
                 _player(wanted)(grid, folder, sources, progress)
             except Interrupted as stop:
-                raise Interrupted(f"{stop}; continue with: flsel compare --resume {folder}") from stop
+                raise Interrupted(f"{stop}; continue with: {going_on('compare', folder)}") from stop
     return read_comparison(folder)
 
 

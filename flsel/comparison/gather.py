@@ -12,7 +12,7 @@ from typing import Any, Literal
 from flsel.comparison.declare import MACHINE, filled, shown, tuning_in
 from flsel.comparison.grid import ALL, FILE, Tuning
 from flsel.comparison.reading import Run, read_run
-from flsel.errors import UserError
+from flsel.errors import UserError, going_on
 from flsel.files import home
 
 Mismatch = Literal["refuse", "drop", "unpaired"]
@@ -63,9 +63,7 @@ def _folders(patterns: Sequence[str]) -> list[Path]:
         folders += found
     for folder in folders:
         if (folder / FILE).is_file():
-            raise UserError(
-                f"{folder} is a comparison, not a run: go on with flsel compare --resume {folder}."
-            )
+            raise UserError(f"{folder} is a comparison, not a run: go on with {going_on('compare', folder)}.")
         if not (folder / "config.yaml").is_file():
             raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
     return list(dict.fromkeys(folders))
@@ -75,7 +73,7 @@ def _unless_finished(run: Run, mismatch: Mismatch) -> Run:
     if run.status in ("complete", "diverged") or mismatch == "drop":
         return run
     raise UserError(
-        f"{run.folder} is not finished ({run.reason}): go on with flsel train --resume {run.folder}, leave "
+        f"{run.folder} is not finished ({run.reason}): go on with {going_on('train', run.folder)}, leave "
         "it out, or give --mismatch drop to list it without counting it."
     )
 

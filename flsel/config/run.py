@@ -67,7 +67,7 @@ class RunConfig:
     """
 
     seed: Annotated[int, Range(0)] = 0
-    rounds: Annotated[int, Range(1, 10**8)] = 100
+    rounds: Annotated[int, Range(1, 10**8, seconds=1e-3)] = 100
     clients: Annotated[int | None, Range(1)] = 30
     budget: Annotated[int, Range(1)] = 6
     data: DataConfig = field(default_factory=DataConfig)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from torch import Tensor
 from flsel.data.population import Examples, Normalize
 from flsel.errors import UserError, short
 
+_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _MOST_CLASSES = 1000  # That many may have gaps in any dataset.
 
 
@@ -54,12 +58,33 @@ def fits_memory(where: str, size: int) -> None:
     Raises:
         UserError: If the machine has less memory.
     """
-    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    if size > pages * page:
+    most = _memory()
+    if size > most:
         raise UserError(
-            f"{where} would take {size / 2**30:,.1f} GiB of memory, and this machine has "
-            f"{pages * page / 2**30:,.1f} GiB."
+            f"{where} would take {size / 2**30:,.1f} GiB of memory, and this process may have "
+            f"{most / 2**30:,.1f} GiB."
         )
+
+
+def _memory() -> int:
+    """Return the bytes that the machine, the process's limits and its control groups allow it."""
+    most = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    most += [limit for limit in resource.getrlimit(resource.RLIMIT_AS)[:1] if limit > 0]
+    with suppress(OSError, ValueError):  # none on other systems
+        for line in _OWN_GROUPS.read_text().splitlines():
+            _, kinds, own = line.split(":", 2)
+            if kinds in ("", "memory"):  # version 2 and version 1
+                root, file = (_GROUPS / kinds, "memory.limit_in_bytes" if kinds else "memory.max")
+                path = root / own.strip("/")
+                most += filter(None, (_limit(group / file) for group in (path, *path.parents)))
+    return min(most)
+
+
+def _limit(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):  # outside of the groups, or `max` where there is no limit
+        return None
 
 
 def as_inputs(x: Tensor, where: str) -> Tensor:

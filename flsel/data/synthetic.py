@@ -163,11 +163,8 @@ def _rows(x: np.ndarray, y: np.ndarray, clients: np.ndarray, positions: np.ndarr
 
 
 def _allocate(total: int, config: SyntheticConfig) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        return np.empty((total, config.dimension), dtype=np.float32), np.empty(total, dtype=np.int64)
-    except (MemoryError, ValueError):
-        need = total * config.dimension * 4 / 2**30
-        raise UserError(
-            f"data.synthetic asks for {total} examples, which need {need:.0f} GiB of memory; lower "
-            f"data.synthetic.size_mean or set data.synthetic.size_max."
-        ) from None
+    fits_memory(
+        f"data.synthetic with {total:,} examples (data.synthetic.size_mean, size_max)",
+        total * (4 * config.dimension + 8),
+    )
+    return np.empty((total, config.dimension), dtype=np.float32), np.empty(total, dtype=np.int64)

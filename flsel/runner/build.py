@@ -97,6 +97,7 @@ def build(config: RunConfig, source: Source | None = None, trainer: LocalTrainer
             f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
         )
     selector = Spec.of(config.selector, "selector").build()
+    selector.check_budget(config.budget)
     server = Server(federation, config.evaluation, selector, config.server_optimizer)
     check_optimizer(server.optimizer, "server_optimizer")
     return Built(server, program, data, callbacks)

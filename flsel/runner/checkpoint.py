@@ -17,7 +17,7 @@ from torch import Tensor
 
 from flsel.config.describe import PRESENTATION, describe, fingerprint
 from flsel.config.parser import parse_settings
-from flsel.errors import UserError
+from flsel.errors import UserError, going_on
 from flsel.files import check_regular, naming, sync_folder
 from flsel.runner.digest import digest
 from flsel.runner.record import Mark
@@ -169,7 +169,7 @@ def _damaged(path: Path) -> UserError:
     older, run = path.with_name("previous.ckpt"), path.parents[1]
     if path.name != older.name and older.exists():
         effect = f"go on from the one before it, {older.name}"
-        command = f"rm {shlex.quote(str(path))} && flsel train --resume {shlex.quote(str(run))}"
+        command = f"rm {shlex.quote(str(path))} && {going_on('train', run)}"
     else:
         effect, command = "start again", f"flsel train --config {shlex.quote(str(run / 'config.yaml'))}"
     return UserError(f"checkpoint {path} is damaged or not a checkpoint of flsel; to {effect}: {command}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flsel.arguments import shown
 from flsel.config import RunConfig
-from flsel.errors import Interrupted, UserError
+from flsel.errors import Interrupted, UserError, going_on
 from flsel.files import home
 from flsel.runner.interrupt import Interrupt
 from flsel.runner.progress import Progress, final_table
@@ -65,7 +65,7 @@ def play(session: Session) -> Result:
             except UserError as error:
                 if session.server.round == 0:
                     raise
-                hint = f"Mend it and go on with: flsel train --resume {session.folder}"
+                hint = f"Mend it and go on with: {going_on('train', session.folder)}"
                 raise type(error)(f"{error} {hint}") from error.__cause__
     result = Result.load(session.folder)
     # The settings at hand may hold a model object, which config.yaml cannot.
@@ -88,7 +88,7 @@ def _loop(session: Session) -> None:
             if interrupt.requested and not session.over:
                 raise Interrupted(
                     f"stopped after round {server.round} of {server.federation.rounds}; continue with: "
-                    f"flsel train --resume {session.folder}"
+                    f"{going_on('train', session.folder)}"
                 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from flsel.errors import UserError
+from flsel.errors import UserError, going_on
 from flsel.files import check_regular
 from flsel.runner.record import SUMMARY_FORMAT, JsonLines
 
@@ -117,7 +117,7 @@ def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[Played]:
 
 def _damaged(path: Path, why: str) -> UserError:
     return UserError(
-        f"{path} is damaged ({why}); remove it and write it again: flsel train --resume {path.parent}."
+        f"{path} is damaged ({why}); remove it and write it again: {going_on('train', path.parent)}."
     )
 
 

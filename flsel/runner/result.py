@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flsel.errors import UserError
+from flsel.errors import UserError, going_on
 from flsel.files import home, naming
 from flsel.metrics import METRICS, first_hit
 from flsel.runner.lock import LOCK_FILE
@@ -72,7 +72,7 @@ class Result:
         if not (folder / "config.yaml").is_file():
             raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
         if not (folder / "summary.json").exists():
-            raise UserError(f"the run {folder} is not finished: flsel train --resume {folder}.")
+            raise UserError(f"the run {folder} is not finished: {going_on('train', folder)}.")
         summary = read_summary(folder / "summary.json")
         settings = read_settings(folder / "config.yaml")
         rows = MetricsCsv(folder / "metrics.csv").rows()

@@ -40,6 +40,16 @@ class Selector(Checked, Stateful, ABC):
             num_classes: C.
         """
 
+    def check_budget(self, budget: int) -> None:
+        """Refuse, before a run starts, a budget that the arguments do not fit.
+
+        Args:
+            budget: Most paths per round (K).
+
+        Raises:
+            UserError: If they do not.
+        """
+
     @abstractmethod
     def select(self, view: View) -> Plan:
         """Choose at most ``view.budget`` paths of clients that are available."""

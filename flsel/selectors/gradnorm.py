@@ -46,14 +46,17 @@ class GradientNorm(Selector):
     keep: Annotated[int | None, Range(1)] = None
     per_step: bool = True
 
-    def select(self, view: View) -> Plan:
-        """Draw the macro set.
+    def check_budget(self, budget: int) -> None:
+        """Refuse a budget below ``keep``.
 
         Raises:
-            UserError: If ``keep`` is above the budget.
+            UserError: If it is.
         """
-        if self.keep is not None and self.keep > view.budget:
-            raise UserError(f"keep must be at most the budget ({view.budget}), got {self.keep}.")
+        if self.keep is not None and self.keep > budget:
+            raise UserError(f"selector.keep must be at most the budget ({budget}), got {self.keep}.")
+
+    def select(self, view: View) -> Plan:
+        """Draw the macro set."""
         return Plan.star(view.rng.permutation(with_examples(view.pool, view.sizes))[: view.budget])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:

@@ -36,15 +36,18 @@ class PowD(Selector):
     needs = Need.LOSSES
     d: Annotated[int | None, Range(1)] = None
 
-    def select(self, view: View) -> Plan:
-        """Draw candidates, ask for their losses and keep the largest.
+    def check_budget(self, budget: int) -> None:
+        """Refuse a budget above d.
 
         Raises:
-            UserError: If d is smaller than the budget.
+            UserError: If it is.
         """
+        if self.d is not None and self.d < budget:
+            raise UserError(f"selector.d must be at least the budget ({budget}), got {self.d}.")
+
+    def select(self, view: View) -> Plan:
+        """Draw candidates, ask for their losses and keep the largest."""
         d = 2 * view.budget if self.d is None else self.d
-        if d < view.budget:
-            raise UserError(f"d must be at least the budget ({view.budget}), got {d}.")
         candidates = view.pool[successive(log_shares(view.pool_sizes), d, view.rng)]
         losses = view.losses(candidates.tolist()).numpy()
         return Plan.star(candidates[largest(losses, view.budget, view.rng)])

@@ -274,6 +274,7 @@ def test_a_grid_of_settings():
         (["--selectors", "Uniform", "--grid", "availability=LL"], "Uniform (availability=LL) seed 0: availability must be one of IDL"),
         (["--selectors", "Uniform", "--grid", "selector=AFL"], "selector is varied by --selectors"),
         (["--selectors", "Uniform", "--grid", "seed=1,2"], "seed is varied by --seeds"),
+        (["--selectors", "Uniform,PowD:d=1"], "PowD:d=1 seed 0: selector.d must be at least the budget ("),
         (["--selectors", "Uniform", "--grid", "track.mode=auto"], "track.mode says where it is shown"),
         (["--selectors", "Uniform", "--baseline", "AFL"], "baseline must be one of the variants Uniform, got AFL"),
         (["--selectors", "Uniform", "--target", "70"], "target must be a number in (0, 1] or null, got 70"),

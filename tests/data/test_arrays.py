@@ -201,12 +201,24 @@ def test_npz_members_that_are_no_arrays(tmp_path, content, message):
     assert len(str(error.value)) < 600
 
 
-def test_an_npz_file_that_promises_more_than_the_memory(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("group", "file"), [(None, ""), ("3:cpu:/\n0::/a/b\n", "a"), ("4:memory:/b\n0::/\n", "memory")]
+)
+def test_an_npz_file_that_promises_more_than_the_memory(tmp_path, monkeypatch, group, file):
     # A real one would take minutes to write: what is promised is counted before anything is read.
     path = archive(tmp_path)
-    monkeypatch.setattr("os.sysconf", lambda name: 10)
+    if group is None:
+        monkeypatch.setattr("os.sysconf", lambda name: 10)
+    else:
+        (tmp_path / "group").write_text(group)
+        (tmp_path / file / "b").mkdir(parents=True)
+        for limit in (tmp_path / file / "memory.max", tmp_path / file / "b/memory.limit_in_bytes"):
+            limit.write_text("100\n")
+        (tmp_path / file / "b/memory.max").write_text("max\n")
+        monkeypatch.setattr("flsel.data.checks._OWN_GROUPS", tmp_path / "group")
+        monkeypatch.setattr("flsel.data.checks._GROUPS", tmp_path)
     with pytest.raises(
-        UserError, match=r"x_train would take .* GiB of memory, and this machine has 0\.0 GiB"
+        UserError, match=r"x_train would take .* GiB of memory, and this process may have 0\.0 GiB"
     ):
         load(name="npz", path=str(path))
 

@@ -266,7 +266,7 @@ def test_data_module_with_a_list_of_loaders():
         ("ragged", "example 0 has an input that is no array: setting an array element with a sequence"),
         ("wide", "example 0 must hold numbers of at most 64 bits, got dtype float128"),
         ("beyond int64", "must hold whole numbers below 2.63, got 18446744073709551615"),
-        ("beyond memory", "the training set would take .* GiB of memory, and this machine has"),
+        ("beyond memory", "the training set would take .* GiB of memory, and this process may have"),
         ("ragged owner", "owner of .* is no list of numbers"),
         ("many classes", "the training set has the label 1000000000 among 2 examples; number the classes"),
         ("shapes", r"example 1 is \[3\] torch.float32, unlike the first, \[2\]"),

@@ -294,7 +294,7 @@ def test_animations(folder):
 
 def test_more_images_than_memory(folder, monkeypatch):
     monkeypatch.setattr("os.sysconf", lambda name: 10)
-    with pytest.raises(UserError, match=r"train: 6 images would take .* and this machine has 0\.0 GiB"):
+    with pytest.raises(UserError, match=r"train: 6 images would take .* and this process may have 0\.0 GiB"):
         load(name="folder", path=str(folder))
 
 

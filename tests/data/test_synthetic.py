@@ -162,7 +162,7 @@ def test_synthetic_data_need_a_number_of_clients(clients):
 
 
 def test_too_much_data_for_any_memory():
-    with pytest.raises(UserError, match=r"GiB of memory; lower data.synthetic.size_mean"):
+    with pytest.raises(UserError, match=r"examples .data.synthetic.size_mean, size_max. would take .* GiB"):
         load(100, size_mean=60)
 
 

@@ -106,7 +106,7 @@ def test_norms_that_are_not_finite_are_never_kept(poison):
 
 def test_keep_out_of_range():
     with pytest.raises(UserError, match=r"keep must be at most the budget \(3\), got 4"):
-        GradientNorm(4).select(view([1] * 5, 3))
+        GradientNorm(4).check_budget(3)
 
 
 def test_the_contract_with_other_arguments():

@@ -88,7 +88,7 @@ def test_weights_are_equal():
 
 def test_d_below_the_budget_is_refused():
     with pytest.raises(UserError, match=r"d must be at least the budget \(3\), got 2"):
-        play(PowD(2), [1.0] * 5, 3)
+        PowD(2).check_budget(3)
 
 
 def test_a_hundred_thousand_clients():

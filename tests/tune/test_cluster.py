@@ -6,8 +6,20 @@ import pytest
 import ray
 
 from flsel.errors import UserError
-from flsel_tune.cluster import cluster
+from flsel_tune.cluster import _check_names, cluster
 from flsel_tune.config import SweepConfig
+
+
+@pytest.mark.parametrize("name", ["yaml.py", "torch/__init__.py", "mine.py"])
+def test_files_that_would_hide_modules_from_rays_processes(tmp_path, monkeypatch, name) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    if name == "mine.py":
+        _check_names(tmp_path)
+        return
+    with pytest.raises(UserError, match=r"would hide the installed module (yaml|torch) from"):
+        _check_names(tmp_path)
 
 
 def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

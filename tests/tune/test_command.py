@@ -20,6 +20,7 @@ from flsel.runner.lock import Lock
 from flsel_tune import command
 from flsel_tune.config import SweepConfig
 from flsel_tune.space_file import check_space
+from flsel_tune.sweep import _new_folder
 
 HICS = ["--selector", "HiCS", "--data.validation", "0.1", "--rounds", "5"]
 
@@ -243,6 +244,16 @@ def test_a_resumes_settings_are_kept_once_a_cluster_has_taken_them(sweep, monkey
         monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given, room=room: room())
         assert cli.main(["tune", "--resume", str(sweep), "--trials", "64"]) == code
         assert yaml.safe_load((sweep / "sweep.yaml").read_text())["trials"] == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [(["--output.name", "a"], "a"), (["--output.name", "a", "--name", "b"], "b"), ([], "synthetic-hics")],
+)
+def test_the_name_of_a_sweep(begun, tmp_path, given, name):
+    for count in ("", "-2"):
+        assert cli.main(["tune", *HICS, "--folder", str(tmp_path), *given]) == 0
+        assert _new_folder(begun[-1]).name == name + count
 
 
 def test_a_sweep_has_one_writer(sweep, monkeypatch, capsys):

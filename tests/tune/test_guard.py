@@ -80,7 +80,7 @@ def test_a_ray_that_does_not_start_is_tried_again_with_the_same_arguments(tmp_pa
     """A sweep has no folder yet; a comparison has, which is resumed."""
     why = "die('Ray could not be started (it timed out)')"
     die = f'Path(f"death{{deaths}}").touch(); from flsel_tune.guard import die; {why}'
-    body = 'tell("cluster", "none")\n    if deaths < MOST: ' + die + '\n    return 0'
+    body = 'tell("cluster", "none")\n    if deaths < MOST: ' + die + "\n    return 0"
     done = supervised(body.replace("MOST", "2"), tmp_path)
     assert (done.returncode, done.stdout) == (0, 3 * "--new\n")
     again = "flsel: warning: Ray could not be started (it timed out); it is started again\n"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -30,7 +31,8 @@ _DEFAULTS = {
 }
 _OBJECT_STORE = 200 * 2**20
 _ANSWER_SECONDS = 5.0
-_TOKEN = Path.home() / ".ray" / "auth_token"
+# Ray puts sockets below its folder, in 80 letters of its own, and the system takes 107.
+_LONGEST_FOLDER = 25
 
 
 @contextmanager
@@ -52,7 +54,8 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
-    own = None if config.address or ray.is_initialized() else tempfile.mkdtemp(prefix="flsel-")
+    _check_names(Path.cwd())
+    own = None if config.address or ray.is_initialized() else _folder()
     reaper = None if own is None else Reaper(own)
     try:
         if config.address:
@@ -62,7 +65,6 @@ def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
             with reaper.marking():
                 _start(own, shared_bytes + _OBJECT_STORE)
         _hush()
-        _keep_token()
         _check_room(config)
         yield
     finally:
@@ -86,13 +88,26 @@ def connected(address: str) -> Iterator[None]:
         os.environ.setdefault(name, value)
     import ray
 
+    _check_names(Path.cwd())
     _connect(address)
     try:
         _hush()
-        _keep_token()
         yield
     finally:
         ray.shutdown()
+
+
+def daemon_lives() -> bool:
+    """Tell whether this machine's daemon of the cluster that this process is connected to answers."""
+    node = import_module("ray._private.worker")._global_node
+    if node is None:  # connected by way of a proxy, which is asked nothing here
+        return True
+    try:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(node.raylet_socket_name)
+    except OSError:
+        return False
+    return True
 
 
 def _hush() -> None:
@@ -104,27 +119,63 @@ def _hush() -> None:
         setattr(worker, "print_to_stdstream", _ignore)  # noqa: B010
 
 
-def _keep_token() -> None:
-    """Let nobody else read the token that Ray's processes know each other by."""
-    with suppress(OSError):
-        _TOKEN.chmod(0o600)
-
-
 def _ignore(*given: object, **named: object) -> None:
     pass
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Keep from the screen what Ray's C++ says while it starts, of the level of its log for one."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    sys.stderr.flush()
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _check_names(folder: Path) -> None:
+    """Refuse files that Ray's processes, which look there first, would take for installed modules."""
+    for path in folder.iterdir():
+        is_module = path.suffix == ".py" or (path / "__init__.py").exists()
+        origin = getattr(sys.modules.get(path.stem), "__file__", None) if is_module else None
+        if origin and Path(origin).parent not in (folder, path):
+            raise UserError(
+                f"{path.name} in the current folder would hide the installed module {path.stem} from Ray's "
+                "processes: rename it, or start in another folder."
+            )
+
+
+def _folder() -> str:
+    """Make a folder for Ray's logs and sockets, where the names of sockets are short enough."""
+    try:
+        return tempfile.mkdtemp(prefix="flsel-", dir=_short(tempfile.gettempdir()))
+    except OSError as error:
+        raise UserError(f"Ray needs a folder for temporary files: {error.strerror}; set TMPDIR.") from error
+
+
+def _short(folder: str) -> str:
+    return folder if len(os.fsencode(folder)) <= _LONGEST_FOLDER or not os.access("/tmp", os.W_OK) else "/tmp"
 
 
 def _start(folder: str, object_store: int) -> None:
     import ray
 
+    # Known to its own processes alone. Ray would write one into the home folder, which may not be there.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
-        ray.init(
-            include_dashboard=False,
-            logging_level=logging.CRITICAL,
-            log_to_driver=False,
-            object_store_memory=object_store,
-            _temp_dir=folder,
-        )
+        with _muted():
+            ray.init(
+                address="local",  # not RAY_ADDRESS, nor what `ray start` has left running
+                include_dashboard=False,
+                logging_level=logging.CRITICAL,
+                log_to_driver=False,
+                object_store_memory=object_store,
+                _temp_dir=folder,
+            )
     except Exception as error:  # Ray raises no kind of its own where one of its processes dies at the start
         said = f"Ray could not be started on this machine ({short(error).rstrip('.')})"
         # In another process: threads of what has failed go on in this one, and may end it.
@@ -143,7 +194,8 @@ def _connect(address: str) -> None:
             reason = (getattr(error, "strerror", None) or str(error)).lower().rstrip(".")
             raise UserError(f"address {address} is not a Ray cluster that answers: {reason}.") from error
     try:
-        ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
+        with _muted():
+            ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
     except ray.exceptions.AuthenticationError as error:
         raise UserError(
             f"address {address} is a Ray cluster that asks for a token: copy ~/.ray/auth_token from its "

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from flsel.errors import UserError
+from flsel.errors import UserError, going_on
 from flsel_tune.reaper import end_cluster
 
 _LIVES = 4
@@ -28,7 +28,7 @@ def tell(kind: str, value: str = "") -> None:
     """Tell the process outside what it has to know, if there is one.
 
     Args:
-        kind: ``work`` (a sweep or a comparison) or ``cluster``, with its folder, ``why``, with the reason of a
+        kind: ``work`` (a sweep or a comparison) or ``cluster``, with its folder, ``why``, with that of a
             death, or ``end``, with the exit code where there is one.
         value: What of it.
     """
@@ -90,7 +90,7 @@ def supervise(
         print(f"flsel: warning: {how}; it is started again", file=sys.stderr)
         # Ray is started before a sweep has a folder: then there is nothing to resume, and nothing lost.
         arguments = ["--resume", work, *again] if work else arguments
-    then = f"go on with flsel {name} --resume {work}" if work else "nothing was begun"
+    then = f"go on with {going_on(name, work)}" if work else "nothing was begun"
     raise UserError(f"{how}, {_LIVES} times in a row; memory may be short; {then}.")
 
 

@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.exceptions import OutOfMemoryError
 
-from flsel.errors import UserError
+from flsel.errors import UserError, going_on
 from flsel_tune.actor import TrialActor
 from flsel_tune.console import Console
 from flsel_tune.plan import Plan
@@ -53,7 +53,7 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
             if concurrent == 1:
                 raise UserError(
                     "the machine has too little memory for a single trial: lower local.chunk or the model's "
-                    f"size, or go on elsewhere with flsel tune --resume {plan.job.folder}."
+                    f"size, or go on elsewhere with {going_on('tune', plan.job.folder)}."
                 ) from error
             concurrent = max(1, min(concurrent or watch.running, watch.running) - 1)
             _LOG.warning("out of memory: the sweep goes on with max_concurrent %d", concurrent)

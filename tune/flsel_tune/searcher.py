@@ -13,12 +13,14 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search.optuna import OptunaSearch
 
+from flsel_tune.cluster import daemon_lives
+from flsel_tune.guard import die
 from flsel_tune.space import Space
 from flsel_tune.study import Study
 from flsel_tune.trial import Job, cause_of_death
 
 _DOUBT_SECONDS = 60.0
-# Ray ends its driver some 15 seconds after the daemon.
+# A daemon that loses its agent ends its workers first; Ray ends its driver some 15 seconds after the daemon.
 _DAEMON_SECONDS = 25.0
 
 
@@ -87,8 +89,10 @@ class StudySearch(OptunaSearch):
         self.study.tell(number, state, values, found)
 
     def settle(self) -> None:
-        """Mark what died once it is clear that Ray's daemon did not: its death would end this process too."""
+        """Mark what died once it is clear that Ray's daemon did not: its death ends this process too."""
         while self._dead and monotonic() - self._dead[-1][0] < _DAEMON_SECONDS:
+            if not daemon_lives():
+                die("Ray's daemon died")
             sleep(0.2)
         self.bury()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from flsel.config.describe import describe
-from flsel.errors import Interrupted, UserError
+from flsel.errors import Interrupted, UserError, going_on
 from flsel.files import new_run_dir, write_atomic
 from flsel.runner.lock import Lock
 from flsel.runner.progress import final_table
@@ -100,7 +100,7 @@ def _play(plan: Plan, study: Study) -> Path:
         finished = play(plan, study, console)
     if not finished:
         write_results(study, job)
-        raise Interrupted(f"stopped; continue with: flsel tune --resume {_shown(job.folder)}")
+        raise Interrupted(f"stopped; continue with: {going_on('tune', _shown(job.folder))}")
     return _finish(plan, study)
 
 
