@@ -168,7 +168,7 @@ class UnequalPaths(Good):
         return Plan(((first,), (first, first)))
 
 
-@broken("diagnostics", "the diagnostic 'size' must be a client of . clients")
+@broken("diagnostics", "'size' must be a client of . clients, in numbers")
 class TellsOfAll(Good):
     def diagnostics(self, clients):
         return (Diagnostic("size", "client", np.zeros(1000)),)

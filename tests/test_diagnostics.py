@@ -75,10 +75,22 @@ def test_a_selector_without_any_leaves_no_file(tmp_path):
 def test_a_wrong_shape_and_a_damaged_file_are_named(tmp_path):
     class Wrong:
         def diagnostics(self, clients):
-            return [Diagnostic("belief", "pair", np.zeros(len(clients)))]
+            return told
 
-    with pytest.raises(UserError, match=r"Wrong: 'belief' must be a pair of 4 clients, got .* shape \[4\]"):
-        Recorder(tmp_path, 4, 4).end(Wrong(), 4)
+    for told, said in (
+        ([Diagnostic("belief", "pair", np.zeros(4))], r"'belief' must be a pair of 4 clients, in numbers"),
+        (
+            [Diagnostic("belief", "client", np.full(4, "x"))],
+            r"'belief' must be a client of 4 clients, in num",
+        ),
+        ([Diagnostic("belief", "client", [[1], [2, 3]])], r"'belief' must be a client of 4 clients"),
+        (None, "must return a list of Diagnostic, got null"),
+        ([3], r"must return a list of Diagnostic, got \[3\]"),
+    ):
+        with pytest.raises(UserError, match=rf"^Wrong.diagnostics.*{said}"):
+            Recorder(tmp_path, 4, 4).end(Wrong(), 4)
+    with pytest.raises(UserError, match=r"^kind must be one of client, entropy, pair, visit, got 'odd'\.$"):
+        Diagnostic("belief", "odd", np.zeros(4))
     (tmp_path / FILE).write_text('{"round": 1, "words": "x", "kind": "odd", "values": [1]}\n')
     with pytest.raises(UserError, match="is damaged"):
         read_diagnostics(tmp_path)

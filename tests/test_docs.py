@@ -41,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, _Page]:
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr
     assert not re.search("WARNING|ERROR", done.stderr), done.stderr

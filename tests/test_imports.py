@@ -32,7 +32,7 @@ sys.meta_path.insert(0, Blocked())
 def fresh(code: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run code in an interpreter that has imported nothing yet."""
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=500
     )
 
 

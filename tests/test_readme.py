@@ -61,7 +61,7 @@ def call(arguments: list[str]) -> int:
 
 def alone(arguments: list[str]) -> int:
     """The exit code of flsel in a process of its own: what Ray leaves open would be laid to later tests."""
-    return subprocess.run([sys.executable, "-m", "flsel", *arguments], timeout=300).returncode
+    return subprocess.run([sys.executable, "-m", "flsel", *arguments], timeout=500).returncode
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_python_of_the_readme(workplace):
     snippets = [block for block in blocks(README, "python") if not block.startswith("# ")]
     assert len(snippets) == 1
     code = "\n".join(snippets).replace("rounds=50", "rounds=2")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert 0 < float(done.stdout.splitlines()[-1]) < 1
 

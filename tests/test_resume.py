@@ -195,6 +195,6 @@ def test_a_killed_run_resumes_to_the_uninterrupted_result(tmp_path: Path) -> Non
         process.wait()
         kills += 1
         process = launch(["--resume", str(folder)])
-    assert process.wait(timeout=120) == 0
+    assert process.wait(timeout=500) == 0
     assert kills >= 1, "the run was over before it could be killed: give it more rounds"
     assert same(left_behind(folder), whole)

@@ -29,6 +29,7 @@ def at(sentence: str) -> str:
     ("key", "name", "sentence"),
     [
         ("selector", "Resets", "the run cannot start: Resets.reset raised KeyError: 'reset' (usercode.py, line N)."),
+        ("selector", "Returns", "selector Returns cannot be built: TypeError: __init__() should return None, not 'int'."),
         ("selector", "Selects", "round 0 failed: Selects.select raised ZeroDivisionError: division by zero (usercode.py, line N)."),
         ("selector", "Asks", "round 0 failed: Asks.select raised IndexError: "),
         ("selector", "Halves", "clients must be whole numbers, got [0.5, 1.5]."),

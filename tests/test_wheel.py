@@ -30,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(path, folder)
     options = ["--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--quiet"]
     build = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", "dist", "."]
-    done = subprocess.run(build, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(build, cwd=folder, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     (made,) = (folder / "dist").glob("flsel-*.whl")
     return made
@@ -43,7 +43,7 @@ def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(home, symlinks=True, with_pip=False)
     python = home / "bin/python"
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--quiet"]
-    subprocess.run([*install, "--disable-pip-version-check", str(wheel)], check=True, timeout=300)
+    subprocess.run([*install, "--disable-pip-version-check", str(wheel)], check=True, timeout=500)
     (site,) = home.glob("lib/python*/site-packages")
     # A path file's folder is searched after the environment's own, and its path files are not read.
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -83,7 +83,7 @@ def test_installed_commands_work_beside_hostile_files(commands, folder):
     def run(*arguments: str) -> str:
         done = subprocess.run(
             [str(commands / "flsel"), *arguments],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
+            cwd=folder, env=environment, capture_output=True, text=True, timeout=500,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -97,4 +97,4 @@ def test_installed_commands_work_beside_hostile_files(commands, folder):
     run("compare", *few, "--selectors", "Uniform,MD", "--seeds", "2", "--name", "compared")
     assert (folder / "comparisons/compared").is_dir()
     with_module = [str(commands / "python"), "-m", "flsel", "train", *few, "--output.name", "again"]
-    subprocess.run(with_module, cwd=folder, env=environment, check=True, timeout=300)
+    subprocess.run(with_module, cwd=folder, env=environment, check=True, timeout=500)

@@ -26,6 +26,11 @@ class Resets(Uniform):
         raise KeyError("reset")
 
 
+class Returns(Uniform):
+    def __init__(self):
+        return 3
+
+
 class Selects(Uniform):
     def select(self, view):
         return self._score(view.budget - 2)

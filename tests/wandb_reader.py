@@ -31,7 +31,7 @@ class WandbRun:
 
 def read_run(path: Path) -> WandbRun:
     """Read a run that is over; W&B's own process may be writing its last records still."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 500
     while (run := _read(path)).exit_code is None and time.monotonic() < deadline:
         time.sleep(0.1)
     return run

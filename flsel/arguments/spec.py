@@ -71,8 +71,11 @@ class Spec:
         """
         made, taken = self.made, {name: _built(value) for name, value in self.init_args.items()} | known
         try:
-            with users_code(f"{self.key} {self.class_path.rpartition('.')[2]} cannot be built"):
+            what = f"{self.key} {self.class_path.rpartition('.')[2]} cannot be built"
+            with users_code(what):
                 check(made, taken)
+            # A call that does not fit, or an `__init__` that returns something, fails before the user's code.
+            with users_code(what, reads=not self.class_path.startswith("flsel.")):
                 return made(*given, **taken)
         except UserError as error:
             named = str(error).partition(" ")[0] in taken

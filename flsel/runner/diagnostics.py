@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from flsel.errors import UserError, users_code
+from flsel.errors import UserError
 from flsel.files import write_atomic
 from flsel.runner.record import JsonLines
-from flsel.selector.diagnostic import Diagnostic, Kind
+from flsel.selector.diagnostic import Diagnostic, Kind, diagnostics_of
 
 if TYPE_CHECKING:
     from flsel.selector import Selector
@@ -76,23 +76,11 @@ class Recorder:
             round: Rounds that are played now.
         """
         if round // self._every > before // self._every:
-            self._append([d for d in self._asked(selector) if d.over_rounds], round)
+            self._append([d for d in diagnostics_of(selector, self._clients) if d.over_rounds], round)
 
     def end(self, selector: Selector, round: int) -> None:
         """Write what is kept at the end."""
-        self._append([d for d in self._asked(selector) if not d.over_rounds], round)
-
-    def _asked(self, selector: Selector) -> Sequence[Diagnostic]:
-        name = type(selector).__name__
-        with users_code(f"diagnostics of {name} failed"):
-            found = selector.diagnostics(self._clients)
-        wrong = next((d for d in found if not d.fits(len(self._clients))), None)
-        if wrong is not None:
-            raise UserError(
-                f"diagnostics of {name}: {wrong.words!r} must be a {wrong.kind} of {len(self._clients)} "
-                f"clients, got values of shape {list(np.shape(wrong.values))}."
-            )
-        return found
+        self._append([d for d in diagnostics_of(selector, self._clients) if not d.over_rounds], round)
 
     def _append(self, found: Sequence[Diagnostic], round: int) -> None:
         for d in found:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+
+from flsel.arguments import Checked, shown
+from flsel.errors import UserError, users_code
 
 Kind = Literal["client", "entropy", "pair", "visit"]
 """How a diagnostic is kept and drawn.
@@ -17,7 +21,7 @@ how often a client was chosen at each position, at the end.
 
 
 @dataclass(frozen=True)
-class Diagnostic:
+class Diagnostic(Checked):
     """One belief of a selector about some clients.
 
     Attributes:
@@ -34,8 +38,14 @@ class Diagnostic:
     unit: str = ""
 
     def fits(self, clients: int) -> bool:
-        """Tell whether the values have the kind's shape for so many clients."""
-        shape = np.shape(self.values)
+        """Tell whether the values are real numbers, of the kind's shape for so many clients."""
+        try:
+            values = np.asarray(self.values)
+        except (RuntimeError, TypeError, ValueError):  # a tensor elsewhere, rows of unequal length
+            return False
+        if values.dtype.kind not in "fiub":
+            return False
+        shape = values.shape
         rows = len(shape) == (1 if self.over_rounds else 2) and shape[0] == clients
         return rows and (self.kind != "pair" or shape[1] == clients)
 
@@ -43,3 +53,27 @@ class Diagnostic:
     def over_rounds(self) -> bool:
         """Whether it is kept over the rounds, or at the end alone."""
         return self.kind in ("client", "entropy")
+
+
+def diagnostics_of(selector: Any, clients: np.ndarray) -> Sequence[Diagnostic]:
+    """Ask a selector for its diagnostics and check them.
+
+    Args:
+        selector: The selector.
+        clients: Ids of clients, int64 ``[n]``.
+
+    Raises:
+        UserError: If it raises, or returns anything but diagnostics of so many clients.
+    """
+    name = type(selector).__name__
+    with users_code(f"diagnostics of {name} failed"):
+        found = selector.diagnostics(clients)
+    if not isinstance(found, list | tuple) or not all(isinstance(d, Diagnostic) for d in found):
+        raise UserError(f"{name}.diagnostics must return a list of Diagnostic, got {shown(found)}.")
+    wrong = next((d for d in found if not d.fits(len(clients))), None)
+    if wrong is not None:
+        raise UserError(
+            f"{name}.diagnostics: {wrong.words!r} must be a {wrong.kind} of {len(clients)} clients, in "
+            f"numbers, got {shown(wrong.values)}."
+        )
+    return found

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from flsel.arguments import arguments
+from flsel.errors import UserError
 from flsel.selector import Need, Selector
+from flsel.selector.diagnostic import diagnostics_of
 from flsel.testing.fake import CLASSES, FakeFederation
 from flsel.testing.rounds import (
     Factory,
@@ -185,11 +187,10 @@ def check_diagnostics(factory: Factory) -> None:
     clients = np.arange(0, len(federation.sizes), 2)
     for _ in coming(federation, 6):
         before = loaded(saved(selector))
-        for found in selector.diagnostics(clients):
-            assert found.fits(len(clients)), (
-                f"{name}: the diagnostic {found.words!r} must be a {found.kind} of {len(clients)} clients, "
-                f"it has the shape {np.shape(found.values)}"
-            )
+        try:
+            diagnostics_of(selector, clients)
+        except UserError as error:
+            raise AssertionError(str(error)) from error
         assert same(before, state_of(selector)), f"{name}: diagnostics must leave the state as it is"
         step(selector, federation)
 

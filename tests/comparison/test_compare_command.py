@@ -149,7 +149,7 @@ def test_killed_and_resumed_it_ends_with_the_same_runs():
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     middle = Path("comparisons/cut/runs/all/AFL/s1/rounds.jsonl")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 500
     while not middle.is_file() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)

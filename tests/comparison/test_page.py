@@ -100,7 +100,7 @@ def audit(folder: Path, page: str, width: int, *flags: str) -> dict[str, Any]:
             "--virtual-time-budget=60000", f"--window-size={width + 100},1000", *flags, "--dump-dom",
             (folder / "frame.html").as_uri(),
         ],
-        capture_output=True, text=True, timeout=180, check=True,
+        capture_output=True, text=True, timeout=500, check=True,
     )  # fmt: skip
     found = re.search(r'<pre id="audit">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found is not None, done.stderr[-2000:]

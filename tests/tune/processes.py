@@ -30,7 +30,7 @@ class Fragile(Selector):
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 500
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.05)
     return holds()

@@ -70,7 +70,7 @@ def test_dying_processes_and_raising_selectors_cost_nothing_but_themselves(tmp_p
         "--selectors", ",".join(names), "--seeds", "1", "--name", "deadly", "--max-concurrent", "2",
         "--retries", "1",
     )  # fmt: skip
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=500)
     assert process.returncode == 2, said
     assert "no run of fragile.Fragile:deaths=3 could be counted (its process died" in said
     assert "Traceback" not in said
@@ -100,7 +100,7 @@ def command(arguments):
 
 sys.exit(guard.supervise(["--new"], command, name="compare", again=["--gpus", "1"]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["--new", "--resume a folder --gpus 1"]
     assert done.stderr.count("the process of flsel compare died (code 1)") == 1

@@ -303,7 +303,7 @@ def test_help_starts_nothing_heavy(tmp_path):
         "sys.exit(code or bool({'ray', 'wandb', 'pandas'} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=500
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert not list(tmp_path.iterdir())

@@ -85,7 +85,7 @@ def stop(home: Path, arguments: list[str], when: Callable[[], bool], number: int
     members = family(process.pid)
     assert any("/raylet/raylet " in words_of(pid) for pid in members)
     process.send_signal(number)
-    code = process.wait(timeout=120)
+    code = process.wait(timeout=500)
     assert eventually(lambda: not any(map(words_of, members))), [words_of(pid) for pid in members]
     return code
 
@@ -238,7 +238,7 @@ def test_a_sweep_outlives_its_ray_daemon(home):
         assert eventually(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 10)
         (daemon,) = [pid for pid in family(process.pid) if "/raylet/raylet " in words_of(pid)]
         os.kill(daemon, signal.SIGKILL)
-        assert process.wait(timeout=300) == 0, (home / "said").read_text()
+        assert process.wait(timeout=500) == 0, (home / "said").read_text()
     said = (home / "said").read_text()
     assert said.count("it is started again") == said.count("flsel: warning: Ray's daemon ") == 1
     assert "core_worker" not in said
@@ -278,7 +278,7 @@ def test_a_process_that_has_imported_ray_may_tune(home, tmp_path):
     program = "import ray, sys; from flsel.commands.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", program, "tune", *arguments, "--name", "after"],
-        cwd=home, env=environment() | hostile, capture_output=True, text=True, timeout=300,
+        cwd=home, env=environment() | hostile, capture_output=True, text=True, timeout=500,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "ray log level" not in done.stderr
