@@ -74,21 +74,24 @@ def test_a_selector_without_any_leaves_no_file(tmp_path):
 
 def test_a_wrong_shape_and_a_damaged_file_are_named(tmp_path):
     class Wrong:
+        def __init__(self, told):
+            self.told = told
+
         def diagnostics(self, clients):
-            return told
+            return self.told
 
     for told, said in (
         ([Diagnostic("belief", "pair", np.zeros(4))], r"'belief' must be a pair of 4 clients, in numbers"),
         (
             [Diagnostic("belief", "client", np.full(4, "x"))],
-            r"'belief' must be a client of 4 clients, in num",
+            r"'belief' must be a client of 4 clients, in",
         ),
         ([Diagnostic("belief", "client", [[1], [2, 3]])], r"'belief' must be a client of 4 clients"),
         (None, "must return a list of Diagnostic, got null"),
         ([3], r"must return a list of Diagnostic, got \[3\]"),
     ):
         with pytest.raises(UserError, match=rf"^Wrong.diagnostics.*{said}"):
-            Recorder(tmp_path, 4, 4).end(Wrong(), 4)
+            Recorder(tmp_path, 4, 4).end(Wrong(told), 4)
     with pytest.raises(UserError, match=r"^kind must be one of client, entropy, pair, visit, got 'odd'\.$"):
         Diagnostic("belief", "odd", np.zeros(4))
     (tmp_path / FILE).write_text('{"round": 1, "words": "x", "kind": "odd", "values": [1]}\n')
