@@ -6,6 +6,7 @@ import math
 import re
 import statistics
 import time
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,10 +30,11 @@ POWD = {"selector": "PowD", "selector.d": 5}
 
 
 def reports(trial):
-    """All reports of a trial from where it stands."""
+    """All reports of a trial from where it stands; then another may have its folders."""
     found = []
-    while not found or not found[-1]["finished"]:
-        found.append(trial.advance())
+    with closing(trial):
+        while not found or not found[-1]["finished"]:
+            found.append(trial.advance())
     return found
 
 
@@ -264,7 +266,8 @@ def test_settings_that_do_not_fit_are_an_error(tmp_path):
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
-    Trial(job(tmp_path, seeds=(3,)), 0, {}).advance()
+    with closing(Trial(job(tmp_path, seeds=(3,)), 0, {})) as trial:
+        trial.advance()
     with pytest.raises(UserError, match="checkpoint"):
         Trial(job(tmp_path, seeds=(3,)), 0, POWD)
 
