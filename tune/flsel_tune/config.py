@@ -20,7 +20,7 @@ class SweepConfig:
     Attributes:
         space: YAML file of the search space, a name that ``flsel configs`` lists, or ``auto``: the ranges
             that the selector declares.
-        trials: Settings to try, >= 1; a resumed sweep counts those tried before.
+        trials: Settings to try, 1 to 10^6; a resumed sweep counts those tried before.
         metric: What to optimise, over the validation set: ``validation/accuracy`` (its last value),
             ``best(validation/loss)``, ``auc(validation/accuracy)`` (mean over the rounds),
             ``rounds_to(validation/accuracy, 0.7)``, or anything else that ``metrics.csv`` has; several,
@@ -47,7 +47,7 @@ class SweepConfig:
     """
 
     space: str = "auto"
-    trials: Annotated[int, Range(1)] = 32
+    trials: Annotated[int, Range(1, 10**6, seconds=1.0)] = 32
     metric: str = "validation/accuracy"
     mode: str = "auto"
     sampler: Sampler = "tpe"
