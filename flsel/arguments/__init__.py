@@ -212,6 +212,7 @@ def shown(value: Any) -> str:
     if isinstance(value, int) and abs(value) > 10**_MOST_SHOWN:
         return f"a number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
     text = repr(list(value) if isinstance(value, tuple) else value)
+    text = text if "\n" not in text else " ".join(text.split())  # an array's rows
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}... ({len(text):,} characters)"
 
 
