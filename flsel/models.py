@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from flsel.errors import UserError
 
@@ -112,7 +112,7 @@ class FedCatCifarCNN(nn.Sequential):
             raise UserError(f"crop must be between 1 and the image's side {min(shape[1:])}, got {crop}.")
         norm = nn.LocalResponseNorm(9, alpha=0.001)  # TensorFlow's depth radius 4 and alpha 0.001 / 9.
         features = nn.Sequential(
-            *([] if crop is None else [_CentreCrop(crop)]),
+            *([] if crop is None else [_centre_crop(shape, crop)]),
             nn.Conv2d(shape[0], 64, 5, padding=2),
             nn.ReLU(),
             nn.MaxPool2d(3, 2, ceil_mode=True),
@@ -230,16 +230,10 @@ class HiCSCifarCNN(nn.Sequential):
         super().__init__(_image_net(features, shape, [hidden], classes))
 
 
-class _CentreCrop(nn.Module):
-    """Cut the central square of ``side`` pixels out of images."""
-
-    def __init__(self, side: int) -> None:
-        super().__init__()
-        self.side = side
-
-    def forward(self, x: Tensor) -> Tensor:
-        top, left = ((extent - self.side) // 2 for extent in x.shape[-2:])
-        return x[..., top : top + self.side, left : left + self.side]
+def _centre_crop(shape: tuple[int, ...], side: int) -> nn.Module:
+    """Return what cuts the central square of ``side`` pixels out of images: padding below zero."""
+    (left, right), (top, bottom) = (((n - side) // 2, (n - side + 1) // 2) for n in (shape[2], shape[1]))
+    return nn.ZeroPad2d((-left, -right, -top, -bottom))
 
 
 def _known(
@@ -266,13 +260,9 @@ def _conv(
     channels: int, filters: int, kernel: int, *, padding: int = 0, pool: int = 1, dropout: float = 0.0
 ) -> list[nn.Module]:
     """Return a convolution, max-pooling, ReLU and dropout (pooling first: same numbers, less to rectify)."""
-    layers: list[nn.Module] = [nn.Conv2d(channels, filters, kernel, padding=padding)]
-    if pool > 1:
-        layers.append(nn.MaxPool2d(pool))
-    layers.append(nn.ReLU())
-    if dropout > 0:
-        layers.append(nn.Dropout(dropout))
-    return layers
+    pooling = [nn.MaxPool2d(pool)] if pool > 1 else []
+    dropping = [nn.Dropout(dropout)] if dropout > 0 else []
+    return [nn.Conv2d(channels, filters, kernel, padding=padding), *pooling, nn.ReLU(), *dropping]
 
 
 def _dense(inputs: int, hidden: Sequence[int], outputs: int, *, dropout: float = 0.0) -> nn.Sequential:
