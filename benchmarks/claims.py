@@ -1,0 +1,284 @@
+"""Measure the claims of the papers: from the runs of a comparison to the tables of docs/results.
+
+    python benchmarks/claims.py --collect hics_temperature --folder comparisons   # runs -> docs/results/data
+    python benchmarks/claims.py                                                   # docs/results/data -> pages
+
+The tables are made of the committed files alone; a test compares them with the pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from flsel.comparison.arrival import first_at
+from flsel.comparison.drive import read_declaration
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs/results"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a comparison is measured by.
+
+    Attributes:
+        page: Page of docs/results that shows it.
+        baseline: Variant that the others are compared with.
+        rounds: Where accuracy is the mean of the last evaluations up to there.
+        window: How many evaluations.
+        target: Accuracy whose first evaluation and whose running mean's first are counted in rounds; None
+            counts none.
+        paper: By setting, the paper's difference: in points at the last of ``rounds``, or of the logarithm
+            of rounds.
+        challenger: Variant that the claim is about.
+        judged: Measure that the claim is about.
+        rival: Variant that the challenger is compared with in a table of its own; None makes none.
+    """
+
+    page: str
+    baseline: str
+    rounds: tuple[int, ...]
+    window: int
+    target: float | None
+    paper: dict[str, float]
+    challenger: str
+    judged: str
+    rival: str | None = None
+
+    @property
+    def measures(self) -> list[str]:
+        """Names of the measures, in the order of the table."""
+        costs = [] if self.target is None else ["first", "steady"]
+        return [*costs, *(f"round {at}" for at in self.rounds)]
+
+
+CLAIMS = {
+    "hics_temperature": Claim(
+        "hics-temperature.md", "Uniform", (50, 100, 150), 10, 0.75, {}, "temperature per client", "round 50",
+        "one temperature",
+    ),
+    "hics_network": Claim(
+        "replications.md", "Uniform", (15, 30, 60), 5, 0.75, {"all": math.log(60 / 149)}, "HiCS", "first"
+    ),
+    "fedcor_ablations": Claim(
+        "replications.md", "Uniform", (50, 100, 150), 15, 0.69, {"all": math.log(94.8 / 295.8)}, "FedCor",
+        "first",
+    ),
+    # The digitised figure at round 80, where every curve is above the lower end of its axis.
+    "fedpns_cnn": Claim(
+        "replications.md",
+        "FedAvg",
+        (40, 60, 80),
+        5,
+        None,
+        {"sigma 0.2, rho 1": 8.8, "sigma 0.3, rho 1": 8.1, "sigma 0.5, rho 1": 1.7},
+        "FedPNS",
+        "round 80",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of a comparison.
+
+    Attributes:
+        settings: Their names.
+        variants: Their names.
+        seeds: The seeds.
+        values: By measure, ``[settings, variants, seeds]``; costs of runs that never arrive are infinite, NaN
+            is a run that is not there.
+    """
+
+    settings: list[str]
+    variants: list[str]
+    seeds: list[int]
+    values: dict[str, np.ndarray]
+
+
+def collect(name: str, folder: Path) -> None:
+    """Write a comparison's measurements, a row a run."""
+    claim = CLAIMS[name]
+    grid, _, _ = read_declaration(folder)
+    path = data(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["setting", "variant", "seed", *claim.measures])
+        for cell in grid.cells():
+            run = folder / cell.folder
+            if (run / "summary.json").exists():
+                numbers = [f"{value:.6g}" for value in _measure(claim, run)]
+                table.writerow([cell.setting, cell.variant, cell.seed, *numbers])
+
+
+def data(name: str) -> Path:
+    """Return where a comparison's measurements are."""
+    return RESULTS / "data" / f"{name}.csv"
+
+
+def _measure(claim: Claim, run: Path) -> list[float]:
+    with (run / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    at = np.array([float(row["round"]) for row in rows])
+    accuracy = np.array([float(row["test/accuracy"]) for row in rows])
+    costs = []
+    if claim.target is not None:
+        for window in (1, claim.window):
+            arrival = first_at(claim.target, at, accuracy, window)
+            costs.append(arrival.at if arrival.reached else math.inf)
+    means = [float(accuracy[at <= end][-claim.window :].mean()) for end in claim.rounds]
+    return [*costs, *means]
+
+
+def read(name: str) -> Measured:
+    """Read the file of a comparison's measurements."""
+    with data(name).open() as file:
+        rows = list(csv.DictReader(file))
+    settings, variants = ([*dict.fromkeys(row[key] for row in rows)] for key in ("setting", "variant"))
+    seeds = sorted({int(row["seed"]) for row in rows})
+    values = {}
+    for measure in CLAIMS[name].measures:
+        values[measure] = np.full((len(settings), len(variants), len(seeds)), np.nan)
+        for row in rows:
+            place = (
+                settings.index(row["setting"]),
+                variants.index(row["variant"]),
+                seeds.index(int(row["seed"])),
+            )
+            values[measure][place] = float(row[measure])
+    return Measured(settings, variants, seeds, values)
+
+
+def difference(
+    claim: Claim, measured: Measured, setting: int, variant: int, measure: str, rival: str | None = None
+) -> np.ndarray:
+    """Return the paired differences to the baseline or a rival: points, or logarithms of ratios of rounds.
+
+    A run that never arrives counts as its end, so a ratio is too close to one where there are such.
+    """
+    values = measured.values[measure][setting]
+    ours, base = values[variant], values[measured.variants.index(rival or claim.baseline)]
+    both = ~(np.isnan(ours) | np.isnan(base))
+    if measure.startswith("round"):
+        return np.asarray(100 * (ours - base)[both])
+    end = float(claim.rounds[-1])
+    return np.asarray(np.log(np.minimum(ours[both], end) / np.minimum(base[both], end)))
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """Return a mean and half its 95 % interval by Student's t."""
+    n = len(values)
+    half = float(stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    return float(values.mean()), half
+
+
+def word(name: str, setting: str) -> str:
+    """Return the word that the rule of replications.md gives a claim in one setting."""
+    claim, measured = CLAIMS[name], read(name)
+    place, variant = measured.settings.index(setting), measured.variants.index(claim.challenger)
+    values = difference(claim, measured, place, variant, claim.judged)
+    mean, half = interval(values)
+    side = 1 if claim.judged.startswith("round") else -1
+    if side * mean <= 0:
+        return "does not replicate"
+    enough = abs(mean) >= abs(claim.paper[setting]) / 2
+    return "replicates" if enough and half < abs(mean) else "ordering only"
+
+
+def table(name: str) -> str:
+    """Return a comparison's table in Markdown."""
+    claim, measured = CLAIMS[name], read(name)
+    target = "" if claim.target is None else f"{100 * claim.target:.0f} %"
+    titles = {"first": f"rounds to {target}", "steady": f"rounds to {target}, mean of {claim.window}"}
+    several = len(measured.settings) > 1
+    head = ["setting"] * several + ["", "seeds", *(titles.get(m, m) for m in claim.measures)]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for s, setting in enumerate(measured.settings):
+        for v, variant in enumerate(measured.variants):
+            if np.isnan(measured.values[claim.measures[-1]][s, v]).all():
+                continue
+            cells = [_cell(claim, measured, s, v, measure) for measure in claim.measures]
+            n = int((~np.isnan(measured.values[claim.measures[-1]][s, v])).sum())
+            lines.append("| " + " | ".join([setting] * several + [variant, str(n), *cells]) + " |")
+    return "\n".join(lines)
+
+
+def duel(name: str) -> str:
+    """Return the challenger's differences to its rival, by setting."""
+    claim, measured = CLAIMS[name], read(name)
+    variant = measured.variants.index(claim.challenger)
+    measures = [f"round {at}" for at in claim.rounds]
+    lines = ["| setting | " + " | ".join(measures) + " |", "|---" * (1 + len(measures)) + "|"]
+    for place, setting in enumerate(measured.settings):
+        cells = []
+        for measure in measures:
+            values = difference(claim, measured, place, variant, measure, claim.rival)
+            mean, half = interval(values)
+            cells.append(f"{mean:+.1f} ± {half:.1f}, {int((values > 0).sum())} of {len(values)}")
+        lines.append(f"| {setting} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def shown(name: str) -> str:
+    """Return what a page shows of a comparison."""
+    claim = CLAIMS[name]
+    parts = [table(name)]
+    if claim.rival is not None:
+        parts.append(f"{claim.challenger.capitalize()} minus {claim.rival}, seed by seed:\n\n{duel(name)}")
+    return "\n\n".join(parts)
+
+
+def _cell(claim: Claim, measured: Measured, setting: int, variant: int, measure: str) -> str:
+    values = measured.values[measure][setting, variant]
+    values = values[~np.isnan(values)]
+    if measure.startswith("round"):
+        shown = f"{100 * values.mean():.1f}"
+    else:
+        reached = np.isfinite(values)
+        shown = f"{np.minimum(values, claim.rounds[-1]).mean():.0f}"
+        if not reached.all():
+            shown = f"≥ {shown}, {reached.sum()} of {len(values)} arrive"
+    if measured.variants[variant] == claim.baseline:
+        return shown
+    differences = difference(claim, measured, setting, variant, measure)
+    mean, half = interval(differences)
+    if measure.startswith("round"):
+        ahead = f"{int((differences > 0).sum())}/{len(differences)}"
+        return f"{shown} ({mean:+.1f} ± {half:.1f}; {ahead})"
+    ratio, low, high = math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+    return f"{shown} ({ratio:.2f} x [{low:.2f}, {high:.2f}])"
+
+
+def written(text: str, name: str) -> str:
+    """Return a page with a comparison's table put in."""
+    before, start, rest = text.partition(f"<!-- table {name} -->\n")
+    assert start, f"no place for {name}"
+    return f"{before}{start}\n{shown(name)}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+
+
+def main() -> None:
+    """Collect, or write the tables into the pages."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--collect", choices=CLAIMS, nargs="+", default=[])
+    parser.add_argument("--folder", type=Path, default=Path("comparisons"))
+    chosen = parser.parse_args()
+    for name in chosen.collect:
+        collect(name, chosen.folder / name)
+    for name, claim in CLAIMS.items():
+        page = RESULTS / claim.page
+        if not chosen.collect and data(name).exists():
+            page.write_text(written(page.read_text(), name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Tune the atlas's selectors with an equal budget each, and play what was found under the atlas's seeds.
+
+    python benchmarks/tuned.py --folder comparisons/tuned         # search, play, write docs/results/data
+    python benchmarks/tuned.py --folder comparisons/tuned --collect
+
+A selector gets its defaults and random draws from its search file, judged by validation data under seeds of
+their own; the best goes to the seeds of the atlas, where the whole training data is used. Resumable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import optuna
+import yaml
+from evidence import declare, experiments, play_only
+
+from flsel.comparison.grid import FILE, Cell, Grid, Setting, Variant
+from flsel.config import RunConfig
+from flsel.config.describe import describe
+from flsel.config.parser import parse_settings
+from flsel_tune.space_file import make_space, read_space
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "docs/results/data/atlas_tuned.csv"
+PLACES = ("Dirichlet 0.1, MDF", "2SPC, YMF", "HiCS mix, IDL")
+TRIALS, VALIDATION, LAST = 10, 0.2, 5
+SEARCH_SEEDS, SEEDS = (101, 102), (1, 2, 3, 4, 5)
+SPACES: dict[str, str | dict[str, object]] = {
+    "PowD": "powd",
+    "AFL": "afl",
+    "ClusteredSampling": "clustered",
+    "DivFL": "divfl",
+    "FedCor": "fedcor",
+    "FedGS": "fedgs",
+    "FedPNS": "fedpns",
+    "FedCat": "fedcat",
+    # Its file's temperatures are for another learning rate.
+    "HiCS": {
+        "selector.lam": {"type": "uniform", "low": 0.0, "high": 1.0},
+        "selector.gamma0": {"type": "uniform", "low": 0.0, "high": 8.0},
+        "selector.signal": {"type": "choice", "values": ["bias", "weight_mean"]},
+        "selector.temperature_per_client": {"type": "choice", "values": [True, False]},
+    },
+}
+
+
+def trials(selector: str) -> list[dict[str, object]]:
+    """Return what is tried: nothing changed, then random draws."""
+    space = SPACES[selector]
+    config = describe(parse_settings(describe(RunConfig()), {"selector": selector}))
+    dimensions = make_space(read_space(space) if isinstance(space, str) else space, config)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    return [{}, *(dict(dimensions(study.ask())) for _ in range(TRIALS - 1))]
+
+
+def search_grid(atlas: Grid, place: Setting) -> Grid:
+    """Return all trials of all selectors in one setting of the atlas, with validation data held out."""
+    changes = {"data.validation": VALIDATION, "evaluation.per_client": False}
+    config = describe(parse_settings(atlas.config, changes))
+    variants = tuple(
+        Variant(f"{selector} {k}", {"selector": selector, **tried})
+        for selector in SPACES
+        for k, tried in enumerate(trials(selector))
+    )
+    return Grid(config, variants, (place,), SEARCH_SEEDS)
+
+
+def best(grid: Grid, folder: Path) -> dict[str, tuple[Variant, float]]:
+    """Return each selector's best trial and its validation accuracy; one that diverged counts as zero."""
+    found: dict[str, tuple[Variant, float]] = {}
+    for variant in grid.variants:
+        cells = [Cell(variant.name, grid.settings[0].name, seed) for seed in grid.seeds]
+        score = float(np.mean([_last(folder / cell.folder, "validation/accuracy") for cell in cells]))
+        selector = variant.name.rpartition(" ")[0]
+        if selector not in found or score > found[selector][1]:
+            found[selector] = (variant, score)
+    return found
+
+
+def _last(run: Path, column: str) -> float:
+    if not (run / "summary.json").exists():
+        return 0.0
+    with (run / "metrics.csv").open() as file:
+        return float(np.mean([float(row[column]) for row in list(csv.DictReader(file))[-LAST:]]))
+
+
+def main() -> None:
+    """Search, play, collect."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, default=Path("comparisons/tuned"))
+    parser.add_argument("--collect", action="store_true", help="play nothing")
+    chosen = parser.parse_args()
+    experiment = experiments()["atlas_synthetic"]
+    atlas = experiment.grid()
+    rows = []
+    for name in PLACES:
+        place = next(setting for setting in atlas.settings if setting.name == name)
+        slug = name.replace(", ", "_").replace(" ", "_")
+        search, held = search_grid(atlas, place), chosen.folder / f"{slug}_search"
+        _play(search, held, chosen.collect)
+        winners = best(search, held)
+        tuned = tuple(replace(variant, name=selector) for selector, (variant, _) in winners.items())
+        played = Grid(search.config | {"data": atlas.config["data"]}, tuned, (place,), SEEDS)
+        folder = chosen.folder / slug
+        _play(played, folder, chosen.collect)
+        for cell in played.cells():
+            variant, score = winners[cell.variant]
+            accuracy = _last(folder / cell.folder, "test/accuracy")
+            settings = json.dumps({k: v for k, v in variant.changes.items() if k != "selector"})
+            rows.append(
+                [*name.split(", "), cell.seed, cell.variant, f"{accuracy:.6g}", f"{score:.6g}", settings]
+            )
+    with DATA.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(
+            ["partition", "availability", "seed", "selector", "accuracy", "validation", "settings"]
+        )
+        table.writerows(rows)
+
+
+def _play(grid: Grid, folder: Path, collect: bool) -> None:
+    if collect:
+        return
+    if not (folder / FILE).exists():
+        declare(experiments()["atlas_synthetic"], folder, grid, "python benchmarks/tuned.py")
+    kept = yaml.safe_load((folder / FILE).read_text())["variants"]
+    assert list(kept) == [variant.name for variant in grid.variants], f"{folder} holds another search"
+    play_only(folder)
+
+
+if __name__ == "__main__":
+    main()
