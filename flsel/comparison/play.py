@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from flsel.comparison.grid import FILE, Cell, Grid
 from flsel.comparison.lockstep import Playing, play_together
@@ -65,7 +67,7 @@ def read_cells(grid: Grid, folder: Path) -> list[Run]:
     Raises:
         UserError: If one was played with other settings than the comparison declares.
     """
-    found = []
+    found, described = [], dict[tuple[str, str], dict[str, Any]]()
     for cell in grid.cells():
         place = folder / cell.folder
         try:
@@ -75,7 +77,10 @@ def read_cells(grid: Grid, folder: Path) -> list[Run]:
             raise UserError(
                 f"{cell}: {said}: put it back, or remove {place} to play the run again."
             ) from error
-        if run.settings and _computed(grid.run_config(cell, folder)) != _as_read(run):
+        kind = cell.variant, cell.setting
+        if run.settings and kind not in described:
+            described[kind] = describe(grid.run_config(cell, folder))
+        if run.settings and not _played_with(run, described[kind] | {"seed": cell.seed}):
             raise UserError(
                 f"{place} was played with other settings than {folder / FILE} declares; restore that file, "
                 "or remove the run's folder to play it again."
@@ -84,14 +89,14 @@ def read_cells(grid: Grid, folder: Path) -> list[Run]:
     return found
 
 
-def _as_read(run: Run) -> str:
-    """Return the fingerprint of a run's settings; those that are newer than it have defaults."""
+def _played_with(run: Run, declared: dict[str, Any]) -> bool:
+    """Tell whether a run has the declared settings; those that are newer than it have defaults."""
+    expected = fingerprint(declared)
+    with suppress(TypeError):  # what no run has written
+        if fingerprint(dict(run.settings)) == expected:
+            return True
     with located(str(run.folder / "config.yaml")):
-        return _computed(parse_settings(dict(run.settings)))
-
-
-def _computed(config: RunConfig) -> str:
-    return fingerprint(describe(config))
+        return fingerprint(describe(parse_settings(dict(run.settings)))) == expected
 
 
 def waiting(runs: Sequence[Run]) -> list[Run]:
