@@ -1,9 +1,9 @@
-"""Which selector where? The atlas's tables and picture from its comparison's runs.
+"""Which selector where? The atlases' tables and pictures from their comparisons' runs.
 
     python benchmarks/atlas.py --collect comparisons/atlas_synthetic   # runs -> docs/results/data
-    python benchmarks/atlas.py                                         # docs/results/data -> atlas.md
+    python benchmarks/atlas.py                                         # docs/results/data -> pages
 
-The tables are made of the committed file alone; a test compares them with the page.
+The tables are made of the committed files alone; a test compares them with the pages.
 """
 
 from __future__ import annotations
@@ -15,112 +15,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from atlas_runs import BASE, Atlas, collect, read
+from scipy import stats
 
-from flsel.comparison.judging.arrival import first_at
 from flsel.comparison.judging.ranking import rank
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = ROOT / "docs/results/data/atlas_synthetic.csv"
-PAGE = ROOT / "docs/results/atlas.md"
-PICTURE = ROOT / "docs/results/images/atlas.png"
-MEASURES = ("accuracy", "cheap", "worst", "rounds", "bytes", "passes")
-"""Test accuracy: at the end, after half of Uniform's bytes, of the worst tenth; then costs to the target."""
-LAST = 5
-CHANCE = 0.1
-BASE = "Uniform"
-SKEWED = ("Dirichlet 0.1", "2SPC", "1SPC", "HiCS mix")
-DRAWS = 2000
-
-
-def collect(folder: Path, path: Path) -> None:
-    """Write the file of measurements: a row a run, of every setting and seed that all selectors played."""
-    from flsel.comparison.drive import read_declaration
-
-    grid, judging, _ = read_declaration(folder)
-    assert judging.target is not None
-    runs = {(c.setting, c.seed, c.variant): folder / c.folder for c in grid.cells()}
-    done = {cell: place for cell, place in runs.items() if (place / "summary.json").exists()}
-    whole = [
-        (setting.name, seed)
-        for setting in grid.settings
-        for seed in grid.seeds
-        if all((setting.name, seed, variant.name) in done for variant in grid.variants)
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["partition", "availability", "seed", "selector", *MEASURES])
-        for setting, seed in whole:
-            budget = _metrics(done[setting, seed, BASE])["bytes"][-1] / 2
-            for variant in grid.variants:
-                metrics = _metrics(done[setting, seed, variant.name])
-                numbers = [f"{value:.6g}" for value in _measured(metrics, judging.target, budget)]
-                table.writerow([*setting.split(", "), seed, variant.name, *numbers])
-
-
-def _metrics(folder: Path) -> dict[str, np.ndarray]:
-    with (folder / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    columns = {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
-    return {**columns, "bytes": columns["ledger/bytes_down"] + columns["ledger/bytes_up"]}
-
-
-def _measured(metrics: dict[str, np.ndarray], target: float, budget: float) -> list[float]:
-    """Return what :data:`MEASURES` names; what asks for more than the budget at once counts as 0.1."""
-    accuracy = metrics["test/accuracy"]
-    within = accuracy[metrics["bytes"] <= budget][-LAST:]
-    costs = [
-        first_at(target, metrics[name], accuracy, LAST).at for name in ("round", "bytes", "ledger/passes")
-    ]
-    cheap = float(within.mean()) if len(within) else CHANCE
-    return [float(accuracy[-LAST:].mean()), cheap, _last(metrics["client/accuracy_worst10"]), *costs]
-
-
-def _last(values: np.ndarray) -> float:
-    return float(values[-LAST:].mean())
+RESULTS = Path(__file__).resolve().parents[1] / "docs/results"
+TUNED = RESULTS / "data/atlas_tuned.csv"
 
 
 @dataclass(frozen=True)
-class Atlas:
-    """The measurements.
+class Source:
+    """Where an atlas's measurements, page and picture are."""
 
-    Attributes:
-        selectors: Their names.
-        settings: Partition and mode of each.
-        seeds: Of each setting.
-        values: By measure, ``[settings, seeds, selectors]``; NaN where a seed is missing.
-    """
-
-    selectors: list[str]
-    settings: list[tuple[str, str]]
-    seeds: list[list[int]]
-    values: dict[str, np.ndarray]
-
-    def gains(self, measure: str = "accuracy") -> np.ndarray:
-        """Return the difference to the baseline in points, mean over seeds, ``[settings, selectors]``."""
-        values = self.values[measure]
-        base = values[..., self.selectors.index(BASE), None]
-        means: np.ndarray = 100 * np.nanmean(values - base, axis=1)
-        return means
+    data: Path
+    page: Path
+    picture: Path
 
 
-def read(path: Path = DATA) -> Atlas:
-    """Read the file of measurements."""
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    selectors = list(dict.fromkeys(row["selector"] for row in rows))
-    settings = list(dict.fromkeys((row["partition"], row["availability"]) for row in rows))
-    seeds = sorted({int(row["seed"]) for row in rows})
-    values = {name: np.full((len(settings), len(seeds), len(selectors)), np.nan) for name in MEASURES}
-    for row in rows:
-        setting = settings.index((row["partition"], row["availability"]))
-        place = setting, seeds.index(int(row["seed"])), selectors.index(row["selector"])
-        for name in MEASURES:
-            values[name][place] = float(row[name])
-    had = [
-        sorted({int(r["seed"]) for r in rows if (r["partition"], r["availability"]) == s}) for s in settings
-    ]
-    return Atlas(selectors, settings, had, values)
+ATLASES = {
+    "atlas_synthetic": Source(
+        RESULTS / "data/atlas_synthetic.csv", RESULTS / "atlas.md", RESULTS / "images/atlas.png"
+    ),
+    "atlas_fashion": Source(
+        RESULTS / "data/atlas_fashion.csv", RESULTS / "atlas-fashion.md", RESULTS / "images/atlas_fashion.png"
+    ),
+}
+SKEWED = ("Dirichlet 0.1", "2SPC", "1SPC", "HiCS mix")
+DRAWS = 2000
 
 
 def tables(atlas: Atlas) -> str:
@@ -235,7 +157,51 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join([lines[0], "|---" * (lines[0].count("|") - 1) + "|", *lines[1:]])
 
 
-def draw(atlas: Atlas, path: Path = PICTURE) -> None:
+def agreement(ours: Atlas, other: Atlas) -> str:
+    """Return each selector's gain in two atlases, and in how many shared settings the sides are the same."""
+    rng = np.random.default_rng(0)
+    shared = [s for s in ours.settings if s in other.settings]
+    pairs = [
+        atlas.gains()[[atlas.settings.index(s) for s in shared]][:, [atlas.selectors.index(k) for k in names]]
+        for names in [[k for k in ours.selectors if k in other.selectors and k != BASE]]
+        for atlas in (ours, other)
+    ]
+    names = [k for k in ours.selectors if k in other.selectors and k != BASE]
+    draws = rng.integers(0, len(shared), (DRAWS, len(shared)))
+    body = []
+    for k in np.argsort(-pairs[0].mean(axis=0)):
+        same = int((np.sign(pairs[0][:, k]) == np.sign(pairs[1][:, k])).sum())
+        body.append([names[k], *(_interval(p[:, k], draws, "{:+.1f}") for p in pairs), str(same)])
+    rho = stats.spearmanr(pairs[0].mean(axis=0), pairs[1].mean(axis=0))
+    body.append(["Spearman's correlation of the means", f"{rho.statistic:.2f}", "", ""])
+    return _table(["selector", "here", "Synthetic(0.5, 0.5)", f"same side, of {len(shared)}"], body)
+
+
+def tuning(atlas: Atlas) -> str:
+    """Return the gains of defaults and of tuned selectors over Uniform, in points, in the settings tuned."""
+    with TUNED.open() as file:
+        rows = list(csv.DictReader(file))
+    places = list(dict.fromkeys((row["partition"], row["availability"]) for row in rows))
+    body = []
+    for selector in dict.fromkeys(row["selector"] for row in rows):
+        cells, changes = [], []
+        for place in places:
+            tuned = [
+                r for r in rows if (r["partition"], r["availability"], r["selector"]) == (*place, selector)
+            ]
+            found = atlas.values["accuracy"][atlas.settings.index(place)]
+            seeds = [atlas.all_seeds.index(int(row["seed"])) for row in tuned]
+            base, plain = (found[seeds, atlas.selectors.index(name)] for name in (BASE, selector))
+            ours = np.array([float(row["accuracy"]) for row in tuned])
+            cells.append(f"{100 * (plain - base).mean():+.1f} / {100 * (ours - base).mean():+.1f}")
+            changes.append(100 * (ours - plain))
+        means = np.concatenate(changes)
+        half = stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means))
+        body.append([selector, *cells, f"{means.mean():+.1f} ± {half:.1f}"])
+    return _table(["selector", *(", ".join(place) for place in places), "tuned minus default"], body)
+
+
+def draw(atlas: Atlas, path: Path) -> None:
     """Draw the gains as a heat map."""
     from matplotlib.figure import Figure
 
@@ -260,22 +226,38 @@ def draw(atlas: Atlas, path: Path = PICTURE) -> None:
     save_figure(figure, path)
 
 
+def shown(source: Source) -> str:
+    """Return what a page shows."""
+    atlas, first = read(source.data), ATLASES["atlas_synthetic"]
+    text = tables(atlas)
+    if source == first:
+        text += f"\n\n### Tuned selectors\n\n{tuning(atlas)}" if TUNED.exists() else ""
+    else:
+        text += f"\n\n### Beside the other atlas\n\n{agreement(atlas, read(first.data))}"
+    return text
+
+
+def written(source: Source) -> str:
+    """Return an atlas's page with its tables put in."""
+    before, _, rest = source.page.read_text().partition("<!-- tables -->\n")
+    after = rest.partition("<!-- end -->")[2]
+    return f"{before}<!-- tables -->\n\n{shown(source)}\n\n<!-- end -->{after}"
+
+
 def main() -> None:
     """Collect, or write the page's tables and the picture."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--collect", type=Path, help="folder of the comparison")
-    parser.add_argument("--data", type=Path, default=DATA)
     chosen = parser.parse_args()
     if chosen.collect:
-        collect(chosen.collect, chosen.data)
+        collect(chosen.collect, ATLASES[chosen.collect.name].data)
         return
-    atlas = read(chosen.data)
-    before, _, rest = PAGE.read_text().partition("<!-- tables -->\n")
-    after = rest.partition("<!-- end -->")[2]
-    PAGE.write_text(f"{before}<!-- tables -->\n\n{tables(atlas)}\n\n<!-- end -->{after}")
-    draw(atlas)
+    for source in ATLASES.values():
+        if source.data.exists():
+            source.page.write_text(written(source))
+            draw(read(source.data), source.picture)
 
 
 if __name__ == "__main__":

@@ -11,29 +11,49 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 import atlas  # noqa: E402
+import claims  # noqa: E402
 
 RESULTS = ROOT / "docs/results"
 # 60, 0.05, +1.2, -0.4; not the digits of a word, a version or a link.
 NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(?:\.\d+)?(?![\w.]*\w)")
+ATLASES = [pytest.param(source, id=name) for name, source in atlas.ATLASES.items() if source.data.exists()]
+MEASURED = [name for name in claims.CLAIMS if claims.data(name).exists()]
 
 
 def numbers(text: str) -> list[str]:
     return NUMBER.findall(re.sub(r"\]\([^)]*\)", "]", text))
 
 
-def test_the_atlas_page_shows_the_tables_of_the_committed_file():
-    page = atlas.PAGE.read_text()
-    assert f"<!-- tables -->\n\n{atlas.tables(atlas.read())}\n\n<!-- end -->" in page
+def quoted(text: str) -> list[str]:
+    """Return the texts of links to a place on the same page."""
+    return re.findall(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(#", text)
 
 
-def test_every_number_of_the_advice_is_in_a_table():
-    advice, _, tables = atlas.PAGE.read_text().partition("<!-- tables -->")
-    advice = advice.partition("## Advice")[2].partition("\n## ")[0]
-    held = set(numbers(tables))
-    quoted = re.findall(r"\[([^\]]*)\]\(#", advice)
-    assert len(quoted) >= 8
-    missing = [number for text in quoted for number in numbers(text) if number not in held]
-    assert not missing
+@pytest.mark.parametrize("source", ATLASES)
+def test_an_atlas_page_shows_the_tables_of_the_committed_file(source):
+    assert atlas.written(source) == source.page.read_text()
+
+
+@pytest.mark.parametrize("source", ATLASES)
+def test_every_number_of_the_advice_is_in_a_table(source):
+    text, _, tables = source.page.read_text().partition("<!-- tables -->")
+    advice = text.partition("## Advice")[2].partition("\n## ")[0]
+    held = set(numbers(tables.partition("<!-- end -->")[0]))
+    assert len(quoted(advice)) >= 8
+    assert [number for text in quoted(advice) for number in numbers(text) if number not in held] == []
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_page_shows_the_table_of_a_comparisons_committed_file(name):
+    text = (RESULTS / claims.CLAIMS[name].page).read_text()
+    assert claims.written(text, name) == text
+
+
+def test_every_number_of_a_reading_is_in_a_table():
+    text = (RESULTS / "hics-temperature.md").read_text()
+    held = set(numbers(claims.shown("hics_temperature")))
+    assert len(quoted(text)) >= 8
+    assert [number for part in quoted(text) for number in numbers(part) if number not in held] == []
 
 
 @pytest.mark.parametrize(
@@ -46,9 +66,10 @@ def test_every_number_of_a_replication_is_on_its_page(link):
 
 
 def test_the_tables_tell_a_changed_measurement(tmp_path):
-    text = atlas.DATA.read_text().splitlines()
+    data = atlas.ATLASES["atlas_synthetic"].data
+    text = data.read_text().splitlines()
     cells = text[2].split(",")
     cells[4] = str(float(cells[4]) / 2)
     changed = tmp_path / "changed.csv"
     changed.write_text("\n".join([*text[:2], ",".join(cells), *text[3:]]) + "\n")
-    assert atlas.tables(atlas.read(changed)) != atlas.tables(atlas.read())
+    assert atlas.tables(atlas.read(changed)) != atlas.tables(atlas.read(data))

@@ -1,0 +1,109 @@
+"""An atlas's measurements: from its runs to a file, and from the file."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flsel.comparison.drive import read_declaration
+from flsel.comparison.judging.arrival import first_at
+
+MEASURES = ("accuracy", "cheap", "worst", "rounds", "bytes", "passes")
+"""Test accuracy: at the end, after half of Uniform's bytes, of the worst tenth; then costs to the target."""
+LAST = 5
+CHANCE = 0.1
+BASE = "Uniform"
+
+
+def collect(folder: Path, path: Path) -> None:
+    """Write the file of measurements: a row a run, of every setting and seed that all selectors played."""
+    grid, judging, _ = read_declaration(folder)
+    assert judging.target is not None
+    runs = {(c.setting, c.seed, c.variant): folder / c.folder for c in grid.cells()}
+    done = {cell: place for cell, place in runs.items() if (place / "summary.json").exists()}
+    whole = [
+        (setting.name, seed)
+        for setting in grid.settings
+        for seed in grid.seeds
+        if all((setting.name, seed, variant.name) in done for variant in grid.variants)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["partition", "availability", "seed", "selector", *MEASURES])
+        for setting, seed in whole:
+            budget = _metrics(done[setting, seed, BASE])["bytes"][-1] / 2
+            for variant in grid.variants:
+                metrics = _metrics(done[setting, seed, variant.name])
+                numbers = [f"{value:.6g}" for value in _measured(metrics, judging.target, budget)]
+                table.writerow([*setting.split(", "), seed, variant.name, *numbers])
+
+
+def _metrics(folder: Path) -> dict[str, np.ndarray]:
+    with (folder / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    columns = {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+    return {**columns, "bytes": columns["ledger/bytes_down"] + columns["ledger/bytes_up"]}
+
+
+def _measured(metrics: dict[str, np.ndarray], target: float, budget: float) -> list[float]:
+    """Return what :data:`MEASURES` names; what asks for more than the budget at once counts as 0.1."""
+    accuracy = metrics["test/accuracy"]
+    within = accuracy[metrics["bytes"] <= budget][-LAST:]
+    costs = [
+        first_at(target, metrics[name], accuracy, LAST).at for name in ("round", "bytes", "ledger/passes")
+    ]
+    cheap = float(within.mean()) if len(within) else CHANCE
+    return [float(accuracy[-LAST:].mean()), cheap, _last(metrics["client/accuracy_worst10"]), *costs]
+
+
+def _last(values: np.ndarray) -> float:
+    return float(values[-LAST:].mean())
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """The measurements.
+
+    Attributes:
+        selectors: Their names.
+        settings: Partition and mode of each.
+        seeds: Of each setting.
+        all_seeds: Of the second axis of the values.
+        values: By measure, ``[settings, seeds, selectors]``; NaN where a seed is missing.
+    """
+
+    selectors: list[str]
+    settings: list[tuple[str, str]]
+    seeds: list[list[int]]
+    all_seeds: list[int]
+    values: dict[str, np.ndarray]
+
+    def gains(self, measure: str = "accuracy") -> np.ndarray:
+        """Return the difference to the baseline in points, mean over seeds, ``[settings, selectors]``."""
+        values = self.values[measure]
+        base = values[..., self.selectors.index(BASE), None]
+        means: np.ndarray = 100 * np.nanmean(values - base, axis=1)
+        return means
+
+
+def read(path: Path) -> Atlas:
+    """Read the file of measurements."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    selectors = list(dict.fromkeys(row["selector"] for row in rows))
+    settings = list(dict.fromkeys((row["partition"], row["availability"]) for row in rows))
+    seeds = sorted({int(row["seed"]) for row in rows})
+    values = {name: np.full((len(settings), len(seeds), len(selectors)), np.nan) for name in MEASURES}
+    for row in rows:
+        setting = settings.index((row["partition"], row["availability"]))
+        place = setting, seeds.index(int(row["seed"])), selectors.index(row["selector"])
+        for name in MEASURES:
+            values[name][place] = float(row[name])
+    had = [
+        sorted({int(r["seed"]) for r in rows if (r["partition"], r["availability"]) == s}) for s in settings
+    ]
+    return Atlas(selectors, settings, had, seeds, values)
