@@ -197,7 +197,7 @@ def test_a_run_loads_nothing_optional(tmp_path):
     code = f"""
 import json, sys
 from flsel.commands.cli import main
-code = main(["train", *{RUN!r}])
+code = main(["train", *{RUN!r}, "--local.lr_schedule", "torch.optim.lr_scheduler.ConstantLR"])
 print(json.dumps([code, sorted(sys.modules)]))
 """
     done = fresh(code, tmp_path)

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision import datasets
-from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
 from flsel.data.checks import as_inputs, examples, fits_memory, measured, same_inputs
+from flsel.data.idx import idx_pair, read_idx
 from flsel.data.population import Examples, Normalize, Source
 from flsel.errors import UserError, users_code
 from flsel.files import check_regular, home
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Known(NamedTuple):
-    dataset: type[Any]
+    dataset: str
     folder: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -37,13 +36,11 @@ class _Known(NamedTuple):
 
 # Fashion-MNIST takes MNIST's statistics, as the reference implementations of FedCor and FedGS do.
 _KNOWN = {
-    "mnist": _Known(datasets.MNIST, "MNIST/raw", (0.1307,), (0.3081,)),
-    "fashion_mnist": _Known(datasets.FashionMNIST, "FashionMNIST/raw", (0.1307,), (0.3081,)),
-    "cifar10": _Known(
-        datasets.CIFAR10, "cifar-10-batches-py", (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-    ),
+    "mnist": _Known("MNIST", "MNIST/raw", (0.1307,), (0.3081,)),
+    "fashion_mnist": _Known("FashionMNIST", "FashionMNIST/raw", (0.1307,), (0.3081,)),
+    "cifar10": _Known("CIFAR10", "cifar-10-batches-py", (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     "cifar100": _Known(
-        datasets.CIFAR100, "cifar-100-python", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), 100
+        "CIFAR100", "cifar-100-python", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), 100
     ),
 }
 _COARSE_CLASSES = 20
@@ -70,23 +67,35 @@ def load_torchvision(config: DataConfig) -> Source:
     classes = _COARSE_CLASSES if config.coarse_labels else known.classes
     parts = []
     for train in (True, False):
-        raw = _open(config, known, root, train=train)
-        labels = _coarse_labels(root, train=train) if config.coarse_labels else raw.targets
+        data, labels = _open(config, known, root, train=train)
+        if config.coarse_labels:
+            labels = _coarse_labels(root, train=train)
         where = f"{root / known.folder}: the {'training' if train else 'test'} set of {config.name}"
-        images = as_inputs(torch.as_tensor(raw.data), where)
+        images = as_inputs(torch.as_tensor(data), where)
         parts.append(examples(images, torch.as_tensor(labels), num_classes=classes, where=where))
     return Source(parts[0], parts[1], classes, None, Normalize(known.mean, known.std), config.name)
 
 
-def _open(config: DataConfig, known: _Known, root: Path, *, train: bool) -> Any:
+def _open(config: DataConfig, known: _Known, root: Path, *, train: bool) -> tuple[Any, Any]:
+    """Return images and labels as they are stored."""
     folder = root / known.folder
     if not folder.is_dir() and not config.download:
         raise UserError(
             f"{config.name} not found: searched {folder}; set data.root or FLSEL_DATA to the directory that "
             f"holds {known.folder}, or data.download: true to fetch it."
         )
+    files = idx_pair(folder, train=train)
     try:
-        return known.dataset(root, train=train, download=config.download)
+        if "MNIST" in known.dataset and all(file.exists() for file in files):
+            images, labels = map(read_idx, files)
+            return images, labels.astype(np.int64)
+        # Imports torch's compiler, which takes longer than a small run.
+        from torchvision import datasets
+
+        raw = getattr(datasets, known.dataset)(root, train=train, download=config.download)
+        return raw.data, raw.targets
+    except UserError:
+        raise
     # torchvision's readers fail in as many ways as there are broken files, assertions included.
     except Exception as error:
         raise UserError(
@@ -111,6 +120,8 @@ def load_folder(path: Path) -> Source:
     Raises:
         UserError: If there are no images, a test class is unknown, a file cannot be decoded, or sizes differ.
     """
+    from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
+
     if not (path / "train").is_dir():
         raise UserError(f"data.path must hold a folder train with one folder per class, got {path}.")
     try:
@@ -136,6 +147,8 @@ def _test_files(folder: Path, index: dict[str, int]) -> list[tuple[str, int]]:
         raise UserError(
             f"{folder / unknown[0]} is no class of the training set; remove it or add it to train."
         )
+    from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
+
     files = make_dataset(folder, index, extensions=IMG_EXTENSIONS, allow_empty=True)
     if not files:
         raise UserError(f"{folder} has no images; add some or remove the folder.")

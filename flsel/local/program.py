@@ -17,6 +17,7 @@ from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, schedule
 from flsel.local.features import Features
 from flsel.local.memory import OptimizerMemory
+from flsel.local.optimizers import without_compiler
 from flsel.local.plain import PlainFabric
 from flsel.local.tasks import LARGEST, Task
 from flsel.objectives import Objective
@@ -125,6 +126,13 @@ class Program:
         return data.normalize(x.to(device)), y.to(device)
 
 
+class _Still(SGD):
+    """An optimizer with nothing to do; torch's own steps import its compiler first."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        """Do nothing."""
+
+
 def lr_factors(schedule: Callable[[Optimizer], LRScheduler] | None, rounds: int) -> list[float]:
     """Tabulate a torch learning-rate schedule whose unit is the communication round.
 
@@ -140,7 +148,8 @@ def lr_factors(schedule: Callable[[Optimizer], LRScheduler] | None, rounds: int)
     """
     if schedule is None:
         return [1.0] * rounds
-    optimizer = SGD([nn.Parameter(torch.zeros(()))], lr=1.0)
+    with without_compiler():
+        optimizer = _Still([nn.Parameter(torch.zeros(()))], lr=1.0)
     scheduler = schedule(optimizer)
     factors = []
     try:

@@ -48,6 +48,24 @@ def test_mnist_files_stay_uint8(mnist):
     torch.testing.assert_close(seen.double(), expected)
 
 
+def test_idx_files_are_read_as_torchvision_reads_them(mnist):
+    source = load(name="mnist", root=str(mnist))
+    for ours, train in ((source.train, True), (source.test, False)):
+        theirs = datasets.MNIST(mnist, train=train)
+        assert torch.equal(ours.x[:, 0], theirs.data)
+        assert torch.equal(ours.y, theirs.targets)
+        assert ours.y.dtype == theirs.targets.dtype
+
+
+@pytest.mark.parametrize(
+    "header", [b"\x00\x00\x09\x01", b"\x00\x00\x08", b"\x00\x00\x08\x01\xff\xff\xff\xff"]
+)
+def test_other_files_are_no_idx_files(mnist, header):
+    (mnist / "MNIST/raw/train-labels-idx1-ubyte").write_bytes(header + bytes(12))
+    with pytest.raises(UserError, match=r"cannot read mnist in .* \(train-labels-idx1-ubyte "):
+        load(name="mnist", root=str(mnist))
+
+
 def test_symmetric_pixels(mnist):
     source = load(name="mnist", root=str(mnist), pixels="symmetric")
     seen = source.normalize(source.train.x).double()
