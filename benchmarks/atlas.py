@@ -231,7 +231,9 @@ def shown(source: Source) -> str:
     atlas, first = read(source.data), ATLASES["atlas_synthetic"]
     text = tables(atlas)
     if source == first:
-        text += f"\n\n### Tuned selectors\n\n{tuning(atlas)}" if TUNED.exists() else ""
+        text += (
+            f"\n\n### Tuned selectors\n\n{tuning(read(source.data, merged=False))}" if TUNED.exists() else ""
+        )
     else:
         text += f"\n\n### Beside the other atlas\n\n{agreement(atlas, read(first.data))}"
     return text

@@ -16,6 +16,9 @@ MEASURES = ("accuracy", "cheap", "worst", "rounds", "bytes", "passes")
 LAST = 5
 CHANCE = 0.1
 BASE = "Uniform"
+BY_SIZE = ("LDF", "MDF")
+"""Modes by client size. All partitions but the mix deal equal sizes: under these modes everybody is there."""
+EVERYBODY, UNEQUAL = "IDL", "HiCS mix"
 
 
 def collect(folder: Path, path: Path) -> None:
@@ -90,10 +93,17 @@ class Atlas:
         return means
 
 
-def read(path: Path) -> Atlas:
-    """Read the file of measurements."""
+def read(path: Path, *, merged: bool = True) -> Atlas:
+    """Read the file of measurements.
+
+    Args:
+        path: The file.
+        merged: Name a setting by who is there in it, and leave out one that another is already.
+    """
     with path.open() as file:
         rows = list(csv.DictReader(file))
+    if merged:
+        rows = _merged(rows)
     selectors = list(dict.fromkeys(row["selector"] for row in rows))
     settings = list(dict.fromkeys((row["partition"], row["availability"]) for row in rows))
     seeds = sorted({int(row["seed"]) for row in rows})
@@ -107,3 +117,14 @@ def read(path: Path) -> Atlas:
         sorted({int(r["seed"]) for r in rows if (r["partition"], r["availability"]) == s}) for s in settings
     ]
     return Atlas(selectors, settings, had, seeds, values)
+
+
+def _merged(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    first: dict[tuple[str, str], str] = {}
+    kept = []
+    for row in rows:
+        everybody = row["availability"] in BY_SIZE and row["partition"] != UNEQUAL
+        mode = EVERYBODY if everybody else row["availability"]
+        if first.setdefault((row["partition"], mode), row["availability"]) == row["availability"]:
+            kept.append(row | {"availability": mode})
+    return kept
