@@ -57,6 +57,20 @@ def rounds(chosen: argparse.Namespace) -> None:
     subprocess.run([*command, *["--quick"] * chosen.quick], check=True)
 
 
+def cores(chosen: argparse.Namespace) -> None:
+    """Print what one thread takes alone, and beside another process like it: what two workers could gain."""
+    print("## One thread, alone and beside another process that does the same\n", flush=True)
+    command = [sys.executable, str(HERE / "trainers.py"), "--data-root", chosen.data_root]
+    command += ["--threads", "1", "--sides", "compiled", *["--quick"] * chosen.quick]
+    for name, beside in (("Alone", 0), ("Beside another", 1)):
+        others = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(beside)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        for other in others:
+            other.terminate()
+            other.wait()
+        print(f"{name}:\n\n{done.stdout}", flush=True)
+
+
 def commands(chosen: argparse.Namespace) -> None:
     """Print how long whole commands take beside an older commit's."""
     print(f"## Commands, in turn with commit {OLDER}\n", flush=True)
@@ -145,7 +159,7 @@ def _load() -> str:
     return ", ".join(f"{value:.1f}" for value in os.getloadavg())
 
 
-PARTS = {"rounds": rounds, "commands": commands}
+PARTS = {"rounds": rounds, "cores": cores, "commands": commands}
 
 
 if __name__ == "__main__":

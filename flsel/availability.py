@@ -244,6 +244,8 @@ class Trace:
             UserError: If all probabilities are zero, or so small that nobody was active in 10,000 draws.
         """
         probabilities = self._schedule(np.array([round]))[0]
+        if (probabilities >= 1).all():
+            return np.ones(len(probabilities), dtype=bool)
         rng = generator(self._seed, "availability", round)
         for _ in range(REDRAWS if probabilities.any() else 0):
             active = rng.random(len(probabilities)) < probabilities

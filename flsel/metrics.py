@@ -177,7 +177,14 @@ def models_up(count: int, params: Params) -> Cost:
 
 def trainings(clients: int, params: Params, *, down: int, up: int) -> Cost:
     """Return the cost of local trainings: ``down`` model-sized messages to each client and ``up`` back."""
-    return models_down(clients * down, params) + models_up(clients * up, params) + Cost(trainings=clients)
+    size = model_bytes(params)
+    return Cost(
+        models_down=clients * down,
+        models_up=clients * up,
+        bytes_down=clients * down * size,
+        bytes_up=clients * up * size,
+        trainings=clients,
+    )
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,8 +16,10 @@ from flsel.stack import Params
 
 Question = Literal["train", "losses", "gradients"]
 
-# Visits that train together: where models are stacked, a few cost less than one by one.
+# Visits that train together at most: where models are stacked, a few cost less than one by one.
 _TOGETHER = 4
+# A call has a multiple of so many parts, so that as many workers, or half of them, have equally much to do.
+_SHARES = 4
 # Examples that a part of a question holds at least; fewer are not worth a message.
 EXAMPLES = 4096
 
@@ -117,7 +120,11 @@ def _split(
 ) -> list[list[int]]:
     if question == "train":
         width = together or (1 if _alone(visits[rows[0]].program) else _TOGETHER)
-        return [rows[first : first + width] for first in range(0, len(rows), width)]
+        count = -(-len(rows) // width)
+        if together is None and width > 1:
+            count = min(len(rows), -(-count // _SHARES) * _SHARES)
+        edges = [len(rows) * i // count for i in range(count + 1)]
+        return [rows[first:last] for first, last in pairwise(edges)]
     parts: list[list[int]] = [[]]
     held = 0
     for row in rows:

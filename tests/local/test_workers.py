@@ -20,7 +20,7 @@ from flsel.local import share
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import VmapTrainer
-from flsel.local.visit import from_rows
+from flsel.local.visit import Visit, from_rows
 from flsel.local.workers import WorkersTrainer
 from flsel.objectives import FedProx, LocalUpdates
 from flsel.stack import Params
@@ -87,6 +87,19 @@ def test_questions_do_not_depend_on_the_number_of_workers(monkeypatch: pytest.Mo
         assert torch.equal(trainer.losses(visits), alone.losses(visits))
         assert same(trainer.gradients(visits), alone.gradients(visits))
         assert len(trainer._workers) == count
+
+
+@pytest.mark.parametrize(
+    ("visits", "together", "expected"),
+    [(10, None, [3, 3, 2, 2]), (3, None, [1, 1, 1]), (17, None, [2] * 7 + [3]), (10, 4, [4, 3, 3])],
+)
+def test_parts_are_equally_large(visits: int, together: int | None, expected: list[int]) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"])
+    start = {name: value.detach() for name, value in program.trainable().items()}
+    asked = [Visit(start, client % 5, 0, program) for client in range(visits)]
+    parts = share.cut("train", asked, [program], together)
+    assert sorted(len(part.rows) for part in parts) == sorted(expected)
+    assert sorted(row for part in parts for row in part.rows) == list(range(visits))
 
 
 def test_federations_that_come_later_are_trained_too() -> None:

@@ -47,6 +47,12 @@ class Cohort:
         sizes: list[int] = self.lengths.amax(dim=0).tolist()
         return sizes
 
+    @cached_property
+    def shortest(self) -> list[int]:
+        """Examples in the shortest batch of each step, 0 where a client has finished."""
+        sizes: list[int] = self.lengths.amin(dim=0).tolist()
+        return sizes
+
     def resized(self, count: int) -> Cohort:
         """Return the first clients, or all and as many more without examples as it takes to be ``count``."""
         missing = count - len(self.clients)
@@ -68,7 +74,11 @@ class Cohort:
             batch's mean, ``[S, n, size]``, zero where there is none.
         """
         positions = self.positions[:, span.start : span.stop, :size].transpose(0, 1)
-        here = (positions >= 0).to(next(iter(self.starts.values())).dtype)
+        like = next(iter(self.starts.values()))
+        if min(self.shortest[span.start : span.stop]) >= size:
+            weights = like.new_ones(positions.shape) / size
+            return positions.reshape(len(span), -1).to(self.y.device), weights
+        here = (positions >= 0).to(like.dtype)
         weights = here / here.sum(dim=2, keepdim=True).clamp_(min=1)
         places = positions.clamp(min=0).reshape(len(span), -1)
         return places.to(self.y.device), weights.to(self.y.device)

@@ -51,7 +51,7 @@ class Step:
             constants = list(parts.visit(*traced.inputs[traced.params :][: traced.visit]))
             self._constants = [value.clone() for value in constants]
         self._labels = parts.labels
-        self._visit = parts.visit
+        self._visit = parts.visit.forward
         self._names = traced.names
         self._met: Counter[int] = Counter()
         self._flat: dict[int, Any] = {}
@@ -90,7 +90,7 @@ class Step:
             self._met[count] += 1
             # Tracing pays for numbers of steps that come again and again.
             if self._met[count] == _OFTEN and len(self._flat) < _FLAT:
-                flat = self._flat[count] = record(flat, *inputs)
+                flat = self._flat[count] = record(flat, *inputs).forward
         return list(flat(*inputs))
 
     def _take(self, *changing: Any) -> None:
