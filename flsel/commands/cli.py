@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from flsel import __version__
-from flsel.errors import Interrupted, UserError, sentence, short
+from flsel.errors import Interrupted, UserError, closest, sentence, short
 
-COMMANDS = {
-    "train": "play one federated run: flsel train [--config FILE] [--key value ...]",
-    "tune": "search for settings: flsel tune --config FILE [--space FILE] [--key value ...]",
-    "compare": "compare selectors over seeds: flsel compare --selectors Uniform,PowD --seeds 5",
-    "dashboard": "make a W&B report and saved workspaces of a project: flsel dashboard --project P",
-    "data": "show how examples are dealt to clients: flsel data [--config FILE] [--key value ...]",
-    "check": "hold a selector against the contract: flsel check my_selector.MySelector",
-    "configs": "list the settings that come with flsel, for --config and --space: flsel configs [NAME]",
-}
-MODULES = {
-    "train": "flsel.commands.train",
-    "tune": "flsel_tune.main",
-    "compare": "flsel.commands.compare",
-    "dashboard": "flsel.commands.dashboard",
-    "data": "flsel.commands.data",
-    "check": "flsel.commands.check",
-    "configs": "flsel.commands.configs",
+# The module of each command, and what it is for.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "train": (
+        "flsel.commands.train",
+        "play one federated run: flsel train [--config FILE] [--key value ...]",
+    ),
+    "tune": (
+        "flsel_tune.main",
+        "search for settings: flsel tune --config FILE [--space FILE] [--key value ...]",
+    ),
+    "compare": (
+        "flsel.commands.compare",
+        "compare selectors over seeds: flsel compare --selectors Uniform,PowD --seeds 5",
+    ),
+    "dashboard": (
+        "flsel.commands.dashboard",
+        "make a W&B report and saved workspaces of a project: flsel dashboard --project P",
+    ),
+    "data": (
+        "flsel.commands.data",
+        "show how examples are dealt to clients: flsel data [--config FILE] [--key value ...]",
+    ),
+    "check": (
+        "flsel.commands.check",
+        "hold a selector against the contract: flsel check my_selector.MySelector",
+    ),
+    "configs": (
+        "flsel.commands.configs",
+        "list the settings that come with flsel, for --config and --space: flsel configs [NAME]",
+    ),
 }
 # The help of commands whose settings are a run's.
 HELP = {name: Path(__file__).with_name(f"{name}_help.txt") for name in ("train", "data")}
@@ -90,11 +102,11 @@ def _run(arguments: list[str]) -> int:
         # file there cannot take the place of an installed package.
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
-        command = import_module(MODULES[arguments[0]])
+        command = import_module(COMMANDS[arguments[0]][0])
         return int(command.main(arguments[1:]))
     if arguments and arguments[0] not in ("-h", "--help", "--version"):
-        close = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
-        advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}."
+        close = closest(arguments[0], COMMANDS)
+        advice = f"did you mean {close}?" if close else f"there are {', '.join(COMMANDS)}."
         raise UserError(f"there is no command {short(arguments[0], 60)}; {advice}")
     _top_level().parse_args(arguments[:1] or ["--help"])
     return 0
@@ -116,7 +128,7 @@ def _stop(message: str, code: int) -> int:
 
 
 def _top_level() -> argparse.ArgumentParser:
-    lines = "\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())
+    lines = "\n".join(f"  {name:10}{text}" for name, (_, text) in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="flsel",
         usage="flsel COMMAND [options]",
