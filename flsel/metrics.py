@@ -92,6 +92,10 @@ METRICS: dict[str, Metric] = {
 """Every metric by its column, in the order of the columns."""
 
 
+PLAYING = ("seconds/select", "seconds/train", "seconds/aggregate")
+"""Seconds that a deployment would spend too; measuring is the simulation's."""
+
+
 def names(group: str) -> tuple[str, ...]:
     """Return the names of a group's columns without the group, such as those of ``ledger``."""
     columns = (column.partition("/") for column in METRICS)
@@ -125,6 +129,14 @@ def first_hit(
     means = np.lib.stride_tricks.sliding_window_view(curve, window).mean(axis=1)
     hits = np.flatnonzero(means <= target if better == "min" else means >= target)
     return int(hits[0]) + window - 1 if len(hits) else None
+
+
+def mean_over_rounds(rounds: Sequence[float] | np.ndarray, values: Sequence[float] | np.ndarray) -> float:
+    """Return the area under a curve over the rounds by the trapezoidal rule, per round."""
+    at, curve = np.asarray(rounds, dtype=float), np.asarray(values, dtype=float)
+    if len(curve) == 1:
+        return float(curve[0])
+    return float((np.diff(at) * (curve[1:] + curve[:-1]) / 2).sum() / (at[-1] - at[0]))
 
 
 @dataclass(frozen=True)

@@ -38,4 +38,3 @@ def test_summary() -> None:
     assert summary.size == Spread(0, 3, 6)
     assert summary.labels == Spread(0, 1.5, 3)
     assert summary.entropy == pytest.approx(Spread(0, np.log(2), np.log(3)))
-    assert summary.pooled_entropy == pytest.approx(entropy([7, 3, 2]))

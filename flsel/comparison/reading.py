@@ -13,6 +13,7 @@ import numpy as np
 
 from flsel.errors import UserError
 from flsel.files import write_atomic
+from flsel.metrics import PLAYING
 from flsel.runner.reading import Played, read_settings
 from flsel.runner.record import MetricsCsv
 from flsel.runner.result import Result
@@ -20,8 +21,6 @@ from flsel.runner.result import Result
 LABELS = "labels.csv"
 FAILURE = "failure.json"
 Status = Literal["complete", "missing", "unfinished", "diverged", "failed", "excluded"]
-# Seconds that a deployment would spend too; measuring is the simulation's.
-_SPENT = ("seconds/select", "seconds/train", "seconds/aggregate")
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,8 @@ def costs(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         found["passes"] = columns["ledger/passes"]
     if {"ledger/bytes_down", "ledger/bytes_up"} <= columns.keys():
         found["bytes"] = columns["ledger/bytes_down"] + columns["ledger/bytes_up"]
-    if set(_SPENT) <= columns.keys():
-        found["seconds"] = np.cumsum(sum(columns[name] for name in _SPENT))
+    if set(PLAYING) <= columns.keys():
+        found["seconds"] = np.cumsum(sum(columns[name] for name in PLAYING))
     return found
 
 

@@ -27,7 +27,6 @@ class Heterogeneity:
         size: Examples per client.
         entropy: Label entropy per client in nats, over the clients that have examples.
         labels: Distinct labels per client.
-        pooled_entropy: Label entropy of all clients' examples together, in nats.
     """
 
     clients: int
@@ -35,7 +34,6 @@ class Heterogeneity:
     size: Spread
     entropy: Spread
     labels: Spread
-    pooled_entropy: float
 
 
 def label_entropy(counts: np.ndarray) -> np.ndarray:
@@ -78,7 +76,6 @@ def summarise(counts: np.ndarray) -> Heterogeneity:
         size=_spread(sizes),
         entropy=_spread(entropies if len(entropies) else np.zeros(1)),
         labels=_spread((counts > 0).sum(axis=1)),
-        pooled_entropy=cohort_entropy(counts, np.arange(len(counts))),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from flsel.errors import UserError, going_on
 from flsel.files import home, naming
-from flsel.metrics import METRICS, first_hit
+from flsel.metrics import METRICS, PLAYING, first_hit
 from flsel.runner.lock import LOCK_FILE
 from flsel.runner.reading import Played, read_rounds, read_settings, read_summary
 from flsel.runner.record import MetricsCsv
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from flsel.config import RunConfig
     from flsel.data.population import Normalize
     from flsel.runner.diagnostics import Recorded
-
-_TIMED = ("seconds/select", "seconds/train", "seconds/aggregate")
 
 
 @dataclass(frozen=True)
@@ -226,7 +224,7 @@ class Result:
     def _cost(self, name: str) -> np.ndarray:
         if name != "seconds":
             return self._column(name)
-        total: np.ndarray = sum(np.cumsum(self._column(part)) for part in _TIMED)  # type: ignore[assignment]
+        total: np.ndarray = sum(np.cumsum(self._column(part)) for part in PLAYING)  # type: ignore[assignment]
         return total
 
     def _column(self, name: str) -> np.ndarray:

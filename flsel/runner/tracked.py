@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flsel.metrics import PLAYING
 from flsel.runner.result import Result
 
 _COSTS = ("round", "ledger/bytes_down", "ledger/bytes_up", "ledger/passes", "seconds")
 STEPS = ("step/bytes", "step/passes", "step/seconds")  # What curves can be drawn over besides the round.
-_PLAYING = ("seconds/select", "seconds/train", "seconds/aggregate")
 _LAST = 10
 
 
@@ -52,7 +52,7 @@ class Steps:
 
     def after(self, row: Mapping[str, float]) -> dict[str, float]:
         """Return the totals after one more evaluation."""
-        self._seconds += sum(row.get(name, 0.0) for name in _PLAYING)
+        self._seconds += sum(row.get(name, 0.0) for name in PLAYING)
         return {
             "step/bytes": row.get("ledger/bytes_down", 0.0) + row.get("ledger/bytes_up", 0.0),
             "step/passes": row.get("ledger/passes", 0.0),

@@ -33,7 +33,7 @@ from flsel.arguments import Range, Tunable
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors import _gp
 from flsel.selectors._sampling import equal_weights, with_examples
-from flsel.stack import Params
+from flsel.stack import Params, finite_rows, height, rows
 
 Variant = Literal["paper", "reference"]
 
@@ -208,7 +208,5 @@ def _losses(view: View, at: Params | None = None) -> Tensor:
 
 def _mean_model(stack: Params) -> Params | None:
     """Average the end models that are finite; None if there is none."""
-    finite = torch.stack([v.isfinite().reshape(len(v), -1).all(1).cpu() for v in stack.values()]).all(0)
-    if not finite.any():
-        return None
-    return {name: value[finite.to(value.device)].mean(0) for name, value in stack.items()}
+    finite = rows(stack, finite_rows(stack))
+    return {name: value.mean(0) for name, value in finite.items()} if height(finite) else None

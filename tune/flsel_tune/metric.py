@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flsel.errors import UserError
-from flsel.metrics import METRICS, first_hit
+from flsel.metrics import METRICS, first_hit, mean_over_rounds
 
 Rows = Sequence[Mapping[str, float]]
 How = Literal["last", "best", "auc", "rounds_to"]
@@ -69,7 +69,7 @@ class Metric:
         if self.how == "best":
             return max(values) if self.mode == "max" else min(values)
         if self.how == "auc":
-            return _mean_over_rounds([float(row["round"]) for row in rows], values)
+            return mean_over_rounds([float(row["round"]) for row in rows], values)
         if self.how == "rounds_to":
             assert self.target is not None
             better = _better(self.source)
@@ -167,13 +167,3 @@ def _number(text: str, metric: str) -> float:
     if not math.isfinite(value):
         raise UserError(f"metric {metric} must have a number as its target, got {text!r}.")
     return value
-
-
-def _mean_over_rounds(at: Sequence[float], values: Sequence[float]) -> float:
-    if len(values) == 1:
-        return values[0]
-    area = sum(
-        (later - earlier) * (first + second) / 2
-        for earlier, later, first, second in zip(at, at[1:], values, values[1:], strict=False)
-    )
-    return area / (at[-1] - at[0])

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import integrate
 
 from flsel.comparison.judging.arrival import Arrival, first_at
 from flsel.comparison.judging.statistics import gini
 from flsel.comparison.reading import Run
 from flsel.data.heterogeneity import cohort_entropy
+from flsel.metrics import mean_over_rounds
 
 Kind = Literal["difference", "ratio"]
 COSTS: Mapping[str, str] = {
@@ -34,17 +34,13 @@ class Measure:
         name: Column of ``results.csv``.
         words: What it is, in words.
         unit: Its unit; ``%`` for shares, which are stored in [0, 1].
-        larger_is_better: None where neither is better.
         kind: Whether variants are compared by differences or by ratios (of logarithms).
-        diagnostic: Whether it must not be taken for a result.
     """
 
     name: str
     words: str
     unit: str
-    larger_is_better: bool | None
     kind: Kind = "difference"
-    diagnostic: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,19 +63,19 @@ def measures(last: int) -> dict[str, Measure]:
         last: Evaluations in the mean at the end.
     """
     listed = (
-        Measure("accuracy/final", "final test accuracy", "%", True),
-        Measure(f"accuracy/last{last}", f"test accuracy, mean of the last {last} evaluations", "%", True),
-        Measure("accuracy/auc", "test accuracy, mean over the rounds", "%", True),
-        Measure("accuracy/best", "best test accuracy over the rounds", "%", True, diagnostic=True),
-        Measure("loss/final", "final test loss", "nats", False),
-        Measure(f"loss/last{last}", f"test loss, mean of the last {last} evaluations", "nats", False),
-        Measure("loss/auc", "test loss, mean over the rounds", "nats", False),
-        Measure("clients/worst10", "accuracy of the worst tenth of the clients", "%", True),
-        Measure("clients/variance", "variance of the clients' accuracies", "", False),
-        Measure("participation/gini", "Gini coefficient of participation", "", None),
-        Measure("participation/variance", "variance of participation", "", None),
-        Measure("cohort/entropy", "label entropy of a cohort", "nats", None),
-        *(Measure(f"total/{name}", f"{words} in all", "", None, "ratio") for name, words in COSTS.items()),
+        Measure("accuracy/final", "final test accuracy", "%"),
+        Measure(f"accuracy/last{last}", f"test accuracy, mean of the last {last} evaluations", "%"),
+        Measure("accuracy/auc", "test accuracy, mean over the rounds", "%"),
+        Measure("accuracy/best", "best test accuracy over the rounds", "%"),
+        Measure("loss/final", "final test loss", "nats"),
+        Measure(f"loss/last{last}", f"test loss, mean of the last {last} evaluations", "nats"),
+        Measure("loss/auc", "test loss, mean over the rounds", "nats"),
+        Measure("clients/worst10", "accuracy of the worst tenth of the clients", "%"),
+        Measure("clients/variance", "variance of the clients' accuracies", ""),
+        Measure("participation/gini", "Gini coefficient of participation", ""),
+        Measure("participation/variance", "variance of participation", ""),
+        Measure("cohort/entropy", "label entropy of a cohort", "nats"),
+        *(Measure(f"total/{name}", f"{words} in all", "", "ratio") for name, words in COSTS.items()),
     )
     return {measure.name: measure for measure in listed}
 
@@ -107,13 +103,6 @@ def measure(run: Run, last: int) -> dict[str, float]:
             found[f"clients/{name}"] = float(columns[column][-1])
     found |= {f"total/{name}": float(columns[name][-1]) for name in COSTS if name in columns}
     return found | _participation(run)
-
-
-def mean_over_rounds(rounds: np.ndarray, values: np.ndarray) -> float:
-    """Return the area under a curve over the rounds by the trapezoidal rule, per round."""
-    if len(values) == 1:
-        return float(values[0])
-    return float(integrate.trapezoid(values, rounds) / (rounds[-1] - rounds[0]))
 
 
 def arrivals(run: Run, target: Target, window: int) -> dict[str, Arrival]:
