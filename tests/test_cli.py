@@ -197,7 +197,7 @@ def test_a_finished_run_is_shown_again_and_left_alone(tmp_path: Path, capsys: An
             ["--resume", "runs/run", "--seed", "3"],
             "--resume takes the folder of a run and no other settings",
         ),
-        (["--resume", "nothere"], "there is no folder nothere to resume"),
+        (["--resume", "nothere"], "there is no folder nothere; a "),
         (["--resume", "."], ". is not the folder of a run: it holds no config.yaml."),
     ],
 )

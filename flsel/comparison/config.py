@@ -7,6 +7,7 @@ from typing import Annotated
 
 from flsel.arguments import Range, check
 from flsel.comparison.gather import Mismatch
+from flsel.errors import UserError
 from flsel.files import check_folder_name
 
 
@@ -58,9 +59,20 @@ class CompareConfig:
 
     def __post_init__(self) -> None:
         check(type(self), vars(self))
+        check_gpus(self.gpus)
         check_folder_name("name", self.name)
 
     @property
     def parallel(self) -> bool:
         """Whether Ray plays the runs."""
         return self.max_concurrent > 1 or self.gpus > 0 or self.address is not None
+
+
+def check_gpus(gpus: float) -> None:
+    """Refuse a part of several GPUs, which Ray does not hand out.
+
+    Raises:
+        UserError: If it is one.
+    """
+    if gpus > 1 and gpus != int(gpus):
+        raise UserError(f"gpus must be a whole number or below 1, got {gpus:g}.")

@@ -24,7 +24,7 @@ from flsel.comparison.play import Sources, check, play, read_cells, waiting
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.errors import Interrupted, UserError, going_on, located, users_code
-from flsel.files import new_run_dir, write_atomic
+from flsel.files import check_folder, new_run_dir, write_atomic
 from flsel.files.yaml import read_yaml
 from flsel.runner.lock import Lock
 
@@ -156,12 +156,7 @@ def read_declaration(folder: Path) -> tuple[Grid, Judging, list[str]]:
     Raises:
         UserError: If it is no comparison.
     """
-    if not folder.is_dir():
-        raise UserError(
-            f"there is no folder {folder} to resume; a comparison's is below comparisons/ or `folder`."
-        )
-    if not (folder / FILE).is_file():
-        raise UserError(f"{folder} is not the folder of a comparison: it holds no {FILE}.")
+    check_folder(folder, "comparison", FILE)
     with located(str(folder / FILE)):
         plain: Any = read_yaml(folder / FILE)
     # What no flsel wrote may have any types; nothing else is read in here.

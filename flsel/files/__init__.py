@@ -34,6 +34,25 @@ def check_folder_name(key: str, name: str | None) -> None:
         raise UserError(f"{key} must be a plain folder name, got {name!r}.")
 
 
+def check_folder(folder: Path, kind: str, *files: str) -> None:
+    """Refuse what is not the folder of a run, a sweep or a comparison.
+
+    Args:
+        folder: The folder.
+        kind: What it should be the folder of.
+        files: What such a folder holds.
+
+    Raises:
+        UserError: If it is missing, or a file in it.
+    """
+    if not folder.is_dir():
+        below = "runs/ or output.dir" if kind == "run" else f"{kind}s/ or `folder`"
+        raise UserError(f"there is no folder {folder}; a {kind}'s folder is below {below}.")
+    for file in files:
+        if not (folder / file).is_file():
+            raise UserError(f"{folder} is not the folder of a {kind}: it holds no {file}.")
+
+
 def write_atomic(path: str | Path, data: str | bytes | Callable[[BinaryIO], None]) -> None:
     """Write a file so that a kill or a power loss leaves either the old one or the new one.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flsel.errors import UserError, going_on
-from flsel.files import home, naming
+from flsel.files import check_folder, home, naming
 from flsel.metrics import METRICS, PLAYING, first_hit
 from flsel.runner.lock import LOCK_FILE
 from flsel.runner.reading import Played, read_rounds, read_settings, read_summary
@@ -65,10 +65,7 @@ class Result:
             UserError: If it is none, the run is not finished, another version wrote it, or a file is damaged.
         """
         folder = home(folder)
-        if not folder.is_dir():
-            raise UserError(f"there is no folder {folder}; a run's folder is below runs/ or output.dir.")
-        if not (folder / "config.yaml").is_file():
-            raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
+        check_folder(folder, "run", "config.yaml")
         if not (folder / "summary.json").exists():
             raise UserError(f"the run {folder} is not finished: {going_on('train', folder)}.")
         summary = read_summary(folder / "summary.json")

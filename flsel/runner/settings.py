@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flsel.config import RunConfig
 from flsel.config.parser import parse_file
-from flsel.errors import UserError
+from flsel.files import check_folder
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -15,12 +15,7 @@ def read_config(folder: Path) -> RunConfig:
     Raises:
         UserError: If it is not the folder of a run.
     """
-    if not folder.is_dir():
-        raise UserError(
-            f"there is no folder {folder} to resume; a run's folder is below runs/ or output.dir."
-        )
-    if not (folder / "config.yaml").is_file():
-        raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
+    check_folder(folder, "run", "config.yaml")
     return parse_file(folder / "config.yaml")
 
 

@@ -124,7 +124,7 @@ def test_a_file_of_the_sweeps_settings(begun, tmp_path):
         (["--sweep", "nowhere.yaml"], "nowhere.yaml: there is no such file."),
         (["--sweep"], "--sweep needs a file of the sweep's settings: --sweep FILE."),
         (["--resume"], "--resume takes the folder of a sweep: flsel tune --resume SWEEP."),
-        (["--resume", "nowhere"], "there is no folder nowhere to resume"),
+        (["--resume", "nowhere"], "there is no folder nowhere; a "),
         (["--resume", "."], "is not the folder of a sweep: it holds no config.yaml."),
         (["--metric", "test/accuracy"], "metric must not be measured on the test set"),
         (["--metric", "accuracy"], "metric accuracy must be an accuracy or a loss, such as validation"),

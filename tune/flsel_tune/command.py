@@ -14,7 +14,7 @@ from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.parser import parse_file, to_types
 from flsel.errors import UserError, located
-from flsel.files import home
+from flsel.files import check_folder, home
 from flsel.files.yaml import read_yaml
 from flsel_tune.config import SweepConfig
 from flsel_tune.plan import make_plan
@@ -100,13 +100,7 @@ def _folder(name: str | None) -> Path:
     if name is None:
         raise UserError("--resume takes the folder of a sweep: flsel tune --resume SWEEP.")
     folder = home(name)
-    if not folder.is_dir():
-        raise UserError(
-            f"there is no folder {folder} to resume; a sweep's folder is below sweeps/ or `folder`."
-        )
-    for file in ("config.yaml", "sweep.yaml", "space.yaml"):
-        if not (folder / file).is_file():
-            raise UserError(f"{folder} is not the folder of a sweep: it holds no {file}.")
+    check_folder(folder, "sweep", "config.yaml", "sweep.yaml", "space.yaml")
     return folder
 
 

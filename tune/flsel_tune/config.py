@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from flsel.arguments import Range, check
+from flsel.comparison.config import check_gpus
 from flsel.errors import UserError
 from flsel.files import check_folder_name
 
@@ -69,8 +70,7 @@ class SweepConfig:
         check(type(self), vars(self))
         if self.seeds is not None and len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"seeds must differ from one another, got {list(self.seeds)}.")
-        if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise UserError(f"gpus must be a whole number or below 1, got {self.gpus:g}.")
+        check_gpus(self.gpus)
         check_folder_name("name", self.name)
 
     @property
