@@ -23,6 +23,8 @@ _LIBRARIES = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     "<",
 )
+# What torch's allocator says, and the system where not even torch's libraries fit.
+_NO_MEMORY = ("DefaultCPUAllocator", "failed to map segment")
 _LESS_MEMORY = "lower local.chunk, local.batch_size, evaluation.batch_size or the model's size"
 
 
@@ -118,7 +120,7 @@ def sentence(error: BaseException) -> str | None:
     # torch's own class would have to be imported; allocators on CPUs raise a plain RuntimeError.
     if type(error).__name__ == "OutOfMemoryError":
         return f"the accelerator's memory is not enough ({message}); {_LESS_MEMORY}."
-    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in message:
+    if isinstance(error, MemoryError) or any(words in message for words in _NO_MEMORY):
         return f"the memory is not enough{f' ({message})' if message else ''}; {_LESS_MEMORY}."
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

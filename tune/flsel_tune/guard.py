@@ -12,9 +12,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 
-from flsel.errors import UserError, going_on
+from flsel.errors import Interrupted, UserError, going_on
 from flsel_tune.reaper import end_cluster
 
 _LIVES = 4
@@ -68,23 +69,30 @@ def supervise(
 
     Raises:
         UserError: If it died too often, or before there was a cluster or anything to resume.
+        Interrupted: If a signal ended it before it could stop by itself.
     """
     work, how = "", ""
     for _ in range(_LIVES):
         read, write = os.pipe()
+        # A signal waits until somebody is there who knows what to do with it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         parent, child = os.getpid(), os.fork()
         if child == 0:
             os.close(read)
             return _inside(parent, write, arguments, command)
         os.close(write)
-        code, told = _outside(child, read)
+        code, told, stopped = _outside(child, read)
         if "cluster" in told:
             end_cluster(told["cluster"])
-        if "end" in told:
+        # A process that has nothing to save yet ends at once; while Ray starts, Ray ends it with code 1.
+        if "end" in told and not (stopped and code == 1):
             return int(told["end"] or code)
         died = f"signal {-code}" if code < 0 else f"code {code}"
         how = told.get("why", f"Ray's daemon or the process of flsel {name} died ({died})")
         work = told.get("work", work)
+        if stopped:
+            then = f"continue with: {going_on(name, work)}" if work else "nothing was begun"
+            raise Interrupted(f"stopped; {then}")
         if not work and "cluster" not in told:
             raise UserError(f"the process of flsel {name} died before its first run ({died}).")
         print(f"flsel: warning: {how}; it is started again", file=sys.stderr)
@@ -101,6 +109,7 @@ def _inside(
     _told = write
     # What the parent is sent it passes on: Ctrl-C in a terminal would otherwise come twice.
     os.setpgid(0, 0)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -113,17 +122,25 @@ def _inside(
     return code
 
 
-def _outside(child: int, read: int) -> tuple[int, dict[str, str]]:
-    """Wait for a process; return its exit code, or less than zero for a signal, and what it told."""
+def _outside(child: int, read: int) -> tuple[int, dict[str, str], bool]:
+    """Wait for a process; return its exit code, what it told, and whether it was sent a signal.
+
+    The exit code is less than zero where a signal ended it.
+    """
+    sent = list[int]()
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        os.kill(child, number)
+        sent.append(number)
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
 
-    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+    heeded = [number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, pass_on) for number in heeded}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     try:
         with os.fdopen(read, encoding="utf-8") as stream:
             told = dict(json.loads(line) for line in stream if line.endswith("\n"))
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), told
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), told, bool(sent)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
