@@ -15,7 +15,7 @@ from flsel.config.parser import parse_settings
 from flsel.data.population import Source
 from flsel.errors import Interrupted, UserError
 from flsel.runner.interrupt import Interrupt
-from flsel_tune.cluster import cluster
+from flsel_tune.cluster import cluster, daemon_lives
 from flsel_tune.config import SweepConfig
 from flsel_tune.guard import die, tell
 from flsel_tune.shared import Packed, pack, unpack
@@ -81,10 +81,13 @@ def _finish(reference: Any, run: Run, ended: Callable[[Run], None]) -> None:
 
     try:
         ray.get(reference)
-    except ray.exceptions.LocalRayletDiedError as error:
-        die("Ray's daemon died")
-        raise UserError("Ray's daemon died; go on with flsel compare --resume and its folder.") from error
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+    except ray.exceptions.RayTaskError:  # flsel's own
+        raise
+    except ray.exceptions.RayError as error:
+        its_own = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError)
+        if not isinstance(error, its_own) or not daemon_lives():
+            die(f"Ray or its daemon failed ({type(error).__name__})")
+            raise UserError("Ray's daemon died; go on with flsel compare --resume and its folder.") from error
         run.folder.mkdir(parents=True, exist_ok=True)
         why = "its process died, perhaps out of memory (more often than retries allows)"
         write_failure(run.folder, "failed", why)
