@@ -48,7 +48,7 @@ one() {                                                # EXPERIMENT SEED
     say "$1, seed $2: exit code $?"
 }
 for seed in ${SEEDS:-1 2 3 4 5}; do
-    for name in ${NAMES:-hics_written hics_published hics_published_3 fedcat_cnn fedpns_cnn}; do
+    for name in ${NAMES:-hics_written hics_published hics_published_3 fedcat_cnn fedpns_cnn fedpns_cnn_more}; do
         while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
         [ "$(left)" -gt 30 ] && one "$name" "$seed" &
     done

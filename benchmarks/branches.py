@@ -1,0 +1,87 @@
+"""Which branch does HiCS-FL's published code take? The variance of its entropies after the warm-up decides.
+
+    python benchmarks/branches.py --data-root ../shared/data --seeds 1 2 3
+
+In the settings (1) and (2) it keeps the updates of the warm-up, so that the decision of the first round after
+it is that of all later ones: five rounds of warm-up and one more are played. Writes docs/results/data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import pearsonr, spearmanr
+
+from flsel.config.parser import parse_file
+from flsel.runner.build import build
+from flsel.selectors._hics import entropy, label_entropy
+from flsel.selectors.hics import HiCS
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "docs/results/data/hics_branches.csv"
+HEAD = ("setting", "seed", "variance", "limit", "spearman", "pearson", "rounds_clustered", "rounds_after")
+
+
+def measure(setting: int, seed: int, data_root: str | None) -> list[str]:
+    """Play the warm-up and one round more; return a row of the file."""
+    config = parse_file(ROOT / f"configs/papers/hics/fashion_mnist_published_{setting}.yaml")
+    warm_up = math.ceil((config.clients or 1) / config.budget)
+    data = config.data if data_root is None else replace(config.data, root=data_root)
+    # Rounds without an evaluation: the last one, which has one, is not played.
+    config = replace(
+        config, seed=seed, data=data, rounds=warm_up + 2, threads=1, quiet=True, accelerator="cpu",
+        evaluation=replace(config.evaluation, every=warm_up + 2),
+    )  # fmt: skip
+    server = build(config).server
+    for _ in range(warm_up):
+        server.step()
+    selector = server.selector
+    assert isinstance(selector, HiCS)
+    assert isinstance(selector.temperature, float)
+    assert selector.clustered_from_variance is not None
+    estimated = entropy(selector.signal_.numpy(), selector.temperature)
+    true = label_entropy(server.federation.labels.numpy())
+    server.step()
+    numbers = (
+        float(np.var(estimated)), selector.clustered_from_variance,
+        float(spearmanr(estimated, true).statistic), float(pearsonr(estimated, true).statistic),
+    )  # fmt: skip
+    return [
+        str(setting),
+        str(seed),
+        *(f"{number:.4g}" for number in numbers),
+        str(int(selector.clustered_)),
+        "1",
+    ]
+
+
+def main() -> None:
+    """Measure what is asked for, row by row."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--settings", nargs="+", type=int, default=[2, 1], choices=[1, 2])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
+    parser.add_argument("--file", type=Path, default=DATA)
+    chosen = parser.parse_args()
+    if not chosen.file.exists():
+        chosen.file.write_text(",".join(HEAD) + "\n")
+    with chosen.file.open() as file:
+        done = {(row["setting"], row["seed"]) for row in csv.DictReader(file)}
+    for setting in chosen.settings:
+        for seed in chosen.seeds:
+            if (str(setting), str(seed)) not in done:
+                row = measure(setting, seed, chosen.data_root)
+                with chosen.file.open("a") as file:
+                    file.write(",".join(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
