@@ -179,6 +179,8 @@ def word(name: str, setting: str) -> str:
     claim, measured = CLAIMS[name], read(name)
     place, variant = measured.settings.index(setting), measured.variants.index(claim.challenger)
     values = difference(claim, measured, place, variant, claim.judged)
+    if np.isinf(measured.values[claim.judged][place]).all():
+        return "not testable here"
     mean, half = interval(values)
     side = 1 if claim.judged.startswith("round") else -1
     if side * mean <= 0:
@@ -227,6 +229,10 @@ def shown(name: str) -> str:
     parts = [table(name)]
     if claim.rival is not None:
         parts.append(f"{claim.challenger.capitalize()} minus {claim.rival}, seed by seed:\n\n{duel(name)}")
+    for setting, paper in claim.paper.items():
+        theirs = f"{paper:+.1f} points" if claim.judged.startswith("round") else f"{math.exp(paper):.2f} x"
+        where = "" if setting == "all" else f" ({setting})"
+        parts.append(f"{claim.challenger}{where}: *{word(name, setting)}*; the paper has {theirs}.")
     return "\n\n".join(parts)
 
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 from entropy import CONFIGS, PAPERS, Measured, entropy_table  # noqa: E402
 from evidence import HERE, experiments, main  # noqa: E402
+from tuned import SPACES, TRIALS, search_grid  # noqa: E402
 
 EXPERIMENTS = experiments()
 
@@ -41,6 +42,17 @@ def test_the_atlas_is_a_balanced_fraction():
     names = list(modes)
     assert all(len(modes[a] & modes[b]) == 1 for a in names for b in names if a < b)
     assert len(set.union(*modes.values())) == 7
+
+
+def test_every_selector_is_tuned_with_the_same_budget_and_starts_from_its_defaults():
+    atlas = EXPERIMENTS["atlas_synthetic"].grid()
+    grid = search_grid(atlas, atlas.settings[0])
+    tried = {name: [v for v in grid.variants if v.name.rpartition(" ")[0] == name] for name in SPACES}
+    assert {len(variants) for variants in tried.values()} == {TRIALS}
+    assert all(dict(variants[0].changes) == {"selector": name} for name, variants in tried.items())
+    assert all(len({repr(v.changes) for v in variants}) > 1 for variants in tried.values())
+    assert not set(grid.seeds) & set(atlas.seeds)
+    assert grid.config["data"]["validation"] > 0
 
 
 def test_an_experiment_is_played_and_goes_on(tmp_path, monkeypatch, capsys):
