@@ -26,7 +26,8 @@ def command(arguments):
 sys.exit(supervise(["--new"], command))
 """
 DIE = 'Path(f"death{deaths}").touch(); os.kill(os.getpid(), signal.SIGKILL)'
-# A cluster of two processes, one of which starts another; and a process that is none of it.
+# A cluster: one process starts another, one has a title like those of Ray's agents, which write
+# it over their environment; and a process that is none of it.
 CLUSTER = """
 import os, subprocess, sys, time
 from flsel_tune.reaper import Reaper
@@ -39,8 +40,10 @@ def begin(code):
 reaper = Reaper(sys.argv[1])
 with reaper.marking():
     marked = begin(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WAIT!r}])")
+with open(sys.argv[1] + "/log", "w") as log:
+    titled = subprocess.Popen(["ray::Agent", "-c", WAIT], executable=sys.executable, stdout=log)
 other = begin(WAIT)
-print(marked.pid, other.pid, flush=True)
+print(marked.pid, titled.pid, other.pid, flush=True)
 sys.stdin.readline()
 reaper.close()
 print("closed", flush=True)
@@ -143,7 +146,7 @@ def test_a_cluster_ends_with_its_driver(tmp_path, how):
     )  # fmt: skip
     assert driver.stdin is not None
     assert driver.stdout is not None
-    marked, other = map(int, driver.stdout.readline().split())
+    marked, titled, other = map(int, driver.stdout.readline().split())
     children = Path(f"/proc/{marked}/task/{marked}/children")
     assert eventually(lambda: children.read_text())
     (child,) = map(int, children.read_text().split())
@@ -153,9 +156,10 @@ def test_a_cluster_ends_with_its_driver(tmp_path, how):
             driver.stdin.flush()
             assert driver.stdout.readline() == "closed\n"
             assert not alive(marked)
+            assert not alive(titled)
         else:
             driver.kill()
-        assert eventually(lambda: not alive(marked) and not alive(child) and not folder.exists())
+        assert eventually(lambda: not any(map(alive, (marked, titled, child))) and not folder.exists())
         assert alive(other)
     finally:
         os.kill(other, signal.SIGKILL)

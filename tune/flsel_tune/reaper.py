@@ -72,25 +72,37 @@ def end_cluster(folder: str) -> None:
     """Kill every process that carries a cluster's mark, until no more come after, and remove its folder."""
     deadline, quiet = time.monotonic() + _PATIENCE, 0
     while quiet < _QUIET and time.monotonic() < deadline:
-        quiet = 0 if _kill(f"{MARK}={folder}".encode()) else quiet + 1
+        quiet = 0 if _kill(folder) else quiet + 1
         time.sleep(_PAUSE)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _kill(mark: bytes) -> bool:
-    """Kill the processes that have the mark in their environment; tell whether there were any."""
+def _kill(folder: str) -> bool:
+    """Kill the processes of the cluster in a folder; tell whether there were any."""
     found = False
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):  # it is gone, or somebody else's
             # By a handle: the number may be another process's by the time it is killed.
             handle = os.pidfd_open(int(name))
             try:
-                if mark in Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                if _belongs(Path("/proc", name), folder):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                     found = True
             finally:
                 os.close(handle)
     return found
+
+
+def _belongs(process: Path, folder: str) -> bool:
+    """Tell whether a process has the cluster's mark, or is one of Ray's that writes to its folder.
+
+    Ray's agents and workers write a title over their environment, and the mark with it.
+    """
+    if f"{MARK}={folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
+        return True
+    if not (process / "cmdline").read_bytes().startswith(b"ray::"):
+        return False
+    return any(os.readlink(handle).startswith(f"{folder}/") for handle in (process / "fd").iterdir())
 
 
 def _main(pipe: int, folder: str) -> None:
