@@ -25,6 +25,8 @@ from flsel.selectors.hics import HiCS
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs/results/data/hics_branches.csv"
+PAGE = ROOT / "docs/results/replications.md"
+START, END = "<!-- table hics_branches -->\n", "<!-- end -->"
 HEAD = ("setting", "seed", "variance", "limit", "spearman", "pearson", "rounds_clustered", "rounds_after")
 
 
@@ -61,26 +63,48 @@ def measure(setting: int, seed: int, data_root: str | None) -> list[str]:
     ]
 
 
+def table() -> str:
+    """Return the file as a table in Markdown."""
+    with DATA.open() as file:
+        rows = list(csv.DictReader(file))
+    lines = [
+        "| setting | seed | variance of the entropies | Spearman / Pearson | round after the warm-up |",
+        "|---" * 5 + "|",
+    ]
+    for row in rows:
+        branch = "Clustered Sampling" if row["rounds_clustered"] == row["rounds_after"] else "HiCS-FL"
+        shown = f"{float(row['spearman']):.2f} / {float(row['pearson']):.2f}"
+        cells = [f"({row['setting']})", row["seed"], f"{float(row['variance']):.2f}", shown, branch]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def written(text: str) -> str:
+    """Return the page with the table put in."""
+    before, _, rest = text.partition(START)
+    return f"{before}{START}\n{table()}\n\n{END}{rest.partition(END)[2]}"
+
+
 def main() -> None:
-    """Measure what is asked for, row by row."""
+    """Measure what is asked for, row by row, and write the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--settings", nargs="+", type=int, default=[2, 1], choices=[1, 2])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
-    parser.add_argument("--file", type=Path, default=DATA)
     chosen = parser.parse_args()
-    if not chosen.file.exists():
-        chosen.file.write_text(",".join(HEAD) + "\n")
-    with chosen.file.open() as file:
+    if not DATA.exists():
+        DATA.write_text(",".join(HEAD) + "\n")
+    with DATA.open() as file:
         done = {(row["setting"], row["seed"]) for row in csv.DictReader(file)}
     for setting in chosen.settings:
         for seed in chosen.seeds:
             if (str(setting), str(seed)) not in done:
                 row = measure(setting, seed, chosen.data_root)
-                with chosen.file.open("a") as file:
+                with DATA.open("a") as file:
                     file.write(",".join(row) + "\n")
+    PAGE.write_text(written(PAGE.read_text()))
 
 
 if __name__ == "__main__":

@@ -65,11 +65,11 @@ CLAIMS = {
         "one temperature",
     ),
     "hics_network": Claim(
-        "replications.md", "Uniform", (25, 50), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "first"
+        "replications.md", "Uniform", (25, 50), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
     ),
     "fedcor_ablations": Claim(
         "replications.md", "Uniform", (50, 100, 150), 15, 0.69, {"all": math.log(94.8 / 295.8)}, "FedCor",
-        "first",
+        "steady",
     ),
     # The digitised figure at round 60.
     "fedpns_cnn": Claim(

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 import atlas  # noqa: E402
+import branches  # noqa: E402
 import claims  # noqa: E402
 
 RESULTS = ROOT / "docs/results"
@@ -47,6 +48,11 @@ def test_every_number_of_the_advice_is_in_a_table(source):
 def test_a_page_shows_the_table_of_a_comparisons_committed_file(name):
     text = (RESULTS / claims.CLAIMS[name].page).read_text()
     assert claims.written(text, name) == text
+
+
+def test_the_page_shows_which_branch_was_taken():
+    text = (RESULTS / "replications.md").read_text()
+    assert branches.written(text) == text
 
 
 def test_every_number_of_a_reading_is_in_a_table():
