@@ -234,8 +234,15 @@ DAMAGES = {
     "cut rounds": (cut("rounds.jsonl", 0.5), r"rounds\.jsonl holds \d of the run's 6 rounds"),
     "binary rounds": (write("rounds.jsonl", BINARY), r"rounds\.jsonl must hold one JSON object"),
     "mistyped rounds file": (write("rounds.jsonl", b'{"round":0,"plan":3}\n'), r"rounds\.jsonl is damaged"),
-    "binary config": (write("config.yaml", BINARY), r"config\.yaml is damaged: it must hold a YAML mapping"),
-    "text config": (write("config.yaml", b"hello"), r"config\.yaml is damaged: it must hold a YAML mapping"),
+    "binary config": (write("config.yaml", BINARY), r"config\.yaml is damaged: the file must be YAML text"),
+    "text config": (
+        write("config.yaml", b"hello"),
+        r"config\.yaml is damaged: the file must be a mapping",
+    ),
+    "bad tag in the config": (
+        write("config.yaml", b'seed: !!int ""'),
+        r"config\.yaml is damaged: .* tag",
+    ),
 }
 
 

@@ -72,7 +72,16 @@ class Run:
     def labels(self) -> np.ndarray | None:
         """Examples per client and label, int64 ``[N, C]``; None where the run did not keep them."""
         file = self.folder / LABELS
-        return np.loadtxt(file, delimiter=",", dtype=np.int64, ndmin=2) if file.is_file() else None
+        if not file.is_file():
+            return None
+        try:
+            rows = [[int(count) for count in line.split(",")] for line in file.read_text().splitlines()]
+            found = np.array(rows, dtype=np.int64)
+        except (ValueError, OverflowError):
+            found = np.zeros(0, dtype=np.int64)
+        if found.ndim != 2 or found.min() < 0 or (self.result is not None and len(found) != len(self.counts)):
+            raise UserError(f"{file} is damaged: it must hold a line of counts for each client; remove it.")
+        return found
 
 
 def costs(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -115,13 +124,14 @@ def read_run(folder: Path, *, variant: str = "", setting: str = "", seed: int | 
     if not config.is_file():
         return Run(variant, setting, seed or 0, folder, "missing", "not played yet")
     settings = read_settings(config)
-    run = Run(variant, setting, int(settings["seed"]), folder, "unfinished", settings=settings)
+    if type(settings.get("seed")) is not int:
+        raise UserError(f"{config} is damaged: seed must be an integer.")
+    run = Run(variant, setting, settings["seed"], folder, "unfinished", settings=settings)
     if (folder / "summary.json").is_file():
         return _finished(replace(run, status="complete", result=Result.load(folder)))
     failure = folder / FAILURE
     if failure.is_file():
-        status, reason = json.loads(failure.read_text(encoding="utf-8"))
-        return replace(run, status=status, reason=reason)
+        return replace(run, **_read_failure(failure))
     rows = MetricsCsv(folder / "metrics.csv").rows()
     reached = int(rows[-1]["round"]) if rows else 0
     return replace(run, reason=f"stopped at round {reached} of {settings.get('rounds', '?')}")
@@ -136,6 +146,16 @@ def write_labels(folder: Path, labels: np.ndarray) -> None:
 def write_failure(folder: Path, status: Status, reason: str) -> None:
     """Note why a run ended without a result."""
     write_atomic(folder / FAILURE, json.dumps([status, reason]) + "\n")
+
+
+def _read_failure(file: Path) -> dict[str, Any]:
+    try:
+        match json.loads(file.read_text(encoding="utf-8")):
+            case ["diverged" | "failed" as status, str(reason)]:
+                return {"status": status, "reason": reason}
+    except (ValueError, RecursionError):
+        pass
+    raise UserError(f"{file} is damaged: remove it, and the run goes on.")
 
 
 def _finished(run: Run) -> Run:

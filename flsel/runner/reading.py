@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from flsel.errors import UserError, going_on
 from flsel.files import check_regular
+from flsel.files.yaml import read_yaml
 from flsel.runner.record import SUMMARY_FORMAT, JsonLines
 
 
@@ -74,14 +74,10 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         UserError: If it is damaged.
     """
-    check_regular(path)
     try:
-        found = yaml.safe_load(path.read_bytes())
-    except (ValueError, yaml.YAMLError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise UserError(f"{path} is damaged: it must hold a YAML mapping.")
-    return found
+        return dict(read_yaml(path))
+    except UserError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
 
 
 def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[Played]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,16 @@ def test_files_hold_every_number(tmp_path):
     assert "\\%" in found.to_latex()
 
 
+def unfinished(failure: str) -> Callable[[Path], object]:
+    """Leave a run without numbers, and with a note of why."""
+
+    def spoil(folder: Path) -> None:
+        (folder / "summary.json").unlink()
+        (folder / "failure.json").write_text(failure)
+
+    return spoil
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
@@ -215,9 +226,28 @@ def test_files_hold_every_number(tmp_path):
         (lambda f: (f / "summary.json").write_text("{"), "summary.json is damaged"),
         (lambda f: (f / "summary.json").write_text('{"format": 0}'), "has format 0, this flsel reads format"),
         (lambda f: (f / "config.yaml").unlink(), "it holds no config.yaml"),
+        (
+            lambda f: (f / "config.yaml").write_text("seed: x\n"),
+            "damaged: seed must be an integer",
+        ),
+        (lambda f: (f / "labels.csv").write_text("1,2\n3\n"), "labels.csv is damaged"),
+        (lambda f: (f / "labels.csv").write_text("1,2\n"), "labels.csv is damaged"),
+        (unfinished("["), "failure.json is damaged"),
+        (unfinished('["odd", "reason"]'), "failure.json is damaged"),
         (lambda f: (f / "metrics.csv").write_text("round,other\n20,2\n"), "has no test accuracy"),
     ],
-    ids=["half-written", "torn", "foreign", "none", "version"],
+    ids=[
+        "half-written",
+        "torn",
+        "foreign",
+        "none",
+        "seed",
+        "ragged",
+        "few",
+        "torn failure",
+        "odd failure",
+        "version",
+    ],
 )
 def test_bad_folders_are_named(tmp_path, spoil, sentence):
     two(tmp_path, [0.8], [0.7])
