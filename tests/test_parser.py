@@ -243,7 +243,10 @@ WRONG_FILES = [
     ("rounds: !!int abc", "the file is not valid YAML: a value does not fit its tag, or has too many digits."),
     ("rounds: !!timestamp abc", "the file is not valid YAML: a value does not fit its tag, or has too many digits."),
     ("quiet: !!bool perhaps", "the file is not valid YAML: a value does not fit its tag, or has too many digits."),
-    ("rounds: 1" + "0" * 13, "rounds must be a whole number in [1, 100,000,000], got 10000000000000."),
+    (
+        "rounds: 1" + "0" * 13,
+        "rounds must be a whole number in [1, 100,000,000], got 10000000000000, which take 317 years or more.",
+    ),
     ("clients: 5\nbudget: 1" + "0" * 200, "budget must be a whole number >= 1, of at most 64 bits, got a number of about 201 digits."),
     ("rounds: " + "x" * 5000, f"rounds must be a whole number in [1, 100,000,000], got '{'x' * 99}... (5,002 characters)."),
     ('output: {dir: "a\\0b"}', "output.dir must be text, got 'a\\x00b'."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import ray
 
@@ -16,6 +18,7 @@ def test_files_that_would_hide_modules_from_rays_processes(tmp_path, monkeypatch
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
     if name == "mine.py":
+        monkeypatch.delitem(sys.modules, "mine", raising=False)  # another test's
         _check_names(tmp_path)
         return
     with pytest.raises(UserError, match=r"would hide the installed module (yaml|torch) from"):

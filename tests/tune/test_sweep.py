@@ -42,6 +42,20 @@ local.optimizer.lr: {type: loguniform, low: 1.0e-4, high: 0.3}
 """
 
 
+# On the fastest machine a trial of it lives for longer than Ray's processes take to miss their daemon.
+SLOW = """
+import time
+
+from flsel.selectors import Uniform
+
+
+class Slow(Uniform):
+    def select(self, view):
+        time.sleep(0.1)
+        return super().select(view)
+"""
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a dataset, a config, a space and a selector, as a user has them."""
@@ -228,9 +242,10 @@ def test_a_killed_sweep_ends_as_an_uninterrupted_one(home):
 
 def test_a_sweep_outlives_its_ray_daemon(home):
     (home / "rate.yaml").write_text("local.optimizer.lr: {type: loguniform, low: 1.0e-4, high: 0.3}\n")
+    (home / "slow.py").write_text(SLOW)
     begun = [
-        "--config", "config.yaml", "--space", "rate.yaml", "--trials", "1", "--rounds", "800",
-        "--name", "ray", "--retries", "0",
+        "--config", "config.yaml", "--selector", "slow.Slow", "--space", "rate.yaml", "--trials", "1",
+        "--rounds", "200", "--name", "ray", "--retries", "0",
     ]  # fmt: skip
     metrics = home / "sweeps/ray/trials/0000/seed3/metrics.csv"
     with open(home / "said", "w") as said:
@@ -243,7 +258,7 @@ def test_a_sweep_outlives_its_ray_daemon(home):
     assert said.count("it is started again") == said.count("flsel: warning: Ray's daemon ") == 1
     assert "core_worker" not in said
     (row,) = rows(home / "sweeps/ray")
-    assert (row["status"], row["round"]) == ("complete", 800)
+    assert (row["status"], row["round"]) == ("complete", 200)
 
 
 def test_dead_processes_are_replaced_and_hopeless_trials_marked(home):
