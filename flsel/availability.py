@@ -17,7 +17,7 @@ from typing import Annotated, TypeAlias, final
 import numpy as np
 
 from flsel.arguments import Checked, Range
-from flsel.errors import UserError
+from flsel.errors import UserError, short
 from flsel.rng import generator
 
 Schedule: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -48,6 +48,10 @@ class Availability(Checked, ABC):
         if not has_samples.any():
             raise UserError("no client has training examples, so none can be available.")
         schedule = self.formula(counts, rng)
+        if not callable(schedule):
+            raise UserError(
+                f"{type(self).__name__}.formula must return a function of rounds, got {short(schedule)}."
+            )
         return lambda rounds: np.where(has_samples, schedule(rounds), 0.0)
 
     @final

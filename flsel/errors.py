@@ -69,6 +69,17 @@ def users_code(what: str, *, reads: bool = False) -> Iterator[None]:
         raise UserError(f"{what}: {reason}") from error
 
 
+def keep_whole(made: type, *names: str) -> None:
+    """Refuse a class that overrides what its base answers for.
+
+    Raises:
+        TypeError: If its body defines one of the names.
+    """
+    for name in names:
+        if name in vars(made):
+            raise TypeError(f"{made.__name__} must not define {name}, which its base answers for")
+
+
 @contextmanager
 def located(source: str | None) -> Iterator[None]:
     """Name the file that an error comes from; None leaves it alone."""

@@ -102,6 +102,11 @@ class Comes(Availability):
         raise RuntimeError("formula")
 
 
+class ComesNever(Availability):
+    def formula(self, counts, rng):
+        return 0.5
+
+
 class ComesLate(Availability):
     def formula(self, counts, rng):
         def schedule(rounds):
@@ -118,6 +123,21 @@ class Corrects(Objective):
 class Aggregates(Objective):
     def aggregate(self, delta):
         return delta["nothing"]
+
+
+class AggregatesNothing(Objective):
+    def aggregate(self, delta):
+        return {name: value[:1] for name, value in delta.items()}
+
+
+class NamesModels(Objective):
+    def models(self, starts, clients):
+        return "models"
+
+
+class HasNoContrast(Objective):
+    def models(self, starts, clients):
+        return (starts,)
 
 
 class Starts(Callback):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flsel.errors import UserError, located
 from flsel.files.shipped import PAPERS, RUNS, SEARCH, find, shipped
+from flsel.files.yaml import read_yaml
 
 _HEADINGS = {
     RUNS: "Runs (flsel train --config NAME)",
@@ -20,7 +21,9 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError("flsel configs takes at most one name: flsel configs [NAME].")
     if arguments and not arguments[0].startswith("-"):
         with located(arguments[0]):
-            print(find(arguments[0]).read_text(encoding="utf-8"), end="")
+            path = find(arguments[0])
+            read_yaml(path)  # refuses what is no settings
+            print(path.read_text(encoding="utf-8"), end="")
         return 0
     for kind, heading in _HEADINGS.items():
         files = shipped(kind)

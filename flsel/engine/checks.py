@@ -16,6 +16,7 @@ from torch import Tensor
 from flsel.errors import UserError, short
 from flsel.objectives.objective import Objective, overrides
 from flsel.selector import IDLE, Plan, View
+from flsel.stack import Params
 
 _LOG = logging.getLogger("flsel")
 _WATCHED_ROUNDS = 3  # Comparing the generators' states takes a fraction of a millisecond.
@@ -135,6 +136,18 @@ def check_hops(plan: Plan, objective: Objective, remembers: bool, name: str) -> 
         )
     if plan.hops > 1 and remembers:
         raise UserError(f"local.keep_optimizer must be false with {name}, which chains {plan.hops} clients.")
+
+
+def check_aggregate(found: Any, given: Params, name: str) -> Params:
+    """Refuse an objective's update of the model that is not like the one it was given.
+
+    Raises:
+        UserError: Naming the objective.
+    """
+    same = isinstance(found, dict) and found.keys() == given.keys()
+    if same and all(isinstance(new, Tensor) and new.shape == given[at].shape for at, new in found.items()):
+        return dict(found)
+    raise UserError(f"{name}.aggregate must return tensors by the names and of the shapes that it was given.")
 
 
 def check_weights(weights: object, paths: int, name: str) -> Tensor:

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from flsel.data.population import FederatedData
 from flsel.engine.answers import Answers
-from flsel.engine.checks import check_hops, check_plan, check_weights, own_randomness, unwritten
+from flsel.engine.checks import (
+    check_aggregate,
+    check_hops,
+    check_plan,
+    check_weights,
+    own_randomness,
+    unwritten,
+)
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.job import Job
 from flsel.errors import DivergedError
@@ -144,7 +151,9 @@ class Federation:
         if overrides(objective, "observe"):
             objective.observe(self._local_updates(view, updates, keep, deltas))
         every = torch.zeros(len(plan), dtype=torch.float64).index_put_((keep,), weights)
-        delta = objective.aggregate(weighted_sum(rows(deltas, keep), weights))
+        delta = weighted_sum(rows(deltas, keep), weights)
+        if overrides(objective, "aggregate"):
+            delta = check_aggregate(objective.aggregate(delta), delta, type(objective).__name__)
         lost = sorted(set(range(len(plan))) - set(keep.tolist()))
         return Outcome(
             delta=delta,

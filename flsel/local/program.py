@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from flsel.data.population import Population
-from flsel.errors import UserError
+from flsel.errors import UserError, short
 from flsel.local.batches import BatchSpec, schedule
 from flsel.local.features import Features
 from flsel.local.memory import OptimizerMemory
@@ -78,6 +78,20 @@ class Program:
         with torch.no_grad():
             torch._foreach_copy_([live[name] for name in params], list(params.values()))
 
+    def opponents(self, starts: Params, clients: int | Tensor) -> tuple[Params, ...]:
+        """Return the frozen models that the objective's contrast compares with, see :meth:`Objective.models`.
+
+        Raises:
+            UserError: If they are no models, or the objective has no contrast.
+        """
+        models = self.objective.models(starts, clients)
+        name = type(self.objective).__name__
+        if not (isinstance(models, tuple) and all(isinstance(model, Mapping) for model in models)):
+            raise UserError(f"{name}.models must return a tuple of models like starts, got {short(models)}.")
+        if models and self.features is None:
+            raise UserError(f"{name}.models names models, and {name}.contrast is not defined.")
+        return models
+
     def loss(
         self,
         step: Callable[[], Tensor],
@@ -96,7 +110,7 @@ class Program:
         """
         if not models:
             return step()
-        assert self.features is not None, "an objective with a contrast needs features"
+        assert self.features is not None  # see opponents
         loss, own = self.features.during(step)
         others = [self.features.of(model, x) for model in models]
         if weights is None:

@@ -71,7 +71,7 @@ class _Loop:
         # not depend on who else is in the cohort.
         _seed_layers(program.task.device, torch_seed(program.seed, "layers", round, client))
         params = program.trainable()
-        models = program.objective.models(start, client)
+        models = program.opponents(start, client)
         batches = program.batches(client, round)
         lengths = (batches >= 0).sum(dim=1).tolist()
         for step, (positions, length) in enumerate(zip(batches, lengths, strict=True)):

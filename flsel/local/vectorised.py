@@ -115,7 +115,7 @@ class _Stack:
         self.clients = torch.tensor(clients, device=self.program.task.device)
         self.starts = stacked([visit.start for visit in visits])
         self.params = {name: _laid_out(start).requires_grad_() for name, start in self.starts.items()}
-        self.models = self.program.objective.models(self.starts, self.clients)
+        self.models = self.program.opponents(self.starts, self.clients)
         batches = [self.program.batches(client, round) for client in clients]
         self.positions = pad_sequence(batches, batch_first=True, padding_value=-1)  # [n, steps, size]
         self.lengths = (self.positions >= 0).sum(dim=2)

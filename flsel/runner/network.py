@@ -42,7 +42,8 @@ def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]
         torch.default_generator.manual_seed(torch_seed(config.seed, "model"))
         with users_code("model cannot be built"):
             model: nn.Module = made(**missing)
-        if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
+            lazy = isinstance(model, nn.Module) and any(map(is_lazy, model.parameters()))
+        if lazy:
             # Lazy layers take their shapes from the first inputs and draw their weights then.
             with torch.no_grad():
                 model.eval()(torch.zeros(2, *input_shape))

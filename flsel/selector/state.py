@@ -10,7 +10,7 @@ from typing import Any, final
 
 from torch import Tensor, device
 
-from flsel.errors import UserError
+from flsel.errors import UserError, keep_whole
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _CONTAINERS = (list, tuple, set, dict, OrderedDict, Counter)
@@ -18,6 +18,11 @@ _CONTAINERS = (list, tuple, set, dict, OrderedDict, Counter)
 
 class Stateful:
     """What keeps its state, and nothing else, in attributes whose names end in ``_``."""
+
+    def __init_subclass__(cls) -> None:
+        """Keep the two methods as they are, on which exact resumption rests."""
+        super().__init_subclass__()
+        keep_whole(cls, "state_dict", "load_state_dict")
 
     @final
     def state_dict(self) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class Engine:
         for row, count in enumerate(cohort.steps[: len(cohort.rows)]):
             if span.start < count <= span.stop:
                 leaving.setdefault(count, []).append(row)
-        models = self._program.objective.models(cohort.starts, cohort.clients)
+        models = self._program.opponents(cohort.starts, cohort.clients)
         for step, part in self._loaded(bank, cohort, models, span):
             at = part.start
             for stop in sorted({n for n in leaving if n in part} | {part.stop}):
