@@ -17,7 +17,7 @@ from typing import Annotated, TypeAlias, final
 import numpy as np
 
 from flsel.arguments import Checked, Range
-from flsel.errors import UserError, short
+from flsel.errors import UserError, keep_whole, short
 from flsel.rng import generator
 
 Schedule: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -28,6 +28,11 @@ REDRAWS = 10_000
 
 class Availability(Checked, ABC):
     """With which probability each client is active; a mode overrides :meth:`formula`."""
+
+    def __init_subclass__(cls) -> None:
+        """Keep who can be there, and with which chance, in one place."""
+        super().__init_subclass__()
+        keep_whole(cls, "bind", "probabilities")
 
     @abstractmethod
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:

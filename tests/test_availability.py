@@ -12,7 +12,9 @@ from jsonargparse import ArgumentParser
 
 from flsel.availability import IDL, LDF, LN, MDF, SLN, YC, YMF, Availability, Schedule, Trace, active, trace
 from flsel.errors import UserError
+from flsel.objectives import FedAvg
 from flsel.rng import generator
+from flsel.selectors import Uniform
 
 # Probabilities of the FedGS reference code; provenance is inside the file.
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden/fedgs_availability.json").read_text())
@@ -193,3 +195,17 @@ def test_config_makes_modes_by_short_name() -> None:
     parser.add_argument("--availability", type=Availability)
     arguments = ["--availability=YC", "--availability.beta=0.5", "--availability.period=50"]
     assert parser.instantiate(parser.parse_args(arguments)).availability == YC(0.5, 50)
+
+
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [
+        (Availability, "bind"),
+        (Availability, "probabilities"),
+        (Uniform, "state_dict"),
+        (FedAvg, "load_state_dict"),
+    ],
+)
+def test_what_a_base_answers_for_is_not_overridden(base, method):
+    with pytest.raises(TypeError, match=f"Mine must not define {method}"):
+        type("Mine", (base,), {method: lambda self: None})
