@@ -221,7 +221,8 @@ def draw(atlas: Atlas, path: Path) -> None:
     axes.tick_params(labelsize=8)
     for (row, column), value in np.ndenumerate(shown):
         colour = "white" if abs(value) > 0.6 * limit else "black"
-        axes.text(column, row, f"{value:+.0f}", ha="center", va="center", fontsize=7, color=colour)
+        text = f"{value:+.0f}" if round(value) else "0"
+        axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
     figure.colorbar(image, label="points above Uniform")
     save_figure(figure, path)
 
