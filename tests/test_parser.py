@@ -163,6 +163,7 @@ WRONG = [
     (["--budget", "31"], "budget must be at most the number of clients, got budget 31 of 30."),
     (["--evaluation.target", "2"], "evaluation.target must be a number in (0, 1] or null, got 2.0."),
     (["--output.name", "a/b"], "output.name must be a plain folder name, got 'a/b'."),
+    (["--output.name", "ä" * 121], "output.name must be a folder name of at most 240 bytes, got 242."),
     (["--data.name", "mnistt"], "data.name must be one of synthetic, fashion_mnist, mnist, cifar10, cifar100, folder, npz, leaf or an import path, got 'mnistt'."),
     # classes
     (["--selector", "powd2"], "selector has no class powd2; did you mean PowD? (--selector.help lists them)"),

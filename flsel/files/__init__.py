@@ -14,6 +14,7 @@ from typing import BinaryIO
 from flsel.errors import UserError
 
 RUN_ID_FILE = ".run-id"
+_LONGEST_NAME = 240  # bytes; file systems take 255, and a suffix may follow
 
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space (a run goes on with --resume)",
@@ -28,10 +29,14 @@ def check_folder_name(key: str, name: str | None) -> None:
     """Refuse what is no name of a folder; None stands for a name that is made.
 
     Raises:
-        UserError: If it is a path, or nothing.
+        UserError: If it is a path, or nothing, or longer than file systems take with a suffix.
     """
     if name is not None and (name in ("", ".", "..") or "/" in name):
         raise UserError(f"{key} must be a plain folder name, got {name!r}.")
+    if name is not None and len(os.fsencode(name)) > _LONGEST_NAME:
+        raise UserError(
+            f"{key} must be a folder name of at most {_LONGEST_NAME} bytes, got {len(os.fsencode(name))}."
+        )
 
 
 def check_folder(folder: Path, kind: str, *files: str) -> None:
