@@ -87,11 +87,13 @@ class Objective(Checked, Stateful, ABC):
     def contrast(self, own: Tensor, others: Sequence[Tensor]) -> Tensor:
         """Return what is added to the mean loss of a batch of one client, a scalar.
 
+        Where :meth:`models` names models, it has to be defined: a visit refuses to start without it.
+
         Args:
             own: What enters the output layer of the model in training, ``[B, L]``.
             others: The same for each of :meth:`models`, in eval mode and without gradients, ``[B, L]`` each.
         """
-        raise NotImplementedError(f"{type(self).__name__}.models names models but contrast is not defined")
+        return own.new_zeros(())
 
     def observe(self, updates: LocalUpdates) -> None:
         """Learn from the participants' updates, before aggregation."""
