@@ -168,9 +168,12 @@ def log_weights(means: np.ndarray, labels: np.ndarray, sizes: np.ndarray, gamma:
     return weights
 
 
-def annealed(gamma0: float, round: int, rounds: int) -> float:
-    """Return gamma^t = gamma^0 (1 - t / T) for the round with index ``round`` = t - 1 of ``rounds`` = T."""
-    return gamma0 * max(0.0, 1.0 - (round + 1) / rounds)
+def annealed(gamma0: float, round: int, rounds: int, share: float = 1.0) -> float:
+    """Return gamma^t = gamma^0 (1 - t / T) for the round with index ``round`` = t - 1 of ``rounds`` = T.
+
+    With a ``share`` below 1, T is that share of the rounds, and gamma^t is 0 after it.
+    """
+    return gamma0 * max(0.0, 1.0 - (round + 1) / (share * rounds))
 
 
 def fill_up(chosen: np.ndarray, able: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -9,7 +9,7 @@ arXiv:2310.00198, Algorithm 1 with Eqs. 7 (entropy), 9 (distance) and 10 (probab
   not say); ``linkage="condensed"`` takes the matrix as the distances. The paper's lambda is
   1 / (1 + lambda') for the code's lambda'.
 - T has the units of the updates, so the default ``temperature="auto"`` scales it to them; the paper sets
-  0.0025 or 0.0015. ``temperature_per_client`` is not in the paper.
+  0.0025 or 0.0015. ``temperature_per_client`` and ``fade`` are not in the paper.
 - The code estimates entropies from the row means of the weight update and angles from the whole layer:
   ``signal="layer"``. With ``"weight_mean"`` the row means serve both, with ``"bias"`` (the paper) the bias.
 - From the code, not in the paper, and off by default: ``clustered_from_variance`` (0.1 in the code),
@@ -79,6 +79,7 @@ class HiCS(Selector):
         clustered_from_variance: Variance of the estimated entropies (nats^2) from which a round's clients are
             drawn by Clustered Sampling, Algorithm 2, on the tree of the same distances; null never.
         warm_up_by_id: Meet clients in the order of their ids instead of a random one.
+        fade: Share of the rounds after which the preference for balanced clusters is gone; 1 in the paper.
     """
 
     needs = Need.HEAD
@@ -94,6 +95,7 @@ class HiCS(Selector):
     keep_first_update: bool = False
     clustered_from_variance: Annotated[float | None, Range(0)] = None
     warm_up_by_id: bool = False
+    fade: Annotated[float, Range(high=1, above=0)] = 1.0
     signal_: Tensor = field(init=False, repr=False)
     layer_: Tensor = field(init=False, repr=False)
     asked_: Tensor = field(init=False, repr=False)
@@ -185,7 +187,7 @@ class HiCS(Selector):
         labels, means = self._clusters(measured, entropies, view)
         cluster = np.full(len(sizes), len(means) - 1)
         cluster[measured] = labels
-        gamma = annealed(self.gamma0, view.round, view.rounds)
+        gamma = annealed(self.gamma0, view.round, view.rounds, self.fade)
         weights = log_weights(means, cluster[candidates], sizes[candidates], gamma)
         drawn: np.ndarray = candidates[successive(weights, count, view.rng)]
         return drawn

@@ -304,6 +304,8 @@ def test_annealing_ends_at_zero_in_the_last_round():
     assert annealed(4.0, 0, 200) == pytest.approx(4 * 199 / 200)
     assert annealed(4.0, 99, 200) == pytest.approx(2.0)
     assert annealed(4.0, 199, 200) == 0.0
+    assert annealed(4.0, 24, 200, 0.5) == pytest.approx(4 * 0.75)
+    assert annealed(4.0, 99, 200, 0.5) == annealed(4.0, 150, 200, 0.5) == 0.0
     update = labels_to_update([0.01, 100.0, 100.0, 100.0], classes=3)
     selector = measured(HiCS(0.0025, gamma0=8.0, num_clusters=2), head(update))
     last = [1 / 2, 1 / 6, 1 / 6, 1 / 6]
