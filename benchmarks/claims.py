@@ -35,11 +35,12 @@ class Claim:
         window: How many evaluations.
         target: Accuracy whose first evaluation and whose running mean's first are counted in rounds; None
             counts none.
-        paper: By setting, the paper's difference: in points at the last of ``rounds``, or of the logarithm
-            of rounds.
+        paper: By setting, the paper's difference: in points at the last of ``rounds``, of the logarithm of
+            rounds, or of the lowest loss.
         challenger: Variant that the claim is about.
         judged: Measure that the claim is about.
         rival: Variant that the challenger is compared with in a table of its own; None makes none.
+        loss: Measure the lowest test loss of all rounds too.
     """
 
     page: str
@@ -51,12 +52,13 @@ class Claim:
     challenger: str
     judged: str
     rival: str | None = None
+    loss: bool = False
 
     @property
     def measures(self) -> list[str]:
         """Names of the measures, in the order of the table."""
         costs = [] if self.target is None else ["first", "steady"]
-        return [*costs, *(f"round {at}" for at in self.rounds)]
+        return [*["best loss"] * self.loss, *costs, *(f"round {at}" for at in self.rounds)]
 
 
 CLAIMS = {
@@ -64,8 +66,23 @@ CLAIMS = {
         "hics-temperature.md", "Uniform", (50, 100, 150), 10, 0.75, {}, "temperature per client", "round 50",
         "one temperature",
     ),
+    "hics_tau": Claim(
+        "hics-temperature.md", "tau 0.25", (50, 100, 150), 10, 0.75, {}, "fade 0.5", "round 150"
+    ),
+    "hics_adam": Claim(
+        "hics-temperature.md", "Uniform", (20, 40, 60), 10, 0.75, {}, "temperature per client", "round 20",
+        "one temperature",
+    ),
     "hics_network": Claim(
         "replications.md", "Uniform", (25, 50), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
+    ),
+    "hics_published": Claim(
+        "replications.md", "Weighted", (16, 32), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
+    ),
+    "fedcat_cnn": Claim("replications.md", "FedAvg", (6, 10), 1, None, {"all": 0.17}, "FedCat", "round 10"),
+    "fedgs_table2": Claim(
+        "replications.md", "Uniform", (500, 1000), 10, None,
+        {"LN": -0.014, "SLN": -0.006, "LDF": -0.022, "MDF": -0.051}, "FedGS 1", "best loss", loss=True,
     ),
     "fedcor_ablations": Claim(
         "replications.md", "Uniform", (50, 100, 150), 15, 0.69, {"all": math.log(94.8 / 295.8)}, "FedCor",
@@ -123,7 +140,7 @@ def _measure(claim: Claim, run: Path) -> list[float]:
         rows = list(csv.DictReader(file))
     at = np.array([float(row["round"]) for row in rows])
     accuracy = np.array([float(row["test/accuracy"]) for row in rows])
-    costs = []
+    costs = [min(float(row["test/loss"]) for row in rows)] if claim.loss else []
     if claim.target is not None:
         for window in (1, claim.window):
             arrival = first_at(claim.target, at, accuracy, window)
@@ -154,7 +171,7 @@ def read(name: str) -> Measured:
 def difference(
     claim: Claim, measured: Measured, setting: int, variant: int, measure: str, rival: str | None = None
 ) -> np.ndarray:
-    """Return the paired differences to the baseline or a rival: points, or logarithms of ratios of rounds.
+    """Return the paired differences to the baseline or a rival: points, losses, logarithms of rounds' ratios.
 
     A run that never arrives counts as its end, so a ratio is too close to one where there are such.
     """
@@ -163,6 +180,8 @@ def difference(
     both = ~(np.isnan(ours) | np.isnan(base))
     if measure.startswith("round"):
         return np.asarray(100 * (ours - base)[both])
+    if measure == "best loss":
+        return np.asarray((ours - base)[both])
     end = float(claim.rounds[-1])
     return np.asarray(np.log(np.minimum(ours[both], end) / np.minimum(base[both], end)))
 
@@ -230,7 +249,9 @@ def shown(name: str) -> str:
     if claim.rival is not None:
         parts.append(f"{claim.challenger.capitalize()} minus {claim.rival}, seed by seed:\n\n{duel(name)}")
     for setting, paper in claim.paper.items():
-        theirs = f"{paper:+.1f} points" if claim.judged.startswith("round") else f"{math.exp(paper):.2f} x"
+        theirs = f"{paper:+.3f}" if claim.judged == "best loss" else f"{math.exp(paper):.2f} x"
+        if claim.judged.startswith("round"):
+            theirs = f"{paper:+g} points"
         where = "" if setting == "all" else f" ({setting})"
         parts.append(f"{claim.challenger}{where}: *{word(name, setting)}*; the paper has {theirs}.")
     return "\n\n".join(parts)
@@ -241,6 +262,8 @@ def _cell(claim: Claim, measured: Measured, setting: int, variant: int, measure:
     values = values[~np.isnan(values)]
     if measure.startswith("round"):
         shown = f"{100 * values.mean():.1f}"
+    elif measure == "best loss":
+        shown = f"{values.mean():.3f}"
     else:
         reached = np.isfinite(values)
         shown = f"{np.minimum(values, claim.rounds[-1]).mean():.0f}"
@@ -253,6 +276,8 @@ def _cell(claim: Claim, measured: Measured, setting: int, variant: int, measure:
     if measure.startswith("round"):
         ahead = f"{int((differences > 0).sum())}/{len(differences)}"
         return f"{shown} ({mean:+.1f} ± {half:.1f}; {ahead})"
+    if measure == "best loss":
+        return f"{shown} ({mean:+.3f} ± {half:.3f}; {int((differences < 0).sum())}/{len(differences)})"
     ratio, low, high = math.exp(mean), math.exp(mean - half), math.exp(mean + half)
     return f"{shown} ({ratio:.2f} x [{low:.2f}, {high:.2f}])"
 
