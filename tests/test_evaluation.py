@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from runs import built, settings
+from lightning.pytorch import LightningModule
+from runs import SMALL, built, settings
+from torch import Tensor, nn
 
 from flsel.config.groups import EvaluationConfig
+from flsel.data.config import DataConfig
+from flsel.engine.evaluation import Evaluator
+from flsel.local import measure
+from flsel.local.visit import from_one
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 4, 1000, None])
@@ -30,3 +39,68 @@ def test_losses_are_means_over_examples(tmp_path: Path, batch_size: int | None) 
         assert float(losses[client]) == pytest.approx(float(own), rel=1e-6)
         right = (logits.argmax(dim=1) == data.population.y[shard]).double().mean()
         assert float(accuracies[client]) == pytest.approx(float(right), abs=1e-12)
+
+
+class Viewing(nn.Module):
+    """Flattens by ``view``, which images with their channels last do not allow."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(len(x), -1)
+
+
+def convolutional(flatten: type[nn.Module], num_classes: int) -> nn.Sequential:
+    grey = nn.Unflatten(1, (1, 2, 4))
+    conv = [nn.Conv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(4, 6, 3, padding=1)]
+    return nn.Sequential(grey, *conv, flatten(), nn.Linear(12, num_classes))
+
+
+class Stepping(LightningModule):
+    """Has a step of its own, for which alone a batch is shuffled."""
+
+    def __init__(self, flatten: type[nn.Module], num_classes: int) -> None:
+        super().__init__()
+        self.net, self.own = convolutional(nn.Flatten, num_classes), flatten()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        x, y = batch
+        maps = self.own(self.net[:5](x))
+        return nn.functional.cross_entropy(self.net[-1](maps), y) + 0.1 * maps.square().mean()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("make", [convolutional, Stepping])
+@pytest.mark.parametrize("flatten", [nn.Flatten, Viewing])
+def test_images_are_evaluated_with_channels_last_where_the_model_takes_them(
+    tmp_path: Path, make: type[nn.Module], flatten: type[nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "flsel")
+    data = DataConfig(synthetic=SMALL, server=0.2)
+    run = built(settings(tmp_path, model=partial(make, flatten), data=data))
+    program = run.program
+    assert program.channels_last == (flatten is nn.Flatten)
+    assert ("channels first" in caplog.text) == (flatten is Viewing)
+    layouts = {name: value.stride() for name, value in program.state().items()}
+    params = run.server.params
+    models = {name: torch.stack([value, value + 0.1]) for name, value in params.items()}
+    found = []
+    for last in {program.channels_last, False}:
+        program = replace(program, channels_last=last)
+        ask, visits = Evaluator(program, run.data.server), from_one(params, range(8), 0, program)
+        totals = torch.tensor(ask.measure(params, run.data.test))
+        found.append([totals, *ask.on_clients(params), ask.noise_outputs(models), measure.losses(visits)])
+        found[-1] += measure.gradients(visits).values()
+        assert {name: value.stride() for name, value in program.state().items()} == layouts
+    for one, other in zip(found[0], found[-1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_convolutions_lie_with_channels_last_within_an_evaluation(tmp_path: Path) -> None:
+    program = built(settings(tmp_path, model=partial(convolutional, nn.Flatten))).program
+    with program.evaluating():
+        strides = {name: value.stride() for name, value in program.state().items() if value.ndim == 4}
+    assert strides == {"1.weight": (9, 1, 3, 1), "4.weight": (36, 1, 12, 4)}

@@ -78,11 +78,10 @@ class Evaluator:
         """
         noise = self._noise()
         task = self._program.task
-        task.eval()
         rows = []
         for row in range(len(next(iter(models.values())))):
             self._program.load({name: stack[row] for name, stack in models.items()})
-            with torch.inference_mode(), self._program.fabric.autocast():
+            with self._program.evaluating(), torch.inference_mode(), self._program.fabric.autocast():
                 rows.append(task(noise).double().mean(dim=0).cpu())
         return torch.stack(rows)
 
@@ -107,8 +106,7 @@ class Evaluator:
         # In float64: a share of 10,000 examples is then exact to the last digit that is printed.
         total = torch.zeros((), dtype=torch.float64, device=device)
         hits = torch.zeros((), dtype=torch.int64, device=device)
-        task.eval()
-        with torch.inference_mode(), self._program.fabric.autocast():
+        with self._program.evaluating(), torch.inference_mode(), self._program.fabric.autocast():
             for first in range(0, len(y), size):
                 labels = y[first : first + size].to(device)
                 inputs = self._program.population.normalize(x[first : first + size].to(device))

@@ -138,7 +138,7 @@ def _run(
         ran.append((layer, output))
 
     with ExitStack() as stack:
-        stack.enter_context(_undisturbed(module))
+        stack.enter_context(undisturbed(module))
         for layer in layers.values():
             stack.callback(layer.register_forward_hook(record).remove)
         module.eval()
@@ -149,7 +149,7 @@ def _run(
 
 
 @contextmanager
-def _undisturbed(module: nn.Module) -> Iterator[None]:
+def undisturbed(module: nn.Module) -> Iterator[None]:
     """Restore training modes, buffers and torch's random state, without gradients meanwhile."""
     modes = {layer: layer.training for layer in module.modules()}
     buffers = [

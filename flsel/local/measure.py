@@ -20,7 +20,6 @@ def losses(visits: Sequence[Visit]) -> Tensor:
     for group in alike(visits, start=True):
         first = visits[group[0]]
         first.program.load(first.start)
-        first.program.task.eval()
         clients = [visits[position].client for position in group]
         if isinstance(first.program.task, Classifier):
             found[group] = pooled(first.program, clients)[0]
@@ -36,9 +35,10 @@ def gradients(visits: Sequence[Visit]) -> Params:
     for group in alike(visits, start=True):
         first = visits[group[0]]
         first.program.load(first.start)
-        first.program.task.eval()
-        for position in group:
-            _gradient(first.program, visits[position].client, {n: v[position] for n, v in stack.items()})
+        with first.program.evaluating():
+            for position in group:
+                sums = {n: v[position] for n, v in stack.items()}
+                _gradient(first.program, visits[position].client, sums)
     return stack
 
 
@@ -62,8 +62,7 @@ def pooled(program: Program, clients: Sequence[int]) -> tuple[Tensor, Tensor]:
     where = torch.cat(shards)
     sizes = torch.tensor([len(shard) for shard in shards])
     found = []
-    program.task.eval()
-    with torch.inference_mode(), program.fabric.autocast():
+    with program.evaluating(), torch.inference_mode(), program.fabric.autocast():
         for part in _parts(program, where):
             x, y = program.batch(where[part])
             logits = program.task(x)
@@ -80,7 +79,7 @@ def _step_losses(program: Program, clients: Sequence[int]) -> Tensor:
     """Evaluate the task's own loss, a mean over the batch, client by client."""
     shards = [program.population.shards[client] for client in clients]
     found, owner, share = [], [], []
-    with torch.inference_mode(), program.fabric.autocast():
+    with program.evaluating(), torch.inference_mode(), program.fabric.autocast():
         for row, shard in enumerate(shards):
             for part in _parts(program, shard):
                 found.append(loss_of(program.task.training_step(program.batch(shard[part]), part.start)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from flsel.data.population import Population
 from flsel.errors import UserError, short
 from flsel.local.batches import BatchSpec, schedule
 from flsel.local.features import Features
+from flsel.local.layout import channels_last
 from flsel.local.memory import OptimizerMemory
 from flsel.local.optimizers import without_compiler
 from flsel.local.plain import PlainFabric
@@ -42,6 +44,7 @@ class Program:
         optimizer: Local optimizer of the task's parameters.
         fabric: Device and precision.
         at_once: Most examples in a forward pass of an evaluation.
+        channels_last: Evaluations lay out images with their channels last.
         features: Looks at what enters the output layer, for an objective with a contrast; else None.
         memory: What clients' optimizers remember between visits; None starts each of them anew.
     """
@@ -56,6 +59,7 @@ class Program:
     optimizer: Optimizer
     fabric: Fabric | PlainFabric
     at_once: int = 2048
+    channels_last: bool = False
     features: Features | None = None
     memory: OptimizerMemory | None = None
 
@@ -77,6 +81,13 @@ class Program:
         live = self.state()
         with torch.no_grad():
             torch._foreach_copy_([live[name] for name in params], list(params.values()))
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Have the loaded model ready for evaluations; :meth:`load` has no place within the block."""
+        self.task.eval()
+        with channels_last(self.task) if self.channels_last else nullcontext():
+            yield
 
     def opponents(self, starts: Params, clients: int | Tensor) -> tuple[Params, ...]:
         """Return the frozen models that the objective's contrast compares with, see :meth:`Objective.models`.

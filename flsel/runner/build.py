@@ -23,6 +23,7 @@ from flsel.engine.federation import Federation
 from flsel.engine.server import Server
 from flsel.errors import UserError, users_code
 from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.layout import takes_channels_last
 from flsel.local.measure import examples_at_once
 from flsel.local.memory import OptimizerMemory, check_remembers
 from flsel.local.program import Program, lr_factors
@@ -135,9 +136,10 @@ def _make_program(
         fabric=fabric,
         at_once=config.evaluation.batch_size or examples_at_once(task),
     )
-    check_logits(program, data.test)
+    first = check_logits(program, data.test)
     features, memory = find_features(config, program, data), _memory(config, program)
-    return replace(program, features=features, memory=memory), data
+    last = takes_channels_last(task, *first)
+    return replace(program, channels_last=last, features=features, memory=memory), data
 
 
 def _make_federation(

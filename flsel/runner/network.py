@@ -50,8 +50,11 @@ def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]
         return model
 
 
-def check_logits(program: Program, test: Examples) -> None:
+def check_logits(program: Program, test: Examples) -> tuple[Tensor, Tensor]:
     """Run the model once, so that a shape that does not fit is said before anything is written.
+
+    Returns:
+        The two inputs that it ran on, as the model takes them, and their labels.
 
     Raises:
         UserError: If it is so.
@@ -69,6 +72,7 @@ def check_logits(program: Program, test: Examples) -> None:
         )
     if not logits.is_floating_point():
         raise UserError(f"{name} must return logits that are real numbers, got {logits.dtype}.")
+    return x, test.y[:2].to(program.task.device)
 
 
 def find_features(config: RunConfig, program: Program, data: FederatedData) -> Features | None:
