@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -104,12 +104,17 @@ class Playing:
             self.end()
 
 
-def play_together(cells: Sequence[Playing], round_ended: Callable[[], None] = lambda: None) -> None:
+def play_together(
+    cells: Sequence[Playing],
+    round_ended: Callable[[], None] = lambda: None,
+    saved: Callable[[Mapping[Path, int]], None] = lambda rounds: None,
+) -> None:
     """Play runs to their ends.
 
     Args:
         cells: The runs, built; those that failed are left out.
         round_ended: Called after every round of every run.
+        saved: Given the rounds of those that go on, by folder, whenever all of them were saved.
 
     Raises:
         Interrupted: If a signal stopped them between rounds; their states are saved.
@@ -119,9 +124,14 @@ def play_together(cells: Sequence[Playing], round_ended: Callable[[], None] = la
     try:
         for cell in cells:
             cell.open()
+        saved(_rounds(cells))
         with Interrupt() as interrupt:
             while cells := [cell for cell in cells if cell.going]:
-                _round(cells, trainers[0], interrupt, round_ended)
+                due = _round(cells, trainers[0], round_ended)
+                if due or interrupt.requested:
+                    _save(cells)
+                    saved(_rounds(cells))
+                _end(cells)
                 if interrupt.requested and any(cell.going for cell in cells):
                     at = next(cell.session.server.round for cell in cells if cell.going)
                     raise Interrupted(f"stopped after round {at}")
@@ -131,10 +141,8 @@ def play_together(cells: Sequence[Playing], round_ended: Callable[[], None] = la
                 cell.session.close()
 
 
-def _round(
-    cells: Sequence[Playing], trainer: LocalTrainer, interrupt: Interrupt, round_ended: Callable[[], None]
-) -> None:
-    """Play one round of every run."""
+def _round(cells: Sequence[Playing], trainer: LocalTrainer, round_ended: Callable[[], None]) -> bool:
+    """Play one round of every run, and tell whether they should be saved: all, if it is time for one."""
     jobs: dict[Playing, Job] = {}
     for cell in cells:
         with cell.recorded():
@@ -144,23 +152,35 @@ def _round(
     ends = _trained(jobs, trainer)
     seconds = time.perf_counter() - started
     visits = {cell: len(jobs[cell].plan) for cell in ends}
+    due = False
     for cell, models in ends.items():
         with cell.recorded():
             cell.session.close_round(jobs[cell], models, seconds * visits[cell] / sum(visits.values()))
             round_ended()
-            _saved(cell, jobs[cell].view.round, interrupt)
+            server, every = cell.session.server, cell.session.config.output.checkpoint_every
+            due |= server.finished or server.round // every > jobs[cell].view.round // every
+    return due
+
+
+def _save(cells: Sequence[Playing]) -> None:
+    for cell in cells:
+        if cell.going:
+            with cell.recorded():
+                cell.session.save()
+
+
+def _rounds(cells: Sequence[Playing]) -> dict[Path, int]:
+    """Return the rounds that runs have reached, by folder, without those that have reached their ends."""
+    servers = {cell.folder: cell.session.server for cell in cells if cell.going}
+    return {folder: server.round for folder, server in servers.items() if not server.finished}
+
+
+def _end(cells: Sequence[Playing]) -> None:
     for cell in cells:
         if cell.going and cell.session.server.finished:
             with cell.recorded():
                 cell.session.end()
                 cell.end()
-
-
-def _saved(cell: Playing, began: int, interrupt: Interrupt) -> None:
-    """Save a run where that is due after a round that began in communication round ``began``."""
-    server, every = cell.session.server, cell.session.config.output.checkpoint_every
-    if server.finished or interrupt.requested or server.round // every > began // every:
-        cell.session.save()
 
 
 def _trained(jobs: dict[Playing, Job], trainer: LocalTrainer) -> dict[Playing, Params]:

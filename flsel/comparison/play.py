@@ -11,6 +11,7 @@ from typing import Any
 from flsel.comparison.grid import FILE, Cell, Grid
 from flsel.comparison.lockstep import Playing, play_together
 from flsel.comparison.reading import Run, read_run
+from flsel.comparison.standing import Standing
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
 from flsel.config.parser import parse_settings
@@ -120,20 +121,37 @@ def play(
         UserError: If a file cannot be written.
         Interrupted: If a signal stopped it; its cells go on from their checkpoints.
     """
-    together: list[Playing] = []
-    for run in waiting(read_cells(grid, folder)):
-        config = grid.run_config(Cell(run.variant, run.setting, run.seed), folder)
-        cell = Playing(run.folder, partial(_tell, ended, run))
-        cell.build(config, sources.get)
-        if together and (cell.kind != together[0].kind or len(together) == _MOST):
-            play_together(together, round_ended)
-            together = []
-        together.append(cell)
-        if cell.kind is None:
-            play_together(together, round_ended)
-            together = []
-    if together:
-        play_together(together, round_ended)
+    standing = Standing(folder)
+    runs = read_cells(grid, folder)
+    begun = standing.begun(runs)
+    others = [run for run in waiting(runs) if run not in begun]
+    # A run that failed once is not played beside those that would have gone on without it.
+    for part in (begun, *(_failed(others, failed) for failed in (False, True))):
+        together: list[Playing] = []
+        for run in part:
+            config = grid.run_config(Cell(run.variant, run.setting, run.seed), folder)
+            cell = Playing(run.folder, partial(_tell, ended, run))
+            cell.build(config, sources.get)
+            if together and (cell.kind != together[0].kind or len(together) == _MOST):
+                _play_stack(together, standing, round_ended)
+                together = []
+            together.append(cell)
+            if cell.kind is None:
+                _play_stack(together, standing, round_ended)
+                together = []
+        _play_stack(together, standing, round_ended)
+
+
+def _failed(runs: Sequence[Run], failed: bool) -> list[Run]:
+    return [run for run in runs if (run.status == "failed") is failed]
+
+
+def _play_stack(cells: Sequence[Playing], standing: Standing, round_ended: Callable[[], None]) -> None:
+    if len(cells) == 1:
+        play_together(cells, round_ended)
+    elif cells:
+        play_together(cells, round_ended, standing.keep)
+        standing.clear()
 
 
 def _tell(ended: Callable[[Run], None], run: Run) -> None:

@@ -162,6 +162,48 @@ def test_killed_and_resumed_it_ends_with_the_same_runs():
         assert same(one, other), cell
 
 
+def test_a_kill_between_two_checkpoints_of_a_stack_leaves_no_trace(monkeypatch):
+    """After it the runs train in the very stacks of an undisturbed comparison, down to the positions."""
+    from flsel.local.compiled.engine import Engine
+    from flsel.runner.session import Session
+
+    stacks: list[list[tuple[int, int]]] = []
+    saves = [0]
+    train, save = Engine.train, Session.save
+
+    def noted(self: Any, rows: Any, visits: Any, ends: Any) -> None:
+        stacks.append([(visit.client, visit.round) for visit in visits])
+        train(self, rows, visits, ends)
+
+    def killed(self: Any) -> None:
+        saves[0] -= 1
+        if saves[0] == 0:
+            raise KeyboardInterrupt  # as kill -9: nothing is saved any more
+        save(self)
+
+    monkeypatch.setattr(Engine, "train", noted)
+    # FedCat plans three rounds at once, so that its runs end before those of the others.
+    words = ["--selectors", "Uniform,AFL,FedCat", "--seeds", "1", *SMALL, "--rounds", "7", "--quiet"]
+    words += ["--output.checkpoint_every", "2", "--local.backend", "compiled", "--local.steps", "null"]
+    assert compare(*words, "--name", "whole") == 0
+    whole = [*stacks]
+    monkeypatch.setattr(Session, "save", killed)
+    again = [*words, "--name", "cut"]
+    for kill in (2, 8, 6):  # of three: while the first are saved, later ones, and those at the end of FedCat
+        stacks.clear()
+        saves[0] = kill
+        assert compare(*again) == 130
+        assert all(stack in whole for stack in stacks)
+        again = ["--resume", "comparisons/cut"]
+    stacks.clear()
+    assert compare(*again) == 0
+    assert stacks == whole[len(whole) - len(stacks) :]
+    for cell in ("Uniform/s1", "AFL/s1", "FedCat/s1"):
+        one, other = (left_behind(Path(f"comparisons/{name}/runs/all") / cell) for name in ("whole", "cut"))
+        assert same(one, other), cell
+    assert not Path("comparisons/cut/.together.json").exists()
+
+
 def test_cells_that_share_stacks_are_the_runs_that_train_plays(monkeypatch):
     from flsel.local.compiled.engine import Engine
 
