@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import warnings
@@ -9,13 +10,18 @@ from statistics import median
 
 import optuna
 import pytest
+from jobs import job
 from optuna.trial import TrialState
 from spaces import config_of
 
+from flsel.errors import UserError
+from flsel.files import naming
 from flsel_tune.config import SweepConfig
 from flsel_tune.metric import parse_metrics
+from flsel_tune.searcher import outcome
 from flsel_tune.space_file import make_space
 from flsel_tune.study import Study
+from flsel_tune.trial import failure
 
 COMPLETE, PRUNED, FAIL = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL
 HICS = config_of("HiCS")
@@ -295,12 +301,24 @@ def test_trials_whose_process_died_are_tried_again_on_request(tmp_path, sampler,
     made.tell(0, FAIL, [], {"status": "failed", "died": True})
     made.tell(1, FAIL, [], {"status": "failed", "died": False})
     assert (made.left(count), made.repeated()) == (0, set())
-    assert (made.retry_dead(), made.retry_dead()) == (1, 0)
+    assert (made.retry("machine"), made.retry("died"), made.retry("died")) == (0, 1, 0)
     made = study(tmp_path, sampler=sampler)
     assert (made.left(count), made.repeated()) == (1, {0})
     assert made.ask(space) == (count, asked[0][1])
     made.tell(count, COMPLETE, [0.5], {})
     assert made.left(count) == 0
+
+
+def test_trials_that_the_machine_failed_are_marked_and_tried_again(tmp_path):
+    """A full disk is no fault of a trial's; a file that the user's code misses is."""
+    made, space = study(tmp_path), make_space(PLAIN, HICS)
+    for error in (OSError(errno.ENOSPC, "full"), OSError(errno.EMFILE, "open"), FileNotFoundError(2, "no")):
+        with pytest.raises(UserError) as caught, naming(tmp_path / "last.ckpt"):
+            raise error
+        made.tell(made.ask(space)[0], FAIL, [], outcome(failure(job(tmp_path), caught.value)))
+    assert (made.retry("died"), made.retry("machine"), made.retry("machine")) == (0, 2, 0)
+    assert made.repeated() == {0, 1}
+    assert made.left(3) == 2
 
 
 def test_others_can_read_the_journal(tmp_path):

@@ -256,7 +256,7 @@ def test_seconds_pass_once_for_all_seeds(tmp_path):
 def test_a_failure_has_the_fields_of_a_report(whole):
     common, (report, *_) = whole
     failed = failure(common, UserError("no."))
-    assert failed.keys() == report.keys() | {"status", "error", "done"}
+    assert failed.keys() == report.keys() | {"status", "error", "done", "machine"}
     assert failed["rows"] == [[], []]
 
 

@@ -81,8 +81,12 @@ def _finish(reference: Any, run: Run, ended: Callable[[Run], None]) -> None:
 
     try:
         ray.get(reference)
-    except ray.exceptions.RayTaskError:  # flsel's own
-        raise
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(
+            error.cause, UserError
+        ):  # a full disk, say; Ray's error has the worker's traceback for a text
+            raise error.cause from None
+        raise  # flsel's own
     except ray.exceptions.RayError as error:
         its_own = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError)
         if not isinstance(error, its_own) or not daemon_lives():

@@ -150,6 +150,7 @@ def outcome(result: Mapping[str, Any], died: str | None = None) -> dict[str, Any
 
     Returns:
         ``status`` (complete, pruned, diverged, failed), ``error``, ``died`` (whether its process did),
+        ``machine`` (whether the machine failed, such as by a full disk, and not the trial),
         ``round``, ``spread``, ``seeds`` and ``seconds``.
     """
     status = "failed" if died else result.get("status", "failed")
@@ -157,6 +158,7 @@ def outcome(result: Mapping[str, Any], died: str | None = None) -> dict[str, Any
         "status": "pruned" if status == "running" else status,
         "error": died or result.get("error", ""),
         "died": died is not None,
+        "machine": bool(result.get("machine")) and not died,
         "round": result.get("round", 0),
         "spread": result.get("spread"),
         "seeds": list(result.get("seeds", [])),

@@ -109,10 +109,17 @@ class Study:
                 self.tell(trial.number, TrialState.FAIL, [], {"status": "failed", "error": why})
         return found
 
-    def retry_dead(self) -> int:
-        """Have trials whose process died tried again, under new numbers; return how many."""
-        dead = [t for t in self.trials(TrialState.FAIL) if t.user_attrs.get(RESULT, {}).get("died")]
-        again = [trial for trial in dead if trial.number not in self.repeated()]
+    def retry(self, reason: str) -> int:
+        """Have trials that failed for a reason tried again, under new numbers.
+
+        Args:
+            reason: ``died`` (its process) or ``machine`` (a full disk, say).
+
+        Returns:
+            How many there are.
+        """
+        failed = [t for t in self.trials(TrialState.FAIL) if t.user_attrs.get(RESULT, {}).get(reason)]
+        again = [trial for trial in failed if trial.number not in self.repeated()]
         for trial in again:
             kept = {KEPT: trial.user_attrs[KEPT]} if KEPT in trial.user_attrs else {}
             self.study.enqueue_trial(trial.params, user_attrs={**kept, REPEATS: trial.number})

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import yaml
+from optuna.trial import TrialState
 
 from flsel.config.describe import describe
 from flsel.errors import Interrupted, UserError, going_on
@@ -24,7 +25,7 @@ from flsel_tune.plan import Plan
 from flsel_tune.results import best_trials, trial_rows, write_results
 from flsel_tune.shared import pack
 from flsel_tune.space_file import to_plain
-from flsel_tune.study import Study
+from flsel_tune.study import RESULT, Study
 from flsel_tune.summary import track_sweep
 
 _LOG = logging.getLogger("flsel")
@@ -56,6 +57,8 @@ def start(plan: Plan) -> Path:
 def resume(plan: Plan, folder: Path, *, retry_failed: bool = False) -> Path:
     """Finish a sweep: trials that ended are kept, those that had begun go on from their checkpoints.
 
+    Trials that failed because the machine did, such as on a full disk, are tried again.
+
     Args:
         plan: The sweep.
         folder: Its folder.
@@ -71,8 +74,10 @@ def resume(plan: Plan, folder: Path, *, retry_failed: bool = False) -> Path:
     plan = replace(plan, job=replace(plan.job, folder=str(folder.resolve())))
     with Lock(folder, "sweep"):
         study = _study(plan)
+        if again := study.retry("machine"):
+            _LOG.info("%d trials that failed with the machine (a full disk, say) are tried again", again)
         if retry_failed:
-            _LOG.info("%d trials whose process died are tried again", study.retry_dead())
+            _LOG.info("%d trials whose process died are tried again", study.retry("died"))
         if not study.left(plan.sweep.trials):
             _LOG.info("%s is finished; nothing is left to resume", folder)
             return _finish(plan, study)
@@ -115,6 +120,13 @@ def _finish(plan: Plan, study: Study) -> Path:
         _LOG.warning("the sweep's own run was not tracked: %s", error)
     if not plan.config.quiet:
         _say(plan, study, pictures)
+    if failed := sum(
+        t.user_attrs.get(RESULT, {}).get("machine", False) for t in study.trials(TrialState.FAIL)
+    ):
+        _LOG.warning(
+            "%d trials failed because the machine did; once that is mended: %s",
+            failed, going_on("tune", _shown(folder)),
+        )  # fmt: skip
     if not best_trials(study):
         errors = Counter(row["error"] for row in rows if row["error"])
         why = f": {errors.most_common(1)[0][0]}" if errors else "."

@@ -15,7 +15,7 @@ import torch
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.data.population import Source
-from flsel.errors import DivergedError, UserError
+from flsel.errors import DivergedError, UserError, machine_failed
 from flsel.files import write_atomic
 from flsel.runner.session import Session
 from flsel_tune.metric import Metric
@@ -201,6 +201,7 @@ def failure(job: Job, error: Exception) -> Report:
     return {
         "round": 0, **values, "spread": math.nan, "seeds": [], "rows": [[] for _ in job.seeds],
         "finished": False, "seconds": 0.0, "status": status, "error": why, "done": True,
+        "machine": machine_failed(error),
     }  # fmt: skip
 
 
