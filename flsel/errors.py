@@ -8,6 +8,7 @@ error of flsel itself goes through both unchanged: a bug must look like one.
 from __future__ import annotations
 
 import difflib
+import errno
 import shlex
 import sysconfig
 import traceback
@@ -28,6 +29,24 @@ _NO_MEMORY = ("DefaultCPUAllocator", "failed to map segment")
 _LESS_MEMORY = "lower local.chunk, local.batch_size, evaluation.batch_size or the model's size"
 
 
+# Disk, quota, handles, devices and mounts: what runs did not cause, and what is mended without them.
+_MACHINES = {
+    getattr(errno, name)
+    for name in (
+        "ENOSPC",
+        "EDQUOT",
+        "EMFILE",
+        "ENFILE",
+        "EIO",
+        "EROFS",
+        "ESTALE",
+        "ENODEV",
+        "ENOMEM",
+        "EAGAIN",
+    )
+}
+
+
 class UserError(ValueError):
     """Something the user gave is wrong; the message says what, where, and what would be right."""
 
@@ -45,7 +64,7 @@ class Interrupted(Exception):
 
 
 @contextmanager
-def users_code(what: str, *, reads: bool = False) -> Iterator[None]:
+def users_code(what: str, *, reads: bool = False, wide: bool = False) -> Iterator[None]:
     """Run code that may be the user's, and put whatever it raises into one sentence.
 
     An error that flsel's own code raised, without the user's or a library's in between, passes unchanged.
@@ -53,6 +72,7 @@ def users_code(what: str, *, reads: bool = False) -> Iterator[None]:
     Args:
         what: What failed, such as ``model my.Net cannot be built``; the reason follows after a colon.
         reads: The block does nothing but read what the user gave, so that every error is about that.
+        wide: Most of the block is flsel's own: a library's error is the user's only by way of his code.
 
     Raises:
         UserError: If the block raises anything but a :class:`UserError`, an :class:`Interrupted` or a
@@ -63,7 +83,7 @@ def users_code(what: str, *, reads: bool = False) -> Iterator[None]:
     except (UserError, Interrupted, KeyboardInterrupt):
         raise
     except BaseException as error:
-        reason = _reason(error, reads)
+        reason = blamed(error) if wide else _reason(error, reads)
         if reason is None:
             raise
         raise UserError(f"{what}: {reason}") from error
@@ -139,6 +159,22 @@ def sentence(error: BaseException) -> str | None:
     return None
 
 
+def machine_failed(error: BaseException | None) -> bool:
+    """Tell whether an error goes back to a fault of the machine, such as a full disk, which may be mended."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _MACHINES:
+            return True
+        # torch.save hides a full disk behind a RuntimeError; the system's error is in its context.
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def blamed(error: BaseException) -> str | None:
+    """Say what the user's code raised, even in a method that Python calls by itself; None if it did not."""
+    users = [part for part in traceback.walk_tb(error.__traceback__) if _home(part[0]) == "user"]
+    return _because(error, users) if users else None
+
+
 def going_on(command: str, folder: str | Path) -> str:
     """Return what goes on with a folder, for a shell: ``flsel train --resume 'my run'``."""
     return f"flsel {command} --resume {shlex.quote(str(folder))}"
@@ -172,6 +208,10 @@ def _reason(error: BaseException, reads: bool) -> str | None:
     users = [(frame, line) for frame, line in frames[2:] if _home(frame) == "user"]
     if not reads and not users and _home(frames[-1][0]) == "ours":
         return None
+    return _because(error, users)
+
+
+def _because(error: BaseException, users: list[tuple[FrameType, int]]) -> str:
     lack = None if isinstance(error, OSError) else sentence(error)
     return lack or _told(error, users)
 

@@ -32,6 +32,7 @@ def at(sentence: str) -> str:
         ("selector", "Returns", "selector Returns cannot be built: TypeError: __init__() should return None, not 'int'."),
         ("selector", "Selects", "round 0 failed: Selects.select raised ZeroDivisionError: division by zero (usercode.py, line N)."),
         ("selector", "Asks", "round 0 failed: Asks.select raised IndexError: "),
+        ("selector", "Hides", "Hides.__getattribute__ raised LookupError: hidden (usercode.py, line N)."),
         ("selector", "Halves", "clients must be whole numbers, got [0.5, 1.5]."),
         ("selector", "Flat", "a plan must have a list of paths of clients, got tensor([0, 1])."),
         ("selector", "AsksStrangers", "the selector asked client -1, and the clients are 0 to 3."),
@@ -89,6 +90,10 @@ def test_models_that_cannot_train_in_bfloat16(name: str, sentence: str, capfd: A
     assert said == sentence
 
 
+def test_a_selector_that_python_takes_for_a_function() -> None:
+    assert call("train", *TINY, "--selector", "usercode.NoRoutine", "--quiet") == 0
+
+
 def test_sparse_inputs_are_filled_in() -> None:
     words = ["--data.name", "usercode.sparse", "--partition", "IID", "--data.server", "0"]
     assert call("train", *TINY, *words, "--quiet") == 0
@@ -103,6 +108,7 @@ def test_a_batch_that_a_layer_refuses(capfd: Any) -> None:
     ("key", "name", "sentence"),
     [
         ("selector", "Observes", "round 2 failed: Observes.observe raised SystemExit: observe (usercode.py, line N)"),
+        ("selector", "HidesLater", "the run stopped: HidesLater.__getattribute__ raised LookupError: hidden (usercode.py, line N)"),
         ("availability", "ComesLate", "round 2 failed: schedule raised TypeError: "),
     ],
 )  # fmt: skip
@@ -118,7 +124,9 @@ def test_a_later_round_that_fails_can_be_played_again(
     assert said.endswith("Mend it and go on with: flsel train --resume runs/run\n")
     assert said.count("\n") == 1
     # Mended, the run goes on to where it would have come.
-    if name == "Observes":
+    if name == "HidesLater":
+        monkeypatch.delattr(usercode.HidesLater, "__getattribute__")
+    elif name == "Observes":
         monkeypatch.setattr(usercode.Observes, "observe", usercode.Uniform.observe)
     else:
         monkeypatch.setattr(

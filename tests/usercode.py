@@ -55,6 +55,33 @@ class Observes(Uniform):
             raise SystemExit("observe")
 
 
+class Hides(Uniform):
+    """Raises where Python looks at it on behalf of flsel."""
+
+    def __getattribute__(self, name):
+        if name == "__dict__":
+            raise LookupError("hidden")
+        return super().__getattribute__(name)
+
+
+class HidesLater(Uniform):
+    def __getattribute__(self, name):
+        if name == "__dict__" and object.__getattribute__(self, "budget_"):
+            raise LookupError("hidden")
+        return super().__getattribute__(name)
+
+    budget_ = 0
+
+    def select(self, view):
+        type(self).budget_ = view.budget
+        return super().select(view)
+
+
+class NoRoutine(Uniform):
+    def __get__(self, instance, owner=None):
+        raise LookupError("no routine")
+
+
 class Halves(Uniform):
     def select(self, view):
         return Plan.star([0.5, 1.5])

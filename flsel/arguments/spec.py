@@ -39,9 +39,9 @@ class Spec:
         if isinstance(value, partial):
             given = inspect.signature(value.func).bind_partial(*value.args, **value.keywords).arguments
             return cls(_path(value.func, key), given, key)
-        if _importable(value):
-            return cls(_path(value, key), {}, key)
         if not isinstance(value, Checked):
+            if _importable(value):
+                return cls(_path(value, key), {}, key)
             raise UserError(f"{key} must be a class or a function that can be imported, got {shown(value)}.")
         made: Any = type(value)
         for name in arguments(made):

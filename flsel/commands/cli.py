@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from flsel import __version__
-from flsel.errors import Interrupted, UserError, closest, sentence, short
+from flsel.errors import Interrupted, UserError, blamed, closest, sentence, short
 
 # The module of each command, and what it is for.
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -85,10 +85,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # goes on in silence and ends with its own code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except Exception as error:
-        said = sentence(error)
-        if said is None:  # a bug, which must look like one
+    except BaseException as error:
+        said = blamed(error) or sentence(error)
+        if said is None:  # a bug, which must look like one, or the parser's own exit
             raise
+        if arguments != given:
+            traceback.print_exc()
         return _stop(f"error: {said}", 2)
 
 

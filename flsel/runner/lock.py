@@ -64,6 +64,8 @@ class Lock:
         with suppress(FileNotFoundError):
             if _key(os.stat(self._path)) in _ours:
                 raise self._refusal({"host": socket.gethostname(), "pid": os.getpid()})
+        if self._path.is_dir():
+            raise UserError(f"cannot lock {self._path}, which is a folder: remove it.")
         with naming(self._path):
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flsel.arguments import shown
 from flsel.config import RunConfig
-from flsel.errors import Interrupted, UserError, going_on
+from flsel.errors import Interrupted, UserError, going_on, users_code
 from flsel.files import home
 from flsel.runner.interrupt import Interrupt
 from flsel.runner.progress import Progress, final_table
@@ -60,8 +60,9 @@ def play(session: Session) -> Result:
             _LOG.info("%s is finished; nothing is left to resume", session.folder)
         else:
             try:
-                _loop(session)
-                session.end()
+                with users_code("the run stopped", wide=True):
+                    _loop(session)
+                    session.end()
             except UserError as error:
                 if session.server.round == 0:
                     raise

@@ -17,7 +17,7 @@ from flsel.config.describe import describe
 from flsel.data.population import Source
 from flsel.engine.job import Job, train
 from flsel.engine.server import RoundRecord
-from flsel.errors import UserError, short, users_code
+from flsel.errors import UserError, blamed, short, users_code
 from flsel.files import new_run_dir, write_atomic
 from flsel.metrics import METRICS
 from flsel.runner.build import Built, Hire, build, build_by
@@ -141,7 +141,8 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # A run that never got through a round leaves nothing to look at or to go on with.
-        if self._new and isinstance(error, UserError) and self.server.round == 0:
+        refused = isinstance(error, UserError) or (error is not None and blamed(error) is not None)
+        if self._new and refused and self.server.round == 0:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.close()
 
