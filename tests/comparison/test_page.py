@@ -53,7 +53,17 @@ const look = () => {
   const charts = [...document.querySelectorAll(".chart")].map((e) => [e.id,
     e.querySelectorAll("svg [class*=mark-] path, svg [class*=mark-] line, svg [class*=mark-] rect").length]);
   const unnamed = [...document.querySelectorAll("input, select")].filter((e) => !e.closest("label")).length;
-  parent.postMessage(JSON.stringify({ said: window.said, faint, charts, unnamed, texts: texts.length,
+  // As the Tab key goes: everything is reached, named, marked, and not behind something else.
+  const stops = [...document.querySelectorAll("a[href], input, select, summary, [tabindex]")]
+    .filter((e) => e.tabIndex >= 0 && e.checkVisibility());
+  const named = (e) => (e.labels?.[0] ?? e).textContent.trim() || e.getAttribute("aria-label");
+  const lost = stops.map((e) => { e.focus(); const style = getComputedStyle(e), box = e.getBoundingClientRect();
+    const seen = document.elementFromPoint(box.left + Math.min(box.width / 2, 150), box.top + Math.min(box.height / 2, 20));
+    const wrong = [document.activeElement !== e && "not reached", !named(e) && "no name",
+      (style.outlineStyle === "none" || parseFloat(style.outlineWidth) < 2) && "not marked",
+      !(e === seen || e.contains(seen)) && `behind ${seen?.outerHTML.slice(0, 80)}`];
+    return wrong.some(Boolean) && [e.outerHTML.slice(0, 80), ...wrong.filter(Boolean)]; }).filter(Boolean);
+  parent.postMessage(JSON.stringify({ lost, stops: stops.length, said: window.said, faint, charts, unnamed, texts: texts.length,
     wider: document.documentElement.scrollWidth - window.innerWidth }), "*");
 };
 look();
@@ -119,6 +129,8 @@ def test_a_browser_finds_nothing_wrong(tmp_path, page, comparison, width, flags)
     assert seen["faint"] == []
     assert seen["texts"] > 100
     assert seen["unnamed"] == 0
+    assert seen["lost"] == []
+    assert seen["stops"] > 15
     drawn = dict(seen["charts"])
     expected = {
         "curves", "cost", "pairs", "arrivals", "survival", "ranks", "participation", "entropies", "sizes",

@@ -125,7 +125,7 @@ def _verdicts(analysis: Analysis) -> str:
 def _table(analysis: Analysis, setting: str) -> str:
     headings, rows = tables.main_table(analysis, setting)
     caption = "Means with 95 % intervals" if setting == ALL else setting
-    mark = ' id="results"' if setting == analysis.settings[0] else ""
+    mark = ' id="results" tabindex="-1"' if setting == analysis.settings[0] else ""
     return f"<div{mark}>{_rows(headings, rows, caption)}</div>"
 
 
@@ -204,7 +204,8 @@ def _figures(listed: Sequence[Chart], data: Mapping[str, Any]) -> str:
         names = {row["variant"]: row["variant"] for row in data[chart.data]} if chart.one else {}
         choice = _select(f"one-{chart.name}", "Variant", names) if chart.one else ""
         found.append(
-            f'<figure><h3>{_text(chart.title)}</h3><p class="quiet">{_text(chart.about)}</p>{choice}'
+            f'<figure aria-labelledby="title-{chart.name}"><h3 id="title-{chart.name}">{_text(chart.title)}'
+            f'</h3><p class="quiet">{_text(chart.about)}</p>{choice}'
             f'<div class="chart" id="chart-{chart.name}"></div></figure>'
         )
     return f'{found[0]}<div class="grid">{"".join(found[1:])}</div>' if found else ""
@@ -218,13 +219,11 @@ def _details(analysis: Analysis, folder: Path | None, commands: Sequence[str]) -
     links = "".join(f"<li>{_link(run, folder)}</li>" for run in analysis.runs)
     parts = ["<h2>To repeat it</h2>"]
     if commands:
-        parts.append(f"<h3>Commands</h3><pre tabindex=0>{_text(_lines(commands))}</pre>")
+        parts.append(f"<h3>Commands</h3><pre>{_text(_lines(commands))}</pre>")
     parts += [
         f"<h3>Where it ran</h3><p>{_text(_environment(done))}</p>",
         _folded("All differences to the baseline", _rows(headings, rows, "All differences") if rows else ""),
-        _folded(
-            f"Settings of {done[0].variant}, seed {done[0].seed}", f"<pre tabindex=0>{_text(config)}</pre>"
-        ),
+        _folded(f"Settings of {done[0].variant}, seed {done[0].seed}", f"<pre>{_text(config)}</pre>"),
         _folded(f"Runs ({len(analysis.runs)})", f"<ul>{links}</ul>"),
     ]
     return "".join(parts)

@@ -60,8 +60,12 @@
     return made;
   };
 
+  // The arrow keys go through a list faster than charts are drawn: the last choice is drawn to its end.
+  let passes = 0;
   const all = async () => {
+    const pass = ++passes;
     for (const chart of page.charts) {
+      if (pass !== passes) return;
       try { await draw(chart); } catch (error) { console.error(`${chart.name}: ${error.message}`); }
     }
     document.body.dataset.drawn = "true";
