@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import final
 from weakref import WeakKeyDictionary
 
@@ -10,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
-from flsel.rng import torch_seed
 from flsel.stack import Params
 
 
@@ -67,15 +68,20 @@ class _Loop:
         self._reset_optimizer(program.optimizer, program.lr_factors[round])
         if program.memory is not None:
             program.memory.recall(client, program.optimizer)
-        # Dropout and the like draw from torch's generator: seeded per visit, so that a client's masks do
-        # not depend on who else is in the cohort.
-        _seed_layers(program.task.device, torch_seed(program.seed, "layers", round, client))
+        # What draws from torch's generator is seeded per visit, whoever else is in the cohort.
+        key = visit_key(program.seed, round, client)
+        _seed_layers(program.task.device, key)
         params = program.trainable()
         models = program.opponents(start, client)
         batches = program.batches(client, round)
         lengths = (batches >= 0).sum(dim=1).tolist()
+        keys = step_keys([key], range(len(batches))).to(program.task.device)
+        masked = True
         for step, (positions, length) in enumerate(zip(batches, lengths, strict=True)):
-            _backward(program, positions[:length], step, models)
+            # Masks see every call of torch, which takes time; a step without dropout tells that none comes.
+            masks = Masks(keys[step, 0]) if masked else None
+            _backward(program, positions[:length], step, models, masks)
+            masked = masks is not None and masks.used > 0
             grads = {name: p.grad for name, p in params.items() if p.grad is not None}
             with torch.no_grad():
                 program.objective.correct(grads, params, start, client)
@@ -93,12 +99,15 @@ class _Loop:
         scale_lr(optimizer.param_groups, [g["lr"] for g in self._groups], factor)
 
 
-def _backward(program: Program, positions: Tensor, step: int, models: tuple[Params, ...]) -> None:
+def _backward(
+    program: Program, positions: Tensor, step: int, models: tuple[Params, ...], masks: Masks | None
+) -> None:
     """Compute the gradients of one batch's loss."""
     batch = program.batch(positions)
-    with program.fabric.autocast():
-        loss = program.loss(lambda: loss_of(program.task.training_step(batch, step)), batch[0], models)
-    program.fabric.backward(loss)
+    with masks or nullcontext():
+        with program.fabric.autocast():
+            loss = program.loss(lambda: loss_of(program.task.training_step(batch, step)), batch[0], models)
+        program.fabric.backward(loss)
 
 
 def _seed_layers(device: torch.device, seed: int) -> None:

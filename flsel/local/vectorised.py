@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn, optim
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
 from flsel.errors import UserError
+from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.plain import mixes
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
@@ -26,6 +27,8 @@ ELEMENTWISE = (
     optim.SGD, optim.Adam, optim.AdamW, optim.NAdam, optim.RAdam, optim.Adamax, optim.Adagrad,
     optim.Adadelta, optim.RMSprop, optim.ASGD, optim.Rprop,
 )  # fmt: skip
+
+_CANNOT = "local.backend vmap cannot train this model: {}; use sequential."
 
 
 @final
@@ -119,6 +122,9 @@ class _Stack:
         batches = [self.program.batches(client, round) for client in clients]
         self.positions = pad_sequence(batches, batch_first=True, padding_value=-1)  # [n, steps, size]
         self.lengths = (self.positions >= 0).sum(dim=2)
+        keys = [visit_key(self.program.seed, round, client) for client in clients]
+        self.keys = step_keys(keys, range(self.positions.shape[1])).to(self.rows.device)
+        self.masked = True  # until a step without dropout tells that there is none
         self.optimizer = step.optimizer(self.params, self.program.lr_factors[round])
 
     def train(self, steps: list[int], ends: Params) -> None:
@@ -171,10 +177,19 @@ class _Stack:
             models = tuple({n: v[rows.to(v.device)] for n, v in model.items()} for model in models)
         x, y = self.program.batch(positions)
 
-        def loss(params: Params, models: tuple[Params, ...], x: Tensor, y: Tensor) -> Tensor:
-            return self.program.loss(lambda: self.step.loss(params, x, y, step), x, models)
+        def loss(params: Params, models: tuple[Params, ...], x: Tensor, y: Tensor, key: Tensor) -> Tensor:
+            masks = Masks(key)
+            with masks if self.masked else nullcontext():
+                value = self.program.loss(lambda: self.step.loss(params, x, y, step), x, models)
+            self.masked = masks.used > 0
+            return value
 
-        losses: Tensor = torch.func.vmap(loss)(params, models, x, y)
+        try:
+            losses: Tensor = torch.func.vmap(loss)(params, models, x, y, self.keys[step, rows])
+        except RuntimeError as error:
+            if "randomness error mode" not in str(error):
+                raise
+            raise UserError(_CANNOT.format("it draws random numbers other than dropout's")) from error
         return losses
 
 
@@ -207,7 +222,7 @@ def require_vmap(program: Program) -> None:
     """
     reason = why_not_vmap(program)
     if reason is not None:
-        raise UserError(f"local.backend vmap cannot train this model: {reason}; use sequential.")
+        raise UserError(_CANNOT.format(reason))
 
 
 def why_not_vmap(program: Program) -> str | None:
@@ -218,8 +233,6 @@ def why_not_vmap(program: Program) -> str | None:
         kind = type(module).__name__
         if isinstance(module, _BatchNorm):
             return f"{kind} keeps running statistics, which a stack cannot (GroupNorm can take its place)"
-        if isinstance(module, _DropoutNd) and module.p > 0:
-            return f"{kind} draws masks, which would depend on who else is in the stack"
         if isinstance(module, nn.RNNBase):
             return f"{kind} is not supported by torch.func.vmap"
     if not isinstance(program.optimizer, ELEMENTWISE):

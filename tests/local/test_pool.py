@@ -36,6 +36,11 @@ def federation(seed: int, **settings: Any) -> Program:
     return replace(program, population=data, seed=seed, spec=BatchSpec(8, epochs=1 + seed))
 
 
+def dropping() -> nn.Module:
+    """Masks are a federation's own, too."""
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Dropout(0.3), nn.Linear(5, 4))
+
+
 def visits_of(programs: list[Program], rounds: tuple[int, ...] = (2, 2, 1)) -> list[Visit]:
     """Visits of all, mixed."""
     found = [
@@ -55,7 +60,7 @@ def one_by_one(visits: list[Visit]) -> Params:
 @pytest.mark.parametrize("tabled", [False, True])
 @pytest.mark.parametrize("objective", [None, FedProx(0.5)])
 def test_federations_in_one_stack_end_where_they_do_alone(tabled: bool, objective: Objective | None) -> None:
-    programs = [federation(seed, objective=copy.copy(objective)) for seed in range(3)]
+    programs = [federation(seed, objective=copy.copy(objective), net=dropping()) for seed in range(3)]
     visits = visits_of(programs)
     trainer = CompiledTrainer(tabled=tabled)
     for part in (visits, [v for v in visits if v.program is not programs[0]], visits):

@@ -264,9 +264,19 @@ def test_bf16_true_trains_in_bfloat16_and_updates_float32(net: Any, caplog: Any)
     assert set(seen) == {(True, torch.bfloat16), (False, torch.float32)}
 
 
-def test_dropout_masks_depend_on_seed_round_and_client_only() -> None:
-    net = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 4))
-    program = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=net)
+class Noisy(nn.Linear):
+    """Draws from torch's generator."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+
+    def forward(self, input: Tensor) -> Tensor:
+        logits = super().forward(input)
+        return logits + torch.randn_like(logits) if self.training else logits
+
+
+def test_what_layers_draw_depends_on_seed_round_and_client_only() -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=Noisy())
     trainer = SequentialTrainer()
     starts = starts_of(program, 2)
     state = torch.random.get_rng_state()
@@ -291,7 +301,7 @@ def test_batchnorm_statistics_travel_with_the_sequential_trainer() -> None:
     ("net", "optimizer", "reason"),
     [
         (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), OPTIMIZERS["sgd"], "GroupNorm"),
-        (nn.Sequential(nn.Dropout(0.1), nn.Linear(6, 4)), OPTIMIZERS["sgd"], "masks"),
+        (Noisy(), OPTIMIZERS["sgd"], "draws random numbers"),
         (nn.Linear(6, 4), partial(optim.Adafactor, lr=0.1), "element"),
     ],
 )

@@ -8,6 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from flsel.local.dropout import step_keys, visit_key
+from flsel.local.visit import Visit
 from flsel.stack import Params, repeated, stacked
 
 
@@ -19,6 +21,7 @@ class Cohort:
         rows: Where their end models belong.
         starts: Models they start from, each ``[n, ...]``.
         clients: Ids, int64 ``[n]``.
+        visits: Whose turns they are.
         positions: Examples of their batches, int64 ``[n, steps, size]``, -1 padded, on the CPU, where the
             shapes of the steps are decided.
         y: Labels of all examples, on the device that trains.
@@ -27,6 +30,7 @@ class Cohort:
     rows: list[int]
     starts: Params
     clients: Tensor
+    visits: list[Visit]
     positions: Tensor
     y: Tensor
 
@@ -64,7 +68,16 @@ class Cohort:
             positions[-missing:] = -1
         there = index.to(self.clients.device)
         starts = {name: start[there] for name, start in self.starts.items()}
-        return Cohort(self.rows[:count], starts, self.clients[there], positions, self.y)
+        visits = [self.visits[i] for i in index.tolist()]
+        return Cohort(self.rows[:count], starts, self.clients[there], visits, positions, self.y)
+
+    def keys(self, span: range) -> Tensor:
+        """Return the keys of the dropout masks of S steps on the device that trains, int64 ``[S, n]``."""
+        return step_keys(self._keys, span).to(self.y.device)
+
+    @cached_property
+    def _keys(self) -> list[int]:
+        return [visit_key(visit.program.seed, visit.round, visit.client) for visit in self.visits]
 
     def table(self, span: range, size: int) -> tuple[Tensor, Tensor]:
         """Tabulate the examples of S steps on the device that trains.

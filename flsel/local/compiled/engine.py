@@ -20,8 +20,8 @@ from flsel.stack import Params
 
 # Shapes that stay compiled; each keeps the memory of one stack of models and their activations.
 _SHAPES = 16
-# Bytes of what the labels of several steps are turned into at a time.
-_TERMS = 2**25
+# Bytes of what the labels and keys of several steps are turned into at a time; a CPU's cache holds few.
+_TERMS, _TERMS_CPU = 2**25, 2**22
 
 
 def rounded(count: int) -> int:
@@ -74,6 +74,7 @@ class Engine:
                 rows=[rows[i] for i in stack],
                 starts=starts_of([visits[i].start for i in stack]),
                 clients=torch.tensor([visits[i].client for i in stack], device=self._program.task.device),
+                visits=[visits[i] for i in stack],
                 positions=pad_sequence([tables[i] for i in stack], batch_first=True, padding_value=-1),
                 y=self._program.population.y,
             )
@@ -125,6 +126,7 @@ class Engine:
     ) -> Iterator[tuple[Step, range]]:
         """Yield steps that are ready to be played, and for which part of the span."""
         begun: set[Step] = set()
+        room = _TERMS_CPU if self._program.task.device.type == "cpu" else _TERMS
         sizes = [self._size(cohort, step) for step in range(span.stop)]
         at = span.start
         while at < span.stop:
@@ -133,11 +135,12 @@ class Engine:
             if step not in begun:
                 step.begin(cohort.starts, cohort.clients, models)
                 begun.add(step)
-            most = min(span.stop, at + max(1, _TERMS // max(step.term_bytes, 1)))
+            most = min(span.stop, at + max(1, room // max(step.term_bytes, 1)))
             part = range(at, next((s for s in range(at + 1, most) if sizes[s] != size), most))
             places, weights = cohort.table(part, size)
             y = cohort.y.index_select(0, places.reshape(-1)).view(weights.shape)
-            labels = [y, weights] if self._weighs else [y]
+            keys = cohort.keys(part) if step.drops else places.new_zeros((len(part), bank.rows))
+            labels = [y, keys, weights] if self._weighs else [y, keys]
             step.load(part, places, [label.squeeze(1) for label in labels] if self._single else labels)
             yield step, part
             at = part.stop
@@ -168,11 +171,12 @@ class Engine:
 
     def _example(self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], size: int) -> Example:
         x, y = self._program.batch(cohort.positions[:, 0, :size].clamp(min=0))
+        keys = cohort.keys(range(1))[0]
         weights = next(iter(bank.params.values())).new_full(y.shape, 1.0 / size)
         if self._single:
-            x, y, weights = x[0], y[0], weights[0]
+            x, y, keys, weights = x[0], y[0], keys[0], weights[0]
         chosen = weights if self._weighs else None
-        return Example(bank.params, cohort.starts, cohort.clients, models, x, y, chosen)
+        return Example(bank.params, cohort.starts, cohort.clients, models, x, y, keys, chosen)
 
     def _ready(self) -> Inputs:
         if self._inputs is None:

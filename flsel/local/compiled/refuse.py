@@ -65,7 +65,7 @@ def check(graph: fx.Graph, node: fx.Node) -> None:
     if not isinstance(target, torch._ops.OpOverload):
         return
     if torch.Tag.nondeterministic_seeded in target.tags:
-        raise Refused("it draws random numbers")
+        raise Unstackable("it draws random numbers")
     if not target._schema.is_mutable:
         return
     changed = node.args[0]

@@ -53,6 +53,7 @@ class Step:
         self._labels = parts.labels
         self._visit = parts.visit.forward
         self._names = traced.names
+        self.drops = traced.drops
         self._met: Counter[int] = Counter()
         self._flat: dict[int, Any] = {}
         self._run = self._bind(parts, traced)
@@ -72,7 +73,7 @@ class Step:
         Args:
             span: Their numbers.
             places: Positions of their examples, int64 ``[S, n * size]``.
-            labels: Their labels (and weights), ``[S, ...]`` each.
+            labels: Their labels, keys (and weights), ``[S, ...]`` each.
         """
         self._feed.load(self._bank.numbers(span), places, self._terms(labels))
 

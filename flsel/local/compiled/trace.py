@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from flsel.local.compiled.record import record
 from flsel.local.compiled.refuse import Unread, check, out_of_place, watched
+from flsel.local.dropout import Masks
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, loss_of
 from flsel.objectives.objective import Objective, overrides
@@ -31,6 +32,7 @@ class Example:
         models: Frozen models of the objective's contrast, each ``[n, ...]``.
         x: Inputs ``[n, B, ...]``, or ``[B, ...]`` for one model.
         y: Labels, likewise.
+        keys: Of the step's dropout masks, int64 ``[n]``, or ``[]`` for one model.
         weights: Weight of each example in its batch's mean, likewise; None: the task takes its own mean.
     """
 
@@ -40,6 +42,7 @@ class Example:
     models: tuple[Params, ...]
     x: Tensor
     y: Tensor
+    keys: Tensor
     weights: Tensor | None
 
     @property
@@ -55,10 +58,11 @@ class Traced:
 
     Attributes:
         graph: Its placeholders are, in order, the parameters, what is the same in every step of a visit, the
-            labels (and weights), and the inputs.
+            labels, keys (and weights), and the inputs.
         names: Parameters that the loss depends on, in the order of the graph's outputs.
         params, visit, labels: Number of placeholders of each kind; one more are the inputs.
         inputs: The example's tensors in the order of the placeholders.
+        drops: Whether the loss depends on the keys.
     """
 
     graph: fx.GraphModule
@@ -67,6 +71,7 @@ class Traced:
     visit: int
     labels: int
     inputs: list[Tensor]
+    drops: bool
 
 
 def weighs_examples(program: Program) -> bool:
@@ -112,7 +117,7 @@ def trace(program: Program, example: Example) -> Traced:
             data.
     """
     visit = visit_inputs(program, example)
-    labels = [example.y] if example.weights is None else [example.y, example.weights]
+    labels = [example.y, example.keys, *([] if example.weights is None else [example.weights])]
     names = _used(program, example)
     step = _Flat(program, example, names, len(visit), len(labels))
     inputs = [*example.params.values(), *visit, *labels, example.x]
@@ -123,7 +128,9 @@ def trace(program: Program, example: Example) -> Traced:
         check(graph.graph, node)
     graph.graph.eliminate_dead_code()
     graph.recompile()
-    return Traced(graph, names, len(example.params), len(visit), len(labels), inputs)
+    count = len(example.params)
+    (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{count + len(visit) + 1}")
+    return Traced(graph, names, count, len(visit), len(labels), inputs, drops=bool(keys.users))
 
 
 class _Flat:
@@ -198,14 +205,19 @@ def _gradients(
 
 
 def client_loss(program: Program) -> Callable[..., Tensor]:
-    """Return the loss of one client's batch as a function of parameters, frozen models and the batch."""
+    """Return the loss of one client's batch as a function of parameters, frozen models, batch and key."""
     call = _Step(program.task)
     every = program.task.named_parameters(remove_duplicate=False)
     tied = len(list(every)) > len(list(program.task.parameters()))
     prefix = "task." if program.model is program.task else "task.net."
 
     def loss(
-        params: Params, models: tuple[Params, ...], x: Tensor, y: Tensor, weights: Tensor | None = None
+        params: Params,
+        models: tuple[Params, ...],
+        x: Tensor,
+        y: Tensor,
+        key: Tensor,
+        weights: Tensor | None = None,
     ) -> Tensor:
         named = {prefix + name: value for name, value in params.items()}
 
@@ -213,7 +225,8 @@ def client_loss(program: Program) -> Callable[..., Tensor]:
             value: Tensor = functional_call(call, named, (x, y, weights), tie_weights=tied)
             return value
 
-        return program.loss(step, x, models, weights)
+        with Masks(key):
+            return program.loss(step, x, models, weights)
 
     return loss
 
@@ -243,8 +256,10 @@ def _used(program: Program, example: Example) -> list[str]:
 
     live = {name: first(value).detach().requires_grad_() for name, value in example.params.items()}
     models = tuple({name: value[0] for name, value in model.items()} for model in example.models)
-    weights = () if example.weights is None else (first(example.weights),)
+    rest = [first(example.y), first(example.keys)]
+    if example.weights is not None:
+        rest.append(first(example.weights))
     with watched(program.task), torch.enable_grad():
-        loss = client_loss(program)(live, models, first(example.x), first(example.y), *weights)
+        loss = client_loss(program)(live, models, first(example.x), *rest)
         found = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
     return [name for name, value in zip(live, found, strict=True) if value is not None]
