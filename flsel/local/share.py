@@ -22,6 +22,9 @@ _TOGETHER = 4
 _SHARES = 4
 # Examples that a part of a question holds at least; fewer are not worth a message.
 EXAMPLES = 4096
+# Parameters times examples of a call's steps, below which a stack of models is not worth a message: half of
+# it takes as long as the whole, being calls more than arithmetic (benchmarks/results.md).
+WORK = 50_000_000
 
 
 class Part(NamedTuple):
@@ -113,6 +116,24 @@ def answer(trainer: LocalTrainer, program: Program, part: Part, starts: Params, 
     if part.question == "train":
         return trainer.train(visits)
     return trainer.gradients(visits) if part.question == "gradients" else {"loss": trainer.losses(visits)}
+
+
+def worth(question: Question, visits: Sequence[Visit], stacks: bool) -> bool:
+    """Tell whether a call is worth a message to more than one.
+
+    Args:
+        question: What is asked.
+        visits: The visits of the call.
+        stacks: Whether clients train as a stack of models.
+    """
+    if question != "train":
+        return sum(map(examples, visits)) >= 2 * EXAMPLES
+    program = visits[0].program
+    if not stacks or _alone(program):
+        return True
+    numbers = sum(value.numel() for value in visits[0].start.values())
+    steps = sum(visit.program.spec.num_steps(examples(visit)) for visit in visits)
+    return steps * program.spec.size * numbers >= WORK
 
 
 def _split(

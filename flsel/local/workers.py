@@ -20,26 +20,16 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.local import share
+from flsel.local.block import Block, layout, take
 from flsel.local.program import Program
-from flsel.local.share import Part, Question, answer, blank, cut, distinct_starts, examples
+from flsel.local.sequential import SequentialTrainer
+from flsel.local.share import Part, Question, answer, blank, cut, distinct_starts
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.stack import Params
 
 # Workers that may die over the same visits before it is the visits' fault.
 _ATTEMPTS = 3
-
-
-@dataclass
-class _Memory:
-    """Stacks of starts and of answers that this process shares with the workers."""
-
-    starts: Params
-    answers: Params
-
-    def fits(self, starts: Params, answers: Params) -> bool:
-        """Tell whether stacks are laid out as these are."""
-        return _layout(self.starts) == _layout(starts) and _layout(self.answers) == _layout(answers)
 
 
 @dataclass
@@ -50,7 +40,7 @@ class _Worker:
     pipe: Connection
     part: Part | None = None
     told: set[int] = field(default_factory=set)  # programs whose objectives it knows in their present state
-    memory: dict[Question, _Memory] = field(default_factory=dict)  # what it has of this process
+    memory: dict[Question, Block] = field(default_factory=dict)  # what it has of this process
 
 
 @final
@@ -74,10 +64,11 @@ class WorkersTrainer(LocalTrainer):
         if "fork" not in torch.multiprocessing.get_all_start_methods():
             raise UserError("local.workers must be 1 on this system, which cannot fork a process.")
         self._make, self._count, self._together = make, count, together
+        self._own = make()  # for what is not worth a message
         self._programs: list[Program] = []
         self._workers: list[_Worker] = []
         # Kept from call to call: to make it, and to hand it to a process, takes longer than a small round.
-        self._memory: dict[Question, _Memory] = {}
+        self._memory: dict[Question, Block] = {}
         weakref.finalize(self, _stop, self._workers)
 
     def train(self, visits: Sequence[Visit]) -> Params:
@@ -86,21 +77,27 @@ class WorkersTrainer(LocalTrainer):
         Raises:
             UserError: If a program is not on the CPU, or the same visits ended several workers.
         """
+        _require_cpu(visits)
+        if not share.worth("train", visits, stacks=not isinstance(self._own, SequentialTrainer)):
+            return self._own.train(visits)
         return self._ask("train", visits)
 
     def losses(self, visits: Sequence[Visit]) -> Tensor:
         """Return the clients' losses (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        return self._ask("losses", visits)["loss"] if _many(visits) else super().losses(visits)
+        if not share.worth("losses", visits, stacks=False):
+            return self._own.losses(visits)
+        return self._ask("losses", visits)["loss"]
 
     def gradients(self, visits: Sequence[Visit]) -> Params:
         """Return the clients' gradients (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        return self._ask("gradients", visits) if _many(visits) else super().gradients(visits)
+        if not share.worth("gradients", visits, stacks=False):
+            return self._own.gradients(visits)
+        return self._ask("gradients", visits)
 
     def _ask(self, question: Question, visits: Sequence[Visit]) -> Params:
         self._meet(visits)
         distinct = distinct_starts(visits)
-        starts = {name: torch.stack([start[name] for start in distinct]) for name in distinct[0]}
-        memory = self._share(question, starts, blank(question, visits))
+        memory = self._share(question, distinct, blank(question, visits))
         try:
             self._play(cut(question, visits, self._programs, self._together), memory)
         except BaseException:
@@ -109,26 +106,20 @@ class WorkersTrainer(LocalTrainer):
             raise
         return {name: value.clone() for name, value in memory.answers.items()}
 
-    def _share(self, question: Question, starts: Params, answers: Params) -> _Memory:
+    def _share(self, question: Question, starts: list[Params], answers: Params) -> Block:
         """Put starts where workers see them, beside room for answers."""
-        memory = self._memory.get(question)
-        if memory is None or not memory.fits(starts, answers):
-            memory = self._memory[question] = _Memory(starts, answers)
-            for stack in (starts, answers):
-                for value in stack.values():
-                    value.share_memory_()  # type: ignore[no-untyped-call]
-        for name, value in starts.items():
-            memory.starts[name].copy_(value)
+        memory, layouts = self._memory.get(question), (layout(starts[0], len(starts)), layout(answers))
+        if memory is None or memory.layouts != layouts:
+            memory = self._memory[question] = Block(*layouts)
+        for row, start in enumerate(starts):
+            for name, value in start.items():
+                memory.starts[name][row] = value.detach()
         return memory
 
     def _meet(self, visits: Sequence[Visit]) -> None:
         """Have workers that know all programs; their objectives' states are sent with the next part."""
         programs = list({id(visit.program): visit.program for visit in visits}.values())
-        for program in programs:
-            if program.task.device.type != "cpu":
-                raise UserError(
-                    f"local.workers must be 1 on {program.task.device.type}, which is not shared."
-                )
+        _require_cpu(visits)
         if any(all(known is not program for known in self._programs) for program in programs):
             _stop(self._workers)
             self._programs = [*self._programs, *(p for p in programs if p not in self._programs)]
@@ -155,7 +146,7 @@ class WorkersTrainer(LocalTrainer):
         theirs.close()
         return _Worker(process, ours)
 
-    def _play(self, parts: list[Part], memory: _Memory) -> None:
+    def _play(self, parts: list[Part], memory: Block) -> None:
         """Hand parts out until all are done."""
         waiting, deaths = deque(parts), dict.fromkeys(range(len(parts)), 0)
         number = {id(part): i for i, part in enumerate(parts)}
@@ -180,7 +171,7 @@ class WorkersTrainer(LocalTrainer):
                     raise failure
                 done += 1
 
-    def _send(self, worker: _Worker, memory: _Memory) -> bool:
+    def _send(self, worker: _Worker, memory: Block) -> bool:
         """Hand a part out; tell whether the worker is there to take it."""
         assert worker.part is not None
         index, question = worker.part.program, worker.part.question
@@ -188,7 +179,9 @@ class WorkersTrainer(LocalTrainer):
         state = None if index in worker.told else objective.state_dict()
         known = worker.memory.get(question) is memory
         try:
-            worker.pipe.send((worker.part, state, None if known else memory))
+            worker.pipe.send((worker.part, state, None if known else memory.layouts))
+            if not known:
+                memory.hand(worker.pipe, worker.process.pid)
         except (BrokenPipeError, ConnectionResetError):
             return False
         worker.told.add(index)
@@ -218,9 +211,12 @@ class WorkersTrainer(LocalTrainer):
         self._workers.insert(place, self._fork())
 
 
-def _many(visits: Sequence[Visit]) -> bool:
-    """Tell whether a question is worth a message to more than one worker."""
-    return sum(map(examples, visits)) >= 2 * share.EXAMPLES
+def _require_cpu(visits: Sequence[Visit]) -> None:
+    for visit in visits:
+        if visit.program.task.device.type != "cpu":
+            raise UserError(
+                f"local.workers must be 1 on {visit.program.task.device.type}, which is not shared."
+            )
 
 
 def _stop(workers: list[_Worker]) -> None:
@@ -245,21 +241,18 @@ def _serve(
         other.close()
     torch.set_num_threads(1)
     trainer = make()
-    memories: dict[Question, _Memory] = {}
+    memories: dict[Question, Block] = {}
     with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):
         while True:
-            part, state, memory = pipe.recv()
-            memories[part.question] = memory or memories[part.question]
+            part, state, layouts = pipe.recv()
+            if layouts is not None:
+                memories[part.question] = take(pipe, layouts)
             pipe.send(_answer(trainer, programs[part.program], part, state, memories[part.question]))
     os._exit(0)
 
 
-def _layout(stack: Params) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    return {name: (value.shape, value.dtype) for name, value in stack.items()}
-
-
 def _answer(
-    trainer: LocalTrainer, program: Program, part: Part, state: Any, memory: _Memory
+    trainer: LocalTrainer, program: Program, part: Part, state: Any, memory: Block
 ) -> Exception | None:
     """Answer a part into its rows; return what went wrong."""
     try:

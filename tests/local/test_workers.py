@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
 from flsel.local import share
+from flsel.local.block import Block, layout
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import VmapTrainer
@@ -42,7 +44,8 @@ def same(one: Params, other: Params) -> bool:
 
 
 @pytest.mark.parametrize("kind", [SequentialTrainer, VmapTrainer, CompiledTrainer])
-def test_results_do_not_depend_on_the_number_of_workers(kind: Any) -> None:
+def test_results_do_not_depend_on_the_number_of_workers(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "WORK", 0)
     program = make_program(OPTIMIZERS["momentum"], SPECS["epochs"])
     starts = starts_of(program, 5)
     ends = [train(WorkersTrainer(kind, n), program, starts, CLIENTS, 1) for n in (1, 2, 3)]
@@ -52,6 +55,14 @@ def test_results_do_not_depend_on_the_number_of_workers(kind: Any) -> None:
     assert largest_gap(ends[0], alone) < 1e-10
     if kind is SequentialTrainer:
         assert same(ends[0], alone)
+
+
+@pytest.mark.parametrize(("kind", "works"), [(SequentialTrainer, True), (CompiledTrainer, False)])
+def test_a_small_stack_of_models_is_not_worth_a_process(kind: Any, works: bool) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"])
+    trainer, starts = WorkersTrainer(kind, 2), starts_of(program, 5)
+    assert same(train(trainer, program, starts, CLIENTS, 1), train(kind(), program, starts, CLIENTS, 1))
+    assert bool(trainer._workers) == works
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -158,6 +169,41 @@ def test_a_worker_killed_between_calls_is_replaced() -> None:
         worker.process.kill()
         worker.process.join()
     assert same(first, train(trainer, program, starts, CLIENTS, 1))
+
+
+def test_a_worker_that_dies_before_it_takes_its_memory_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"])
+    starts, trainer = starts_of(program, 5), WorkersTrainer(SequentialTrainer, 2)
+    hand, killed = Block.hand, []
+
+    def killing(memory: Block, pipe: Connection, process: int) -> None:
+        if len(killed) < 2:
+            killed.append(process)
+            os.kill(process, signal.SIGKILL)
+        hand(memory, pipe, process)
+
+    monkeypatch.setattr(Block, "hand", killing)
+    ends = train(trainer, program, starts, CLIENTS, 1)
+    assert len(killed) == 2
+    assert same(ends, train(SequentialTrainer(), program, starts, CLIENTS, 1))
+    assert capfd.readouterr().err == ""
+
+
+def test_a_block_keeps_shapes_and_kinds_of_what_it_holds() -> None:
+    stack = {
+        "a": torch.arange(6.0).view(2, 3),
+        "none": torch.empty((2, 0)),
+        "count": torch.tensor([3, 5]),
+        "b": torch.rand(2, 1, dtype=torch.float64),
+    }
+    block = Block(layout(stack), layout({"loss": torch.zeros(())}, 7))
+    for name, value in stack.items():
+        assert block.starts[name].dtype == value.dtype
+        block.starts[name].copy_(value)
+    assert same(block.starts, stack)
+    assert block.answers["loss"].shape == (7,)
 
 
 def test_visits_that_kill_every_worker_end_the_run_with_a_sentence(tmp_path: Path) -> None:
