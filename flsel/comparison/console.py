@@ -14,9 +14,9 @@ from rich.table import Table
 
 from flsel.comparison.judging import words
 from flsel.comparison.judging.results import Analysis
-from flsel.comparison.judging.verdicts import notes, verdicts
+from flsel.comparison.judging.verdicts import folded, notes
 from flsel.comparison.reading import Run
-from flsel.comparison.reporting.tables import lost_rows, main_table
+from flsel.comparison.reporting.tables import MOST_SETTINGS, lost_rows, main_table
 from flsel.runner.board import Board
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -83,11 +83,17 @@ def _accuracy(run: Run) -> str:
 def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None) -> None:
     """Print the main tables, the verdicts, what limits them, and where everything is."""
     out = rich.console.Console(file=stream)
-    for setting in analysis.settings:
-        out.print(_main_table(analysis, setting, out.width), markup=False)
-    for verdict in verdicts(analysis):
+    if len(analysis.settings) <= MOST_SETTINGS:
+        for setting in analysis.settings:
+            out.print(_main_table(analysis, setting, out.width), markup=False)
+    else:
+        out.print(f"The report has the tables of the {len(analysis.settings)} settings.")
+    shown, rest = folded(analysis)
+    for verdict in shown:
         mark = "=" if verdict.kind == "resolved" else "?"
         out.print(f"{mark} {verdict.text}", markup=False, highlight=False)
+    if rest:
+        out.print(f"? {len(rest)} more comparisons are open; the report has them.", highlight=False)
     for note in notes(analysis):
         out.print(f"  {note}", markup=False, highlight=False, style="dim")
     for folder, why in lost_rows(analysis):

@@ -18,8 +18,11 @@ from scipy import stats
 
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.config import CompareConfig
+from flsel.comparison.console import say
 from flsel.comparison.drive import compare_runs
 from flsel.comparison.judging.statistics import LEVEL
+from flsel.comparison.reporting.markdown import report
+from flsel.comparison.reporting.webpage import page
 from flsel.errors import UserError
 
 PRINTS = {"partition": "a", "holdouts": "b", "availability": "c", "model": "d"}
@@ -158,7 +161,38 @@ def test_settings_that_differ_are_ranked(tmp_path):
     assert dict(zip(found.analysis.variants, ranking.mean_ranks, strict=True)) == {
         "HiCS": 1.0, "PowD": 2.0, "Uniform": 3.0,
     }  # fmt: skip
-    assert "Over 3 settings HiCS is not told apart from PowD by mean rank" in found.verdicts[-1].text
+    assert "Over 3 settings HiCS is not told apart from PowD by mean rank" in found.verdicts[0].text
+
+
+def test_many_settings_show_their_ranking_and_what_is_resolved_and_fold_the_rest_away(tmp_path):
+    noise = np.random.default_rng(0).normal(0, 0.02, (9, 3, 3))
+    for number, (alpha, draws) in enumerate(zip(np.linspace(0.1, 0.9, 9), noise, strict=True)):
+        spec = {"class_path": "flsel.partition.dirichlet.Dirichlet", "init_args": {"alpha": float(alpha)}}
+        ends = {"Uniform": 0.5 + draws[0], "PowD": 0.5 + draws[1], "HiCS": 0.7 + draws[0] + draws[2] / 50}
+        for name, values in ends.items():
+            for seed, end in enumerate(values, 1):
+                made.run(
+                    tmp_path / f"{name}{number}{seed}", made.climb(end), selector=name, seed=seed,
+                    partition=spec, fingerprints=PRINTS,
+                )  # fmt: skip
+    found = compare(tmp_path, target=0.99)
+    kinds = [verdict.kind for verdict in found.verdicts]
+    assert "Over 9 settings" in found.verdicts[0].text
+    assert kinds[1:] == sorted(kinds[1:], reverse=True)
+    resolved, hidden = kinds[1:].count("resolved"), kinds[1:].count("open")
+    assert resolved >= 9
+    assert hidden > 12
+    said = io.StringIO()
+    say(found.analysis, [], said)
+    words = " ".join(said.getvalue().split())
+    assert sum(line.startswith("= ") for line in said.getvalue().splitlines()) == kinds.count("resolved")
+    assert "tables of the 9 settings" in words
+    assert f"? {hidden} more comparisons are open" in words
+    for text in (report(found.analysis, "t", []), page(found.analysis, "t", None, [])):
+        shown, _, rest = text.partition(f"<details><summary>{hidden} more comparisons, all open</summary>")
+        assert "Over 9 settings" in shown
+        assert "not told apart in test" in rest
+        assert "not told apart in test" not in shown
 
 
 def sweep(folder: Path, selector: str, trials: int) -> Path:

@@ -13,6 +13,7 @@ from flsel.comparison.judging.results import Analysis, Difference, arrival_name
 from flsel.comparison.judging.statistics import Estimate, seeds_to_reject
 
 Kind = Literal["resolved", "open"]
+MOST_OPEN = 12  # More open claims over several settings than anybody reads before the rest.
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,29 @@ class Verdict:
 
 
 def verdicts(analysis: Analysis) -> list[Verdict]:
-    """Return the claims: for every variant in every setting its accuracy and its way to the target."""
+    """Return the claims: for every variant in every setting its accuracy and its way to the target.
+
+    Over several settings their ranking comes first, and what is resolved before what is open.
+    """
     found: list[Verdict] = []
     for setting in analysis.settings:
         for variant in analysis.variants:
             if variant != analysis.options.baseline:
                 found += _accuracy(analysis, variant, setting)
                 found += _target(analysis, variant, setting)
-    return [*found, *_ranks(analysis)]
+    if len(analysis.settings) > 1:
+        found.sort(key=lambda verdict: verdict.kind == "open")
+    return [*_ranks(analysis), *found]
+
+
+def folded(analysis: Analysis) -> tuple[list[Verdict], list[Verdict]]:
+    """Split the claims into those to show and those to fold away: the open ones, where there are too many."""
+    found = verdicts(analysis)
+    ranks = sum(1 for _ in _ranks(analysis))
+    shown = [v for at, v in enumerate(found) if at < ranks or v.kind == "resolved"]
+    if len(analysis.settings) == 1 or len(found) - len(shown) <= MOST_OPEN:
+        return found, []
+    return shown, found[len(shown) :]
 
 
 def notes(analysis: Analysis) -> list[str]:

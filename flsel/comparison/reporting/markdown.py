@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flsel.comparison.grid import ALL
 from flsel.comparison.judging.results import Analysis
-from flsel.comparison.judging.verdicts import notes, verdicts
+from flsel.comparison.judging.verdicts import Verdict, folded, notes
 from flsel.comparison.reporting import tables
 
 
@@ -19,7 +19,11 @@ def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:
         commands: Command lines that led here.
     """
     parts = [f"# {title}", ""]
-    parts += [f"- {'**' + v.text + '**' if v.kind == 'resolved' else v.text}" for v in verdicts(analysis)]
+    shown, rest = folded(analysis)
+    parts += _listed(shown)
+    if rest:
+        title = f"{len(rest)} more comparisons, all open"
+        parts += ["", f"<details><summary>{title}</summary>", "", *_listed(rest), "", "</details>"]
     for setting in analysis.settings:
         parts += ["", f"## {'Results' if setting == ALL else setting}", ""]
         parts.append(tables.to_markdown(*tables.main_table(analysis, setting)))
@@ -31,3 +35,7 @@ def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:
     if commands:
         parts += ["", "## Commands", "", "```", *commands, "```"]
     return "\n".join(parts) + "\n"
+
+
+def _listed(found: Sequence[Verdict]) -> list[str]:
+    return [f"- {'**' + v.text + '**' if v.kind == 'resolved' else v.text}" for v in found]

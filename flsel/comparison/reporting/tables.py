@@ -14,6 +14,7 @@ from flsel.comparison.judging.statistics import Estimate
 from flsel.comparison.reading import Run
 
 Row = dict[str, Any]
+MOST_SETTINGS = 4  # Tables of more settings hide what is said of all of them.
 
 
 def result_rows(analysis: Analysis) -> list[Row]:

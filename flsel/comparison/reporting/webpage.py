@@ -16,7 +16,7 @@ import yaml
 from flsel.comparison.grid import ALL
 from flsel.comparison.judging import words
 from flsel.comparison.judging.results import Analysis
-from flsel.comparison.judging.verdicts import notes, verdicts
+from flsel.comparison.judging.verdicts import Verdict, folded, notes
 from flsel.comparison.reading import Run, complete
 from flsel.comparison.reporting import tables
 from flsel.comparison.reporting.chart import Chart
@@ -60,7 +60,7 @@ def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence
     listed = charts(analysis, styles, data)
     parts = [
         _verdicts(analysis),
-        "".join(_table(analysis, setting) for setting in analysis.settings),
+        _tables(analysis),
         _limits(analysis),
         _controls(analysis, styles, data),
         _figures(listed, data),
@@ -115,11 +115,25 @@ def _about(analysis: Analysis) -> str:
 
 
 def _verdicts(analysis: Analysis) -> str:
+    shown, rest = folded(analysis)
+    more = _folded(f"{len(rest)} more comparisons, all open", _listed(rest)) if rest else ""
+    return f'<section aria-label="Verdicts">{_listed(shown)}{more}</section>'
+
+
+def _listed(found: Sequence[Verdict]) -> str:
     items = "".join(
         f'<li class="{v.kind}"><b>{"Resolved." if v.kind == "resolved" else "Open."}</b> {_text(v.text)}</li>'
-        for v in verdicts(analysis)
+        for v in found
     )
-    return f'<section aria-label="Verdicts"><ul class="verdicts">{items}</ul></section>'
+    return f'<ul class="verdicts">{items}</ul>'
+
+
+def _tables(analysis: Analysis) -> str:
+    made = [_table(analysis, setting) for setting in analysis.settings]
+    if len(made) <= tables.MOST_SETTINGS:
+        return "".join(made)
+    rest = zip(analysis.settings[1:], made[1:], strict=True)
+    return made[0] + "".join(_folded(setting, table) for setting, table in rest)
 
 
 def _table(analysis: Analysis, setting: str) -> str:
