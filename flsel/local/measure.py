@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from flsel.local.gradients import gradients_at_once
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, loss_of
 from flsel.local.visit import Visit, alike
@@ -31,12 +32,15 @@ def losses(visits: Sequence[Visit]) -> Tensor:
 def gradients(visits: Sequence[Visit]) -> Params:
     """Return gradients (see :meth:`flsel.local.trainer.LocalTrainer.gradients`)."""
     live = visits[0].program.trainable()
-    stack = {n: torch.full((len(visits), *p.shape), torch.nan).to(p) for n, p in live.items()}
+    stack = {n: p.new_full((len(visits), *p.shape), torch.nan) for n, p in live.items()}
     for group in alike(visits, start=True):
         first = visits[group[0]]
         first.program.load(first.start)
         with first.program.evaluating():
-            for position in group:
+            at_once = gradients_at_once(first.program, [visits[position].client for position in group])
+            for name, rows in at_once.items():
+                stack[name][group] = rows
+            for position in group if not at_once else []:
                 sums = {n: v[position] for n, v in stack.items()}
                 _gradient(first.program, visits[position].client, sums)
     return stack
