@@ -64,10 +64,12 @@ def cores(chosen: argparse.Namespace) -> None:
     command += ["--threads", "1", "--sides", "compiled", *["--quick"] * chosen.quick]
     for name, beside in (("Alone", 0), ("Beside another", 1)):
         others = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(beside)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        for other in others:
-            other.terminate()
-            other.wait()
+        try:
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        finally:
+            for other in others:
+                other.terminate()
+                other.wait()
         print(f"{name}:\n\n{done.stdout}", flush=True)
 
 
