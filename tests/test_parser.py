@@ -252,7 +252,14 @@ WRONG_FILES = [
     ("rounds: " + "x" * 5000, f"rounds must be a whole number in [1, 100,000,000], got '{'x' * 99}... (5,002 characters)."),
     ('output: {dir: "a\\0b"}', "output.dir must be text, got 'a\\x00b'."),
     ("# " + "x" * 200_000, "the file must have at most 200,000 bytes to be a file of settings."),
-    ("rounds: 3\n  foo: [", "the file is not valid YAML: line 2, column 6: mapping values are not allowed in this context."),
+    ("rounds: 3\n  foo: [", "the file is not valid YAML: line 2, column 6: mapping values are not allowed in this context (a colon too many, or a line that is indented too far)."),
+    ("local:\n\tsteps: 3", "the file is not valid YAML: line 2, column 1: found character that cannot start any token (a tab: indent with spaces)."),
+    ("selector: @PowD", "the file is not valid YAML: line 1, column 11: found character that cannot start any token (text that begins with @ needs quotes)."),
+    ("selector: 'PowD\n", "the file is not valid YAML: line 2, column 1: found unexpected end of stream (a quote is not closed)."),
+    ("rounds: 3\x07", "the file is not valid YAML: it holds a control character."),
+    ("local:\n\u00a0\u00a0steps: 3", "line 2 begins with a character that only looks like a space; use spaces."),
+    ("rounds: 3\nseed: 010", "line 2: YAML reads 010 as another number; write it plainly."),
+    ("rounds: 1:30", "line 1: YAML reads 1:30 as another number; write it plainly."),
 ]  # fmt: skip
 
 
