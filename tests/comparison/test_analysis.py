@@ -81,6 +81,17 @@ def test_zero_variance_is_said(tmp_path):
     found = compare(tmp_path)
     assert "nothing varies, so no test applies" in found.verdicts[0].text
     assert math.isnan(found.analysis.difference("PowD", "all", found.analysis.main).p_holm)
+    assert not any("found four times in five" in note for note in found.notes)
+
+
+def test_what_is_equal_to_the_baseline_is_said_to_be(tmp_path):
+    two(tmp_path, [0.8, 0.7], [0.8, 0.7])
+    assert compare(tmp_path).verdicts[0].text.startswith("PowD is the same as Uniform in test accuracy (")
+
+
+def test_one_variant_is_compared_with_nothing(tmp_path):
+    made.run(tmp_path / "u", made.climb(0.7))
+    assert "Nothing is compared: there is one variant." in compare(tmp_path).notes
 
 
 def test_a_target_nobody_reaches_is_said(tmp_path):
@@ -144,6 +155,7 @@ def test_diverged_runs_are_listed_and_never_averaged(tmp_path):
     found = compare(tmp_path)
     assert found.analysis.summary("PowD", "all", "accuracy/final").mean.n == 2
     assert any("1 of 6 runs diverged" in note for note in found.notes)
+    assert "1 of 3 runs of PowD diverged: what the others show flatters it." in found.notes
 
 
 def test_settings_that_differ_are_ranked(tmp_path):

@@ -82,10 +82,11 @@ def _accuracy(analysis: Analysis, variant: str, setting: str) -> Iterator[Verdic
             "nothing about chance.",
         )
     elif found.equal:
+        said = f"is {points.value:+.1f} points from" if points.value else "is the same as"
         yield Verdict(
             "open",
-            f"{variant}{where} is {points.value:+.1f} points from {base} {what} under every one of "
-            f"{words.seeds(points.n)}: nothing varies, so no test applies.",
+            f"{variant}{where} {said} {base} {what} under every one of {words.seeds(points.n)}: nothing "
+            "varies, so no test applies.",
         )
     elif found.resolved:
         side = "above" if found.shown.value > 0 else "below"
@@ -195,7 +196,9 @@ def _ranks(analysis: Analysis) -> Iterator[Verdict]:
 def _about_seeds(analysis: Analysis) -> Iterator[str]:
     compared = [d for d in analysis.differences if d.measure == analysis.main]
     if not compared:
-        yield "Nothing is compared: no variant shares a finished seed with the baseline."
+        alone = len(analysis.variants) == 1
+        why = "there is one variant" if alone else "no variant shares a finished seed with the baseline"
+        yield f"Nothing is compared: {why}."
         return
     fewest, family = min(d.found.difference.n for d in compared), len(compared)
     if fewest < 2:
@@ -209,7 +212,7 @@ def _about_seeds(analysis: Analysis) -> Iterator[str]:
             f"runs show; {needed} seeds could. Claims rest on the t intervals, which assume more."
         )
     resolvable = [d.found.resolvable for d in compared if math.isfinite(d.found.resolvable)]
-    if resolvable:
+    if max(resolvable, default=0.0) > 0:
         yield (
             f"With {words.seeds(fewest)} a difference of {100 * max(resolvable):.1f} points of accuracy is "
             "found four times in five; smaller ones may stay unseen."
@@ -271,6 +274,13 @@ def _about_missing(analysis: Analysis) -> Iterator[str]:
         if status != "complete":
             total = len(analysis.runs)
             yield f"{count} of {total} runs {_BECAME[status]}: they count nowhere and are listed."
+    for variant in analysis.variants:
+        runs = [run for run in analysis.runs if run.variant == variant]
+        lost = sum(run.status == "diverged" for run in runs)
+        if lost == len(runs):
+            yield f"All runs of {variant} diverged: it has no numbers."
+        elif lost:
+            yield f"{lost} of {len(runs)} runs of {variant} diverged: what the others show flatters it."
 
 
 _BECAME = {
