@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,6 +99,30 @@ def test_the_command_lists_and_prints(capsys):
     assert capsys.readouterr().out == (ROOT / "configs/search/hics.yaml").read_text()
     assert main(["configs", "hicks"]) == 2
     assert "hicks: there is no such file; did you mean hics" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\x7fELF\xff\x00\x01", "the file must be YAML text, and it is not text."),
+        (b"# a list\n- 1\n", "the file must be a mapping of settings, such as `rounds: 100`, got a list."),
+        (b"rounds: 3\x1b[2J\n", "the file is not valid YAML: it holds a control character."),
+        (None, "the file is a pipe or a device; give a regular one."),
+    ],
+)
+def test_what_is_no_file_of_settings_is_not_printed(content, said, tmp_path, capsys):
+    file = tmp_path / "mine.yaml"
+    if content is None:
+        os.mkfifo(file)
+    else:
+        file.write_bytes(content)
+    assert main(["configs", str(file)]) == 2
+    assert capsys.readouterr() == ("", f"flsel: error: {file}: {said}\n")
+    assert main(["configs", "/dev/zero"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "flsel: error: /dev/zero: the file is a pipe or a device; give a regular one.\n"
+    )
 
 
 @each_config
