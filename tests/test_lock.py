@@ -129,6 +129,32 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
         Lock(tmp_path, "run").acquire()
 
 
+@pytest.mark.parametrize("kind", ["pipe", "noise", "link to a device", "note of a dead process elsewhere"])
+def test_odd_locks_can_be_taken(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / LOCK_FILE
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "noise":
+        file.write_bytes(bytes(range(256)) * 20)
+    elif kind == "link to a device":
+        file.symlink_to(os.devnull)
+    else:
+        file.write_text(json.dumps({"host": "elsewhere", "pid": 1, "since": "2020-01-01"}))
+    with Lock(tmp_path, "run"), pytest.raises(UserError, match="is being written by process"):
+        Lock(tmp_path, "run").acquire()
+
+
+def test_a_lock_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / LOCK_FILE
+    file.mkdir()
+    with pytest.raises(UserError, match="which is a folder: remove it"):
+        Lock(tmp_path, "run").acquire()
+    file.rmdir()
+    file.symlink_to(file)
+    with pytest.raises(UserError, match="symbolic links"):
+        Lock(tmp_path, "run").acquire()
+
+
 def test_two_processes_cannot_resume_one_run(tmp_path: Path) -> None:
     """Either the second one is refused, or it comes when the first is done; the record is whole."""
     run(settings(tmp_path, rounds=60))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from runs import lines, wait_for
 
 from flsel.errors import UserError
 from flsel.files import new_run_dir
+from flsel.runner.board import Board
 from flsel.runner.interrupt import Interrupt
-from flsel.runner.terminal import Outlet
+from flsel.runner.terminal import Outlet, open_console
 
 TRAIN = [sys.executable, "-m", "flsel", "train", "--clients", "4", "--budget", "2", "--output.name", "run"]
 
@@ -50,6 +52,22 @@ def test_an_outlet_writes_what_a_stream_can_take() -> None:
     raw.close()
     outlet.write("nobody reads this")
     outlet.flush()
+
+
+def test_what_many_runs_are_shown_on_falls_silent_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich by itself ends the process where nobody reads, and raises where the disk is full."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    for handle in (os.open("/dev/full", os.O_WRONLY), writer):
+        stream = os.fdopen(handle, "w", buffering=1)
+        monkeypatch.setattr(sys, "stdout", stream)
+        with Board(quiet=False) as board:
+            for _ in range(3):
+                board.line("a line")
+        open_console().print("a table")
+        monkeypatch.undo()
+        with suppress(OSError):
+            stream.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from flsel.commands.console import set_up_logging
@@ -16,6 +15,7 @@ from flsel.data.population import FederatedData
 from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
 from flsel.runner.inputs import load_data
+from flsel.runner.terminal import open_console
 
 # A terminal full of clients says less than the picture; beyond this many the table is cut.
 MOST_ROWS = 100
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     _print(data, counts)
     picture.parent.mkdir(parents=True, exist_ok=True)
     save_figure(partition_figure(counts, f"{data.name}: {len(counts)} clients"), picture)
-    print(f"wrote {picture}")
+    open_console().print(f"wrote {picture}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
@@ -43,7 +43,7 @@ def _print(data: FederatedData, counts: np.ndarray) -> None:
         top = [label for label in np.argsort(-row, kind="stable")[:3] if row[label]]
         mix = ", ".join(f"{label} ({row[label] / row.sum():.0%})" for label in top)
         table.add_row(str(client), str(row.sum()), str((row > 0).sum()), f"{entropies[client]:.3f}", mix)
-    console = Console()
+    console = open_console()
     console.print(table)
     if len(counts) > MOST_ROWS:
         console.print(f"... and {len(counts) - MOST_ROWS} more clients", highlight=False)

@@ -9,7 +9,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TextIO
 
-import rich.console
 from rich.table import Table
 
 from flsel.comparison.judging import words
@@ -18,6 +17,7 @@ from flsel.comparison.judging.verdicts import folded, notes
 from flsel.comparison.reading import Run
 from flsel.comparison.reporting.tables import MOST_SETTINGS, lost_rows, main_table
 from flsel.runner.board import Board
+from flsel.runner.terminal import open_console
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -82,7 +82,7 @@ def _accuracy(run: Run) -> str:
 
 def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None) -> None:
     """Print the main tables, the verdicts, what limits them, and where everything is."""
-    out = rich.console.Console(file=stream)
+    out = open_console(stream)
     if len(analysis.settings) <= MOST_SETTINGS:
         for setting in analysis.settings:
             out.print(_main_table(analysis, setting, out.width), markup=False)

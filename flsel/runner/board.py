@@ -6,9 +6,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO, TypeVar
 
-import rich.console
 from rich.live import Live
 from rich.table import Table
+
+from flsel.runner.terminal import open_console
 
 _PER_SECOND = 4
 BoardType = TypeVar("BoardType", bound="Board")
@@ -24,7 +25,7 @@ class Board:
 
     def __init__(self, *, quiet: bool, stream: TextIO | None = None) -> None:
         self._quiet = quiet
-        self._out = rich.console.Console(file=stream)
+        self._out = open_console(stream)
         shown = self._out.is_terminal and not quiet
         self._live = Live(console=self._out, refresh_per_second=_PER_SECOND) if shown else None
 

@@ -61,7 +61,7 @@ class Lock:
         Raises:
             UserError: If another process, or another part of this one, holds it, or the folder is read-only.
         """
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # said, where it matters, by the call that opens it
             if _key(os.stat(self._path)) in _ours:
                 raise self._refusal({"host": socket.gethostname(), "pid": os.getpid()})
         if self._path.is_dir():

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import TextIO, cast
+from typing import TextIO
 
 from rich import progress
 from rich.console import Console
 from rich.table import Table
 
 from flsel.metrics import columns
-from flsel.runner.terminal import Outlet
+from flsel.runner.terminal import open_console
 
 _SHOWN = {quantity: columns(quantity) for quantity in ("accuracy", "loss")}
 _SECONDS_BETWEEN_LINES = 5.0
@@ -39,7 +38,7 @@ class Progress:
     def __init__(self, rounds: int, *, quiet: bool, stream: TextIO | None = None, start: int = 0) -> None:
         self._rounds = rounds
         self._quiet = quiet
-        self._console = _console(stream)
+        self._console = open_console(stream)
         self._bar = _bar(self._console) if self._console.is_terminal and not quiet else None
         self._pace = deque([(monotonic(), start)], maxlen=_PACE_ROUNDS + 1)
         self._values: dict[str, float] = {}
@@ -106,19 +105,13 @@ def final_table(
         columns: Headings.
         stream: Where to write; None is the standard output.
     """
-    console = _console(stream)
+    console = open_console(stream)
     cells = [[_cell(cell) for cell in row] for row in rows]
     if console.is_terminal:
         console.print(_rich_table(columns, cells))
     else:
         _write(console, *_plain_table(columns, cells))
     _write(console, *(f"wrote {path}" for path in paths))
-
-
-def _console(stream: TextIO | None) -> Console:
-    # While a bar is shown, sys.stdout is rich's and would write to the console itself.
-    real = getattr(sys.stdout, "rich_proxied_file", sys.stdout) if stream is None else stream
-    return Console(file=cast(TextIO, Outlet(real)))
 
 
 def _bar(console: Console) -> progress.Progress:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Outlet:
@@ -60,3 +63,16 @@ class Outlet:
             # Python flushes them at its end and would complain about what is still in their buffers.
             with suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+def open_console(stream: TextIO | None = None) -> Console:
+    """Return rich's console on an outlet; by itself it would end the process where nobody reads.
+
+    Args:
+        stream: Where to write; None is the standard output.
+    """
+    from rich.console import Console
+
+    # While a bar is shown, sys.stdout is rich's and would write to the console itself.
+    real = getattr(sys.stdout, "rich_proxied_file", sys.stdout) if stream is None else stream
+    return Console(file=cast(TextIO, Outlet(real)))
