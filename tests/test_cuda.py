@@ -6,13 +6,14 @@ FLSEL_DEVICE=cpu plays the same tests where there is none, to see that they coul
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from runs import built, same, settings
-from torch import optim
+from torch import nn, optim
 
 from flsel import selectors
 from flsel.config.groups import LocalConfig
@@ -27,6 +28,11 @@ SGD = partial(optim.SGD, lr=0.05, momentum=0.9)
 NAMES = [name for name in selectors.__all__ if name != "Complete"]
 
 
+def dropping() -> nn.Module:
+    """A network whose masks are the same everywhere."""
+    return nn.Sequential(nn.Linear(8, 6), nn.Dropout(0.5), nn.ReLU(), nn.Linear(6, 4))
+
+
 def played(config: Any) -> Any:
     server = built(config).server
     while not server.finished:
@@ -34,12 +40,12 @@ def played(config: Any) -> Any:
     return server
 
 
-@pytest.mark.parametrize("backend", ["sequential", "vmap"])
+@pytest.mark.parametrize("backend", ["sequential", "vmap", "compiled"])
 def test_the_cpu_and_the_device_end_in_the_same_model(tmp_path, backend):
     local = LocalConfig(batch_size=5, steps=3, optimizer=SGD, backend=backend)
-    config = settings(tmp_path, local=local, precision="64-true")
+    config = settings(tmp_path, model=dropping(), local=local, precision="64-true")
     ours = played(config).params
-    theirs = played(settings(tmp_path, local=local, precision="64-true", accelerator=DEVICE)).params
+    theirs = played(replace(config, accelerator=DEVICE)).params
     for name, value in ours.items():
         assert theirs[name].device.type == DEVICE
         torch.testing.assert_close(theirs[name].cpu(), value.cpu(), rtol=1e-9, atol=1e-9)
@@ -48,7 +54,7 @@ def test_the_cpu_and_the_device_end_in_the_same_model(tmp_path, backend):
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, kept):
     local = LocalConfig(batch_size=5, steps=3, optimizer=SGD, keep_optimizer=kept)
-    config = settings(tmp_path, local=local, accelerator=DEVICE)
+    config = settings(tmp_path, model=dropping(), local=local, accelerator=DEVICE)
     server = built(config).server
     for _ in range(3):
         server.step()

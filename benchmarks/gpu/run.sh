@@ -31,8 +31,9 @@ once() {                                               # NAME SECONDS COMMAND...
     [ -e "$out/$name.done" ] && return
     [ "$(left)" -lt 30 ] && { say "$name: no time left"; return; }
     [ "$limit" -gt "$(left)" ] && limit=$(left)
-    if timeout "$limit" "$@" > "$out/$name.txt" 2>&1; then touch "$out/$name.done"; say "$name: done"
-    else say "$name: exit code $?, see $name.txt"; fi
+    # Waited for, since bash looks at signals only between commands; in the foreground, where kill 0 reaches it.
+    timeout --foreground -k 10 "$limit" "$@" > "$out/$name.txt" 2>&1 &
+    if wait $!; then touch "$out/$name.done"; say "$name: done"; else say "$name: exit code $?, see $name.txt"; fi
 }
 
 say "start on $device, $(left) s"
@@ -43,7 +44,7 @@ once selection 240 "$python" benchmarks/overhead.py --accelerator "$device" $qui
 
 one() {                                                # EXPERIMENT SEED
     folder=$work/comparisons/s$2
-    timeout -s TERM "$(left)" "$python" benchmarks/evidence.py "$1" --seeds "$2" --folder "$folder" \
+    timeout --foreground -k 20 "$(left)" "$python" benchmarks/evidence.py "$1" --seeds "$2" --folder "$folder" \
         --device "$device" --no-report $quick >> "$out/$1.txt" 2>&1
     say "$1, seed $2: exit code $?"
 }

@@ -117,9 +117,15 @@ class Engine:
             for stop in sorted({n for n in leaving if n in part} | {part.stop}):
                 step.play(stop - at)
                 at = stop
-                for row in leaving.pop(stop, ()):
-                    for name, param in bank.params.items():
-                        ends[name][cohort.rows[row]] = param if self._single else param[row]
+                if stop in leaving:
+                    self._copy_out(bank, cohort, leaving.pop(stop), ends)
+
+    def _copy_out(self, bank: Bank, cohort: Cohort, rows: list[int], ends: Params) -> None:
+        """Write models of a stack, which lie side by side since they take as many steps, into ``ends``."""
+        where = torch.tensor(cohort.rows[rows[0] : rows[-1] + 1], device=self._program.task.device)
+        for name, param in bank.params.items():
+            found = param[None] if self._single else param[rows[0] : rows[-1] + 1]
+            ends[name].index_copy_(0, where, found)
 
     def _loaded(
         self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], span: range
