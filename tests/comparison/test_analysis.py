@@ -190,6 +190,7 @@ def test_many_settings_show_their_ranking_and_what_is_resolved_and_fold_the_rest
     found = compare(tmp_path, target=0.99)
     kinds = [verdict.kind for verdict in found.verdicts]
     assert "Over 9 settings" in found.verdicts[0].text
+    assert "Friedman's p < 0.001)" in found.verdicts[0].text
     assert kinds[1:] == sorted(kinds[1:], reverse=True)
     resolved, hidden = kinds[1:].count("resolved"), kinds[1:].count("open")
     assert resolved >= 9

@@ -185,12 +185,17 @@ def _ranks(analysis: Analysis) -> Iterator[Verdict]:
     listed = ", ".join(f"{variant} {value:.2f}" for value, variant in order)
     sure = second - first > ranking.critical_difference and not ranking.p > 0.05
     told = "is the best" if sure else f"is not told apart from {next_best}"
-    friedman = "" if math.isnan(ranking.p) else f"; Friedman's p = {words.p_value(ranking.p)}"
+    friedman = "" if math.isnan(ranking.p) else f"; Friedman's p {_relation(ranking.p)}"
     yield Verdict(
         "resolved" if sure else "open",
         f"Over {ranking.settings} settings {best} {told} by mean rank ({listed}; critical difference "
         f"{ranking.critical_difference:.2f}{friedman}).",
     )
+
+
+def _relation(p: float) -> str:
+    shown = words.p_value(p)
+    return shown if shown.startswith("<") else f"= {shown}"
 
 
 def _about_seeds(analysis: Analysis) -> Iterator[str]:
