@@ -12,10 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.optim.adam import adam  # the class would import torch's compiler, which takes two seconds
 
 from flsel.errors import UserError
 
 _DEGENERATE = 1e-12  # Relative to the largest variance; what is left of a variance below it is rounding.
+_BLOCK = 2**17  # Numbers of a block.
+_NARROWEST = 64  # Clients of a block, however many numbers each.
 
 
 @dataclass(frozen=True)
@@ -24,14 +28,12 @@ class Samples:
 
     Attributes:
         changes: Loss changes minus the mean, float64 ``[m, N]``; zero where a client was not observed.
-        seen: Who was observed, float64 ``[m, N]`` of zeros and ones.
-        patterns: Its different rows, float64 ``[u, N]``.
+        patterns: The different sets of clients observed, as zeros and ones, float64 ``[u, N]``.
         member: Pattern of each sample, int64 ``[m]``.
         weights: Weight of each sample's log-likelihood, float64 ``[m]``.
     """
 
     changes: np.ndarray
-    seen: np.ndarray
     patterns: np.ndarray
     member: np.ndarray
     weights: np.ndarray
@@ -44,9 +46,7 @@ class Samples:
         bits = np.packbits(seen, axis=1)
         _, first, member = np.unique(bits, axis=0, return_index=True, return_inverse=True)
         changes = np.where(seen, changes, 0.0)
-        return cls(
-            changes, seen.astype(np.float64), seen[first].astype(np.float64), member.reshape(-1), weights
-        )
+        return cls(changes, seen[first].astype(np.float64), member.reshape(-1), weights)
 
 
 def discounted_mean(changes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -55,6 +55,59 @@ def discounted_mean(changes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     total = (share * np.nan_to_num(changes)).sum(0)
     mean: np.ndarray = total / np.maximum(share.sum(0), np.finfo(np.float64).tiny)
     return mean
+
+
+class _Block:
+    """Some clients' columns, so few that a step over them stays in the processor's cache.
+
+    Attributes:
+        x: Their embeddings, float64 ``[d, b]``.
+        stacked: x as each pattern sees it, above the loss changes y: float64 ``[u d + m, b]``.
+    """
+
+    def __init__(self, embedding: np.ndarray, samples: Samples, some: slice) -> None:
+        d, patterns = len(embedding), torch.from_numpy(samples.patterns[:, None, some])
+        self.stacked = torch.empty(len(patterns) * d + len(samples.changes), patterns.shape[2]).double()
+        self._seen = self.stacked[: len(patterns) * d].view(len(patterns), d, -1)
+        self.stacked[len(patterns) * d :] = torch.from_numpy(samples.changes[:, some])
+        # Where everybody is seen x lies in the stack itself, else it is masked into it.
+        self._patterns = None if len(patterns) == 1 and bool(patterns.all()) else patterns
+        start = torch.from_numpy(embedding[:, some])
+        self.x = self._seen[0].copy_(start) if self._patterns is None else start.clone()
+
+    def products(self) -> Tensor:
+        """Return ``[p_u o X; y] X'``, ``[u d + m, d]``, the sums over these clients."""
+        if self._patterns is not None:
+            torch.mul(self._patterns, self.x, out=self._seen)
+        return self.stacked @ self.x.T
+
+
+def _slopes(
+    products: np.ndarray, samples: Samples, noise: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Solve for the latent weights, from the products over all clients.
+
+    Args:
+        products: ``[p_u o X; y] X'``, float64 ``[u d + m, d]``.
+        samples: What was observed.
+        noise: Standard deviation of the noise.
+
+    Returns:
+        What times the stack is dPhi/dX, ``[d, u d + m]``; log |B| of each pattern, ``[u]``; and
+        y' X' B^-1 X y of each sample, ``[m]``.
+    """
+    d, w, member = products.shape[1], samples.weights, samples.member
+    count = len(samples.patterns)
+    eigenvalues, basis = np.linalg.eigh(products[: count * d].reshape(count, d, d))
+    spectrum = np.maximum(eigenvalues, 0.0) + noise**2  # of B [u, d]
+    inverse = (basis / spectrum[:, None, :]) @ basis.transpose(0, 2, 1)  # [u, d, d]
+    cross = products[count * d :]
+    latent = (inverse[member] @ cross[:, :, None])[:, :, 0]  # X K^-1 y [m, d]
+    weighted = w[:, None] * latent / noise**2
+    pull = np.bincount(member, w)[:, None, None] * inverse  # [u, d, d]
+    np.add.at(pull, member, weighted[:, :, None] * latent[:, None, :])
+    slope = np.concatenate([-pull.reshape(-1, d), weighted]).T
+    return slope, np.log(spectrum).sum(1), (latent * cross).sum(1)
 
 
 def likelihood(embedding: np.ndarray, samples: Samples, noise: float) -> tuple[float, np.ndarray]:
@@ -70,25 +123,19 @@ def likelihood(embedding: np.ndarray, samples: Samples, noise: float) -> tuple[f
     Returns:
         Phi and dPhi/dX, float64 ``[d, N]``.
     """
-    y, w, member = samples.changes, samples.weights, samples.member
-    d = len(embedding)
-    seen = samples.patterns[:, None, :] * embedding  # [u, d, N]
-    eigenvalues, basis = np.linalg.eigh(seen @ embedding.T)
-    spectrum = np.maximum(eigenvalues, 0.0) + noise**2  # of B [u, d]
-    inverse = (basis / spectrum[:, None, :]) @ basis.transpose(0, 2, 1)  # [u, d, d]
-    latent = (inverse[member] @ (y @ embedding.T)[:, :, None])[:, :, 0]  # X K^-1 y [m, d]
-    residual = (y - latent @ embedding) * samples.seen  # noise^2 K^-1 y [m, N]
-    quadratic = (residual**2).sum(1) / noise**2 + (latent**2).sum(1)
+    block = _Block(embedding, samples, slice(None))
+    slope, log_det, explained = _slopes(block.products().numpy(), samples, noise)
+    quadratic = ((samples.changes**2).sum(1) - explained) / noise**2
     count = samples.patterns.sum(1)
-    log_det = np.log(spectrum).sum(1) + (count - d) * math.log(noise**2)
-    value = -0.5 * w @ (quadratic + (log_det + count * math.log(2 * math.pi))[member])
-    share = np.bincount(member, w)
-    curvature = (share[:, None, None] * inverse).swapaxes(0, 1).reshape(d, -1) @ seen.reshape(-1, y.shape[1])
-    return float(value), (w[:, None] * latent).T @ residual / noise**2 - curvature
+    log_det = log_det + (count - len(embedding)) * math.log(noise**2)
+    value = -0.5 * samples.weights @ (quadratic + (log_det + count * math.log(2 * math.pi))[samples.member])
+    return float(value), slope @ block.stacked.numpy()
 
 
 def fit(embedding: np.ndarray, samples: Samples, *, noise: float, lr: float, steps: int) -> np.ndarray:
     """Improve an embedding by some Adam steps on Phi, with fresh moments.
+
+    A step goes once over the clients, block by block: gradient, Adam, and the products for the next step.
 
     Args:
         embedding: Where to start, float64 ``[d, N]``; not written to.
@@ -104,23 +151,36 @@ def fit(embedding: np.ndarray, samples: Samples, *, noise: float, lr: float, ste
     Raises:
         UserError: If the likelihood or its gradient is not finite.
     """
-    embedding = embedding.copy()
-    shared = torch.from_numpy(embedding)
-    adam = torch.optim.Adam([shared], lr=lr, maximize=True, fused=True)
-    for _ in range(steps):
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):
-                value, gradient = likelihood(embedding, samples, noise)
-        except np.linalg.LinAlgError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise UserError(
-                "noise must be larger, or lr smaller, for loss changes of this size, got noise "
-                f"{noise} and lr {lr}."
-            )
-        shared.grad = torch.from_numpy(gradient)
-        adam.step()
-    return embedding
+    height, clients = len(samples.patterns) * len(embedding) + len(samples.changes), embedding.shape[1]
+    width = max(_NARROWEST, _BLOCK // height)
+    blocks = [_Block(embedding, samples, slice(at, at + width)) for at in range(0, clients, width)]
+    moments = [(torch.zeros_like(block.x), torch.zeros_like(block.x)) for block in blocks]
+    products = torch.stack([block.products() for block in blocks]).sum(0)
+    for step in range(steps):
+        slope = _finite_slope(products.numpy(), samples, noise, lr)
+        products = torch.zeros_like(products)
+        for block, (first, second) in zip(blocks, moments, strict=True):
+            adam(
+                [block.x], [slope @ block.stacked], [first], [second], [], [torch.tensor(float(step))],
+                fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=lr, weight_decay=0.0, eps=1e-8,
+                maximize=True,
+            )  # fmt: skip
+            products += block.products()
+    return torch.cat([block.x for block in blocks], dim=1).numpy()
+
+
+def _finite_slope(products: np.ndarray, samples: Samples, noise: float, lr: float) -> Tensor:
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            slope, *_ = _slopes(products, samples, noise)
+    except np.linalg.LinAlgError:
+        slope = np.full(1, math.nan)
+    if not np.isfinite(slope).all():
+        raise UserError(
+            "noise must be larger, or lr smaller, for loss changes of this size, got noise "
+            f"{noise} and lr {lr}."
+        )
+    return torch.from_numpy(slope)
 
 
 def greedy(

@@ -79,9 +79,15 @@ def nearest(rows: np.ndarray, points: np.ndarray, *, angle: bool = False) -> np.
     """
     against = torch.from_numpy(points.astype(rows.dtype)).T
     # |x - p|^2 = |x|^2 - 2 (<x, p> - |p|^2 / 2)
-    offset = 0.0 if angle else against.square().sum(dim=0) / 2
-    parts = torch.split(torch.from_numpy(rows), _ROWS)
-    return torch.cat([(part @ against - offset).argmax(dim=1) for part in parts]).numpy()
+    offset = None if angle else against.square().sum(dim=0) / 2
+    found = np.empty(len(rows), dtype=np.int64)
+    for first in range(0, len(rows), _ROWS):
+        some = slice(first, first + _ROWS)
+        products = torch.from_numpy(rows[some]) @ against
+        if offset is not None:
+            products -= offset
+        found[some] = products.numpy().argmax(axis=1)  # four times as fast as torch's
+    return found
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
