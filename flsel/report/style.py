@@ -96,9 +96,12 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     Raises:
         UserError: If the file cannot be written.
     """
-    write_atomic(
-        path, lambda stream: figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": None})
-    )
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.set_dpi(_DPI)
+    # Its savefig draws twice where there is a layout: once to find it.
+    canvas = FigureCanvasAgg(figure)
+    write_atomic(path, lambda stream: canvas.print_png(stream, metadata={"Software": None}))
 
 
 def whole_ticks(axis: Axis) -> None:
