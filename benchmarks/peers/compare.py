@@ -1,7 +1,8 @@
 """flsel beside other simulators: the same arithmetic, rounds in turn, each side in its own process.
 
 python benchmarks/peers/install.py DIR
-python benchmarks/peers/compare.py DIR --data-root DATA [--only W1] [--rounds 15] [--peers fedlab pfl]
+python benchmarks/peers/compare.py DIR --data-root DATA [--only W1] [--rounds 5] [--peers fedlab pfl]
+python benchmarks/peers/compare.py DIR --data-root DATA --write      # results.md and its picture
 
 Prints Markdown. A side stands still while another plays a round; before the table there is a check that all
 have trained the same clients on as many examples and come, in the first round, to the plain loop's model.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -27,7 +29,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent))
 from cases import ROUNDS, TITLES, write  # noqa: E402
-from measure import ratios, spread, table  # noqa: E402
+from figure import RESULTS, draw  # noqa: E402
+from install import PEERS  # noqa: E402
+from measure import drift, ratios, spread, table  # noqa: E402
 
 from flsel.runner.provenance import device_name, git_commit, versions  # noqa: E402
 
@@ -35,12 +39,22 @@ from flsel.runner.provenance import device_name, git_commit, versions  # noqa: E
 # Later, rounding grows: a unit that is off on one side and on at the other sets two trainings apart.
 CLOSE, CHECKED = 1e-3, 1
 PLAIN = "plain PyTorch loop"
+# Seconds for a round; Flower never answers where its Ray does not start.
+PATIENCE = 120.0
+# Rounds of each side: the first, and then each side starts equally often.
+PLAYED = {"W1": 25, "W2": 9}
+HEAD = """# Other simulators: what was measured
+
+What is compared and how: [README.md](README.md). Written by `compare.py --write`; the picture is `peers.svg`.
+A round's time and its ratio to the plain loop's are medians with smallest and largest value.
+"""
 # A side's file, the environment that it runs in (None is this one), and what it is told.
 SIDES: dict[str, tuple[str, str | None, tuple[str, ...]]] = {
     PLAIN: ("plain.py", None, ()),
     "flsel": ("ours.py", None, ("1",)),
     "flsel, two workers": ("ours.py", None, ("2",)),
     "FedLab": ("with_fedlab.py", "fedlab", ()),
+    "FLGo": ("with_flgo.py", "flgo", ()),
     "pfl-research": ("with_pfl.py", "pfl", ()),
     "Flower, one actor": ("with_flower.py", "flower", ("1",)),
     "Flower, two actors": ("with_flower.py", "flower", ("2",)),
@@ -73,6 +87,8 @@ class Side:
     def answer(self) -> dict[str, Any]:
         """Wait for the answer."""
         assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
+            raise TimeoutError
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"{self.process.args} ended with code {self.process.wait()}.")
@@ -90,27 +106,47 @@ class Side:
 
 def main() -> None:
     chosen = _options()
-    peers = ", ".join(sorted({env for _, env, _ in SIDES.values() if env and (chosen.folder / env).is_dir()}))
+    told = [HEAD, _setting()]
+    print(told[-1], flush=True)
+    for kind in chosen.only:
+        told.append(_measure(kind, chosen))
+        print(told[-1], flush=True)
+    if chosen.write:
+        RESULTS.write_text("\n".join(told), encoding="utf-8")
+        draw()
+
+
+def _setting() -> str:
     installed = ", ".join(f"{name} {version}" for name, version in versions().items())
     machine = f"{device_name('cpu')}, {os.cpu_count()} cores"
-    print(f"`python {' '.join(sys.argv)}`  \n{machine}; commit {git_commit()};", end=" ")
-    print(f"{installed}; peers: {peers}  \nload average before: {_load()}\n", flush=True)
-    for kind in chosen.only:
-        print(f"## {kind}: {TITLES[kind]}\n", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            work = Path(folder, "work.npz")
-            write(kind, chosen.data_root, work)
-            sides = {name: _start(name, kind, work, chosen) for name in chosen.sides}
-            try:
-                for side in sides.values():
-                    side.answer()
-                _play(sides, 0, CHECKED)
-                apart = _compare(sides, Path(folder))
-                _play(sides, CHECKED, chosen.rounds)
-            finally:
-                for side in sides.values():
-                    _stop(side)
-        _print(sides, apart)
+    of_peers = ", ".join(requirement.replace("==", " ") for requirement in PEERS.values())
+    return (
+        f"`python {' '.join(sys.argv)}`  \n{machine}; commit {git_commit()}; {installed}  \n"
+        f"Peers: {of_peers}. Load average before: {_load()}.\n"
+    )
+
+
+def _measure(kind: str, chosen: argparse.Namespace) -> str:
+    """Play a workload on all sides and return its section."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder, "work.npz")
+        write(kind, chosen.data_root, work)
+        sides = {name: _start(name, kind, work, chosen) for name in chosen.sides}
+        try:
+            for side in sides.values():
+                side.answer()
+            _play(sides, 0, CHECKED)
+            apart = _compare(sides, Path(folder))
+            _play(sides, CHECKED, chosen.rounds or PLAYED[kind])
+        finally:
+            for side in sides.values():
+                _stop(side)
+    gone = "".join(
+        f"\n{name} is left out: it did not answer within {PATIENCE:g} s.\n"
+        for name in chosen.sides
+        if name not in sides
+    )
+    return f"## {kind}: {TITLES[kind]}\n\n{_table(sides, apart)}{gone}"
 
 
 def _play(sides: dict[str, Side], first: int, last: int) -> None:
@@ -118,7 +154,12 @@ def _play(sides: dict[str, Side], first: int, last: int) -> None:
     for repeat in range(first, last):
         start = repeat % len(names)
         for name in names[start:] + names[:start]:
-            sides[name].play()
+            if name not in sides:
+                continue
+            try:
+                sides[name].play()
+            except TimeoutError:
+                _stop(sides.pop(name), patience=1)
 
 
 def _compare(sides: dict[str, Side], folder: Path) -> dict[str, float]:
@@ -139,7 +180,7 @@ def _compare(sides: dict[str, Side], folder: Path) -> dict[str, float]:
     return apart
 
 
-def _print(sides: dict[str, Side], apart: dict[str, float]) -> None:
+def _table(sides: dict[str, Side], apart: dict[str, float]) -> str:
     rows = []
     base = sides[PLAIN]
     for name, side in sides.items():
@@ -154,7 +195,8 @@ def _print(sides: dict[str, Side], apart: dict[str, float]) -> None:
         "side", "wall time a round", "times the plain loop", "processor time", "times the plain loop",
         "first round", "memory", "apart after one",
     )  # fmt: skip
-    print(f"{table(columns, rows)}\n\n{len(base.wall) - 1} rounds; load average {_load()}\n", flush=True)
+    below = f"{len(base.wall) - 1} rounds; load average {_load()}. {drift(base.wall[1:])}".rstrip()
+    return f"{table(columns, rows)}\n\n{below}\n"
 
 
 def _start(name: str, kind: str, work: Path, chosen: argparse.Namespace) -> Side:
@@ -180,12 +222,12 @@ def _start(name: str, kind: str, work: Path, chosen: argparse.Namespace) -> Side
     )
 
 
-def _stop(side: Side) -> None:
+def _stop(side: Side, patience: float = 30) -> None:
     assert side.process.stdin is not None
     if side.process.poll() is None:
         print("stop", file=side.process.stdin, flush=True)
     try:
-        side.process.wait(30)
+        side.process.wait(patience)
     except subprocess.TimeoutExpired:
         side.process.kill()
 
@@ -199,11 +241,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="where install.py made the environments")
     parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"), help="folder with FashionMNIST")
     parser.add_argument("--only", nargs="*", choices=TITLES, default=list(TITLES))
-    parser.add_argument("--peers", nargs="*", default=["fedlab", "pfl", "flower"])
-    parser.add_argument("--rounds", type=int, default=16, help=f"rounds of each side, at most {ROUNDS}")
+    parser.add_argument("--peers", nargs="*", default=["fedlab", "flgo", "pfl", "flower"])
+    parser.add_argument("--rounds", type=int, choices=range(4, ROUNDS + 1), metavar=f"4..{ROUNDS}",
+                        help=f"rounds of each side (default: {PLAYED})")  # fmt: skip
+    parser.add_argument("--write", action="store_true", help="write results.md and draw it")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--verbose", action="store_true", help="show what the sides say")
     chosen = parser.parse_args()
+    if chosen.write and list(chosen.only) != list(TITLES):
+        parser.error("--write replaces all of results.md: leave --only out.")
     chosen.folder, chosen.data_root = chosen.folder.resolve(), str(Path(chosen.data_root).resolve())
     able: Sequence[str | None] = (None, *chosen.peers)
     chosen.sides = [name for name, (_, env, _) in SIDES.items() if env in able]

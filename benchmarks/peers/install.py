@@ -18,6 +18,7 @@ PEERS = {
     "pfl": "pfl[pytorch]==0.6.0",
     "flower": "flwr[simulation]==1.42.0",
     "fedlab": "fedlab==1.3.0",
+    "flgo": "flgo==0.4.4",
 }
 # Left to this environment.
 SHARED = ("torch", "torchvision")
@@ -40,7 +41,17 @@ def install(home: Path, requirement: str) -> None:
     Path(own, "torch_of_flsel.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
     left_out = home / "left_out.txt"
     left_out.write_text("".join(f"{name} ; sys_platform == 'never'\n" for name in SHARED), encoding="utf-8")
-    command = ["uv", "pip", "install", "--python", str(python), "--override", str(left_out), requirement]
+    command = [
+        "uv",
+        "pip",
+        "install",
+        "--compile-bytecode",
+        "--python",
+        str(python),
+        "--override",
+        str(left_out),
+        requirement,
+    ]
     subprocess.run(command, check=True)
 
 

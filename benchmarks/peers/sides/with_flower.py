@@ -1,4 +1,4 @@
-"""Flower's simulation with its FedAvg: one actor of two threads, or two of one (argv 2)."""
+"""Flower's simulation with its FedAvg: one actor, or two with half of the threads each (argv 2)."""
 
 import os
 import sys
@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from workload import LR, Gate, Workload
 
 PATH, ACTORS = sys.argv[1], int(sys.argv[2])
+THREADS = max(1, int(os.environ["OMP_NUM_THREADS"]) // ACTORS)
 # Actors would start at nice 15, and starve where anything else runs.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 
@@ -25,7 +26,7 @@ class Client(NumPyClient):
     def fit(self, parameters, config):
         # An actor keeps data and network, as a user of Flower would have it do.
         if "work" not in HELD:
-            torch.set_num_threads(2 // ACTORS)
+            torch.set_num_threads(THREADS)
             work = Workload(PATH)
             HELD.update(work=work, model=work.model(), criterion=torch.nn.CrossEntropyLoss())
         work, model, criterion = (HELD[name] for name in ("work", "model", "criterion"))

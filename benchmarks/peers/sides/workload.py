@@ -24,6 +24,7 @@ class Workload:
 
     Attributes:
         clients: N.
+        x, y: Images as bytes and labels, of everybody.
         cohorts: Clients of every round, int64 ``[rounds, K]``.
         start: Parameters of the initial model, by name.
     """
@@ -33,7 +34,7 @@ class Workload:
         self.clients = int(held["clients"])
         self.cohorts = held["cohorts"]
         self._kind = str(held["kind"])
-        self._x, self._y = torch.from_numpy(held["x"]), torch.from_numpy(held["y"])
+        self.x, self.y = torch.from_numpy(held["x"]), torch.from_numpy(held["y"])
         self._positions = torch.from_numpy(held["positions"])
         self._scale, self._shift = float(held["scale"]), float(held["shift"])
         self.start = {name[2:]: torch.from_numpy(held[name]) for name in held.files if name[:2] == "p."}
@@ -49,8 +50,13 @@ class Workload:
         (place,) = np.flatnonzero(self.cohorts[round] == client)
         for row in self._positions[round, place]:
             where = row[row >= 0]  # the last batch of a pass has what is left
-            x = self._x.index_select(0, where).float().mul_(self._scale).add_(self._shift)
-            yield x, self._y.index_select(0, where)
+            x = self.x.index_select(0, where).float().mul_(self._scale).add_(self._shift)
+            yield x, self.y.index_select(0, where)
+
+    @property
+    def steps(self) -> int:
+        """Batches that a client trains on in a round."""
+        return int(self._positions.shape[2])
 
     @property
     def examples(self) -> int:

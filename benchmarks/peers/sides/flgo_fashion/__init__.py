@@ -1,0 +1,1 @@
+"""FLGo's benchmark package around the workload: 100 clients with equal shares of its images."""
