@@ -17,8 +17,8 @@ mean. Its README's settings go with it: theta=0.95 and history=100 for Fashion-M
 Beyond the paper: clients that are away, or whose loss is not finite, are left out of a sample (the likelihood
 is that of the others); where no variance is left, the cohort is filled up at random.
 
-An update of the process is ``steps`` Adam steps on d N numbers, in time proportional to N: of all rounds, those
-with an update are by far the longest where there are many clients.
+An update of the process is ``steps`` Adam steps on d N numbers, in time proportional to N: with many clients,
+rounds with an update are by far the longest.
 """
 
 from __future__ import annotations
