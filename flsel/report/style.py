@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flsel.files import write_atomic
 
@@ -100,7 +100,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
     figure.set_dpi(_DPI)
     # Its savefig draws twice where there is a layout: once to find it.
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)  # matplotlib gives its printing no types
     write_atomic(path, lambda stream: canvas.print_png(stream, metadata={"Software": None}))
 
 
