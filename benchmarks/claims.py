@@ -74,7 +74,7 @@ CLAIMS = {
         "one temperature",
     ),
     "hics_network": Claim(
-        "replications.md", "Uniform", (25, 50), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
+        "replications.md", "Uniform", (50, 100, 150), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
     ),
     "hics_published": Claim(
         "replications.md", "Weighted", (16, 32), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
