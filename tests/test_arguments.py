@@ -50,6 +50,7 @@ RULES = {
         "num_clusters": f"{COUNT} or null",
         "tau": POSITIVE,
         "clustered_from_variance": "a finite number >= 0 or null",
+        "fade": PART,
     },
     "HiCSOracle": {"lam": SHARE, "gamma0": ANY, "num_clusters": f"{COUNT} or null"},
     "FedCor": {

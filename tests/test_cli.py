@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -262,10 +263,8 @@ def test_a_run_made_in_python_is_resumed_by_the_command_line(tmp_path: Path, cap
 def test_an_error_of_the_system_is_one_sentence(
     error: OSError, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    def fail(arguments: list[str]) -> int:
-        raise error
-
-    monkeypatch.setattr("flsel.commands.train.main", fail)
+    # A mock's frames are no user's.
+    monkeypatch.setattr("flsel.commands.train.main", Mock(side_effect=error))
     assert call("train") == 2
     assert capsys.readouterr().err == f"flsel: error: {sentence}\n"
 
