@@ -5,9 +5,12 @@ How long an example takes says more of the machine than of the code.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 if not os.environ.get("CI"):  # where Hypothesis has a profile of its own, without a deadline too
@@ -20,3 +23,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True)
+def commands_leave_no_messages_behind() -> Iterator[None]:
+    """Take back what a command that ran in this process set up, so that tests may come in any order."""
+    logger = logging.getLogger("flsel")
+    before, level = logger.handlers[:], logger.level
+    yield
+    logger.handlers[:] = before
+    logger.setLevel(level)
