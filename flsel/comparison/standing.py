@@ -37,7 +37,7 @@ class Standing:
             runs: All of the comparison. One that failed or diverged since then does so again.
 
         Returns:
-            None where no stack was stopped, or somebody played one of them alone since then.
+            Nothing where no stack was stopped, or somebody played one of them alone since then.
         """
         rounds = self._read()
         found = [run for run in runs if str(run.folder.relative_to(self._folder)) in rounds]

@@ -48,7 +48,7 @@ def verdicts(analysis: Analysis) -> list[Verdict]:
 def folded(analysis: Analysis) -> tuple[list[Verdict], list[Verdict]]:
     """Split the claims into those to show and those to fold away: the open ones, where there are too many."""
     found = verdicts(analysis)
-    ranks = sum(1 for _ in _ranks(analysis))
+    ranks = int(analysis.ranking is not None)
     shown = [v for at, v in enumerate(found) if at < ranks or v.kind == "resolved"]
     if len(analysis.settings) == 1 or len(found) - len(shown) <= MOST_OPEN:
         return found, []
