@@ -15,7 +15,11 @@ from statistics import median
 from measure import ROOT, add_options, spread, table, verdict
 
 _SGD = "import torch; torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)"
-_IMPORTS = "import flsel.commands.train"
+# As the command does it, and as an older checkout did.
+_IMPORTS = (
+    "from flsel.commands import cli; "
+    "cli.load('train') if hasattr(cli, 'load') else __import__('flsel.commands.train')"
+)
 _LIGHTNING = "import lightning.pytorch"
 # What is started, the most seconds of processor time it may take, and whether an older checkout has it too.
 COMMANDS: dict[str, tuple[list[str], float | None, bool]] = {

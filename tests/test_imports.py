@@ -195,14 +195,16 @@ def test_help_is_printed_without_torch(command):
 
 def test_a_run_loads_nothing_optional(tmp_path):
     code = f"""
-import json, sys
+import gc, json, sys
 from flsel.commands.cli import main
 code = main(["train", *{RUN!r}, "--local.lr_schedule", "torch.optim.lr_scheduler.ConstantLR"])
-print(json.dumps([code, sorted(sys.modules)]))
+print(json.dumps([code, sorted(sys.modules), gc.isenabled(), gc.get_freeze_count()]))
 """
     done = fresh(code, tmp_path)
-    code, loaded = json.loads(done.stdout.splitlines()[-1])
+    code, loaded, collects, spared = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
+    assert collects
+    assert spared > 100_000  # what imports left is not searched for garbage
     optional = {"ray", "optuna", "wandb", "tensorboard", "flsel_tune"}
     slow = {"lightning", "torchmetrics", "torchvision", "scipy", "sympy", "torch._dynamo"}
     assert not (optional | slow) & set(loaded)
