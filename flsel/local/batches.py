@@ -66,14 +66,32 @@ def schedule(spec: BatchSpec, examples: int, *, seed: int, round: int, client: i
         Positions in the client's shard, int64 ``[steps, size]``; -1 pads batches that are shorter, always at
         the end of the row. Each pass visits every example once.
     """
-    steps = spec.num_steps(examples)
+    shard = np.arange(examples, dtype=np.int64)
+    return torch.from_numpy(dealt(spec, shard, seed=seed, round=round, client=client))
+
+
+def dealt(spec: BatchSpec, shard: np.ndarray, *, seed: int, round: int, client: int) -> np.ndarray:
+    """Deal a client's examples to the batches of one visit, as :func:`schedule` draws them.
+
+    Args:
+        spec: How much the client trains.
+        shard: The client's examples, int64 ``[n_k]``.
+        seed: The run's seed.
+        round: Communication round.
+        client: Client id.
+
+    Returns:
+        Entries of ``shard``, int64 ``[steps, size]``, -1 padded.
+    """
+    steps, examples = spec.num_steps(len(shard)), len(shard)
     if steps == 0:
-        return torch.empty((0, spec.size), dtype=torch.int64)
+        return np.empty((0, spec.size), dtype=np.int64)
     rng = generator(seed, "batches", round, client)
     # Examples that one pass contributes to the rows of the table, padding included.
     width = examples if spec.last == "wrap" else -(-examples // spec.size) * spec.size
     passes = -(-steps * spec.size // width)
     table = np.full((passes, width), -1, dtype=np.int64)
+    table[:, :examples] = shard
     for row in table:
-        row[:examples] = rng.permutation(examples)
-    return torch.from_numpy(table.reshape(-1)[: steps * spec.size].reshape(steps, spec.size))
+        rng.shuffle(row[:examples])
+    return table.reshape(-1)[: steps * spec.size].reshape(steps, spec.size)

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from flsel.data.population import Population
 from flsel.errors import UserError, short
-from flsel.local.batches import BatchSpec, schedule
+from flsel.local.batches import BatchSpec, dealt
 from flsel.local.features import Features
 from flsel.local.layout import channels_last
 from flsel.local.memory import OptimizerMemory
@@ -134,10 +134,12 @@ class Program:
 
     def batches(self, client: int, round: int) -> Tensor:
         """Return a visit's batches as positions in the population, int64 ``[steps, size]``, -1 padded."""
+        return torch.from_numpy(self.dealt(client, round))
+
+    def dealt(self, client: int, round: int) -> np.ndarray:
+        """Return what :meth:`batches` does as an array: NumPy is faster than torch on tables this small."""
         shard = self.population.shards[client].numpy()
-        index = schedule(self.spec, len(shard), seed=self.seed, round=round, client=client).numpy()
-        # NumPy's calls cost a fraction of torch's on tables as small as these; -1 reads the last example.
-        return torch.from_numpy(np.where(index >= 0, shard[index], index) if len(index) else index)
+        return dealt(self.spec, shard, seed=self.seed, round=round, client=client)
 
     def batch(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Gather normalised inputs ``[*positions, ...]`` and labels ``[*positions]`` on the task's device."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,8 +23,7 @@ class Cohort:
         starts: Models they start from, each ``[n, ...]``.
         clients: Ids, int64 ``[n]``.
         visits: Whose turns they are.
-        positions: Examples of their batches, int64 ``[n, steps, size]``, -1 padded, on the CPU, where the
-            shapes of the steps are decided.
+        positions: Examples of their batches, int64 ``[n, steps, size]``, -1 padded.
         y: Labels of all examples, on the device that trains.
     """
 
@@ -31,30 +31,25 @@ class Cohort:
     starts: Params
     clients: Tensor
     visits: list[Visit]
-    positions: Tensor
+    positions: np.ndarray
     y: Tensor
 
     @cached_property
-    def lengths(self) -> Tensor:
+    def lengths(self) -> np.ndarray:
         """Examples in each batch, int64 ``[n, steps]``."""
-        return (self.positions >= 0).sum(dim=2)
+        lengths: np.ndarray = (self.positions >= 0).sum(axis=2)
+        return lengths
 
     @cached_property
     def steps(self) -> list[int]:
         """Local steps of each client, descending."""
-        counts: list[int] = (self.lengths > 0).sum(dim=1).tolist()
+        counts: list[int] = np.count_nonzero(self.lengths, axis=1).tolist()
         return counts
 
     @cached_property
     def longest(self) -> list[int]:
         """Examples in the longest batch of each step."""
-        sizes: list[int] = self.lengths.amax(dim=0).tolist()
-        return sizes
-
-    @cached_property
-    def shortest(self) -> list[int]:
-        """Examples in the shortest batch of each step, 0 where a client has finished."""
-        sizes: list[int] = self.lengths.amin(dim=0).tolist()
+        sizes: list[int] = self.lengths.max(axis=0).tolist()
         return sizes
 
     def resized(self, count: int) -> Cohort:
@@ -62,13 +57,13 @@ class Cohort:
         missing = count - len(self.clients)
         if missing == 0:
             return self
-        index = torch.tensor([*range(min(count, len(self.clients))), *[0] * missing])
+        index = [*range(min(count, len(self.clients))), *[0] * missing]
         positions = self.positions[index]
         if missing > 0:
             positions[-missing:] = -1
-        there = index.to(self.clients.device)
+        there = torch.tensor(index, device=self.clients.device)
         starts = {name: start[there] for name, start in self.starts.items()}
-        visits = [self.visits[i] for i in index.tolist()]
+        visits = [self.visits[i] for i in index]
         return Cohort(self.rows[:count], starts, self.clients[there], visits, positions, self.y)
 
     def keys(self, span: range) -> Tensor:
@@ -86,15 +81,21 @@ class Cohort:
             Their positions, int64 ``[S, n * size]``, any where there is none; and how much each weighs in its
             batch's mean, ``[S, n, size]``, zero where there is none.
         """
-        positions = self.positions[:, span.start : span.stop, :size].transpose(0, 1)
+        positions = self.positions[:, span.start : span.stop, :size].swapaxes(0, 1)
+        lengths = self.lengths[:, span.start : span.stop].T[:, :, None]
+        places = torch.from_numpy(np.maximum(positions, 0).reshape(len(span), -1))
+        # In double precision, from which a quotient of small numbers is rounded as if it were made in single.
+        weights = torch.from_numpy((positions >= 0) / np.maximum(lengths, 1))
         like = next(iter(self.starts.values()))
-        if min(self.shortest[span.start : span.stop]) >= size:
-            weights = like.new_ones(positions.shape) / size
-            return positions.reshape(len(span), -1).to(self.y.device), weights
-        here = (positions >= 0).to(like.dtype)
-        weights = here / here.sum(dim=2, keepdim=True).clamp_(min=1)
-        places = positions.clamp(min=0).reshape(len(span), -1)
-        return places.to(self.y.device), weights.to(self.y.device)
+        return places.to(self.y.device), weights.to(like.dtype).to(self.y.device)
+
+
+def padded(tables: list[np.ndarray]) -> np.ndarray:
+    """Stack tables ``[steps, size]``, the longest first; -1 stands where the others have ended."""
+    together = np.full((len(tables), *tables[0].shape), -1, dtype=np.int64)
+    for table, row in zip(tables, together, strict=True):
+        row[: len(table)] = table
+    return together
 
 
 def starts_of(models: list[Params]) -> Params:

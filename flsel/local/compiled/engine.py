@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 
 from flsel.local.compiled.bank import Bank
-from flsel.local.compiled.cohort import Cohort, starts_of
+from flsel.local.compiled.cohort import Cohort, padded, starts_of
 from flsel.local.compiled.inputs import Inputs
 from flsel.local.compiled.pool import Pool
 from flsel.local.compiled.step import Step
@@ -40,7 +39,7 @@ class Engine:
 
     def __init__(self, pool: Pool, tabled: bool) -> None:
         self.pool, self._tabled = pool, tabled
-        self._program = pool.whole
+        self._program, self._device = pool.whole, pool.whole.task.device
         # A CPU gains nothing from stacked convolutions; a GPU is idle without.
         convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in self._program.task.modules())
         self._single = convolves and not tabled
@@ -56,13 +55,13 @@ class Engine:
         """
         if self._weighs or self._single:
             return True
-        tables = [visit.program.batches(visit.client, visit.round) for visit in visits]
-        return len({int(length) for table in tables for length in (table >= 0).sum(dim=1)}) <= 1
+        tables = [visit.program.dealt(visit.client, visit.round) for visit in visits]
+        return len({int(length) for table in tables for length in (table >= 0).sum(axis=1)}) <= 1
 
     @torch.no_grad()
     def train(self, rows: list[int], visits: list[Visit], ends: Params) -> None:
         """Train visits of one learning rate and write their models into rows of ``ends``."""
-        tables = [self.pool.batches(visit.program, visit.client, visit.round) for visit in visits]
+        tables = [self.pool.dealt(visit.program, visit.client, visit.round) for visit in visits]
         for row, visit, table in zip(rows, visits, tables, strict=True):
             if len(table) == 0:
                 for name, value in visit.start.items():
@@ -73,9 +72,9 @@ class Engine:
             cohort = Cohort(
                 rows=[rows[i] for i in stack],
                 starts=starts_of([visits[i].start for i in stack]),
-                clients=torch.tensor([visits[i].client for i in stack], device=self._program.task.device),
+                clients=torch.tensor([visits[i].client for i in stack], device=self._device),
                 visits=[visits[i] for i in stack],
-                positions=pad_sequence([tables[i] for i in stack], batch_first=True, padding_value=-1),
+                positions=padded([tables[i] for i in stack]),
                 y=self._program.population.y,
             )
             self._visit(cohort, factor, ends)
@@ -122,17 +121,20 @@ class Engine:
 
     def _copy_out(self, bank: Bank, cohort: Cohort, rows: list[int], ends: Params) -> None:
         """Write models of a stack, which lie side by side since they take as many steps, into ``ends``."""
-        where = torch.tensor(cohort.rows[rows[0] : rows[-1] + 1], device=self._program.task.device)
+        there = cohort.rows[rows[0] : rows[-1] + 1]
         for name, param in bank.params.items():
             found = param[None] if self._single else param[rows[0] : rows[-1] + 1]
-            ends[name].index_copy_(0, where, found)
+            if there[-1] - there[0] == len(there) - 1 and sorted(there) == there:
+                ends[name][there[0] : there[-1] + 1] = found
+            else:
+                ends[name][there] = found
 
     def _loaded(
         self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], span: range
     ) -> Iterator[tuple[Step, range]]:
         """Yield steps that are ready to be played, and for which part of the span."""
         begun: set[Step] = set()
-        room = _TERMS_CPU if self._program.task.device.type == "cpu" else _TERMS
+        room = _TERMS_CPU if self._device.type == "cpu" else _TERMS
         sizes = [self._size(cohort, step) for step in range(span.stop)]
         at = span.start
         while at < span.stop:
@@ -145,7 +147,8 @@ class Engine:
             part = range(at, next((s for s in range(at + 1, most) if sizes[s] != size), most))
             places, weights = cohort.table(part, size)
             y = cohort.y.index_select(0, places.reshape(-1)).view(weights.shape)
-            keys = cohort.keys(part) if step.drops else places.new_zeros((len(part), bank.rows))
+            # Without dropout nobody reads the keys; then any numbers of their shape do.
+            keys = cohort.keys(part) if step.drops else places[:, : bank.rows]
             labels = [y, keys, weights] if self._weighs else [y, keys]
             step.load(part, places, [label.squeeze(1) for label in labels] if self._single else labels)
             yield step, part
@@ -176,7 +179,7 @@ class Engine:
         return known
 
     def _example(self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], size: int) -> Example:
-        x, y = self._program.batch(cohort.positions[:, 0, :size].clamp(min=0))
+        x, y = self._program.batch(torch.from_numpy(cohort.positions[:, 0, :size].clip(min=0)))
         keys = cohort.keys(range(1))[0]
         weights = next(iter(bank.params.values())).new_full(y.shape, 1.0 / size)
         if self._single:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from flsel.data.population import Population
 from flsel.local.program import Program
@@ -63,10 +64,10 @@ class Pool:
             whole = replace(whole, population=joined)
         return cls(tuple(programs), whole, offsets)
 
-    def batches(self, program: Program, client: int, round: int) -> Tensor:
-        """Return a visit's batches as positions in the examples of all (:meth:`Program.batches`)."""
-        table, offset = program.batches(client, round), self.offsets[program]
-        return table if offset == 0 else torch.where(table >= 0, table + offset, table)
+    def dealt(self, program: Program, client: int, round: int) -> np.ndarray:
+        """Return a visit's batches as positions in the examples of all (:meth:`Program.dealt`)."""
+        table, offset = program.dealt(client, round), self.offsets[program]
+        return table if offset == 0 else np.where(table >= 0, table + offset, table)
 
 
 def together(programs: Sequence[Program], clients: int) -> bool:
