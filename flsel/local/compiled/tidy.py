@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from flsel.local.compiled.record import Made
 
@@ -18,6 +18,7 @@ _FILLED = {
     aten.new_ones.default: 1,
     aten.new_zeros.default: 0,
 }
+_RESHAPED = (aten.expand.default, aten.view.default, aten.unsqueeze.default)
 _SCALES = (aten.mul.Scalar, aten.mul.Tensor, aten.div.Scalar, aten.div.Tensor)
 
 
@@ -34,7 +35,29 @@ def tidy(module: fx.GraphModule, home: torch.device) -> None:
             _fuse(graph, node)
     merge_equal(graph)
     graph.eliminate_dead_code()
+    _fold(module)
     module.recompile()
+
+
+def _fold(module: fx.GraphModule) -> None:
+    """Compute once what depends on no input."""
+    constants: dict[fx.Node, Any] = {}
+    with torch.no_grad():
+        for node in list(module.graph.nodes):
+            if node.op == "get_attr":
+                constants[node] = getattr(module, node.target)
+            elif node.op == "call_function" and all(n in constants for n in node.all_input_nodes):
+                args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), constants.__getitem__)
+                constants[node] = node.target(*args, **kwargs)
+    for node, value in constants.items():
+        if node.op == "call_function" and isinstance(value, Tensor):
+            name = f"folded_{node.name}"
+            module.register_buffer(name, value, persistent=False)
+            with module.graph.inserting_before(node):
+                folded = module.graph.get_attr(name)
+            folded.meta = dict(node.meta)
+            node.replace_all_uses_with(folded)
+    module.graph.eliminate_dead_code()
 
 
 def shape_of(node: Any) -> tuple[int, ...] | None:
@@ -99,6 +122,8 @@ def _simplify(graph: fx.Graph, node: fx.Node, home: torch.device) -> None:
         return
     if _changes_nothing(node, source):
         _swap(graph, node, source)
+    elif (other := _times_one(node)) is not None:
+        _swap(graph, node, other)
     elif target in _FILLED:
         made: Made = node.meta["made"]
         filled = _put(
@@ -111,6 +136,9 @@ def _simplify(graph: fx.Graph, node: fx.Node, home: torch.device) -> None:
             device=node.kwargs.get("device") or home,
         )
         _swap(graph, node, filled)
+    elif target in _RESHAPED and source.target is aten.full.default:
+        shape = list(shape_of(node) or ())
+        _swap(graph, node, _put(graph, node, aten.full.default, shape, source.args[1], **source.kwargs))
     elif target is aten.view.default and source.target is aten.view.default:
         node.args = (source.args[0], args[1])
         if shape_of(source.args[0]) == shape_of(node):
@@ -129,6 +157,17 @@ def _changes_nothing(node: fx.Node, source: fx.Node) -> bool:
     if node.target is aten._to_copy.default:
         return dtype_of(node) == dtype_of(source)
     return node.target in (aten.view.default, aten.expand.default)
+
+
+def _times_one(node: fx.Node) -> fx.Node | None:
+    """Return what a product of tensors multiplies with ones, if nothing else happens to it."""
+    if node.target is not aten.mul.Tensor:
+        return None
+    for one, other in (node.args, node.args[::-1]):
+        filled = isinstance(one, fx.Node) and one.target is aten.full.default and one.args[1] == 1
+        if filled and isinstance(other, fx.Node) and other.meta.get("made") == node.meta["made"]:
+            return other
+    return None
 
 
 def _undone(node: fx.Node, source: fx.Node) -> bool:

@@ -245,7 +245,7 @@ class _Step(nn.Module):
         # steps of a visit at once.
         scores = nn.functional.log_softmax(self.task(x), dim=1)
         own = y[:, None] == torch.arange(scores.shape[1], device=y.device)
-        return -(scores * (own * weights[:, None])).sum()
+        return (scores * (own * -weights[:, None])).sum()
 
 
 def _used(program: Program, example: Example) -> list[str]:
