@@ -268,7 +268,7 @@ def test_a_batch_is_gathered_as_the_model_takes_it(kind: str, channels_last: boo
     positions = torch.tensor([3, 3, 0, 8])
     expected = normalize(x[positions])
     batch = inputs.buffer(expected)
-    inputs.gather(positions, batch)
+    inputs.into(batch)(positions)
     assert torch.equal(batch, expected)
     assert batch.dtype == expected.dtype
 

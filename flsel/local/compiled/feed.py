@@ -14,8 +14,8 @@ _LOG = logging.getLogger("flsel")
 # Steps that are taken before the recording, which must find every kernel and library loaded.
 _WARM = 3
 
-Gather = Callable[[Tensor], None]
-Run = Callable[..., None]
+Gather = Callable[[Tensor], object]
+Run = Callable[..., object]
 
 
 class Feed(ABC):

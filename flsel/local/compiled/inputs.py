@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -32,14 +35,17 @@ class Inputs:
             return torch.empty_like(like, memory_format=torch.contiguous_format)
         return torch.empty_like(like.movedim(-3, -1), memory_format=torch.contiguous_format).movedim(-1, -3)
 
-    def gather(self, positions: Tensor, batch: Tensor) -> None:
-        """Write the inputs at ``positions`` (int64, flat) into a batch made by :meth:`buffer`."""
+    def into(self, batch: Tensor) -> Callable[[Tensor], object]:
+        """Return what writes the inputs at positions (int64, flat) into a batch of :meth:`buffer`."""
         stored = batch.movedim(-3, -1) if self._images else batch
-        flat = stored.view(len(positions), *self._x.shape[1:])
+        flat = stored.view(-1, *self._x.shape[1:])
         if self._ready:
-            torch.index_select(self._x, 0, positions, out=flat)
-            return
-        flat.copy_(self._x.index_select(0, positions))
-        if self._scaled:
-            images = flat.movedim(-1, -3) if self._images else flat
-            images.mul_(self._normalize.scale).add_(self._normalize.shift)
+            return partial(torch.index_select, self._x, 0, out=flat)
+        images = flat.movedim(-1, -3) if self._images else flat
+
+        def gather(positions: Tensor) -> None:
+            flat.copy_(self._x.index_select(0, positions))
+            if self._scaled:
+                images.mul_(self._normalize.scale).add_(self._normalize.shift)
+
+        return gather

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -89,14 +90,12 @@ class Plan:
         self.code.output(tuple(outputs))
         places = {node.name: node for node in self.code.nodes if node.op == "placeholder"}
         moving = [node.name for node in self._moving.values() if node.op == "placeholder"]
-        order = [*numbers, *moving, *(node.name for node in self._places.values())]
+        order = [*(node.name for node in self._places.values()), *numbers, *moving]
         anchor = next(node for node in self.code.nodes if node.op != "placeholder")
         for name in order:
             anchor.prepend(places[name])
         # Never without dead code: fx does not see that a call writes to its ``out``.
-        module = fx.GraphModule({}, self.code)
-        forward, given = module.forward, tuple(self._given)
-        return lambda *changing: forward(*changing, *given)
+        return partial(fx.GraphModule({}, self.code).forward, *self._given)
 
     def number(self, name: str) -> fx.Node:
         """Add a placeholder for a number."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from flsel.local.compiled.bank import Bank
-from flsel.local.compiled.feed import Feed, Handed, Tabled
+from flsel.local.compiled.feed import Feed, Handed, Run, Tabled
 from flsel.local.compiled.inputs import Inputs
 from flsel.local.compiled.record import record
 from flsel.local.compiled.replay import Plan
@@ -56,7 +54,7 @@ class Step:
         self.drops = traced.drops
         self._met: Counter[int] = Counter()
         self._flat: dict[int, Any] = {}
-        self._run = self._bind(parts, traced)
+        self._feed = self._bind(parts, traced)
 
     def begin(self, starts: Params, clients: Tensor, models: tuple[Params, ...]) -> None:
         """Compute what stays the same in a visit."""
@@ -94,13 +92,7 @@ class Step:
                 flat = self._flat[count] = record(flat, *inputs).forward
         return list(flat(*inputs))
 
-    def _take(self, *changing: Any) -> None:
-        """Take a step on the inputs in ``x``."""
-        grads = self._run(*changing)
-        if grads:
-            self._bank.update(self._names, grads)
-
-    def _bind(self, parts: Parts, traced: Traced) -> Callable[..., Any]:
+    def _bind(self, parts: Parts, traced: Traced) -> Feed:
         """Write the code of a step, and decide how it is fed."""
         bank, targets = self._bank, self._targets()
         module, late = split_late(parts.step, parts.params, [targets.get(name) for name in self._names])
@@ -111,12 +103,15 @@ class Step:
         first = parts.params + parts.constants
         inputs = [*bank.params.values(), *self._constants, *terms, self.x]
         plan = Plan(module, inputs, moving=range(first, first + (0 if bank.tabled else parts.terms)))
-        sums = self._fed(plan, terms)
+        like = next(iter(bank.params.values()))
+        fixed = like.new_zeros(len(bank.numbers(range(1))[0])) if bank.tabled else None
+        sums = Sums(plan) if fixed is None else DeviceSums(plan, fixed)
         outputs = plan.emit()
         early = [name for name, how in zip(self._names, late, strict=True) if how is None]
         gradients = dict(zip(early, outputs, strict=False))
         if not bank.sgd:
-            return plan.finish([plan.argument(gradients[name]) for name in self._names], [])
+            run = plan.finish([plan.argument(gradients[name]) for name in self._names], [])
+            return self._fed(lambda *changing: bank.update(self._names, run(*changing)), fixed, terms)
         products = _with_values(late, outputs[len(early) :])
         found = dict(zip(self._names, products, strict=True))
         numbers: list[str] = []
@@ -127,21 +122,15 @@ class Step:
                 if name in found
             ]
             numbers += emit_sgd(sums, index, sgd_settings(settings), members)
-        return plan.finish([], [] if bank.tabled else numbers)
+        return self._fed(plan.finish([], [] if bank.tabled else numbers), fixed, terms)
 
-    def _fed(self, plan: Plan, terms: list[Tensor]) -> Sums:
-        """Decide how the step is fed; return how its update is written."""
-        bank = self._bank
-        gather = partial(self._inputs.gather, batch=self.x)
-        if not bank.tabled:
-            self._feed: Feed = Handed(gather, self._take)
-            return Sums(plan)
-        (row,) = bank.numbers(range(1))
-        like = next(iter(bank.params.values()))
-        numbers = like.new_zeros(len(row))
+    def _fed(self, run: Run, numbers: Tensor | None, terms: list[Tensor]) -> Feed:
+        """Decide how a step is fed: with numbers that lie on the device, from tables there."""
+        gather = self._inputs.into(self.x)
+        if numbers is None:
+            return Handed(gather, run)
         # Other optimizers keep counts of their own, on the host.
-        self._feed = Tabled(gather, self._take, numbers, terms, record=like.is_cuda and bank.sgd)
-        return DeviceSums(plan, numbers)
+        return Tabled(gather, run, numbers, terms, record=numbers.is_cuda and self._bank.sgd)
 
     def _targets(self) -> Params:
         """Name what a product may be added to instead of making a gradient."""

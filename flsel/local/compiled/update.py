@@ -133,7 +133,9 @@ class Sums:
 
     def add(self, values: list[fx.Node], others: list[Any], by: fx.Node) -> None:
         """Add others times a number."""
-        if values:
+        if len(values) == 1:
+            self.plan.code.call_method("add_", (values[0], others[0]), {"alpha": by})
+        elif values:
             self.plan.code.call_function(torch._foreach_add_, (values, others), {"alpha": by})
 
     def scale(self, values: list[fx.Node], by: fx.Node) -> None:
