@@ -34,6 +34,8 @@ def torch_seed(seed: int, purpose: str, *index: int) -> int:
     return int(generator(seed, purpose, *index).integers(2**63 - 1))
 
 
-def _entropy(seed: int, purpose: str, index: tuple[int, ...]) -> list[int]:
+def _entropy(seed: int, purpose: str, index: tuple[int, ...]) -> list[int] | np.ndarray:
     # The purpose enters as a checksum because Python's hash() differs between processes.
-    return [seed, zlib.crc32(purpose.encode()), *index]
+    numbers = [seed, zlib.crc32(purpose.encode()), *index]
+    # NumPy turns a list into these words, one by one; larger numbers into several.
+    return np.array(numbers, dtype=np.uint32) if 0 <= min(numbers) and max(numbers) < 2**32 else numbers
