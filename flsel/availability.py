@@ -278,4 +278,4 @@ def trace(mode: Availability, counts: np.ndarray, rounds: int, seed: int) -> np.
 
 
 def _constant(probabilities: np.ndarray) -> Schedule:
-    return lambda rounds: np.broadcast_to(probabilities, (len(rounds), len(probabilities)))
+    return lambda rounds: probabilities[None].repeat(len(rounds), axis=0)

@@ -49,8 +49,6 @@ def rows(stack: Params, index: Tensor) -> Params:
 
 def replaced(stack: Params, index: Sequence[int], models: Params) -> Params:
     """Return a stack with other models in the rows ``index``, ascending and distinct."""
-    if len(index) == height(stack):
-        return models
     where = torch.tensor(index, dtype=torch.int64)
     return {n: value.index_copy(0, where.to(value.device), models[n]) for n, value in stack.items()}
 
@@ -60,12 +58,17 @@ def finite_rows(stack: Params) -> Tensor:
     # 0 times infinity or NaN is NaN: a quarter of isfinite's time, which would make three copies.
     sums = [(value * 0).reshape(len(value), -1).sum(dim=1).float() for value in stack.values()]
     # One sum, so that a device is waited for once.
-    return (sum(sums[1:], sums[0]) == 0).cpu().nonzero().squeeze(1)
+    total = sum(sums[1:], sums[0]).cpu()
+    return torch.from_numpy(np.flatnonzero(total.numpy() == 0))
 
 
 def weighted_sum(stack: Params, weights: Tensor) -> Params:
     """Sum the models times their weights ``[K]``; the weights are rounded to the models' precision."""
-    return {name: torch.tensordot(weights.to(value), value, dims=1) for name, value in stack.items()}
+    total = {}
+    for name, value in stack.items():
+        row = weights.to(value)[None]
+        total[name] = torch.mm(row, value.reshape(len(value), -1)).view(value.shape[1:])
+    return total
 
 
 def inner_products(stack: Params) -> np.ndarray:

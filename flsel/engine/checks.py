@@ -160,7 +160,8 @@ def check_weights(weights: object, paths: int, name: str) -> Tensor:
         raise UserError(f"{name}.weigh must return a tensor of {paths} weights, got {weights!r}.")
     if weights.shape == (paths,) and not weights.is_complex():
         found = weights.detach().to("cpu", torch.float64)
-        if bool(torch.isfinite(found).all()) and bool((found >= 0).all()):
+        numbers = found.numpy()
+        if bool(((numbers >= 0) & (numbers < np.inf)).all()):
             return found
     raise UserError(
         f"{name}.weigh must return {paths} finite weights >= 0, got {short(weights.tolist(), 100)} "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -150,17 +151,18 @@ class Federation:
             selector.observe(view, updates, weights)
         if overrides(objective, "observe"):
             objective.observe(self._local_updates(view, updates, keep, deltas))
-        every = torch.zeros(len(plan), dtype=torch.float64).index_put_((keep,), weights)
+        every = torch.zeros(len(plan), dtype=torch.float64)
+        every[keep] = weights
         delta = weighted_sum(rows(deltas, keep), weights)
         if overrides(objective, "aggregate"):
             delta = check_aggregate(objective.aggregate(delta), delta, type(objective).__name__)
-        lost = sorted(set(range(len(plan))) - set(keep.tolist()))
+        lost = sorted(set(range(len(plan))).difference(keep.tolist()))
         return Outcome(
             delta=delta,
             plan=plan,
             weights=every,
             dropped=tuple(plan.visits[k][-1] for k in lost),
-            available=int(view.available.sum()),
+            available=int(np.count_nonzero(view.available.numpy())),
             ledger=view.ledger,
             seconds={"select": job.seconds, "aggregate": time.perf_counter() - started},
         )
@@ -200,7 +202,8 @@ class Federation:
 
     def _updates(self, job: Job, keep: Tensor, deltas: Params) -> Updates:
         kept, needs = Plan(tuple(job.plan.paths[k] for k in keep.tolist())), job.view.needs
-        per_visit = [[int(self.sizes[c]) for c in visits] for visits in kept.visits]
+        shards = self.data.population.shards
+        per_visit = [[len(shards[client]) for client in visits] for visits in kept.visits]
         steps = [[self.program.spec.num_steps(size) for size in sizes] for sizes in per_visit]
         answers: dict[str, Any] = {}
         if job.own_loss is not None:

@@ -70,15 +70,15 @@ class Job:
             at: As for :meth:`visits`.
         """
         clients = self._clients(hop)
-        before = repeated(self.view.params, len(self.plan)) if at is None else at
-        if ends is None:
-            return before
-        if at is None:
+        if ends is not None and at is None:
             distinct = {client: row for row, client in enumerate(dict.fromkeys(clients.values()))}
             if len(distinct) < len(clients):
                 where = torch.tensor([distinct[client] for client in clients.values()])
                 ends = {name: end[where.to(end.device)] for name, end in ends.items()}
-        return replaced(before, list(clients), ends)
+        if ends is not None and len(clients) == len(self.plan):
+            return ends
+        before = repeated(self.view.params, len(self.plan)) if at is None else at
+        return before if ends is None else replaced(before, list(clients), ends)
 
     def _clients(self, hop: int) -> dict[int, int]:
         """Return the client of every path that does not rest."""

@@ -44,9 +44,10 @@ class Uniform(Selector):
         """Weigh as the argument ``weights`` says, float64 ``[K]``."""
         if self.weights == "equal":
             return equal_weights(len(updates.plan))
-        share = view.sizes[updates.clients].to(torch.float64) / view.sizes.sum().clamp(min=1)
+        share = view.sizes[updates.clients].to(torch.float64) / max(int(view.sizes.sum()), 1)
         if self.weights == "partial":
             return share
         if self.weights == "scaled":
             return share * (view.sizes.count_nonzero() / len(updates.plan))
-        return share / share.sum() if share.any() else equal_weights(len(updates.plan))
+        total = share.sum()
+        return share / total if total > 0 else equal_weights(len(updates.plan))
