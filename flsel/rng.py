@@ -38,4 +38,4 @@ def _entropy(seed: int, purpose: str, index: tuple[int, ...]) -> list[int] | np.
     # The purpose enters as a checksum because Python's hash() differs between processes.
     numbers = [seed, zlib.crc32(purpose.encode()), *index]
     # NumPy turns a list into these words, one by one; larger numbers into several.
-    return np.array(numbers, dtype=np.uint32) if 0 <= min(numbers) and max(numbers) < 2**32 else numbers
+    return np.array(numbers, dtype=np.uint32) if min(numbers) >= 0 and max(numbers) < 2**32 else numbers
