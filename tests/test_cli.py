@@ -284,6 +284,15 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
     assert done.stderr == ""
 
 
+def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["train"]) == 2
+    assert "is gone; change to one that exists" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+
+
 def test_debug_shows_where_an_error_was_raised(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "breaks.py").write_text("raise SystemExit('no')\n")
     assert call("train", "--model", "breaks.Net") == 2

@@ -104,8 +104,12 @@ def _run(arguments: list[str]) -> int:
     if arguments and arguments[0] in COMMANDS:
         # A console script does not see the current folder, where users keep their models. Last, so that a
         # file there cannot take the place of an installed package.
-        if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())
+        try:
+            here = os.getcwd()
+        except FileNotFoundError:
+            raise UserError("the folder flsel was started in is gone; change to one that exists.") from None
+        if here not in sys.path:
+            sys.path.append(here)
         return int(load(arguments[0]).main(arguments[1:]))
     if arguments and arguments[0] not in ("-h", "--help", "--version"):
         close = closest(arguments[0], COMMANDS)
