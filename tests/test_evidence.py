@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import yaml
 
+from flsel.config import RunConfig
 from flsel.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 from entropy import CONFIGS, PAPERS, Measured, entropy_table  # noqa: E402
 from evidence import HERE, experiments, main  # noqa: E402
+from stopwatch import play  # noqa: E402
 from tuned import SPACES, TRIALS, search_grid  # noqa: E402
 
 EXPERIMENTS = experiments()
@@ -95,3 +97,11 @@ def test_entropy_table():
     lines = entropy_table({("SGD", False): runs, ("SGD", True): runs, ("Adam", False): runs}).splitlines()
     assert len(lines) == 2 + 6
     assert lines[2].startswith("| SGD | ten rounds' models | bias | ")
+
+
+@pytest.mark.parametrize("work", [True, False])
+def test_the_rounds_of_a_run_are_timed_from_inside(work: bool, tmp_path: Path) -> None:
+    config = RunConfig(rounds=3, clients=10, budget=2, quiet=True, threads=1)
+    watch = play(config, tmp_path, work=work)
+    assert len(watch.trained) == 3
+    assert len(watch.between()) == 2
