@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,7 +80,18 @@ CLAIMS = {
     "hics_published": Claim(
         "replications.md", "Weighted", (16, 32), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
     ),
-    "fedcat_cnn": Claim("replications.md", "FedAvg", (6, 10), 1, None, {"all": 0.17}, "FedCat", "round 10"),
+    # In settings (1) and (3) the paper has curves only.
+    "hics_written_1_3": Claim("replications.md", "Uniform", (30, 60), 3, None, {}, "HiCS", "round 60"),
+    "hics_written_2": Claim(
+        "replications.md", "Uniform", (50, 100, 200), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
+    ),
+    "hics_published_start_1": Claim("replications.md", "Weighted", (8, 16), 3, None, {}, "HiCS", "round 16"),
+    "hics_published_start_3": Claim("replications.md", "Weighted", (8, 16), 3, None, {}, "HiCS", "round 16"),
+    "fedcat_cnn": Claim("replications.md", "FedAvg", (4, 8), 1, None, {"all": 0.17}, "FedCat", "round 8"),
+    "fedcat_cnn_others": Claim(
+        "replications.md", "FedAvg", (2, 4), 1, None, {"Dirichlet 0.5": 0.11, "Dirichlet 1": 0.03}, "FedCat",
+        "round 4",
+    ),
     "fedgs_table2": Claim(
         "replications.md", "Uniform", (500, 1000), 10, None,
         {"LN": -0.014, "SLN": -0.006, "LDF": -0.022, "MDF": -0.051}, "FedGS 1", "best loss", loss=True,
@@ -91,6 +103,12 @@ CLAIMS = {
     # The digitised figure at round 60.
     "fedpns_cnn": Claim(
         "replications.md", "FedAvg", (30, 60), 5, None, {"sigma 0.3, rho 1": 10.2, "sigma 0.5, rho 1": 2.6},
+        "FedPNS", "round 60",
+    ),
+    # The same; with sigma 0.2 and rho 1 FedAvg is below the figure until round 70, where this is read.
+    "fedpns_cnn_others": Claim(
+        "replications.md", "FedAvg", (30, 60), 5, None,
+        {"sigma 0.2, rho 1": 6.0, "sigma 0.2, rho 2": 6.3, "sigma 0.3, rho 2": 1.3, "sigma 0.5, rho 2": 1.7},
         "FedPNS", "round 60",
     ),
 }  # fmt: skip
@@ -114,20 +132,20 @@ class Measured:
     values: dict[str, np.ndarray]
 
 
-def collect(name: str, folder: Path) -> None:
-    """Write a comparison's measurements, a row a run."""
+def collect(name: str, folders: Sequence[Path]) -> None:
+    """Write a comparison's measurements, a row a run; its seeds may have been played in several folders."""
     claim = CLAIMS[name]
-    grid, _, _ = read_declaration(folder)
     path = data(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["setting", "variant", "seed", *claim.measures])
-        for cell in grid.cells():
-            run = folder / cell.folder
-            if (run / "summary.json").exists():
-                numbers = [f"{value:.6g}" for value in _measure(claim, run)]
-                table.writerow([cell.setting, cell.variant, cell.seed, *numbers])
+        for folder in folders:
+            for cell in read_declaration(folder)[0].cells():
+                run = folder / cell.folder
+                if (run / "summary.json").exists():
+                    numbers = [f"{value:.6g}" for value in _measure(claim, run)]
+                    table.writerow([cell.setting, cell.variant, cell.seed, *numbers])
 
 
 def data(name: str) -> Path:
@@ -296,10 +314,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--collect", choices=CLAIMS, nargs="+", default=[])
-    parser.add_argument("--folder", type=Path, default=Path("comparisons"))
+    parser.add_argument("--folder", type=Path, nargs="+", default=[Path("comparisons")])
     chosen = parser.parse_args()
     for name in chosen.collect:
-        collect(name, chosen.folder / name)
+        collect(name, [folder / name for folder in chosen.folder])
     for name, claim in CLAIMS.items():
         page = RESULTS / claim.page
         if not chosen.collect and data(name).exists():
