@@ -87,11 +87,9 @@ CLAIMS = {
     ),
     "hics_published_start_1": Claim("replications.md", "Weighted", (8, 16), 3, None, {}, "HiCS", "round 16"),
     "hics_published_start_3": Claim("replications.md", "Weighted", (8, 16), 3, None, {}, "HiCS", "round 16"),
-    "fedcat_cnn": Claim("replications.md", "FedAvg", (4, 8), 1, None, {"all": 0.17}, "FedCat", "round 8"),
-    "fedcat_cnn_others": Claim(
-        "replications.md", "FedAvg", (2, 4), 1, None, {"Dirichlet 0.5": 0.11, "Dirichlet 1": 0.03}, "FedCat",
-        "round 4",
-    ),
+    # The paper's accuracies are those of hundreds of rounds.
+    "fedcat_cnn": Claim("replications.md", "FedAvg", (8,), 1, None, {}, "FedCat", "round 8"),
+    "fedcat_cnn_others": Claim("replications.md", "FedAvg", (4,), 1, None, {}, "FedCat", "round 4"),
     "fedgs_table2": Claim(
         "replications.md", "Uniform", (500, 1000), 10, None,
         {"LN": -0.014, "SLN": -0.006, "LDF": -0.022, "MDF": -0.051}, "FedGS 1", "best loss", loss=True,
