@@ -34,7 +34,7 @@ from flsel.objectives import LocalUpdates
 from flsel.objectives.objective import overrides
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Selector, Updates, View
-from flsel.stack import Params, finite_rows, rows, weighted_sum
+from flsel.stack import Params, finite_rows, rows, weighted_sum, whole
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,9 @@ class Federation:
             shown += deltas.values()
         with unwritten(f"{name}.weigh", shown):
             weights = check_weights(selector.weigh(view, updates), len(keep), name)
-        with unwritten(f"{name}.observe", [*shown, weights]):
-            selector.observe(view, updates, weights)
+        if type(selector).observe is not Selector.observe:
+            with unwritten(f"{name}.observe", [*shown, weights]):
+                selector.observe(view, updates, weights)
         if overrides(objective, "observe"):
             objective.observe(self._local_updates(view, updates, keep, deltas))
         every = torch.zeros(len(plan), dtype=torch.float64)
@@ -222,8 +223,8 @@ class Federation:
             answers["head"] = rows(head, keep)
         return Updates(
             plan=kept,
-            sizes=torch.tensor([sum(sizes) for sizes in per_visit], dtype=torch.int64),
-            steps=torch.tensor([sum(visits) for visits in steps], dtype=torch.int64),
+            sizes=whole([sum(sizes) for sizes in per_visit]),
+            steps=whole([sum(visits) for visits in steps]),
             needs=needs,
             answers=answers,
             travelled=partial(self._travel, steps),

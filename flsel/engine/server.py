@@ -18,7 +18,7 @@ from flsel.engine.job import Job, train
 from flsel.local.optimizers import rate_of, without_compiler
 from flsel.metrics import Cost, Ledger, names
 from flsel.selector import Selector
-from flsel.stack import Params
+from flsel.stack import Params, whole
 
 _LEDGER, _PHASES = names("ledger"), names("seconds")
 
@@ -111,9 +111,10 @@ class Server:
         outcome = self.federation.close(job, ends)
         started = time.perf_counter()
         self._apply(outcome.delta)
-        clients = torch.tensor([c for visits in outcome.plan.visits for c in visits])
-        self.counts += torch.bincount(clients, minlength=len(self.counts))
-        self.ledger.charge(Cost(**outcome.ledger, dropped_updates=len(outcome.dropped)))
+        clients = whole([c for visits in outcome.plan.visits for c in visits])
+        self.counts.index_add_(0, clients, torch.ones_like(clients))
+        self.ledger.charge(outcome.ledger.total)
+        self.ledger.charge(Cost(dropped_updates=len(outcome.dropped)))
         self.round = began + outcome.plan.hops
         for phase, seconds in outcome.seconds.items():
             self._seconds[phase] += seconds

@@ -90,8 +90,8 @@ def dealt(spec: BatchSpec, shard: np.ndarray, *, seed: int, round: int, client: 
     # Examples that one pass contributes to the rows of the table, padding included.
     width = examples if spec.last == "wrap" else -(-examples // spec.size) * spec.size
     passes = -(-steps * spec.size // width)
-    table = np.full((passes, width), -1, dtype=np.int64)
-    table[:, :examples] = shard
+    table = np.empty((passes, width), dtype=np.int64)
+    table[:, :examples], table[:, examples:] = shard, -1
     for row in table:
         rng.shuffle(row[:examples])
     return table.reshape(-1)[: steps * spec.size].reshape(steps, spec.size)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from flsel.errors import UndeclaredNeedError, UserError
 from flsel.metrics import Ledger
 from flsel.selector.plan import Plan, ids
-from flsel.stack import Params
+from flsel.stack import Params, whole
 
 
 class Need(enum.Flag):
@@ -211,7 +210,7 @@ class Updates:
     @property
     def clients(self) -> Tensor:
         """First client that every path visits, int64 ``[K]`` (the client, where paths have length one)."""
-        return torch.tensor([visits[0] for visits in self.plan.visits], dtype=torch.int64)
+        return whole([visits[0] for visits in self.plan.visits])
 
     @property
     def travel(self) -> Tensor:

@@ -15,7 +15,7 @@ from flsel.local.compiled.pool import Pool
 from flsel.local.compiled.step import Step
 from flsel.local.compiled.trace import Example, kept_by, weighs_examples
 from flsel.local.visit import Visit
-from flsel.stack import Params
+from flsel.stack import Params, whole
 
 # Shapes that stay compiled; each keeps the memory of one stack of models and their activations.
 _SHAPES = 16
@@ -72,7 +72,7 @@ class Engine:
             cohort = Cohort(
                 rows=[rows[i] for i in stack],
                 starts=starts_of([visits[i].start for i in stack]),
-                clients=torch.tensor([visits[i].client for i in stack], device=self._device),
+                clients=whole([visits[i].client for i in stack]).to(self._device),
                 visits=[visits[i] for i in stack],
                 positions=padded([tables[i] for i in stack]),
                 y=self._program.population.y,
@@ -135,7 +135,7 @@ class Engine:
         """Yield steps that are ready to be played, and for which part of the span."""
         begun: set[Step] = set()
         room = _TERMS_CPU if self._device.type == "cpu" else _TERMS
-        sizes = [self._size(cohort, step) for step in range(span.stop)]
+        sizes = self._sizes(cohort)
         at = span.start
         while at < span.stop:
             size = sizes[at]
@@ -154,10 +154,12 @@ class Engine:
             yield step, part
             at = part.stop
 
-    def _size(self, cohort: Cohort, step: int) -> int:
-        """Return the size of the batches that stand for those of a step."""
-        longest = cohort.longest[step]
-        return min(rounded(longest), cohort.positions.shape[2]) if self._weighs else longest
+    def _sizes(self, cohort: Cohort) -> list[int]:
+        """Return the size of the batches that stand for those of each step."""
+        if not self._weighs:
+            return cohort.longest
+        most = cohort.positions.shape[2]
+        return [min(rounded(longest), most) for longest in cohort.longest]
 
     def _bank(self, cohort: Cohort) -> Bank:
         rows = len(cohort.clients)
