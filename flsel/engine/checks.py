@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -160,8 +161,7 @@ def check_weights(weights: object, paths: int, name: str) -> Tensor:
         raise UserError(f"{name}.weigh must return a tensor of {paths} weights, got {weights!r}.")
     if weights.shape == (paths,) and not weights.is_complex():
         found = weights.detach().to("cpu", torch.float64)
-        numbers = found.numpy()
-        if bool(((numbers >= 0) & (numbers < np.inf)).all()):
+        if all(0 <= weight < math.inf for weight in found.tolist()):
             return found
     raise UserError(
         f"{name}.weigh must return {paths} finite weights >= 0, got {short(weights.tolist(), 100)} "

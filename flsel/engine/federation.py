@@ -36,6 +36,8 @@ from flsel.rng import generator
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.stack import Params, finite_rows, rows, weighted_sum, whole
 
+_UPDATES = Need.DELTAS | Need.HEAD
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -143,7 +145,7 @@ class Federation:
         if self.program.memory is not None:
             self.program.memory.keep(dict.fromkeys(updates.clients.tolist()))
         name, shown = type(selector).__name__, list(view.params.values())
-        if selector.needs & (Need.DELTAS | Need.HEAD):
+        if selector.needs & _UPDATES:
             shown += deltas.values()
         with unwritten(f"{name}.weigh", shown):
             weights = check_weights(selector.weigh(view, updates), len(keep), name)
@@ -152,8 +154,7 @@ class Federation:
                 selector.observe(view, updates, weights)
         if overrides(objective, "observe"):
             objective.observe(self._local_updates(view, updates, keep, deltas))
-        every = torch.zeros(len(plan), dtype=torch.float64)
-        every[keep] = weights
+        every = torch.zeros(len(plan), dtype=torch.float64).index_copy_(0, keep, weights)
         delta = weighted_sum(rows(deltas, keep), weights)
         if overrides(objective, "aggregate"):
             delta = check_aggregate(objective.aggregate(delta), delta, type(objective).__name__)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, final
 
-import torch
 from torch import Tensor
 
 from flsel.selector import Plan, Selector, Updates, View
@@ -44,7 +43,7 @@ class Uniform(Selector):
         """Weigh as the argument ``weights`` says, float64 ``[K]``."""
         if self.weights == "equal":
             return equal_weights(len(updates.plan))
-        share = view.sizes[updates.clients].to(torch.float64) / max(int(view.sizes.sum()), 1)
+        share = updates.sizes.double() / max(int(view.sizes.sum()), 1)
         if self.weights == "partial":
             return share
         if self.weights == "scaled":

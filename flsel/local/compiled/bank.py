@@ -42,6 +42,7 @@ class Bank:
         self._make: Any = type(program.optimizer)
         self.groups = groups_of(program.optimizer, program.trainable())
         self.sgd = type(program.optimizer) is SGD
+        self._sgd = [sgd_settings(group) for group, _ in self.groups] if self.sgd else []
         moving = [name for settings, names in self.groups if settings.get("momentum") for name in names]
         self.velocities = {n: torch.zeros_like(self.params[n]) for n in moving} if self.sgd else {}
         self._optimizer: Optimizer | None = None
@@ -76,8 +77,7 @@ class Bank:
 
     def numbers(self, span: range) -> list[list[float]]:
         """Return what SGD multiplies with in each step of a visit's span."""
-        settings = [sgd_settings(group) for group, _ in self.groups] if self.sgd else []
-        first, rest = ([n for s in settings for n in s.numbers(self._factor, f)] for f in (True, False))
+        first, rest = ([n for s in self._sgd for n in s.numbers(self._factor, f)] for f in (True, False))
         return [first if step == 0 else rest for step in span]
 
     def update(self, names: Sequence[str], grads: Sequence[Tensor]) -> None:

@@ -124,8 +124,8 @@ class Engine:
         there = cohort.rows[rows[0] : rows[-1] + 1]
         for name, param in bank.params.items():
             found = param[None] if self._single else param[rows[0] : rows[-1] + 1]
-            if there[-1] - there[0] == len(there) - 1 and sorted(there) == there:
-                ends[name][there[0] : there[-1] + 1] = found
+            if there == list(range(there[0], there[0] + len(there))):
+                ends[name].narrow(0, there[0], len(there)).copy_(found)
             else:
                 ends[name][there] = found
 
@@ -147,8 +147,7 @@ class Engine:
             part = range(at, next((s for s in range(at + 1, most) if sizes[s] != size), most))
             places, weights = cohort.table(part, size)
             y = cohort.y.index_select(0, places.reshape(-1)).view(weights.shape)
-            # Without dropout nobody reads the keys; then any numbers of their shape do.
-            keys = cohort.keys(part) if step.drops else places[:, : bank.rows]
+            keys = cohort.keys(part) if step.drops else places  # unread
             labels = [y, keys, weights] if self._weighs else [y, keys]
             step.load(part, places, [label.squeeze(1) for label in labels] if self._single else labels)
             yield step, part

@@ -13,7 +13,7 @@ from flsel.local.compiled.bank import Bank
 from flsel.local.compiled.feed import Feed, Handed, Run, Tabled
 from flsel.local.compiled.inputs import Inputs
 from flsel.local.compiled.record import record
-from flsel.local.compiled.replay import Plan
+from flsel.local.compiled.replay import Plan, called
 from flsel.local.compiled.split import Parts, split
 from flsel.local.compiled.tidy import tidy
 from flsel.local.compiled.trace import Example, Traced, trace, visit_inputs
@@ -89,7 +89,7 @@ class Step:
             self._met[count] += 1
             # Tracing pays for numbers of steps that come again and again.
             if self._met[count] == _OFTEN and len(self._flat) < _FLAT:
-                flat = self._flat[count] = record(flat, *inputs).forward
+                flat = self._flat[count] = called(record(flat, *inputs))
         return list(flat(*inputs))
 
     def _bind(self, parts: Parts, traced: Traced) -> Feed:
