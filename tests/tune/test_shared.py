@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -65,6 +66,12 @@ def test_the_size_is_that_of_all_arrays(config):
     assert packed.size == 240 * 36 + 240 * 8
     assert len(packed.rest.train) == 0
     assert packed.rest.test is packed.rest.validation is None
+
+
+def test_what_goes_beside_the_arrays_is_small(config):
+    """Pickled, a view of a tensor brings all of it along, and every trial would have its own copy."""
+    packed = pack(shared_source(config, LAM))
+    assert len(pickle.dumps(packed.rest)) < packed.train[0].nbytes / 2
 
 
 def test_a_validation_set_of_its_own_is_kept(config):

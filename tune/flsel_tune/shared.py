@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,7 +12,9 @@ import torch
 from flsel.config import RunConfig
 from flsel.data.population import Examples, Source
 from flsel.data.sources import load_source
-from flsel_tune.space import Space
+
+if TYPE_CHECKING:  # a trial's process does without Optuna
+    from flsel_tune.space import Space
 
 Arrays = tuple[np.ndarray, np.ndarray]
 
@@ -56,7 +58,8 @@ def shared_source(config: RunConfig, space: Space) -> Source | None:
 
 def pack(source: Source) -> Packed:
     """Turn a dataset into arrays."""
-    empty = Examples(source.train.x[:0], source.train.y[:0])
+    # Copies: a view is pickled with all of what it is a view of.
+    empty = Examples(source.train.x[:0].clone(), source.train.y[:0].clone())
     return Packed(
         _arrays(source.train),
         None if source.test is None else _arrays(source.test),

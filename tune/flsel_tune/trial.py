@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,7 +19,9 @@ from flsel.errors import DivergedError, UserError, machine_failed
 from flsel.files import write_atomic
 from flsel.runner.session import Session
 from flsel_tune.metric import Metric
-from flsel_tune.space import Settings
+
+if TYPE_CHECKING:  # a trial's process does without Optuna
+    from flsel_tune.space import Settings
 
 _NOTE = "out-of-memory.txt"
 _CPU_ALLOCATOR = "DefaultCPUAllocator"  # What torch says of memory on the CPU, in a plain RuntimeError.
