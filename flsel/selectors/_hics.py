@@ -15,6 +15,7 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.selectors._pairwise import angles, nearest, unit
+from flsel.selectors._sampling import without
 from flsel.selectors._sketch import EXACT
 from flsel.selectors._ward import Linkage, cut_into, ward
 from flsel.stack import Params
@@ -180,5 +181,5 @@ def fill_up(chosen: np.ndarray, able: np.ndarray, count: int, rng: np.random.Gen
     """Append others of those that are able, uniformly drawn, until there are ``count`` or nobody is left."""
     if len(chosen) == count:
         return chosen
-    others = rng.permutation(np.setdiff1d(able, chosen))
+    others = rng.permutation(without(able, chosen))
     return np.concatenate([chosen, others[: count - len(chosen)]])

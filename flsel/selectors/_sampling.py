@@ -45,6 +45,15 @@ def with_examples(pool: np.ndarray, sizes: Tensor) -> np.ndarray:
     return able if len(able) else pool
 
 
+def without(clients: np.ndarray, some: np.ndarray | list[int]) -> np.ndarray:
+    """Return the clients that are not among some, in their order; no id occurs twice on either side.
+
+    Not told that, NumPy looks for repeated ids, 200 times as long.
+    """
+    others: np.ndarray = np.setdiff1d(clients, some, assume_unique=True)
+    return others
+
+
 def shares(sizes: np.ndarray) -> np.ndarray:
     """Return each client's share p_k of the examples, float64 ``[n]``, sum one.
 

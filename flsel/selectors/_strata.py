@@ -6,7 +6,6 @@ Q = sum n_i, so that a row's masses over Q are probabilities, and a client's mas
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from flsel.errors import UserError
 from flsel.selectors._ward import cut_by_mass
 
-_MOST = float(2**63 - 2**12)  # The sum of floats may be off by a few units of its last digit.
+_MOST = 2**63
 
 
 class Shares(NamedTuple):
@@ -59,7 +58,8 @@ def shares_of(pool: np.ndarray, sizes: np.ndarray, budget: int) -> Shares:
     sizes = sizes.astype(np.int64) if sizes.any() else np.ones(len(pool), dtype=np.int64)
     some = sizes > 0
     count = min(budget, int(np.count_nonzero(some)))
-    total = count * math.fsum(sizes)
+    # Exact, by halves of 32 bits each: a sum of 64-bit integers may overflow.
+    total = count * ((int((sizes >> 32).sum()) << 32) + int((sizes & (2**32 - 1)).sum()))
     if total >= _MOST:
         raise UserError(
             "budget times the examples of the available clients must be below 9.2e18 for Clustered Sampling, "

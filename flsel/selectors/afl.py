@@ -21,7 +21,7 @@ from torch import Tensor
 
 from flsel.arguments import Range, Tunable
 from flsel.selector import Need, Plan, Selector, Updates, View
-from flsel.selectors._sampling import equal_weights, largest, successive, with_examples
+from flsel.selectors._sampling import equal_weights, largest, successive, with_examples, without
 
 _ROUNDING = 1e-9  # 0.1 * 30 is 3.0000000000000004 in floating point; the paper means 3.
 
@@ -79,7 +79,7 @@ class AFL(Selector):
         uniform = math.ceil(self.alpha3 * count - _ROUNDING)
         log_weights = tempered(value, count - uniform, alpha1=self.alpha1, alpha2=self.alpha2, rng=rng)
         active = successive(log_weights, count - uniform, rng)
-        others = np.setdiff1d(np.arange(len(value)), active)
+        others = without(np.arange(len(value)), active)
         return np.concatenate([active, rng.permutation(others)[:uniform]])
 
 

@@ -35,7 +35,7 @@ from torch import Tensor
 from flsel.arguments import Range, Tunable
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors import _gp
-from flsel.selectors._sampling import equal_weights, with_examples
+from flsel.selectors._sampling import equal_weights, with_examples, without
 from flsel.stack import Params, finite_rows, height, rows
 
 Variant = Literal["paper", "reference"]
@@ -188,7 +188,7 @@ class FedCor(Selector):
             allowed=np.isin(np.arange(len(sizes)), candidates),
             count=view.budget,
         )
-        others = view.rng.permutation(np.setdiff1d(candidates, chosen))
+        others = view.rng.permutation(without(candidates, chosen))
         cohort = np.append(np.array(chosen, dtype=np.int64), others)[: view.budget]
         self.alpha_ = self.alpha_.clone()
         self.alpha_[torch.from_numpy(cohort)] *= self.beta

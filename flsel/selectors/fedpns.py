@@ -34,7 +34,7 @@ from flsel.arguments import Range, Tunable
 from flsel.errors import UserError
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors._optimal import Expectation, optimal_aggregation
-from flsel.selectors._sampling import successive, with_examples
+from flsel.selectors._sampling import successive, with_examples, without
 from flsel.stack import Params, height, squared_norms, weighted_sum
 
 _EXACT = 1e-9  # 0.7 * 30 is 21.000000000000004 in floating point; the paper means 21.
@@ -87,7 +87,7 @@ class FedPNS(Selector):
         with np.errstate(divide="ignore"):
             drawn = pool[successive(np.log(probability[pool]), view.budget, view.rng)]
         if len(drawn) < min(view.budget, len(pool)):
-            others = view.rng.permutation(np.setdiff1d(pool, drawn))
+            others = view.rng.permutation(without(pool, drawn))
             drawn = np.append(drawn, others)[: view.budget]
         # Here and not in observe: who was asked took part, whether or not the update arrives.
         self.chosen_ = self.chosen_.clone()

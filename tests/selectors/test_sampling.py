@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from plain_views import assert_frequencies, inclusion
 
 from flsel.rng import generator
-from flsel.selectors._sampling import equal_weights, largest, log_shares, shares, successive
+from flsel.selectors._sampling import equal_weights, largest, log_shares, shares, successive, without
 
 WEIGHTS = [0.5, 0.25, 0.15, 0.1]
 
@@ -59,3 +59,9 @@ def test_shares_are_those_of_the_pool():
 
 def test_equal_weights_count_draws():
     np.testing.assert_allclose(equal_weights(4), [0.25] * 4)
+
+
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_those_that_are_left_keep_their_order(clients, some):
+    clients, some = np.array(sorted(clients), dtype=np.int64), np.array(list(some), dtype=np.int64)
+    assert without(clients, some).tolist() == np.setdiff1d(clients, some).tolist()
