@@ -177,6 +177,9 @@ class Cost:
         return Cost(**{name: count + theirs[name] for name, count in vars(self).items()})
 
 
+_NOTHING = Cost()
+
+
 def models_down(count: int, params: Params) -> Cost:
     """Return the cost of ``count`` models like ``params`` sent to clients."""
     return Cost(models_down=count, bytes_down=count * model_bytes(params))
@@ -208,23 +211,23 @@ class Ledger(Mapping[str, int]):
     """
 
     def __init__(self, counts: Mapping[str, int] | None = None) -> None:
-        self._total = Cost(**dict(counts or {}))
+        self._counts: dict[str, int] = dict(vars(Cost(**counts) if counts else _NOTHING))
 
     @property
     def total(self) -> Cost:
         """The sum as a cost."""
-        return self._total
+        return Cost(**self._counts)
 
     def charge(self, cost: Cost) -> None:
         """Add a cost; the only way to change a ledger."""
-        self._total += cost
+        for name, count in vars(cost).items():
+            self._counts[name] += count
 
     def __getitem__(self, name: str) -> int:
-        count: int = vars(self._total)[name]
-        return count
+        return self._counts[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, count in vars(self._total).items() if count)
+        return (name for name, count in self._counts.items() if count)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -114,7 +114,8 @@ class Server:
         clients = whole([c for visits in outcome.plan.visits for c in visits])
         self.counts.index_add_(0, clients, torch.ones_like(clients))
         self.ledger.charge(outcome.ledger.total)
-        self.ledger.charge(Cost(dropped_updates=len(outcome.dropped)))
+        if outcome.dropped:
+            self.ledger.charge(Cost(dropped_updates=len(outcome.dropped)))
         self.round = began + outcome.plan.hops
         for phase, seconds in outcome.seconds.items():
             self._seconds[phase] += seconds
