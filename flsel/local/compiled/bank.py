@@ -96,9 +96,5 @@ def _first_rows(value: Any, param: Tensor, rows: int) -> Any:
 
 def _laid_out(value: Tensor, single: bool) -> Tensor:
     """Allocate a parameter in the order in which its gradient comes."""
-    if single:
-        form = torch.channels_last if value.ndim == 4 else torch.contiguous_format
-        return torch.empty_like(value, memory_format=form)
-    if value.ndim == 3:
-        return torch.empty_like(value.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
-    return torch.empty_like(value, memory_format=torch.contiguous_format)
+    last = single and value.ndim == 4
+    return torch.empty_like(value, memory_format=torch.channels_last if last else torch.contiguous_format)
