@@ -85,7 +85,6 @@ CLAIMS = {
     "hics_written_2": Claim(
         "replications.md", "Uniform", (50, 100, 200), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
     ),
-    "hics_published_start_1": Claim("replications.md", "Weighted", (8, 16), 3, None, {}, "HiCS", "round 16"),
     "hics_published_start_3": Claim("replications.md", "Weighted", (8, 16), 3, None, {}, "HiCS", "round 16"),
     # The paper's accuracies are those of hundreds of rounds.
     "fedcat_cnn": Claim("replications.md", "FedAvg", (8,), 1, None, {}, "FedCat", "round 8"),
