@@ -127,11 +127,13 @@ def load(command: str) -> ModuleType:
     """
     name = COMMANDS[command][0]
     if name not in sys.modules:
+        collects = gc.isenabled()
         gc.disable()
         try:
             import_module(name)
         finally:
-            gc.enable()
+            if collects:
+                gc.enable()
         gc.freeze()
     return sys.modules[name]
 
