@@ -30,6 +30,8 @@ TITLES = {
 }
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.md"
+# What stands behind it in a section is written by hand, and stays.
+END = "<!-- end -->"
 PREAMBLE = "# Benchmarks\n\nWhat is measured and how to run it: [README.md](README.md)."
 
 
@@ -77,12 +79,14 @@ def _stamp(name: str, chosen: argparse.Namespace) -> str:
 
 
 def _keep(title: str, section: str) -> None:
-    """Put a section into the file of results, in the place of its older self."""
+    """Put a section into the file of results, in the place of its older self, before the notes on it."""
     text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else PREAMBLE
-    _, *parts = text.split("\n## ")
-    kept = dict(part.split("\n\n", 1) for part in parts) | {title: section}
-    ordered = [f"## {known}\n\n{kept[known].strip()}" for known in TITLES.values() if known in kept]
-    write_atomic(RESULTS, "\n\n".join([PREAMBLE, *ordered]) + "\n")
+    preamble, *parts = text.split("\n## ")
+    kept = dict(part.split("\n\n", 1) for part in parts)
+    notes = kept.get(title, "").partition(END)[2].strip()
+    kept[title] = f"{section.strip()}\n\n{END}\n\n{notes}"
+    sections = (f"## {known}\n\n{body.strip()}" for known, body in kept.items())
+    write_atomic(RESULTS, "\n\n".join([preamble.strip(), *sections]) + "\n")
 
 
 if __name__ == "__main__":

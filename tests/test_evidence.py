@@ -14,6 +14,7 @@ from flsel.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
+import run as benchmarks  # noqa: E402
 from entropy import CONFIGS, PAPERS, Measured, entropy_table  # noqa: E402
 from evidence import HERE, experiments, main  # noqa: E402
 from stopwatch import play  # noqa: E402
@@ -105,3 +106,14 @@ def test_the_rounds_of_a_run_are_timed_from_inside(work: bool, tmp_path: Path) -
     watch = play(config, tmp_path, work=work)
     assert len(watch.trained) == 3
     assert len(watch.between()) == 2
+
+
+def test_a_benchmark_replaces_its_own_table_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results, end = tmp_path / "results.md", benchmarks.END
+    first = "# All\n\nText.\n\n## By hand\n\nOne."
+    results.write_text(f"{first}\n\n## Mine\n\nOld.\n\n{end}\n\nWhy.\n")
+    monkeypatch.setattr(benchmarks, "RESULTS", results)
+    for title in ("Mine", "More"):
+        benchmarks._keep(title, "New.\n")
+    mine, more = f"## Mine\n\nNew.\n\n{end}\n\nWhy.", f"## More\n\nNew.\n\n{end}"
+    assert results.read_text() == f"{first}\n\n{mine}\n\n{more}\n"
