@@ -45,7 +45,7 @@ once selection 240 "$python" benchmarks/overhead.py --accelerator "$device" $qui
 
 one() {                                                # EXPERIMENT SEED
     folder=$work/comparisons/s$2
-    timeout --foreground -k 20 "$(left)" "$python" benchmarks/evidence.py "$1" --seeds "$2" --folder "$folder" \
+    timeout --foreground -k 20 "$(left)" "$python" benchmarks/evidence.py "$1" --seeds "$2..$2" --folder "$folder" \
         --device "$device" --no-report $quick >> "$out/$1.txt" 2>&1
     say "$1, seed $2: exit code $?"
 }
