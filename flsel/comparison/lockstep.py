@@ -108,13 +108,16 @@ def play_together(
     cells: Sequence[Playing],
     round_ended: Callable[[], None] = lambda: None,
     saved: Callable[[Mapping[Path, int]], None] = lambda rounds: None,
-) -> None:
+) -> bool:
     """Play runs to their ends.
 
     Args:
         cells: The runs, built; those that failed are left out.
         round_ended: Called after every round of every run.
         saved: Given the rounds of those that go on, by folder, whenever all of them were saved.
+
+    Returns:
+        Whether a signal asked to stop in the last round, so that nothing else should begin.
 
     Raises:
         Interrupted: If a signal stopped them between rounds; their states are saved.
@@ -135,6 +138,7 @@ def play_together(
                 if interrupt.requested and any(cell.going for cell in cells):
                     at = next(cell.session.server.round for cell in cells if cell.going)
                     raise Interrupted(f"stopped after round {at}")
+            return interrupt.requested
     finally:
         for cell in cells:
             if cell.going:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from flsel.config.describe import describe, fingerprint
 from flsel.config.parser import parse_settings
 from flsel.data.population import Source
 from flsel.data.sources import load_source
-from flsel.errors import UserError, located
+from flsel.errors import Interrupted, UserError, located
 from flsel.runner.build import build
 
 # Most cells that are played round by round beside each other: all are in memory.
@@ -126,32 +126,45 @@ def play(
     begun = standing.begun(runs)
     others = [run for run in waiting(runs) if run not in begun]
     # A run that failed once is not played beside those that would have gone on without it.
-    for part in (begun, *(_failed(others, failed) for failed in (False, True))):
-        together: list[Playing] = []
-        for run in part:
-            config = grid.run_config(Cell(run.variant, run.setting, run.seed), folder)
-            cell = Playing(run.folder, partial(_tell, ended, run))
-            cell.build(config, sources.get)
-            if together and (cell.kind != together[0].kind or len(together) == _MOST):
-                _play_stack(together, standing, round_ended)
-                together = []
-            together.append(cell)
-            if cell.kind is None:
-                _play_stack(together, standing, round_ended)
-                together = []
-        _play_stack(together, standing, round_ended)
+    parts = (begun, *(_failed(others, failed) for failed in (False, True)))
+    left = sum(map(len, parts))
+    for part in parts:
+        for cells in _stacks(part, grid, folder, sources, ended):
+            left -= len(cells)
+            if _play_stack(cells, standing, round_ended) and left:
+                raise Interrupted(f"stopped with {left} runs left")
+
+
+def _stacks(
+    runs: Sequence[Run], grid: Grid, folder: Path, sources: Sources, ended: Callable[[Run], None]
+) -> Iterator[list[Playing]]:
+    """Yield runs, built, that are played beside each other."""
+    together: list[Playing] = []
+    for run in runs:
+        config = grid.run_config(Cell(run.variant, run.setting, run.seed), folder)
+        cell = Playing(run.folder, partial(_tell, ended, run))
+        cell.build(config, sources.get)
+        if together and (cell.kind != together[0].kind or len(together) == _MOST):
+            yield together
+            together = []
+        together.append(cell)
+        if cell.kind is None:
+            yield together
+            together = []
+    if together:
+        yield together
 
 
 def _failed(runs: Sequence[Run], failed: bool) -> list[Run]:
     return [run for run in runs if (run.status == "failed") is failed]
 
 
-def _play_stack(cells: Sequence[Playing], standing: Standing, round_ended: Callable[[], None]) -> None:
+def _play_stack(cells: Sequence[Playing], standing: Standing, round_ended: Callable[[], None]) -> bool:
     if len(cells) == 1:
-        play_together(cells, round_ended)
-    elif cells:
-        play_together(cells, round_ended, standing.keep)
-        standing.clear()
+        return play_together(cells, round_ended)
+    stopped = play_together(cells, round_ended, standing.keep)
+    standing.clear()
+    return stopped
 
 
 def _tell(ended: Callable[[Run], None], run: Run) -> None:

@@ -246,19 +246,22 @@ def test_cells_that_share_stacks_are_the_runs_that_train_plays(monkeypatch):
         assert [line["plan"] for line in cell["plans"]] == [line["plan"] for line in alone["plans"]]
 
 
-def test_ctrl_c_says_how_to_go_on(capfd, monkeypatch):
+@pytest.mark.parametrize("last", [False, True])
+def test_ctrl_c_says_how_to_go_on(last, capfd, monkeypatch):
+    """In a round that is the last of its run, too: the next one is not begun."""
     from flsel.engine.server import Server
 
     begin, played = Server.open, []
 
     def interrupted(self: Server) -> Any:
         played.append(1)
-        if len(played) == 3:
+        if self.round == self.federation.rounds - 1 if last else len(played) == 3:
             os.kill(os.getpid(), signal.SIGINT)
         return begin(self)
 
     monkeypatch.setattr(Server, "open", interrupted)
     assert compare("--selectors", "Uniform,AFL", "--seeds", "1", "--name", "c", *SMALL) == 130
+    assert not last or len(list(Path("comparisons/c/runs").rglob("metrics.csv"))) == 1
     assert "continue with: flsel compare --resume comparisons/c" in capfd.readouterr().err
     monkeypatch.setattr(Server, "open", begin)
     assert compare("--resume", "comparisons/c") == 0
