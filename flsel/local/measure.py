@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from flsel.local.gradients import gradients_at_once
 from flsel.local.program import Program
-from flsel.local.tasks import Classifier, loss_of
+from flsel.local.tasks import Classifier, convolves, loss_of
 from flsel.local.visit import Visit, alike
 from flsel.stack import Params
 
@@ -53,7 +53,7 @@ def examples_at_once(task: nn.Module) -> int:
     """
     if next(task.parameters()).device.type != "cpu":
         return 2048
-    return 128 if any(isinstance(m, nn.modules.conv._ConvNd) for m in task.modules()) else 256
+    return 128 if convolves(task) else 256
 
 
 def pooled(program: Program, clients: Sequence[int]) -> tuple[Tensor, Tensor]:

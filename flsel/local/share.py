@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import nn
 
 from flsel.local.program import Program
+from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.stack import Params
@@ -129,7 +129,7 @@ def worth(question: Question, visits: Sequence[Visit], stacks: bool) -> bool:
     if question != "train":
         return sum(map(examples, visits)) >= 2 * EXAMPLES
     program = visits[0].program
-    if not stacks or _alone(program):
+    if not stacks or convolves(program.task):
         return True
     numbers = sum(value.numel() for value in visits[0].start.values())
     steps = sum(visit.program.spec.num_steps(examples(visit)) for visit in visits)
@@ -140,7 +140,7 @@ def _split(
     question: Question, visits: Sequence[Visit], rows: list[int], together: int | None
 ) -> list[list[int]]:
     if question == "train":
-        width = together or (1 if _alone(visits[rows[0]].program) else _TOGETHER)
+        width = together or (1 if convolves(visits[rows[0]].program.task) else _TOGETHER)
         count = -(-len(rows) // width)
         if together is None and width > 1:
             count = min(len(rows), -(-count // _SHARES) * _SHARES)
@@ -155,8 +155,3 @@ def _split(
         parts[-1].append(row)
         held += examples(visits[row])
     return parts
-
-
-def _alone(program: Program) -> bool:
-    """Tell whether a program's clients gain nothing from training together."""
-    return any(isinstance(module, nn.modules.conv._ConvNd) for module in program.task.modules())

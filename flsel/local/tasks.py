@@ -183,6 +183,11 @@ def check_optimizer(optimizer: Optimizer, where: str) -> None:
                 )
 
 
+def convolves(task: nn.Module) -> bool:
+    """Tell whether a module has convolutions, whose clients a CPU trains no faster as a stack of models."""
+    return any(isinstance(module, nn.modules.conv._ConvNd) for module in task.modules())
+
+
 def loss_of(output: Any) -> Tensor:
     """Take the loss out of what a ``training_step`` returned: a tensor, or a mapping with ``loss``."""
     loss = output.get("loss") if isinstance(output, dict) else output

@@ -244,6 +244,36 @@ def test_a_step_that_does_more_is_left_to_another_trainer(what: str, instead: st
     assert said == [f"local.backend: the step is not compiled, since it {what}; {instead} trains instead"]
 
 
+class Convolved(nn.Module):
+    """Adds the batch's mean output to what it made for itself, as a whole or in part."""
+
+    def __init__(self, part: slice) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 3, 2), nn.Flatten())
+        self.head, self.part = nn.Linear(15, 4), part
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.head(self.features(x))
+        own = torch.zeros(4, dtype=x.dtype)
+        if self.part == slice(None):
+            own += out.mean(dim=0).detach()
+        else:
+            own[self.part] += out.mean().detach()
+        return out * (own + 1)
+
+
+@pytest.mark.parametrize(("part", "warned"), [(slice(None), 0), (slice(1, 3), 1)])
+def test_what_a_convolutional_model_makes_for_itself_is_new_in_every_step(
+    part: slice, warned: int, caplog: Any
+) -> None:
+    """Not kept with what is computed once; and where it cannot be traced, vmap could not map it either."""
+    program = make_program(None, SPECS["steps wrapped"], net=Convolved(part))
+    agree(program, trainer=CompiledTrainer())
+    said = told(caplog)
+    assert len(said) == warned
+    assert all(line.endswith("sequential trains instead") for line in said)
+
+
 def test_counts_are_rounded_up_to_few_shapes() -> None:
     assert [rounded(n) for n in (1, 10, 16, 17, 33, 100, 129)] == [1, 10, 16, 18, 36, 104, 144]
     assert all(n <= rounded(n) <= 1.125 * n for n in range(1, 2000))

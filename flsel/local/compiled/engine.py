@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import nn
 
 from flsel.local.compiled.bank import Bank
 from flsel.local.compiled.cohort import Cohort, padded, starts_of
@@ -14,6 +13,7 @@ from flsel.local.compiled.inputs import Inputs
 from flsel.local.compiled.pool import Pool
 from flsel.local.compiled.step import Step
 from flsel.local.compiled.trace import Example, kept_by, weighs_examples
+from flsel.local.tasks import convolves
 from flsel.local.visit import Visit
 from flsel.stack import Params, whole
 
@@ -40,9 +40,8 @@ class Engine:
     def __init__(self, pool: Pool, tabled: bool) -> None:
         self.pool, self._tabled = pool, tabled
         self._program, self._device = pool.whole, pool.whole.task.device
-        # A CPU gains nothing from stacked convolutions; a GPU is idle without.
-        convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in self._program.task.modules())
-        self._single = convolves and not tabled
+        # A GPU is idle without stacked convolutions.
+        self._single = convolves(self._program.task) and not tabled
         self._weighs = weighs_examples(self._program)
         self._steps: OrderedDict[tuple[int, int, int], Step] = OrderedDict()
         self._banks: dict[int, Bank] = {}

@@ -13,7 +13,7 @@ from torch import nn
 
 from flsel.data.population import Population
 from flsel.local.program import Program
-from flsel.local.tasks import Classifier
+from flsel.local.tasks import Classifier, convolves
 from flsel.objectives.objective import Objective, overrides
 
 # Multiplications and additions of a federation's own step, forward, up to which a wider stack is faster on
@@ -87,7 +87,7 @@ def pays(program: Program, clients: int) -> bool:
     """Tell whether a stack of more than ``clients`` clients costs less than two of them."""
     if program.task.device.type != "cpu":
         return True
-    if any(isinstance(module, nn.modules.conv._ConvNd) for module in program.task.modules()):
+    if convolves(program.task):
         return False
     numbers = sum(value.numel() for value in program.trainable().values())
     return numbers * program.spec.size * clients <= ARITHMETIC

@@ -14,6 +14,7 @@ from flsel.local.compiled.pool import Pool, pays, signature, together
 from flsel.local.compiled.refuse import Refused, Unstackable
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
+from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer, require_vmap
 from flsel.local.visit import Visit, alike
@@ -89,7 +90,9 @@ class CompiledTrainer(LocalTrainer):
             except Unstackable as refusal:
                 other = self._give_up(programs, str(refusal), self._sequential)
             except Refused as refusal:
-                other = self._give_up(programs, str(refusal), self._vmap)
+                # Traced one by one, it has not shown that vmap can map it.
+                alone = convolves(programs[0].task) and not self._on_tables(programs[0])
+                other = self._give_up(programs, str(refusal), self._sequential if alone else self._vmap)
             except Exception as error:  # Anything that a user's step may raise when it is traced.
                 other = self._give_up(programs, _reason(error), self._sequential)
         for name, value in other.train(visits).items():
@@ -102,12 +105,14 @@ class CompiledTrainer(LocalTrainer):
             for program in programs:
                 require_vmap(program)
             known = programs
-            tabled = programs[0].task.device.type != "cpu" if self._tabled is None else self._tabled
-            self._engines[known] = Engine(Pool.of(programs), tabled)
+            self._engines[known] = Engine(Pool.of(programs), self._on_tables(programs[0]))
         self._engines.move_to_end(known)
         while len(self._engines) > _ENGINES:
             self._engines.popitem(last=False)
         return self._engines[known]
+
+    def _on_tables(self, program: Program) -> bool:
+        return program.task.device.type != "cpu" if self._tabled is None else self._tabled
 
     def _give_up(self, programs: tuple[Program, ...], reason: str, other: LocalTrainer) -> LocalTrainer:
         name = "vmap" if other is self._vmap else "sequential"
