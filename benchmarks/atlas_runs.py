@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flsel.comparison.drive import read_declaration
+from flsel.comparison.declaration import read_declaration
 from flsel.comparison.judging.arrival import first_at
 
 MEASURES = ("accuracy", "cheap", "worst", "rounds", "bytes", "passes")

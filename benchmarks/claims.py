@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.drive import read_declaration
+from flsel.comparison.declaration import read_declaration
 from flsel.comparison.judging.arrival import first_at
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,15 +21,14 @@ import yaml
 
 from flsel.commands.cli import main as flsel
 from flsel.commands.words import parse
+from flsel.comparison.declaration import Judging, read_declaration, write_declaration
 from flsel.comparison.declare import read_seeds
-from flsel.comparison.drive import read_declaration
 from flsel.comparison.grid import FILE, Grid, Setting, Variant
 from flsel.comparison.play import Sources, play
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.errors import Interrupted, UserError
-from flsel.files import write_atomic
 from flsel.runner.lock import Lock
 
 HERE = Path(__file__).resolve().parent / "evidence"
@@ -97,10 +96,8 @@ def experiments() -> dict[str, Experiment]:
 
 def declare(experiment: Experiment, folder: Path, grid: Grid, command: str) -> None:
     """Write the comparison's file."""
-    judging = {"baseline": None, "target": None, "target_after": False, "last": 10, **experiment.judging}
-    plain = {"commands": [command], "judging": judging, **grid.to_plain()}
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / FILE, yaml.safe_dump(plain, sort_keys=False))
+    write_declaration(folder, grid, Judging(**experiment.judging), [command])
 
 
 def play_only(folder: Path) -> None:
@@ -144,9 +141,8 @@ def main(arguments: list[str]) -> int:
         if chosen.no_report:
             play_only(folder)
             continue
-        last = str(known[name].judging.get("last", 10))
         more = ["--seeds", chosen.seeds] if chosen.seeds else []
-        if code := flsel(["compare", "--resume", str(folder), "--last", last, *more]):
+        if code := flsel(["compare", "--resume", str(folder), *more]):
             return code
     return 0
 

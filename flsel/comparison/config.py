@@ -24,7 +24,8 @@ class CompareConfig:
         baseline: The variant that the others are compared with; null is Uniform, or the first.
         target: Test accuracy to reach, in (0, 1]; null is the run's ``evaluation.target``, and without one it
             is chosen from the baseline's runs, which the report says.
-        last: Evaluations in the mean at the end and in the running mean to the target, >= 1.
+        last: Evaluations in the mean at the end and in the running mean to the target, >= 1; null is 10, or
+            what a resumed comparison has.
         mismatch: What becomes of existing runs that do not fit: ``refuse``, ``drop`` (listed, not counted) or
             ``unpaired``.
         max_concurrent: Most runs at a time, >= 1; more than one are played by Ray.
@@ -46,7 +47,7 @@ class CompareConfig:
     grid: tuple[str, ...] = ()
     baseline: str | None = None
     target: Annotated[float | None, Range(above=0, high=1)] = None
-    last: Annotated[int, Range(1)] = 10
+    last: Annotated[int | None, Range(1)] = None
     mismatch: Mismatch = "refuse"
     max_concurrent: Annotated[int, Range(1)] = 1
     cpus: Annotated[float, Range(above=0)] = 1.0

@@ -2,51 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from flsel.arguments import shown
 from flsel.comparison.comparison import Comparison, judge
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import Progress
+from flsel.comparison.declaration import Judging, read_declaration, write_declaration
 from flsel.comparison.declare import read_grid, read_seeds, read_selectors, read_variants
 from flsel.comparison.gather import Mismatch, gather
-from flsel.comparison.grid import FILE, Grid, Variant, from_plain
+from flsel.comparison.grid import FILE, Grid, Tuning, Variant
 from flsel.comparison.judging.measures import Target
+from flsel.comparison.judging.results import Analysis
 from flsel.comparison.play import Sources, check, play, read_cells, waiting
+from flsel.comparison.reading import Run
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.errors import Interrupted, UserError, going_on, located, users_code
-from flsel.files import check_folder, new_run_dir, write_atomic
-from flsel.files.yaml import read_yaml
+from flsel.errors import Interrupted, UserError, going_on
+from flsel.files import new_run_dir
 from flsel.runner.lock import Lock
 
 # Plays cells side by side; above this package, so it is loaded by its name.
 _PARALLEL = "flsel_tune.cells"
-
-
-@dataclass(frozen=True)
-class Judging:
-    """How a comparison is judged, as its file keeps it.
-
-    Attributes:
-        baseline: The variant that others are compared with, or None.
-        target: Test accuracy to reach, or None.
-        target_after: Whether the target was given when runs had been seen.
-        last: Evaluations in the mean at the end.
-    """
-
-    baseline: str | None = None
-    target: float | None = None
-    target_after: bool = False
-    last: int = 10
 
 
 def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
@@ -67,7 +49,7 @@ def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
     if not variants:
         raise UserError("nothing to compare: give --selectors Uniform,PowD,... or --variants FILE.")
     grid = Grid(base, tuple(variants), tuple(read_grid(wanted.grid)), seeds)
-    judging = Judging(wanted.baseline, base["evaluation"]["target"], False, wanted.last)
+    judging = Judging(target=base["evaluation"]["target"]).asked_again(wanted)
     _check_baseline(judging, grid)
     sources = Sources()
     check(grid, Path(wanted.folder), sources)
@@ -76,7 +58,7 @@ def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
     )
     with Lock(folder, "comparison"):
         try:
-            _write(folder, grid, judging, [command])
+            write_declaration(folder, grid, judging, [command])
         except UserError:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -95,13 +77,13 @@ def resume(folder: Path, wanted: CompareConfig, command: str) -> Comparison:
     settings = read_grid(wanted.grid) if wanted.grid else []
     seeds = () if wanted.seeds is None else read_seeds(wanted.seeds)
     grown = grid.merged(more, settings, seeds)
-    judging = _rejudged(judging, wanted)
+    judging = judging.asked_again(wanted)
     _check_baseline(judging, grown)
     sources = Sources()
     if grown != grid:
         check(grown, folder.parent, sources)
     with Lock(folder, "comparison"):
-        _write(folder, grown, judging, [*commands, command])
+        write_declaration(folder, grown, judging, [*commands, command])
         return _play(folder, grown, wanted, sources)
 
 
@@ -127,44 +109,32 @@ def compare_runs(patterns: Sequence[str], wanted: CompareConfig) -> Comparison:
     """
     runs, tuned = gather(patterns, wanted.mismatch)
     stated = {run.settings.get("evaluation", {}).get("target") for run in runs}
-    before = stated.pop() if len(stated) == 1 else None
-    accuracy = wanted.target or before
-    target = None if accuracy is None else Target(accuracy, chosen_after=accuracy != before)
-    analysis = judge(
-        runs, wanted.baseline, target, last=wanted.last, unpaired=wanted.mismatch == "unpaired", tuned=tuned
-    )
-    return Comparison(analysis)
+    judging = Judging(target=stated.pop() if len(stated) == 1 else None).asked_again(wanted)
+    return Comparison(_judged(runs, judging, tuned, unpaired=wanted.mismatch == "unpaired"))
 
 
-def read_comparison(folder: Path) -> Comparison:
+def read_comparison(folder: Path, wanted: CompareConfig | None = None) -> Comparison:
     """Judge a comparison as it lies in its folder.
+
+    Args:
+        folder: The folder.
+        wanted: How to judge it instead of as it declares; None and what is null in it change nothing.
 
     Raises:
         UserError: If the folder is no comparison, or has nothing to judge yet.
     """
     grid, judging, commands = read_declaration(folder)
-    target = None if judging.target is None else Target(judging.target, judging.target_after)
+    if wanted is not None:
+        judging = judging.asked_again(wanted)
     tuned = {v.name: v.tuned for v in grid.variants if v.tuned is not None}
-    runs = read_cells(grid, folder)
-    analysis = judge(runs, judging.baseline, target, last=judging.last, unpaired=False, tuned=tuned)
-    return Comparison(analysis, folder, tuple(commands))
+    return Comparison(_judged(read_cells(grid, folder), judging, tuned), folder, tuple(commands))
 
 
-def read_declaration(folder: Path) -> tuple[Grid, Judging, list[str]]:
-    """Read what a comparison's folder declares.
-
-    Raises:
-        UserError: If it is no comparison.
-    """
-    check_folder(folder, "comparison", FILE)
-    with located(str(folder / FILE)):
-        plain: Any = read_yaml(folder / FILE)
-    # What no flsel wrote may have any types; nothing else is read in here.
-    with users_code(f"{folder / FILE} is damaged: restore it, or start a new comparison", reads=True):
-        grid = from_plain(plain, folder / FILE)
-        with located(str(folder / FILE)):
-            grid.run_config(next(grid.cells()), folder)
-        return grid, Judging(**plain.get("judging", {})), list(plain.get("commands", []))
+def _judged(
+    runs: Sequence[Run], judging: Judging, tuned: Mapping[str, Tuning], *, unpaired: bool = False
+) -> Analysis:
+    target = None if judging.target is None else Target(judging.target, judging.target_after)
+    return judge(runs, judging.baseline, target, last=judging.last, unpaired=unpaired, tuned=tuned)
 
 
 def _play(folder: Path, grid: Grid, wanted: CompareConfig, sources: Sources) -> Comparison:
@@ -217,23 +187,6 @@ def _check_baseline(judging: Judging, grid: Grid) -> None:
         raise UserError(f"baseline must be one of the variants {', '.join(names)}, got {judging.baseline}.")
 
 
-def _rejudged(before: Judging, wanted: CompareConfig) -> Judging:
-    judging = replace(before, baseline=wanted.baseline or before.baseline, last=wanted.last)
-    if wanted.target is not None and wanted.target != before.target:
-        judging = replace(judging, target=wanted.target, target_after=True)
-    return judging
-
-
-def _write(folder: Path, grid: Grid, judging: Judging, commands: list[str]) -> None:
-    plain = {
-        "commands": commands,
-        "judging": asdict(judging),
-        **grid.to_plain(),
-    }
-    # By way of JSON: tuples become lists, and nothing is shared.
-    write_atomic(folder / FILE, yaml.safe_dump(json.loads(json.dumps(plain)), sort_keys=False))
-
-
 def _default_name(config: RunConfig, variants: Sequence[Variant]) -> str:
     dataset = config.data.name.rpartition(".")[2].lower()
     names = "-".join(variant.name.split(":")[0].lower() for variant in variants)
@@ -245,18 +198,19 @@ def compare(
     *,
     baseline: str | None = None,
     target: float | None = None,
-    last: int = 10,
+    last: int | None = None,
     mismatch: Mismatch = "refuse",
 ) -> Comparison:
     """Compare runs from Python.
 
     Args:
-        what: Folders of runs (``*`` allowed); or the folder of a comparison, judged as it lies there; or
+        what: Folders of runs (``*`` allowed); or the folder of a comparison, of which nothing is played; or
             what to play: ``config`` (a :class:`flsel.RunConfig`) and settings of a
             :class:`flsel.comparison.config.CompareConfig` such as ``selectors`` and ``seeds``.
-        baseline: The variant that others are compared with; None is Uniform, or the first.
-        target: Test accuracy to reach, in (0, 1].
-        last: Evaluations in the mean at the end.
+        baseline: The variant that others are compared with; None is what the comparison declares, or else
+            Uniform, or the first.
+        target: Test accuracy to reach, in (0, 1]; None is what the comparison, or all runs, declare.
+        last: Evaluations in the mean at the end, >= 1; None is what the comparison declares, or else 10.
         mismatch: What becomes of runs that do not fit: ``refuse``, ``drop`` or ``unpaired``.
 
     Returns:
@@ -280,7 +234,7 @@ def compare(
         texts = {name: _text(value) for name, value in settings.items() if name in ("selectors", "seeds")}
         return start(config, CompareConfig(**{**judging, **settings, **texts}), f"flsel.compare({settings})")
     if isinstance(what, str | Path) and (Path(what) / FILE).is_file():
-        return read_comparison(Path(what))
+        return read_comparison(Path(what), CompareConfig(**judging))  # type: ignore[arg-type]
     patterns = [what] if isinstance(what, str | Path) else what
     if isinstance(patterns, Sequence) and not patterns:
         raise UserError("there are no runs to compare: name their folders.")
@@ -290,12 +244,8 @@ def compare(
 
 
 def _text(value: Any) -> Any:
-    """Write a number, or a list of names or numbers, as the command line has it."""
+    """Write a number, or a list of names or numbers, as the command line has it; leave the rest alone."""
+    if isinstance(value, list | tuple | range):
+        return ",".join(map(str, value))
     plain = isinstance(value, int | str) and not isinstance(value, bool)
-    return (
-        ",".join(map(str, value))
-        if isinstance(value, list | tuple | range)
-        else str(value)
-        if plain
-        else value
-    )
+    return str(value) if plain else value

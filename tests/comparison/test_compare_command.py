@@ -62,7 +62,9 @@ def summaries(folder: Path) -> dict[Path, int]:
 
 
 def test_a_comparison_from_words_to_files_and_grown(capsys):
-    assert compare("--selectors", "Uniform,PowD:d=5", "--seeds", "2", "--name", "c", *SMALL) == 0
+    assert (
+        compare("--selectors", "Uniform,PowD:d=5", "--seeds", "2", "--last", "1", "--name", "c", *SMALL) == 0
+    )
     said = capsys.readouterr().out
     assert "PowD:d=5, seed 1: test accuracy" in said
     assert "4/4 runs done" in said
@@ -79,6 +81,10 @@ def test_a_comparison_from_words_to_files_and_grown(capsys):
     assert len(after) == 9
     assert {path: after[path] for path in before} == before, "finished runs are not repeated"
     assert {row["variant"] for row in rows(folder)} == {"Uniform", "PowD:d=5", "AFL"}
+    assert "accuracy/last1" in rows(folder)[0], "what --resume is not told stays"
+    assert flsel.compare(folder).analysis.options.baseline == "Uniform"
+    again = flsel.compare(folder, baseline="AFL", target=0.9).analysis
+    assert (again.options.baseline, again.options.asked, again.target.chosen_after) == ("AFL", 1, True)
     for name in ("report.md", "summary.csv", "differences.csv", "table.tex"):
         assert (folder / name).is_file()
 
