@@ -49,15 +49,15 @@ class Availability(Checked, ABC):
 
         Arguments and errors are those of :meth:`probabilities`.
         """
-        has_samples = counts.any(axis=1)
-        if not has_samples.any():
+        has_examples = counts.any(axis=1)
+        if not has_examples.any():
             raise UserError("no client has training examples, so none can be available.")
         schedule = self.formula(counts, rng)
         if not callable(schedule):
             raise UserError(
                 f"{type(self).__name__}.formula must return a function of rounds, got {short(schedule)}."
             )
-        return lambda rounds: np.where(has_samples, schedule(rounds), 0.0)
+        return lambda rounds: np.where(has_examples, schedule(rounds), 0.0)
 
     @final
     def probabilities(self, counts: np.ndarray, rounds: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from flsel.config.schema import groups, keys, plugins
 from flsel.errors import UserError, located, short
 from flsel.files import home
 from flsel.files.yaml import read_yaml
+from flsel.runner.tracked import flat
 
 # What all variants of a comparison share: a difference in one of these would be the result.
 SHARED = ("rounds", "clients", "budget", "data", "partition", "availability", "evaluation", "precision")
@@ -140,7 +141,11 @@ def changes_between(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
 
     A setting that one of them lacks, as a run does that is older than the setting, has its default.
     """
-    one, two = filled(base), filled(other)
+    return pairs(filled(base), filled(other))
+
+
+def pairs(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return both values, by key, where two mappings differ; None stands for a missing one."""
     return {
         key: (one.get(key), two.get(key))
         for key in dict.fromkeys((*one, *two))
@@ -150,13 +155,13 @@ def changes_between(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
 
 def filled(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config's values by dotted key, with defaults for what it lacks except arguments of classes."""
-    return {**_defaults(), **dict(leaves(settings))}
+    return {**_defaults(), **flat(settings)}
 
 
 @functools.cache
 def _defaults() -> dict[str, Any]:
     classes = tuple(f"{key}." for key in plugins())
-    return {key: value for key, value in leaves(describe(RunConfig())) if not key.startswith(classes)}
+    return {key: value for key, value in flat(describe(RunConfig())).items() if not key.startswith(classes)}
 
 
 def shown(changes: Mapping[str, tuple[Any, Any]]) -> str:
@@ -175,19 +180,6 @@ def _items(text: str, what: str) -> list[str]:
     if len(set(items)) < len(items):
         raise UserError(f"{what} must differ from one another, got {text!r}.")
     return items
-
-
-def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a config's values by dotted key; a plug-in's class by its short name, then its arguments."""
-    for name, value in settings.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and "class_path" in value:
-            yield key, str(value["class_path"]).rpartition(".")[2]
-            yield from leaves(value.get("init_args", {}), f"{key}.")
-        elif isinstance(value, Mapping):
-            yield from leaves(value, f"{key}.")
-        else:
-            yield key, value
 
 
 def _dotted(settings: Mapping[Any, Any], where: str, prefix: str = "") -> dict[str, Any]:

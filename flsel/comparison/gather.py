@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from flsel.comparison.declare import MACHINE, filled, shown, tuning_in
+from flsel.comparison.declare import MACHINE, filled, pairs, shown, tuning_in
 from flsel.comparison.grid import ALL, FILE, Tuning
 from flsel.comparison.reading import Run, read_run
 from flsel.errors import UserError, going_on
@@ -90,21 +90,16 @@ def _agreeing(runs: Sequence[Run], flat: Mapping[Path, Mapping[str, Any]], misma
     found = []
     for run in runs:
         if marks[run.folder] != usual:
-            pairs = _pairs(rest[reference], rest[run.folder])
+            differing = shown(pairs(rest[reference], rest[run.folder]))
             if mismatch == "refuse":
                 raise UserError(
-                    f"{run.folder} is not comparable with {reference}: {shown(pairs)}; leave it out, or give "
+                    f"{run.folder} is not comparable with {reference}: {differing}; leave it out, or give "
                     "--mismatch drop (listed, not counted) or --mismatch unpaired."
                 )
             if mismatch == "drop":
-                run = replace(run, status="excluded", reason=f"other settings: {shown(pairs)}")
+                run = replace(run, status="excluded", reason=f"other settings: {differing}")
         found.append(run)
     return found
-
-
-def _pairs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    names = dict.fromkeys((*one, *other))
-    return {n: (one.get(n), other.get(n)) for n in names if one.get(n) != other.get(n)}
 
 
 def _named(runs: Sequence[Run], flat: Mapping[Path, Mapping[str, Any]]) -> list[Run]:

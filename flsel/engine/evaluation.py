@@ -13,7 +13,7 @@ from flsel.local.measure import pooled
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, loss_of
 from flsel.rng import generator
-from flsel.stack import Params
+from flsel.stack import Params, height, row
 
 _NOISE = 128  # Examples in the batch of noise, as in FedGS's reference code.
 
@@ -79,8 +79,8 @@ class Evaluator:
         noise = self._noise()
         task = self._program.task
         rows = []
-        for row in range(len(next(iter(models.values())))):
-            self._program.load({name: stack[row] for name, stack in models.items()})
+        for index in range(height(models)):
+            self._program.load(row(models, index))
             with self._program.evaluating(), torch.inference_mode(), self._program.fabric.autocast():
                 rows.append(task(noise).double().mean(dim=0).cpu())
         return torch.stack(rows)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,8 +43,13 @@ def load_data(config: RunConfig, source: Source | None = None) -> FederatedData:
         return federate(source, config.data, deal=None, seed=config.seed, clients=config.clients)
     if config.clients is None:
         raise UserError("clients must be a number where a partition deals the examples, got null.")
-    deal = functools.partial(_deal, config.partition, config.clients)
-    return federate(source, config.data, deal=deal, seed=config.seed)
+    clients = config.clients
+    return federate(
+        source,
+        config.data,
+        deal=lambda labels, rng: config.partition(labels, clients, rng),
+        seed=config.seed,
+    )
 
 
 def sample(data: FederatedData, count: int) -> Tensor:
@@ -87,7 +90,3 @@ def _tell_if_cut(source: Source, config: RunConfig) -> None:
             "%s has %d natural clients, the first %d are used; clients: null takes all",
             source.name, owners, config.clients,
         )  # fmt: skip
-
-
-def _deal(partition: Any, clients: int, labels: Any, rng: Any) -> Any:
-    return partition(labels, clients, rng)

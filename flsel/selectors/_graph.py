@@ -7,7 +7,7 @@ adjacency R, shortest paths H, edge threshold epsilon, edge scale sigma^2.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from scipy.sparse.csgraph import floyd_warshall
@@ -108,30 +108,3 @@ def distances(paths: np.ndarray, *, gap: float, variant: Variant) -> np.ndarray:
     unit = longest if longest > 0 and variant != "paper" else 1.0
     apart = gap * longest / unit if longest > 0 else 1.0
     return np.where(reached, paths / unit, apart)
-
-
-class EdgeScores(NamedTuple):
-    """How well one graph's edges predict another's, each in [0, 1]."""
-
-    precision: float
-    recall: float
-    f1: float
-
-
-def edge_scores(oracle: np.ndarray, built: np.ndarray, *, self_loops: bool = False) -> EdgeScores:
-    """Compare the edges of a built graph with those of the oracle graph (Table 3).
-
-    Args:
-        oracle: Edge lengths ``[N, N]``, infinite where there is no edge.
-        built: The same of the graph to judge.
-        self_loops: Count the diagonal as N edges of both, as the paper's numbers do.
-
-    Returns:
-        Zeros where nothing was found or nothing was there to find.
-    """
-    pairs = np.triu_indices(len(oracle), k=0 if self_loops else 1)
-    true, found = np.isfinite(oracle[pairs]), np.isfinite(built[pairs])
-    hits = float(np.count_nonzero(true & found))
-    precision = hits / max(int(found.sum()), 1)
-    recall = hits / max(int(true.sum()), 1)
-    return EdgeScores(precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0)

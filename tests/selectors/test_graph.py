@@ -18,7 +18,6 @@ from flsel.selectors._graph import (
     adjacency,
     cosines,
     distances,
-    edge_scores,
     shortest_paths,
     similarity,
     stretched,
@@ -109,22 +108,6 @@ def test_similarities_of_models_match_the_reference() -> None:
     v = similarity(products(outputs), clip=True, variant="reference")
     expected = matrix(golden["V_functional_fedgs_minmax"])
     np.testing.assert_allclose(off_diagonal(v), off_diagonal(expected), **CLOSE)
-
-
-def test_edge_scores_match_the_reference() -> None:
-    golden = json.loads((GOLDEN / "fedgs_f1.json").read_text())
-    oracle = matrix(golden["oracle_R"])
-    for case in golden["cases"]:
-        r = matrix(case["R"])
-        assert edge_scores(oracle, r, self_loops=True) == pytest.approx(case["reference_with_self_loops"])
-        assert edge_scores(oracle, r) == pytest.approx(case["without_self_loops"])
-
-
-def test_edge_scores_where_there_are_no_edges() -> None:
-    none = np.where(np.eye(3, dtype=bool), 0.0, np.inf)
-    assert edge_scores(none, none) == (0.0, 0.0, 0.0)
-    assert edge_scores(none, np.zeros((3, 3))) == (0.0, 0.0, 0.0)
-    assert edge_scores(np.zeros((3, 3)), np.zeros((3, 3))) == (1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("length", [1e-7, 1e-9, 1e-44, 5e-324, 0.0])

@@ -13,7 +13,7 @@ from flsel.comparison.judging.arrival import Arrival, first_at
 from flsel.comparison.judging.statistics import gini
 from flsel.comparison.reading import Run
 from flsel.data.heterogeneity import cohort_entropy
-from flsel.metrics import mean_over_rounds
+from flsel.metrics import METRICS, mean_over_rounds
 
 Kind = Literal["difference", "ratio"]
 COSTS: Mapping[str, str] = {
@@ -24,6 +24,13 @@ COSTS: Mapping[str, str] = {
     "seconds": "seconds",
 }
 """What a run spends, in words."""
+AXES: Mapping[str, str] = {
+    **COSTS,
+    "rounds": "communication rounds",
+    "seconds": "seconds of selecting and training",
+    **{name: METRICS[f"test/{name}"].axis() for name in ("accuracy", "loss")},
+}
+"""Titles of the axes of curves: what was spent, and what was measured."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def mean_interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) ->
     return Estimate(mean, low - longer if skew < 0 else low, high + longer if skew > 0 else high, n)
 
 
-def welch_interval(ours: np.ndarray, theirs: np.ndarray, level: float = LEVEL) -> tuple[Estimate, float]:
+def welch_interval(ours: np.ndarray, theirs: np.ndarray) -> tuple[Estimate, float]:
     """Estimate the difference of two means whose runs are not paired (Welch), with its p-value."""
     difference = float(ours.mean() - theirs.mean())
     n = min(len(ours), len(theirs))
@@ -108,7 +108,7 @@ def welch_interval(ours: np.ndarray, theirs: np.ndarray, level: float = LEVEL) -
         # One of the two may not vary at all, which SciPy warns of.
         warnings.filterwarnings("ignore", message="Precision loss", category=RuntimeWarning)
         found = stats.ttest_ind(ours, theirs, equal_var=False)
-        low, high = found.confidence_interval(level)
+        low, high = found.confidence_interval(LEVEL)
     return Estimate(difference, float(low), float(high), n), float(found.pvalue)
 
 

@@ -128,8 +128,7 @@ def _target(analysis: Analysis, variant: str, setting: str) -> Iterator[Verdict]
     ours, theirs = (analysis.arrival(v, setting, name) for v in (variant, base))
     if ours is None or theirs is None:
         return
-    smooth = f" (running mean of {last})" if last > 1 else ""
-    goal = f"{100 * analysis.target.accuracy:g} %{smooth}{words.where(setting)}"
+    goal = f"{words.goal(analysis.target, last)}{words.where(setting)}"
     arrived = (
         f"in {ours.found.reached} of {ours.found.n} seeds, {base} in {theirs.found.reached} of "
         f"{theirs.found.n}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from flsel.comparison.grid import ALL
-from flsel.comparison.judging.measures import Measure, scale
+from flsel.comparison.judging.measures import Measure, Target, scale
 from flsel.comparison.judging.statistics import Estimate
 
 _NOTHING = "-"
@@ -59,6 +59,11 @@ def p_value(p: float) -> str:
 def seeds(n: int) -> str:
     """Write how many seeds there are."""
     return "1 seed" if n == 1 else f"{n} seeds"
+
+
+def goal(target: Target, last: int) -> str:
+    """Write what is to be reached: ``80 % (running mean of 10)``."""
+    return f"{100 * target.accuracy:g} %" + (f" (running mean of {last})" if last > 1 else "")
 
 
 def where(setting: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from flsel.comparison.judging.measures import COSTS
+from flsel.comparison.judging import words
 from flsel.comparison.judging.results import Analysis
 from flsel.comparison.reporting.chart import (
     COST,
@@ -25,6 +25,8 @@ from flsel.report.style import GREY_LINE, Look
 def charts(analysis: Analysis, looks: Mapping[str, Look], data: Mapping[str, Any]) -> list[Chart]:
     """Return the charts that have data, in the page's order."""
     e = Encodings(looks)
+    target = analysis.target
+    goal = "the target" if target is None else words.goal(target, analysis.options.last)
     listed = [
         Chart("curves", "curves", "Learning curves", "Mean over seeds; the band is their range.", _curves(e)),
         Chart(
@@ -39,12 +41,12 @@ def charts(analysis: Analysis, looks: Mapping[str, Look], data: Mapping[str, Any
             _pairs(e),
         ),
         Chart(
-            "arrivals", "arrivals", _goal(analysis, "Rounds to"),
+            "arrivals", "arrivals", f"Rounds to {goal}",
             "Kaplan-Meier's median with its 95 % interval; at the right edge are those that had not arrived.",
             _arrivals(e),
         ),
         Chart(
-            "survival", "survival", _goal(analysis, "Share of runs that reached"),
+            "survival", "survival", f"Share of runs that reached {goal}",
             "Runs that never get there keep the curve below 100 %.",
             _survival(e),
         ),
@@ -55,14 +57,6 @@ def charts(analysis: Analysis, looks: Mapping[str, Look], data: Mapping[str, Any
         ),
     ]  # fmt: skip
     return [chart for chart in (*listed, *client_charts(e, data)) if chart.data in data]
-
-
-def _goal(analysis: Analysis, words: str) -> str:
-    if analysis.target is None:
-        return words
-    last = analysis.options.last
-    smooth = f" (running mean of {last})" if last > 1 else ""
-    return f"{words} {100 * analysis.target.accuracy:g} %{smooth}"
 
 
 def _curves(e: Encodings) -> Spec:
@@ -171,8 +165,3 @@ def _ranks(e: Encodings) -> Spec:
                           "tooltip": tips(("rank", "mean rank"))}},
         ],
     }  # fmt: skip
-
-
-def costs_in(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the costs that a chart's rows have, and their words."""
-    return {name: words for name, words in COSTS.items() if rows and name in rows[0]}

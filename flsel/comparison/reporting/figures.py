@@ -11,12 +11,11 @@ import numpy as np
 
 from flsel.comparison.judging import words
 from flsel.comparison.judging.arrival import survival
-from flsel.comparison.judging.measures import COSTS
+from flsel.comparison.judging.measures import AXES
 from flsel.comparison.judging.ranking import performance_profile
 from flsel.comparison.judging.results import Analysis, arrival_name
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.files import write_atomic
-from flsel.metrics import METRICS
 from flsel.report.style import GREY, Look, legend_below, looks, tidy
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("pdf", "svg", "png")
-UNITS = {**COSTS, "rounds": "communication rounds", "seconds": "seconds of selecting and training"}
-_AXES = {name: METRICS[f"test/{name}"].axis() for name in ("accuracy", "loss")}
 _DPI = 150
 
 
@@ -49,7 +46,7 @@ def plot_curves(analysis: Analysis, *, cost: str = "rounds", measure: str = "acc
         every = max(1, len(at) // 8)
         axes.plot(at, mean, label=variant, markevery=every, **_line(look))
 
-    return _prefixed(_panels(analysis, draw, UNITS[cost], _AXES[measure]), cost)
+    return _prefixed(_panels(analysis, draw, AXES[cost], AXES[measure]), cost)
 
 
 def plot_cost(analysis: Analysis, *, cost: str = "bytes") -> Figure:
@@ -66,7 +63,7 @@ def plot_cost(analysis: Analysis, *, cost: str = "bytes") -> Figure:
                 marker=look.marker, linestyle="none", capsize=3,
             )  # fmt: skip
 
-    return _prefixed(_panels(analysis, draw, UNITS[cost], "test accuracy at the end"), cost)
+    return _prefixed(_panels(analysis, draw, AXES[cost], "test accuracy at the end"), cost)
 
 
 def plot_pairs(analysis: Analysis) -> Figure:

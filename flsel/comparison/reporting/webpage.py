@@ -15,15 +15,15 @@ import yaml
 
 from flsel.comparison.grid import ALL
 from flsel.comparison.judging import words
+from flsel.comparison.judging.measures import AXES, COSTS
 from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.verdicts import Verdict, folded, notes
 from flsel.comparison.reading import Run, complete
 from flsel.comparison.reporting import tables
 from flsel.comparison.reporting.chart import Chart
 from flsel.comparison.reporting.chart_data import chart_data, packed
-from flsel.comparison.reporting.charts import charts, costs_in
+from flsel.comparison.reporting.charts import charts
 from flsel.errors import UserError
-from flsel.metrics import METRICS
 from flsel.report.style import Look, looks
 
 _CONFIG = {
@@ -39,9 +39,6 @@ _CONFIG = {
     "view": {"stroke": None},
 }
 _EXPOSED = "window.vegaEmbed = vegaEmbed;"
-_UNITS = {"accuracy": METRICS["test/accuracy"].axis(), "loss": METRICS["test/loss"].axis(),
-          "rounds": "communication rounds", "models": "models sent down", "bytes": "bytes sent",
-          "passes": "client passes", "seconds": "seconds of selecting and training"}  # fmt: skip
 
 
 def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence[str]) -> str:
@@ -67,7 +64,7 @@ def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence
         _details(analysis, folder, commands),
     ]
     embedded = {
-        "settings": analysis.settings, "words": _UNITS, "config": _CONFIG,
+        "settings": analysis.settings, "words": AXES, "config": _CONFIG,
         "data": {name: packed(rows) for name, rows in data.items()},
         "charts": [
             {"name": c.name, "data": c.data, "title": c.title, "spec": c.spec, "one": c.one} for c in listed
@@ -177,9 +174,10 @@ def _controls(analysis: Analysis, styles: Mapping[str, Look], data: Mapping[str,
         for name in analysis.variants
         if any(run.variant == name for run in complete(analysis.runs))
     )
-    costs = {name: _UNITS[name] for name in costs_in(data.get("curves", []))}
+    first: Mapping[str, Any] = next(iter(data.get("curves", [])), {})
+    costs = {name: AXES[name] for name in COSTS if name in first}
     choices = [_select("cost", "Against", costs)]
-    choices.append(_select("measure", "Show", {name: _UNITS[name] for name in ("accuracy", "loss")}))
+    choices.append(_select("measure", "Show", {name: AXES[name] for name in ("accuracy", "loss")}))
     if len(analysis.settings) > 1:
         choices.append(_select("setting", "Under", {name: name for name in analysis.settings}))
     return (
@@ -233,7 +231,8 @@ def _details(analysis: Analysis, folder: Path | None, commands: Sequence[str]) -
     links = "".join(f"<li>{_link(run, folder)}</li>" for run in analysis.runs)
     parts = ["<h2>To repeat it</h2>"]
     if commands:
-        parts.append(f"<h3>Commands</h3><pre>{_text(_lines(commands))}</pre>")
+        lines = "\n".join(commands)
+        parts.append(f"<h3>Commands</h3><pre>{_text(lines)}</pre>")
     parts += [
         f"<h3>Where it ran</h3><p>{_text(_environment(done))}</p>",
         _folded("All differences to the baseline", _rows(headings, rows, "All differences") if rows else ""),
@@ -241,10 +240,6 @@ def _details(analysis: Analysis, folder: Path | None, commands: Sequence[str]) -
         _folded(f"Runs ({len(analysis.runs)})", f"<ul>{links}</ul>"),
     ]
     return "".join(parts)
-
-
-def _lines(commands: Sequence[str]) -> str:
-    return "\n".join(commands)
 
 
 def _folded(title: str, inside: str) -> str:
