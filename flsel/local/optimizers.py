@@ -37,7 +37,12 @@ def rate_of(optimizer: Optimizer) -> float | None:
     """Return the learning rate if a step is nothing but parameters less that times gradients, else None."""
     group = optimizer.param_groups[0]
     more = any(group.get(key) for key in ("momentum", "weight_decay", "maximize", "differentiable"))
-    hooked = any(vars(optimizer).get(f"_optimizer_step_{when}_hooks") for when in ("pre", "post"))
-    if type(optimizer) is not SGD or len(optimizer.param_groups) > 1 or more or hooked:
+    if type(optimizer) is not SGD or len(optimizer.param_groups) > 1 or more or does_more(optimizer):
         return None
-    return None if "step" in vars(optimizer) else float(group["lr"])
+    return float(group["lr"])
+
+
+def does_more(optimizer: Optimizer) -> bool:
+    """Tell whether hooks, or a step of its own, add something to what an optimizer's class does in a step."""
+    own = vars(optimizer)
+    return "step" in own or any(own.get(f"_optimizer_step_{when}_hooks") for when in ("pre", "post"))

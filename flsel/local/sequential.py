@@ -60,6 +60,14 @@ class _Loop:
         self._wrapped = wrapped
         # What configure_optimizers chose; restored at every visit, as an optimizer may write to it.
         self._groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+        # Counters and the like: no client begins with what another one left in them.
+        sent = {id(value) for value in program.state().values()}
+        self._unsent = [
+            (layer, name, buffer, buffer.clone())
+            for layer in program.task.modules()
+            for name, buffer in layer._buffers.items()
+            if buffer is not None and id(buffer) not in sent
+        ]
 
     def visit(self, visit: Visit) -> None:
         """Run one client's local steps."""
@@ -91,6 +99,8 @@ class _Loop:
             program.memory.note(client, program.optimizer)
         # Another trainer of the same program finds the optimizer as it was configured.
         self._reset_optimizer(program.optimizer, 1.0)
+        for layer, name, buffer, value in self._unsent:
+            layer._buffers[name] = buffer.copy_(value)
 
     def _reset_optimizer(self, optimizer: Optimizer, factor: float) -> None:
         optimizer.state.clear()

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 LARGEST = torch.finfo(torch.float32).max
 """What a step can multiply a parameter of single precision by."""
+_UNCALLED = (
+    "backward", "on_after_backward", "on_before_optimizer_step", "configure_gradient_clipping",
+    "optimizer_step",
+)  # fmt: skip
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -107,6 +111,7 @@ def as_task(
             "themselves: let training_step return the loss, and leave backward and step to flsel."
         )
     if own:
+        _refuse_hooks(model)
         # What clients log in their own steps is not the run's, and cannot be read under vmap.
         model.log = model.log_dict = _ignore  # type: ignore[assignment]
         return cast("LightningModule", model)
@@ -117,6 +122,18 @@ def _has_no_step(model: nn.Module) -> bool:
     from lightning.pytorch import LightningModule
 
     return getattr(type(model), "training_step", None) is LightningModule.training_step
+
+
+def _refuse_hooks(model: nn.Module) -> None:
+    """Refuse hooks that would change what a step does, and that clients do not call."""
+    from lightning.pytorch import LightningModule
+
+    for hook in _UNCALLED:
+        if getattr(type(model), hook) is not getattr(LightningModule, hook):
+            raise UserError(
+                f"model {type(model).__name__} overrides {hook}, which clients do not call: let "
+                "training_step or the optimizer do it (an optimizer's step may clip gradients)."
+            )
 
 
 def _ignore(*values: Any, **options: Any) -> None:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from flsel.errors import UserError
 from flsel.local.dropout import Masks, step_keys, visit_key
+from flsel.local.optimizers import does_more
 from flsel.local.plain import mixes
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
@@ -225,6 +226,13 @@ def require_vmap(program: Program) -> None:
         raise UserError(_CANNOT.format(reason))
 
 
+def _hooked(task: nn.Module) -> bool:
+    """Tell whether a module's gradients go through hooks, which ``torch.func`` does not call."""
+    hooks = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
+    owners = [*task.modules(), *task.parameters()]
+    return any(getattr(owner, name, None) for owner in owners for name in hooks)
+
+
 def why_not_vmap(program: Program) -> str | None:
     """Say why a program cannot be vectorised over clients, or None if it can."""
     if mixes(program.fabric):
@@ -235,8 +243,13 @@ def why_not_vmap(program: Program) -> str | None:
             return f"{kind} keeps running statistics, which a stack cannot (GroupNorm can take its place)"
         if isinstance(module, nn.RNNBase):
             return f"{kind} is not supported by torch.func.vmap"
-    if not isinstance(program.optimizer, ELEMENTWISE):
-        return f"{type(program.optimizer).__name__} does not treat every element alike"
+    if type(program.optimizer) not in ELEMENTWISE:
+        name = type(program.optimizer).__name__
+        return f"{name} is none of torch's optimizers that treat every element alike"
+    if does_more(program.optimizer):
+        return "something was added to its optimizer's step"
+    if _hooked(program.task):
+        return "hooks change its gradients"
     if set(program.state()) != set(program.trainable()):
         return "it has floating-point buffers"
     return None

@@ -95,6 +95,33 @@ def test_convolutions(objective: Any, optimizer: str, caplog: Any) -> None:
     assert not told(caplog)
 
 
+class Gated(nn.Module):
+    """Splits products by ``unsafe_chunk``, as torch's GRU cell does; it returns views without saying so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates, self.head = nn.Linear(6, 15), nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second, third = self.gates(x).unsafe_chunk(3, dim=1)
+        out: Tensor = self.head((first.sigmoid() * second).tanh() + third)
+        return out
+
+
+class Centred(nn.Linear):
+    """Takes the batch's mean off, in which a padded example would count."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x - x.mean(dim=0))
+
+
+@pytest.mark.parametrize("net", [Gated, lambda: Centred(6, 4)])
+@pytest.mark.parametrize("spec", ["epochs", "steps wrapped"])
+def test_unusual_models(net: Any, spec: str, caplog: Any) -> None:
+    agree(make_program(OPTIMIZERS["momentum"], SPECS[spec], net=net()))
+    assert not told(caplog)
+
+
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_what_an_objective_remembers_is_read_anew(name: str) -> None:
     program = ready(OBJECTIVES[name], "sgd", "epochs")

@@ -297,12 +297,48 @@ def test_batchnorm_statistics_travel_with_the_sequential_trainer() -> None:
     assert not torch.equal(ends["1.running_mean"][0], ends["1.running_mean"][1])
 
 
+def test_what_is_not_sent_is_no_clients_legacy() -> None:
+    # With momentum=None a batch counts by the number of batches before it, an integer buffer.
+    net = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, momentum=None))
+    program = make_program(OPTIMIZERS["sgd"], BatchSpec(8, steps=3, last="wrap"), net=net)
+    starts = starts_of(program, 2)
+    ends = train(SequentialTrainer(), program, starts, [1, 3], 0)
+    again = train(SequentialTrainer(), program, {n: v.flip(0) for n, v in starts.items()}, [3, 1], 0)
+    assert largest_gap(ends, {name: value.flip(0) for name, value in again.items()}) == 0.0
+
+
+class Clipped(optim.SGD):
+    """Clips the norm of all gradients together: a stack's would be that of all clients."""
+
+    def step(self, closure: Any = None) -> Any:
+        nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], 0.1)
+        return super().step(closure)
+
+
+def pre_hooked(params: Any) -> optim.Optimizer:
+    optimizer = optim.SGD(params, lr=0.1)
+    optimizer.register_step_pre_hook(lambda *step: None)
+    return optimizer
+
+
+def hooked(register: str) -> nn.Module:
+    net = nn.Linear(6, 4)
+    owner: Any = net if register == "register_full_backward_hook" else net.weight
+    getattr(owner, register)(lambda *given: None)
+    return net
+
+
 @pytest.mark.parametrize(
     ("net", "optimizer", "reason"),
     [
         (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), OPTIMIZERS["sgd"], "GroupNorm"),
         (Noisy(), OPTIMIZERS["sgd"], "draws random numbers"),
         (nn.Linear(6, 4), partial(optim.Adafactor, lr=0.1), "element"),
+        (nn.Linear(6, 4), partial(Clipped, lr=0.1), "element"),
+        (nn.Linear(6, 4), pre_hooked, "optimizer's step"),
+        (hooked("register_hook"), OPTIMIZERS["sgd"], "hooks"),
+        (hooked("register_post_accumulate_grad_hook"), OPTIMIZERS["sgd"], "hooks"),
+        (hooked("register_full_backward_hook"), OPTIMIZERS["sgd"], "hooks"),
     ],
 )
 def test_vmap_says_what_it_cannot_stack(net: nn.Module, optimizer: Any, reason: str) -> None:
@@ -322,6 +358,9 @@ def test_learning_rate_schedule_counts_rounds() -> None:
 def test_a_lightning_module_needs_a_loss_and_one_optimizer() -> None:
     with pytest.raises(UserError, match="training_step"):
         as_task(LightningModule(), None)
+    clips = type("Clips", (Regression,), {"configure_gradient_clipping": lambda *given: None})
+    with pytest.raises(UserError, match="Clips overrides configure_gradient_clipping"):
+        as_task(clips(), None)
     task = Classifier(nn.Linear(2, 2), lambda params: [optim.SGD(params, lr=0.1)] * 2)  # type: ignore[arg-type,return-value]
     with pytest.raises(UserError, match="one torch optimizer"):
         make_optimizer(task, None)

@@ -18,6 +18,12 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from flsel.local.compiled.refuse import Unstackable, root
 
 aten = torch.ops.aten
+# What returns views without saying so, and what says so.
+_VIEWS = {
+    aten.unsafe_split.Tensor: aten.split.Tensor,
+    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
+    aten._unsafe_view.default: aten.view.default,
+}
 
 
 class Made(NamedTuple):
@@ -81,7 +87,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        func, kwargs = _VIEWS.get(func, func), kwargs or {}
         named: Any = tree_map_only(Tensor, self.node, (args, kwargs))
         changes = any(node in self._changing for node in tree_leaves(named) if isinstance(node, fx.Node))
         if changes and _reads_data(func, args):

@@ -112,8 +112,6 @@ def _put(graph: fx.Graph, like: fx.Node, target: Any, *args: Any, **kwargs: Any)
 def _simplify(graph: fx.Graph, node: fx.Node, home: torch.device) -> None:
     """Drop what changes nothing, and call things by one name."""
     target, args = node.target, node.args
-    if target is aten._unsafe_view.default:
-        node.target = target = aten.view.default
     if target is aten.t.default and shape_of(args[0]) and len(shape_of(args[0]) or ()) == 2:
         node.target, node.args = aten.transpose.int, (args[0], 0, 1)
         target, args = node.target, node.args

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from flsel.local.compiled.record import record
 from flsel.local.compiled.refuse import Unread, check, out_of_place, watched
 from flsel.local.dropout import Masks
+from flsel.local.head import undisturbed
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, loss_of
 from flsel.objectives.objective import Objective, overrides
@@ -75,12 +76,26 @@ class Traced:
 
 
 def weighs_examples(program: Program) -> bool:
-    """Tell whether a batch's loss is known to be the mean of its examples' losses.
+    """Tell whether a batch's loss is known to be the mean of losses that each depend on one example.
 
     Such a mean can be written with a weight for each example, so that a padded place weighs nothing.
     """
     own = type(program.task).training_step is Classifier.training_step
-    return own and (program.objective.averages or not overrides(program.objective, "contrast"))
+    averages = program.objective.averages or not overrides(program.objective, "contrast")
+    return own and averages and not _mixes(program)
+
+
+def _mixes(program: Program) -> bool:
+    """Tell whether an example's scores depend on others of its batch, as where one takes their mean off."""
+    places = torch.linspace(0, len(program.population.y) - 1, 4, device=program.task.device).long()
+    found = []
+    for batch in (places, places[:1].expand(4)):
+        # Every call starts from the same random state.
+        with undisturbed(program.task), watched(program.task), Masks(torch.zeros_like(places[0])):
+            program.task.train()
+            found.append(program.task(program.batch(batch)[0])[0].double())
+    one, other = found
+    return not torch.allclose(one, other, rtol=0, atol=1e-4 * float(one.abs().max()), equal_nan=True)
 
 
 def state_leaves(objective: Objective) -> tuple[list[Any], Any]:
