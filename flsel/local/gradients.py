@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from flsel.local.plain import mixes
 from flsel.local.program import Program
-from flsel.local.tasks import Classifier
+from flsel.local.tasks import averages_examples
 from flsel.stack import Params
 
 _LOG = logging.getLogger("flsel")
@@ -60,7 +60,7 @@ def gradients_at_once(program: Program, clients: Sequence[int]) -> Params:
 def _stackable(program: Program) -> bool:
     """Tell whether the loss is a mean over examples, of a model that can be vectorised, and stacking pays."""
     task = program.task
-    if not isinstance(task, Classifier) or type(task).training_step is not Classifier.training_step:
+    if not averages_examples(task):
         return False
     recurrent = any(isinstance(module, nn.RNNBase) for module in task.modules())
     return not recurrent and not mixes(program.fabric) and _pays(task.device)

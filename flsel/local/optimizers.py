@@ -9,6 +9,8 @@ from typing import Any
 
 from torch.optim import SGD, Optimizer
 
+from flsel.stack import Params
+
 _NAMES = ("add_param_group", "state_dict", "load_state_dict")
 _GUARDED: dict[str, Any] = {name: vars(Optimizer)[name] for name in _NAMES}
 
@@ -31,6 +33,20 @@ def without_compiler() -> Iterator[None]:
 def _set(methods: dict[str, Any]) -> None:
     for name, method in methods.items():
         setattr(Optimizer, name, method)
+
+
+def groups_of(optimizer: Optimizer, params: Params) -> list[tuple[dict[str, Any], list[str]]]:
+    """Return the settings of an optimizer's groups, and the names of the parameters in each.
+
+    Args:
+        optimizer: The optimizer.
+        params: The parameters that it updates, by name.
+    """
+    names = {id(param): name for name, param in params.items()}
+    return [
+        ({k: v for k, v in group.items() if k != "params"}, [names[id(p)] for p in group["params"]])
+        for group in optimizer.param_groups
+    ]
 
 
 def rate_of(optimizer: Optimizer) -> float | None:

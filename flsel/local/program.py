@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -102,6 +102,23 @@ class Program:
         if models and self.features is None:
             raise UserError(f"{name}.models names models, and {name}.contrast is not defined.")
         return models
+
+    def as_function(self, call: nn.Module) -> Callable[..., Tensor]:
+        """Return a module that holds the task as ``task``, as a function of parameters and its arguments.
+
+        The parameters go by the names that the run uses (:meth:`trainable`).
+        """
+        prefix = "task." if self.model is self.task else "task.net."
+        every = call.named_parameters(remove_duplicate=False)
+        # functional_call looks for tied weights in every call unless it is told that there are none.
+        tied = len(list(every)) > len(list(call.parameters()))
+
+        def called(params: Params, *values: Any) -> Tensor:
+            named = {prefix + name: value for name, value in params.items()}
+            made: Tensor = torch.func.functional_call(call, named, values, tie_weights=tied)
+            return made
+
+        return called
 
     def loss(
         self,

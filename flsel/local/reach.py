@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from flsel.errors import UserError
+from flsel.local.optimizers import groups_of
 from flsel.stack import Params
 
 
@@ -27,13 +28,9 @@ class Reach:
     """
 
     def __init__(self, optimizer: Optimizer, params: Params, lr_factors: Sequence[float]) -> None:
-        names = {id(param): name for name, param in params.items()}
         self._kind = type(optimizer).__name__
         self._linear = isinstance(optimizer, SGD)
-        self._groups = [
-            ({k: v for k, v in g.items() if k != "params"}, [names[id(p)] for p in g["params"]])
-            for g in optimizer.param_groups
-        ]
+        self._groups = groups_of(optimizer, params)
         sizes = [sum(p.numel() for p in group["params"]) for group in optimizer.param_groups]
         self._main = self._groups[sizes.index(max(sizes))][0]
         self._units = torch.zeros(1, dtype=torch.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -198,6 +198,11 @@ def check_optimizer(optimizer: Optimizer, where: str) -> None:
                 raise UserError(
                     f"{where}: {name} must be a finite number of at most {LARGEST:.1e} in size, got {value}."
                 )
+
+
+def averages_examples(task: Task) -> TypeGuard[Classifier]:
+    """Tell whether a task's loss is known to be the mean of its examples' cross-entropies."""
+    return isinstance(task, Classifier) and type(task).training_step is Classifier.training_step
 
 
 def convolves(task: nn.Module) -> bool:

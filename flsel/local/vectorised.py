@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from flsel.errors import UserError
 from flsel.local.dropout import Masks, step_keys, visit_key
-from flsel.local.optimizers import does_more
+from flsel.local.optimizers import does_more, groups_of
 from flsel.local.plain import mixes
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
@@ -80,24 +80,9 @@ class _Step:
     """What the stacks of one program share: its training step as a function, and its optimizer's settings."""
 
     def __init__(self, program: Program) -> None:
-        task, optimizer = program.task, program.optimizer
-        self._call = _Call(task)
-        self._prefix = "task." if program.model is task else "task.net."
-        every = task.named_parameters(remove_duplicate=False)
-        # functional_call looks for tied weights in every call unless it is told that there are none.
-        self._tied = len(list(every)) > len(list(task.parameters()))
-        names = {id(p): name for name, p in program.trainable().items()}
-        self._make: Callable[..., Optimizer] = type(optimizer)
-        self._groups = [
-            ({k: v for k, v in g.items() if k != "params"}, [names[id(p)] for p in g["params"]])
-            for g in optimizer.param_groups
-        ]
-
-    def loss(self, params: Params, x: Tensor, y: Tensor, step: int) -> Tensor:
-        """Return the loss of a model on a batch, a scalar."""
-        named = {self._prefix + name: value for name, value in params.items()}
-        loss: Tensor = torch.func.functional_call(self._call, named, (x, y, step), tie_weights=self._tied)
-        return loss
+        self.loss = program.as_function(_Call(program.task))  # of parameters, inputs, labels, step
+        self._make: Callable[..., Optimizer] = type(program.optimizer)
+        self._groups = groups_of(program.optimizer, program.trainable())
 
     def optimizer(self, params: Params, factor: float) -> Optimizer:
         """Make the optimizer of stacked parameters, at a factor on its learning rates."""

@@ -123,12 +123,12 @@ class DivFL(Selector):
         """Without overhead: replace what is known of the participants."""
         if self.mode == "ideal":
             return
-        with_examples = np.flatnonzero((view.sizes[updates.clients] > 0).numpy())
-        clients = updates.clients.numpy()[with_examples]
+        told = np.flatnonzero((view.sizes[updates.clients] > 0).numpy())
+        clients = updates.clients.numpy()[told]
         if self.signal == "gradient":
             self._ask(view, clients)
         else:
-            self._store(clients, flatten(updates.deltas)[with_examples])
+            self._store(clients, flatten(updates.deltas)[told])
             self._measure(clients)
 
     def _ask(self, view: View, clients: np.ndarray) -> None:

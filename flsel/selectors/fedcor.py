@@ -35,7 +35,7 @@ from torch import Tensor
 from flsel.arguments import Range, Tunable
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors import _gp
-from flsel.selectors._sampling import equal_weights, with_examples, without
+from flsel.selectors._sampling import equal_weights, shares, with_examples, without
 from flsel.stack import Params, finite_rows, height, rows
 
 Variant = Literal["paper", "reference"]
@@ -179,13 +179,12 @@ class FedCor(Selector):
         """Choose by Algorithm 1 and anneal those chosen."""
         assert self.embedding_ is not None
         candidates = with_examples(view.pool, view.sizes)
-        sizes = view.sizes.numpy().astype(np.float64)
         chosen = _gp.greedy(
             self.embedding_.numpy(),
             self.noise,
-            share=sizes / sizes.sum() if sizes.any() else np.full(len(sizes), 1.0 / len(sizes)),
+            share=shares(view.sizes.numpy()),
             alpha=self.alpha_.numpy(),
-            allowed=np.isin(np.arange(len(sizes)), candidates),
+            allowed=np.isin(np.arange(len(view.sizes)), candidates),
             count=view.budget,
         )
         others = view.rng.permutation(without(candidates, chosen))

@@ -10,19 +10,9 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from flsel.local.compiled.update import sgd_settings
+from flsel.local.optimizers import groups_of
 from flsel.local.program import Program, scale_lr
 from flsel.stack import Params
-
-Group = tuple[dict[str, Any], list[str]]
-
-
-def groups_of(optimizer: Optimizer, trainable: Params) -> list[Group]:
-    """Return the settings of an optimizer's groups, and the names of the parameters in each."""
-    names = {id(param): name for name, param in trainable.items()}
-    return [
-        ({k: v for k, v in group.items() if k != "params"}, [names[id(p)] for p in group["params"]])
-        for group in optimizer.param_groups
-    ]
 
 
 class Bank:

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from flsel.data.population import Population
+from flsel.local.optimizers import groups_of
 from flsel.local.program import Program
-from flsel.local.tasks import Classifier, convolves
+from flsel.local.tasks import averages_examples, convolves
 from flsel.objectives.objective import Objective, overrides
 
 # Multiplications and additions of a federation's own step, forward, up to which a wider stack is faster on
@@ -112,23 +113,17 @@ class _Unlike(Exception):
 
 def _described(program: Program) -> Hashable:
     task, data = program.task, program.population
-    if not isinstance(task, Classifier) or type(task).training_step is not Classifier.training_step:
+    if not averages_examples(task):
         raise _Unlike
     names = {id(param): name for name, param in task.net.named_parameters()}
     if set(names.values()) != set(program.state()) or len(list(task.buffers())):
         raise _Unlike
-    groups = tuple(
-        (
-            _plain({key: value for key, value in group.items() if key != "params"}),
-            tuple(names[id(param)] for param in group["params"]),
-        )
-        for group in program.optimizer.param_groups
-    )
+    groups = groups_of(program.optimizer, dict(task.net.named_parameters()))
     every = task.net.named_parameters(remove_duplicate=False)
     return (
         tuple((name, names[id(p)], p.shape, p.dtype, p.requires_grad) for name, p in every),
         tuple(_module(name, module) for name, module in task.net.named_modules()),
-        (type(program.optimizer), groups),
+        (type(program.optimizer), _plain(groups)),
         _objective(program.objective),
         (data.x.shape[1:], data.x.dtype, data.x.device, data.num_classes),
         (str(data.normalize.scale.tolist()), str(data.normalize.shift.tolist())),

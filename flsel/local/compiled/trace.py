@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from flsel.local.compiled.record import record
@@ -17,7 +17,7 @@ from flsel.local.compiled.refuse import Unread, check, out_of_place, watched
 from flsel.local.dropout import Masks
 from flsel.local.head import undisturbed
 from flsel.local.program import Program
-from flsel.local.tasks import Classifier, loss_of
+from flsel.local.tasks import averages_examples, loss_of
 from flsel.objectives.objective import Objective, overrides
 from flsel.stack import Params
 
@@ -80,9 +80,8 @@ def weighs_examples(program: Program) -> bool:
 
     Such a mean can be written with a weight for each example, so that a padded place weighs nothing.
     """
-    own = type(program.task).training_step is Classifier.training_step
     averages = program.objective.averages or not overrides(program.objective, "contrast")
-    return own and averages and not _mixes(program)
+    return averages_examples(program.task) and averages and not _mixes(program)
 
 
 def _mixes(program: Program) -> bool:
@@ -188,7 +187,6 @@ def _corrected(
 ) -> tuple[Tensor, ...]:
     """Let the objective correct gradients; a single model goes as a stack of one."""
     single = any(params[name].ndim < starts[name].ndim for name in grads)
-
     if single:
         grads, params = ({n: value[None] for n, value in group.items()} for group in (grads, params))
     objective.correct(grads, params, starts, clients)
@@ -221,10 +219,7 @@ def _gradients(
 
 def client_loss(program: Program) -> Callable[..., Tensor]:
     """Return the loss of one client's batch as a function of parameters, frozen models, batch and key."""
-    call = _Step(program.task)
-    every = program.task.named_parameters(remove_duplicate=False)
-    tied = len(list(every)) > len(list(program.task.parameters()))
-    prefix = "task." if program.model is program.task else "task.net."
+    step = program.as_function(_Step(program.task))
 
     def loss(
         params: Params,
@@ -234,14 +229,8 @@ def client_loss(program: Program) -> Callable[..., Tensor]:
         key: Tensor,
         weights: Tensor | None = None,
     ) -> Tensor:
-        named = {prefix + name: value for name, value in params.items()}
-
-        def step() -> Tensor:
-            value: Tensor = functional_call(call, named, (x, y, weights), tie_weights=tied)
-            return value
-
         with Masks(key):
-            return program.loss(step, x, models, weights)
+            return program.loss(lambda: step(params, x, y, weights), x, models, weights)
 
     return loss
 
