@@ -19,7 +19,7 @@ from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
 from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, FedProx, Objective
-from flsel.selector import Need, Plan, Selector, View
+from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors.fedcat import FedCat
 from flsel.selectors.md import MD
 from flsel.selectors.uniform import Uniform
@@ -243,6 +243,25 @@ def test_running_statistics_are_averaged_plainly(tmp_path: Path, name: str) -> N
     kept = {key for table in tables for key in table}
     # Only MOON runs the old model again, and needs its statistics.
     assert ("1.running_var" in kept) == (name == "moon")
+
+
+class Heavy(Everything):
+    """Weighs updates by more than one."""
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        return torch.tensor([1.5, 0.5, 1.0], dtype=torch.float64)
+
+
+def test_weights_above_one_leave_running_statistics_a_mean(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"local": LocalConfig(batch_size=BATCH, steps=STEPS, last_batch="wrap")}
+    changes |= {"model": Normed, "selector": Heavy(), "availability": IDL()}
+    server = built(config(tmp_path, FedAvg(), **changes)).server
+    server.selector.paths = ((2,), (5,), (6,))
+    before = server.params["1.running_var"].detach().clone()
+    server.step()
+    mean = torch.tensor([1.5, 0.5, 1.0], dtype=torch.float64) / 3
+    expected = torch.tensordot(mean, server.selector.deltas["1.running_var"], dims=1)
+    torch.testing.assert_close(server.params["1.running_var"].data - before, expected)
 
 
 def test_scaffold_refuses_other_optimizers_before_anything_is_trained(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class Server:
         self._seconds["train"] += seconds
         outcome = self.federation.close(job, ends)
         started = time.perf_counter()
-        self._apply(outcome.delta)
+        self._apply(outcome.delta, float(outcome.weights.sum()))
         clients = whole([c for visits in outcome.plan.visits for c in visits])
         self.counts.index_add_(0, clients, torch.ones_like(clients))
         self.ledger.charge(outcome.ledger.total)
@@ -195,7 +195,7 @@ class Server:
         self.round = state["round"]
         self.rounds_to_target = state["rounds_to_target"]
 
-    def _apply(self, delta: Params) -> None:
+    def _apply(self, delta: Params, weight: float) -> None:
         rate = rate_of(self.optimizer)
         if rate is None:
             for name in self._trainable:
@@ -206,7 +206,8 @@ class Server:
             for name in self._trainable:
                 self.params[name].add_(delta[name], alpha=rate)
         for name in self.params.keys() - set(self._trainable):
-            self.params[name] += delta[name]
+            # Running statistics stay a mean: with weights that sum to more, a variance could turn negative.
+            self.params[name] += delta[name] / max(weight, 1.0)
 
     def _client_metrics(self) -> dict[str, float]:
         losses, accuracies = self.evaluator.on_clients(self.params)
