@@ -26,15 +26,16 @@ ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/results.md": "benchmarks.md",
 }
+PICTURES = {"benchmarks/peers/peers.svg": "images/peers.svg"}
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages, and the pictures beside them, that lie outside docs/."""
+    """Add the pages and the pictures that lie outside docs/."""
     for source, page in ELSEWHERE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
-    for picture in sorted((ROOT / "benchmarks").glob("images/*.png")):
-        files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
+    for source, picture in PICTURES.items():
+        files.append(File.generated(config, picture, abs_src_path=str(ROOT / source)))
     return files
 
 
@@ -53,13 +54,9 @@ def _followed(link: re.Match[str], source: str, uri: str) -> str:
     wanted = os.path.normpath(os.path.join(os.path.dirname(source), path))
     if not (ROOT / wanted).exists():
         return link.group(0)  # mkdocs says which page has the broken link
-    if wanted.startswith("benchmarks/images/"):
-        shown = f"images/{Path(wanted).name}"
-    elif wanted in ELSEWHERE or (
-        wanted.startswith("docs/") and (ROOT / wanted).suffix in (".md", ".png", ".html")
-    ):
-        shown = ELSEWHERE.get(wanted, wanted.removeprefix("docs/"))
-    else:
+    inside = wanted.startswith("docs/") and (ROOT / wanted).suffix in (".md", ".png", ".html")
+    shown = (ELSEWHERE | PICTURES).get(wanted) or (wanted.removeprefix("docs/") if inside else None)
+    if shown is None:
         return text
     relative = os.path.relpath(shown, os.path.dirname(uri) or ".")
     return f"{picture}[{text}]({relative}{hash_sign}{anchor})"

@@ -26,6 +26,8 @@ from flsel.testing import CHECKS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
+# The pages on what users bring of their own.
+OWN = [(ROOT / f"docs/{name}.md").read_text() for name in ("models-and-data", "objectives", "callbacks")]
 SELECTORS = (ROOT / "docs/selectors.md").read_text()
 DOCS = [
     ROOT / "README.md",
@@ -66,14 +68,15 @@ def alone(arguments: list[str]) -> int:
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
-    """A folder with the README's modules and the repository's configs."""
-    for name, code in modules(README).items():
+    """A folder with the modules that the documentation shows, and the repository's configs."""
+    shown = {name: code for page in (README, *OWN) for name, code in modules(page).items()}
+    for name, code in shown.items():
         (tmp_path / name).write_text(code)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in modules(README):
+    for name in shown:
         sys.modules.pop(name.removesuffix(".py"), None)
 
 
@@ -109,6 +112,18 @@ def test_python_of_the_readme(workplace):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert 0 < float(done.stdout.splitlines()[-1]) < 1
+
+
+def test_what_the_docs_show_of_ones_own_trains(workplace, capsys):
+    shown = [shlex.split(line)[2:] for page in OWN for line in commands(page) if "flsel train --" in line]
+    own = [word for line in shown if any("my_" in word for word in line) for word in line]
+    used = [word.partition(".")[0] for word in own if "my_" in word]
+    assert used == ["my_partition", "my_availability", "my_objective"]
+    (callbacks,) = blocks(OWN[2], "yaml")
+    (workplace / "callbacks.yaml").write_text(callbacks)
+    own += ["--config", "callbacks.yaml", "--clients", "4", "--budget", "4", "--rounds", "2", "--quiet"]
+    assert main(["train", *own]) == 0
+    assert "client 3 took part" in capsys.readouterr().out
 
 
 def test_commands_of_the_readme_are_all_there_are():

@@ -55,5 +55,7 @@ def _print(data: FederatedData, counts: np.ndarray) -> None:
     sets = (("server holdout", data.server), ("validation", data.validation), ("test", data.test))
     held = ", ".join(f"{name} {len(examples)}" for name, examples in sets if examples is not None)
     console.print(
-        f"{data.name}: {spread.examples} examples at {spread.clients} clients; {held}", highlight=False
+        f"{data.name}: {spread.examples} examples at {spread.clients} clients; {held}",
+        highlight=False,
+        soft_wrap=True,
     )
