@@ -6,11 +6,19 @@ import gc
 import logging
 from typing import Any
 
-from ray import tune
-
 from flsel.data.population import Source
+from flsel_tune.lean import defer
 from flsel_tune.shared import Packed, unpack
 from flsel_tune.trial import Job, Trial, attempt, build_trial
+
+# 45 MB of a trial's process, and half a second of its start, for tables of results that only a driver makes.
+defer("pandas")
+defer("ray.data")
+defer("ray.tune.analysis.experiment_analysis", "ExperimentAnalysis")
+defer("ray.tune.result_grid", "ResultGrid")
+defer("ray.tune.impl.out_of_band_serialize_dataset", "out_of_band_serialize_dataset")
+
+from ray import tune  # noqa: E402
 
 
 class TrialActor(tune.Trainable):
