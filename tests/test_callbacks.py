@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from lightning.pytorch import Callback, callbacks
+from mymodels import Logs
 from runs import InterruptIn, left_behind, same, settings
+from torch import Tensor
 
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.errors import Interrupted, UserError
@@ -176,3 +178,37 @@ class Nameless(Callback):
 
 def test_hooks_are_called_by_position(tmp_path: Path) -> None:
     assert run(settings(tmp_path, callbacks=(Nameless,))).final
+
+
+class Annealed(Logs):
+    """Its step reads what a callback writes."""
+
+    factor = 1.0
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return super().training_step(batch, batch_idx) * self.factor
+
+
+class Anneals(Callback):
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        pl_module.factor = 0.5**trainer.current_epoch
+
+
+class Freezes(Callback):
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        pl_module.layer.bias.requires_grad_(False)
+
+
+@pytest.mark.parametrize(("backend", "workers"), [("compiled", 1), ("sequential", 2)])
+def test_what_a_callback_writes_to_the_module_counts(tmp_path: Path, backend: Any, workers: int) -> None:
+    found = []
+    for local in (LocalConfig(5, steps=3, last_batch="wrap", backend=backend, workers=workers), None):
+        plain = local or LocalConfig(5, steps=3, last_batch="wrap", backend="vmap")
+        config = settings(tmp_path, model=Annealed, callbacks=(Anneals,), local=plain, rounds=3)
+        found.append(run(config).final["test/loss"])
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+def test_a_callback_cannot_freeze_parameters(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Freezes must not change in on_train_epoch_start which parameters"):
+        run(settings(tmp_path, model=Logs, callbacks=(Freezes,)))

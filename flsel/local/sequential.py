@@ -44,6 +44,10 @@ class SequentialTrainer(LocalTrainer):
                         end[row] = live[name]
         return ends
 
+    def forget(self, program: Program) -> None:
+        """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        self._loops.pop(program, None)
+
     def _loop(self, program: Program) -> _Loop:
         if program not in self._loops:
             self._loops[program] = _Loop(program)

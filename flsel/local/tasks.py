@@ -24,6 +24,7 @@ _UNCALLED = (
     "backward", "on_after_backward", "on_before_optimizer_step", "configure_gradient_clipping",
     "optimizer_step",
 )  # fmt: skip
+_NONE = "none: clients have no trainer"
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -114,6 +115,8 @@ def as_task(
         _refuse_hooks(model)
         # What clients log in their own steps is not the run's, and cannot be read under vmap.
         model.log = model.log_dict = _ignore  # type: ignore[assignment]
+        # Without a trainer Lightning would answer a step that asks for the epoch with 0.
+        model._trainer = _NONE  # type: ignore[assignment]
         return cast("LightningModule", model)
     return classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)))
 

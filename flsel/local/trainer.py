@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from flsel.local import measure
+from flsel.local.program import Program
 from flsel.local.visit import Visit
 from flsel.stack import Params
 
@@ -44,3 +45,6 @@ class LocalTrainer(ABC):
             examples.
         """
         return measure.gradients(visits)
+
+    def forget(self, program: Program) -> None:  # noqa: B027
+        """Drop what was made of a program, whose task or objective was changed between two rounds."""

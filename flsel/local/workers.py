@@ -94,6 +94,11 @@ class WorkersTrainer(LocalTrainer):
             return self._own.gradients(visits)
         return self._ask("gradients", visits)
 
+    def forget(self, program: Program) -> None:
+        """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        self._own.forget(program)
+        _stop(self._workers)  # their forks have the program as it was
+
     def _ask(self, question: Question, visits: Sequence[Visit]) -> Params:
         self._meet(visits)
         distinct = distinct_starts(visits)

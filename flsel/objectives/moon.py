@@ -79,4 +79,4 @@ class MOON(Objective):
 
 def _choose(seen: Tensor, rows: Tensor, others: Tensor) -> Tensor:
     """Take a row where ``seen`` (bool ``[K]``, or one bool for one row) and the other where not."""
-    return torch.where(seen.view(*seen.shape, *[1] * (rows.ndim - seen.ndim)), rows, others)
+    return torch.where(seen.view([*seen.shape, *[1] * (rows.ndim - seen.ndim)]), rows, others)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from flsel.engine.server import Server
 from flsel.errors import UserError, users_code
+from flsel.local.program import Program
 from flsel.local.tasks import Task
 
 # Of lightning.pytorch.callbacks.
@@ -129,6 +130,7 @@ class Callbacks:
     def __init__(self, trainer: RoundTrainer, load: Any) -> None:
         self.trainer = trainer
         self._load = load
+        self._trainable = list(trainer.server.federation.program.trainable())
 
     def call(self, hook: str, **arguments: Any) -> None:
         """Call a hook of Lightning's with trainer, module and arguments, by position as Lightning does."""
@@ -167,8 +169,11 @@ class Callbacks:
 
     def _each(self, hook: str, given: tuple[Any, ...], arguments: dict[str, Any]) -> None:
         able = [made for made in self.trainer.callbacks if callable(getattr(made, hook, None))]
-        if able:
-            self._load(self.trainer.server.params)
+        if not able:
+            return
+        self._load(self.trainer.server.params)
+        federation = self.trainer.server.federation
+        program, before = federation.program, _traits(federation.program)
         for callback in able:
             name = type(callback).__name__
             try:
@@ -182,6 +187,22 @@ class Callbacks:
                         "have: docs/callbacks.md lists what there is."
                     ) from error
                 raise
+            if list(program.trainable()) != self._trainable:
+                raise UserError(
+                    f"callback {name} must not change in {hook} which parameters are trained: a run's are "
+                    "those that require gradients when it starts."
+                )
+        if _traits(program) != before:
+            federation.trainer.forget(program)
+
+
+def _traits(program: Program) -> list[Any]:
+    """List what a callback may change of what clients compute, so that a change is seen."""
+    owners = [vars(layer) for layer in program.task.modules()] + [vars(program.objective)]
+    values = [value for own in owners for name, value in own.items() if name != "training"]
+    tensors = [*program.task.buffers(), *(value for value in values if isinstance(value, Tensor))]
+    plain = [value if isinstance(value, bool | int | float | str) else id(value) for value in values]
+    return [*plain, *((id(tensor), tensor._version) for tensor in tensors)]
 
 
 def _is_plain(value: Any) -> bool:

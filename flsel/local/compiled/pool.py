@@ -107,6 +107,11 @@ def signature(program: Program) -> Hashable:
     return _known[program]
 
 
+def forget(program: Program) -> None:
+    """Drop a program's signature, since something about it was changed."""
+    _known.pop(program, None)
+
+
 class _Unlike(Exception):
     """Something about a program cannot be compared."""
 

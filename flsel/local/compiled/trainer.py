@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
-from flsel.local.compiled.pool import Pool, pays, signature, together
+from flsel.local.compiled.pool import Pool, forget, pays, signature, together
 from flsel.local.compiled.refuse import Refused, Unstackable
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
@@ -74,6 +74,13 @@ class CompiledTrainer(LocalTrainer):
         bounded = self._chunk is not None or program in self._others
         return None if bounded or not pays(program, clients) else signature(program)
 
+    def forget(self, program: Program) -> None:
+        """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        self._drop((program,))
+        self._others.pop(program, None)
+        self._sequential.forget(program)
+        forget(program)
+
     def _train(self, rows: list[int], visits: list[Visit], ends: Params) -> None:
         """Train visits of one stack and write their models into rows of ``ends``."""
         programs = tuple({id(visit.program): visit.program for visit in visits}.values())
@@ -114,11 +121,14 @@ class CompiledTrainer(LocalTrainer):
     def _on_tables(self, program: Program) -> bool:
         return program.task.device.type != "cpu" if self._tabled is None else self._tabled
 
+    def _drop(self, programs: Sequence[Program]) -> None:
+        for key in [key for key in self._engines if set(programs) & set(key)]:
+            del self._engines[key]
+
     def _give_up(self, programs: tuple[Program, ...], reason: str, other: LocalTrainer) -> LocalTrainer:
         name = "vmap" if other is self._vmap else "sequential"
         _LOG.warning("local.backend: the step is not compiled, since %s; %s trains instead", reason, name)
-        for key in [key for key in self._engines if set(programs) & set(key)]:
-            del self._engines[key]
+        self._drop(programs)
         self._others.update(dict.fromkeys(programs, other))
         return other
 
