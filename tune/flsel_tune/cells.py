@@ -16,7 +16,6 @@ from flsel.data.population import Source
 from flsel.errors import Interrupted, UserError
 from flsel.runner.interrupt import Interrupt
 from flsel_tune.cluster import cluster, daemon_lives
-from flsel_tune.config import SweepConfig
 from flsel_tune.guard import die, tell
 from flsel_tune.shared import Packed, pack, unpack
 
@@ -42,7 +41,7 @@ def play(grid: Grid, folder: Path, wanted: CompareConfig, ended: Callable[[Run],
     tell("work", str(folder))
     folder = folder.resolve()
     packed = _packed(grid)
-    with cluster(_resources(wanted), 0 if packed is None else packed.size):
+    with cluster(wanted, 0 if packed is None else packed.size):
         _loop(grid, folder, wanted, packed, ended)
 
 
@@ -114,14 +113,3 @@ def _packed(grid: Grid) -> Packed | None:
         return None
     source: Source = Sources().get(config)
     return pack(source)
-
-
-def _resources(wanted: CompareConfig) -> SweepConfig:
-    return SweepConfig(
-        max_concurrent=wanted.max_concurrent,
-        cpus=wanted.cpus,
-        gpus=wanted.gpus,
-        memory=wanted.memory,
-        address=wanted.address,
-        retries=wanted.retries,
-    )

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
+from flsel.comparison.config import CompareConfig
 from flsel.errors import UserError, short
 from flsel_tune.config import SweepConfig
 from flsel_tune.guard import die, tell
@@ -36,7 +37,7 @@ _LONGEST_FOLDER = 25
 
 
 @contextmanager
-def cluster(config: SweepConfig, shared_bytes: int) -> Iterator[None]:
+def cluster(config: SweepConfig | CompareConfig, shared_bytes: int) -> Iterator[None]:
     """Have Ray running, with room for one trial at least.
 
     Args:
@@ -208,7 +209,7 @@ def _connect(address: str) -> None:
         ) from error
 
 
-def _check_room(config: SweepConfig) -> None:
+def _check_room(config: SweepConfig | CompareConfig) -> None:
     import ray
 
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
