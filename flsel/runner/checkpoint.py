@@ -6,7 +6,7 @@ import io
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from flsel.config.parser import parse_settings
 from flsel.errors import UserError, going_on
 from flsel.files import check_regular, naming, sync_folder
 from flsel.runner.digest import digest
+from flsel.runner.fields import COUNT, MAPPING, NUMBERS, Field, is_count, is_number, maps_to, wrong_field
 from flsel.runner.record import Mark
 
 VERSION = 2
@@ -194,24 +195,9 @@ def _damaged(path: Path) -> UserError:
 
 def _check_fields(path: Path, content: Mapping[str, Any]) -> None:
     for owner, fields, label in ((content, _FIELDS, ""), (content.get("server"), _SERVER_FIELDS, "server.")):
-        for name, (right, rule) in fields.items():
-            if not isinstance(owner, Mapping) or name not in owner or not right(owner[name]):
-                raise UserError(f"checkpoint {path} is not one of flsel: {label}{name} must be {rule}.")
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _maps_to(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: (
-        isinstance(value, Mapping)
-        and all(isinstance(name, str) and right(item) for name, item in value.items())
-    )
+        wrong = wrong_field(owner, fields)
+        if wrong is not None:
+            raise UserError(f"checkpoint {path} is not one of flsel: {label}{wrong}.")
 
 
 def _is_counts(value: Any) -> bool:
@@ -223,29 +209,23 @@ def _is_counts(value: Any) -> bool:
     )
 
 
-def _is_anything(value: Any) -> bool:
-    return True
-
-
-_Fields = Mapping[str, tuple[Callable[[Any], bool], str]]
-_MAPPING = (_maps_to(_is_anything), "a mapping")
-_FIELDS: _Fields = {
-    "server": _MAPPING,
-    "best": (_maps_to(_is_number), "numbers by name"),
-    "wall": (lambda value: _is_number(value) and value >= 0, "a number of seconds >= 0"),
-    "rounds": (lambda value: _is_count(value) and value > 0, "a whole number >= 1"),
+_FIELDS: Mapping[str, Field] = {
+    "server": MAPPING,
+    "best": NUMBERS,
+    "wall": (lambda value: is_number(value) and value >= 0, "a number of seconds >= 0"),
+    "rounds": (lambda value: is_count(value) and value > 0, "a whole number >= 1"),
     "stopped": (lambda value: isinstance(value, bool), "true or false"),
-    "metrics": _MAPPING,
-    "plans": _MAPPING,
-    "callbacks": _MAPPING,
+    "metrics": MAPPING,
+    "plans": MAPPING,
+    "callbacks": MAPPING,
 }
-_SERVER_FIELDS: _Fields = {
-    "round": (_is_count, "a whole number >= 0"),
-    "rounds_to_target": (lambda value: value is None or _is_count(value), "a whole number >= 0 or null"),
-    "model": (_maps_to(lambda value: isinstance(value, Tensor)), "tensors by name"),
-    "server_optimizer": _MAPPING,
-    "selector": _MAPPING,
-    "objective": _MAPPING,
+_SERVER_FIELDS: Mapping[str, Field] = {
+    "round": COUNT,
+    "rounds_to_target": (lambda value: value is None or is_count(value), "a whole number >= 0 or null"),
+    "model": (maps_to(lambda value: isinstance(value, Tensor)), "tensors by name"),
+    "server_optimizer": MAPPING,
+    "selector": MAPPING,
+    "objective": MAPPING,
     "counts": (_is_counts, "whole numbers >= 0, one a client"),
-    "ledger": (_maps_to(lambda value: _is_number(value) and value >= 0), "numbers >= 0 by name"),
+    "ledger": (maps_to(lambda value: is_number(value) and value >= 0), "numbers >= 0 by name"),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from flsel.errors import UserError, going_on
 from flsel.files import check_regular
 from flsel.files.yaml import read_yaml
+from flsel.runner.fields import COUNT, NUMBERS, Field, maps_to, wrong_field
 from flsel.runner.record import SUMMARY_FORMAT, JsonLines
 
 
@@ -62,9 +63,9 @@ def read_summary(path: Path) -> dict[str, Any]:
             f"{path} has format {str(found['format'])[:20]}, this flsel reads format {SUMMARY_FORMAT}: "
             "read it with the flsel that wrote it, or play the run again."
         )
-    for name, (right, rule) in _SUMMARY.items():
-        if name not in found or not right(found[name]):
-            raise _damaged(path, f"{name} must be {rule}")
+    wrong = wrong_field(found, _SUMMARY)
+    if wrong is not None:
+        raise _damaged(path, wrong)
     return found
 
 
@@ -117,31 +118,18 @@ def _damaged(path: Path, why: str) -> UserError:
     )
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _maps_to(kind: type | tuple[type, ...]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(isinstance(item, kind) for item in value.values())
-
-
-_NAME, _COUNT = (_is_text, "text"), (_is_count, "a whole number >= 0")
-_NUMBERS = (_maps_to((int, float)), "numbers by name")
-_SUMMARY: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+_NAME: Field = (lambda value: isinstance(value, str), "text")
+_SUMMARY: Mapping[str, Field] = {
     "name": _NAME,
     "selector": _NAME,
     "dataset": _NAME,
-    "seed": _COUNT,
-    "clients": _COUNT,
-    "rounds": _COUNT,
-    "planned_rounds": _COUNT,
-    "final": _NUMBERS,
-    "best": _NUMBERS,
+    "seed": COUNT,
+    "clients": COUNT,
+    "rounds": COUNT,
+    "planned_rounds": COUNT,
+    "final": NUMBERS,
+    "best": NUMBERS,
     "target": (lambda value: value is None or isinstance(value, float | int), "a number or null"),
-    "fingerprints": (_maps_to(str), "texts by name"),
-    "data": (_maps_to((int, list)), "what describes the inputs"),
+    "fingerprints": (maps_to(lambda value: isinstance(value, str)), "texts by name"),
+    "data": (maps_to(lambda value: isinstance(value, int | list)), "what describes the inputs"),
 }
