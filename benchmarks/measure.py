@@ -40,16 +40,19 @@ def alternate(
     sides: Mapping[str, Callable[[], None]],
     repeats: int,
     clock: Callable[[], float] = time.perf_counter,
+    calls: int = 1,
 ) -> dict[str, list[float]]:
     """Time several sides in turn, each starting first equally often.
 
     Args:
         sides: What to time, by name; a call returns when the work is done, on the device too.
-        repeats: Calls of each side.
+        repeats: Turns of each side.
         clock: Returns seconds; ``time.process_time`` leaves out what other programs take.
+        calls: Calls in a turn. Work of a millisecond or two is timed over many: a single call after another
+            side's turn finds caches that are not its own.
 
     Returns:
-        Seconds of each call, by side.
+        Seconds that a call took in each turn, by side.
     """
     names = list(sides)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -57,8 +60,9 @@ def alternate(
         first = repeat % len(names)
         for name in names[first:] + names[:first]:
             began = clock()
-            sides[name]()
-            seconds[name].append(clock() - began)
+            for _ in range(calls):
+                sides[name]()
+            seconds[name].append((clock() - began) / calls)
     return seconds
 
 
