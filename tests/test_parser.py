@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from mymodels import First, make_net
@@ -15,7 +15,7 @@ from flsel.arguments.spec import Spec
 from flsel.commands.words import parse, words
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.parser import parse_file, parse_settings
+from flsel.config.parser import parse_file, parse_settings, to_types
 from flsel.config.schema import keys, plugins
 from flsel.errors import UserError
 from flsel.models import MLP
@@ -318,3 +318,20 @@ def test_what_a_class_refuses_later_names_the_setting(key: str) -> None:
         factory([])
     with pytest.raises(UserError, match=r"^model.hidden must be widths of at least 1, got \[-1\].$"):
         parsed("--model", "MLP", "--model.hidden", "[-1]").model(num_classes=2, input_shape=(3,))  # type: ignore[call-arg]
+
+
+def test_unions_of_the_same_types_are_read_in_their_own_order() -> None:
+    def first_text(value: str | int = 0) -> None: ...
+
+    def first_number(value: int | str = 0) -> None: ...
+
+    given = {"value": "1"}
+    for _ in range(2):
+        assert to_types("", first_text, given) == {"value": "1"}
+        assert to_types("", first_number, given) == {"value": 1}
+
+
+def test_an_annotation_that_cannot_be_hashed_is_read() -> None:
+    def made(value: Annotated[int, ["not hashable"]] = 0) -> None: ...
+
+    assert to_types("", made, {"value": "3"}) == {"value": 3}

@@ -6,6 +6,7 @@ import inspect
 from argparse import ArgumentError
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -139,15 +140,31 @@ def _typed(key: str, argument: Argument, value: Any) -> Any:
     """Give a value the type that is declared for it, by jsonargparse."""
     # An argument without a type whose default is a class or a function is read as an import path.
     named = argument.hint is Any and callable(argument.default)
-    parser = ArgumentParser(exit_on_error=False)
-    try:
-        parser.add_argument("--value", type=type | Callable | Any if named else argument.hint)
-    except ValueError:  # a type that only its own module knows
-        parser.add_argument("--value", type=Any)
+    parser = _reader(type | Callable | Any if named else argument.hint)
     try:
         return parser.parse_object({"value": value}, defaults=False).as_dict()["value"]
     except (ArgumentError, ValueError, RecursionError) as error:
         raise _mismatch(key, argument, loaded(value)) from error
+
+
+def _reader(hint: Any) -> ArgumentParser:
+    """Return the parser of a type's values; to make one takes longer than to parse with it."""
+    try:
+        hash(hint)
+    except TypeError:
+        return _made_reader.__wrapped__(hint, "")
+    # Unions of the same types in another order are equal, and are tried in that order.
+    return _made_reader(hint, str(hint))
+
+
+@cache
+def _made_reader(hint: Any, text: str) -> ArgumentParser:
+    parser = ArgumentParser(exit_on_error=False)
+    try:
+        parser.add_argument("--value", type=hint)
+    except ValueError:  # a type that only its own module knows
+        parser.add_argument("--value", type=Any)
+    return parser
 
 
 def _mismatch(key: str, argument: Argument, value: Any) -> UserError:
