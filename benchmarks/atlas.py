@@ -40,6 +40,12 @@ ATLASES = {
     "atlas_fashion": Source(
         RESULTS / "data/atlas_fashion.csv", RESULTS / "atlas-fashion.md", RESULTS / "images/atlas_fashion.png"
     ),
+    "atlas_mnist": Source(
+        RESULTS / "data/atlas_mnist.csv", RESULTS / "atlas-mnist.md", RESULTS / "images/atlas_mnist.png"
+    ),
+    "atlas_sizes": Source(
+        RESULTS / "data/atlas_sizes.csv", RESULTS / "atlas-sizes.md", RESULTS / "images/atlas_sizes.png"
+    ),
 }
 SKEWED = ("Dirichlet 0.1", "2SPC", "1SPC", "HiCS mix")
 DRAWS = 2000
@@ -112,7 +118,7 @@ def ranks(atlas: Atlas, families: dict[str, Callable[[tuple[str, str]], bool]]) 
     found = {}
     for name, inside in families.items():
         rows = scores[[inside(setting) for setting in atlas.settings]]
-        if len(rows) > 1:
+        if len(rows) > 1 and (name == "all" or len(rows) < len(scores)):
             found[name] = rank(rows)
     order = np.argsort(found["all"].mean_ranks)
     body = [[atlas.selectors[k], *(f"{r.mean_ranks[k]:.1f}" for r in found.values())] for k in order]
@@ -235,7 +241,7 @@ def shown(source: Source) -> str:
         text += (
             f"\n\n### Tuned selectors\n\n{tuning(read(source.data, merged=False))}" if TUNED.exists() else ""
         )
-    else:
+    elif set(atlas.settings) & set(read(first.data).settings):
         text += f"\n\n### Beside the other atlas\n\n{agreement(atlas, read(first.data))}"
     return text
 

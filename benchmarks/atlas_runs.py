@@ -17,8 +17,8 @@ LAST = 5
 CHANCE = 0.1
 BASE = "Uniform"
 BY_SIZE = ("LDF", "MDF")
-"""Modes by client size. All partitions but the mix deal equal sizes: under these modes everybody is there."""
-EVERYBODY, UNEQUAL = "IDL", "HiCS mix"
+"""Modes by client size. Where all have the same size everybody is there under these modes."""
+EVERYBODY, UNEQUAL = "IDL", ("HiCS mix", "natural", "log-normal")
 
 
 def collect(folder: Path, path: Path) -> None:
@@ -123,7 +123,7 @@ def _merged(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     first: dict[tuple[str, str], str] = {}
     kept = []
     for row in rows:
-        everybody = row["availability"] in BY_SIZE and row["partition"] != UNEQUAL
+        everybody = row["availability"] in BY_SIZE and row["partition"] not in UNEQUAL
         mode = EVERYBODY if everybody else row["availability"]
         if first.setdefault((row["partition"], mode), row["availability"]) == row["availability"]:
             kept.append(row | {"availability": mode})
