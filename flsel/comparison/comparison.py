@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.analysis import analyse
+from flsel.comparison.judging.limits import notes
 from flsel.comparison.judging.measures import Target, chosen_target
 from flsel.comparison.judging.results import Analysis, Options
-from flsel.comparison.judging.verdicts import Verdict, notes, verdicts
+from flsel.comparison.judging.verdicts import Verdict, verdicts
 from flsel.comparison.reading import Run, complete
 from flsel.comparison.reporting import figures, tables
 from flsel.comparison.reporting.markdown import report

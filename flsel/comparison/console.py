@@ -12,8 +12,9 @@ from typing import TextIO
 from rich.table import Table
 
 from flsel.comparison.judging import words
+from flsel.comparison.judging.limits import notes
 from flsel.comparison.judging.results import Analysis
-from flsel.comparison.judging.verdicts import folded, notes
+from flsel.comparison.judging.verdicts import folded
 from flsel.comparison.reading import Run
 from flsel.comparison.reporting.tables import MOST_SETTINGS, lost_rows, main_table
 from flsel.runner.board import Board

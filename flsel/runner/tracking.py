@@ -6,7 +6,6 @@ A tracker is a sink. Whatever goes wrong in one is said once, and the run goes o
 from __future__ import annotations
 
 import inspect
-import io
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +18,12 @@ from flsel.errors import UserError, imported, users_code
 from flsel.files import run_id
 from flsel.runner._wandb import one_line, start_run
 from flsel.runner.provenance import git_commit
+from flsel.runner.sinks import Sink, as_image, sink_of
 from flsel.runner.tracked import hyper_parameters
 
 if TYPE_CHECKING:
     from lightning.fabric.loggers.logger import Logger
     from matplotlib.figure import Figure
-    from PIL.Image import Image
 
 _LOG = logging.getLogger("flsel")
 _SECRET = re.compile(r"api[\W_]*key", re.IGNORECASE)
@@ -109,7 +108,7 @@ class Tracker:
     """
 
     def __init__(self, loggers: Sequence[Logger], settings: Mapping[str, Any] | None = None) -> None:
-        self._sinks = [_sink(logger) for logger in loggers]
+        self._sinks = [sink_of(logger) for logger in loggers]
         self._each(lambda sink: sink.settings(settings or {}))
 
     @property
@@ -124,7 +123,7 @@ class Tracker:
     def image(self, key: str, picture: Path | Figure, round: int) -> None:
         """Log a picture: a PNG file or a Matplotlib figure."""
         if self._sinks:
-            self._each(lambda sink: sink.image(key, _image(picture), round))
+            self._each(lambda sink: sink.image(key, as_image(picture), round))
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Log a table, ``rows`` of ``len(columns)`` cells each, to the trackers that have tables."""
@@ -147,106 +146,13 @@ class Tracker:
         self._each(lambda sink: sink.close(status))
         self._sinks = []
 
-    def _each(self, action: Callable[[_LoggerSink | _WandbSink], None]) -> None:
+    def _each(self, action: Callable[[Sink], None]) -> None:
         for sink in list(self._sinks):
             try:
                 action(sink)
             except Exception as error:
                 self._sinks.remove(sink)
                 _LOG.warning("%s failed, the run goes on without it: %s", sink.name, one_line(error))
-
-
-class _LoggerSink:
-    """TensorBoard, or any Lightning logger: metrics over rounds; pictures where TensorBoard takes them."""
-
-    def __init__(self, logger: Logger) -> None:
-        self.name = type(logger).__name__
-        self._logger: Any = logger  # what TensorBoard's offers besides is not in the type
-        self._settings: dict[str, Any] = {}
-
-    def settings(self, settings: Mapping[str, Any]) -> None:
-        self._settings = dict(settings)
-        if settings and not self._is_tensorboard():
-            self._logger.log_hyperparams(self._settings)
-
-    def log(self, metrics: Mapping[str, float], round: int) -> None:
-        self._logger.log_metrics(dict(metrics), step=round)
-
-    def image(self, key: str, image: Image, round: int) -> None:
-        import numpy as np
-
-        if self._is_tensorboard():
-            self._logger.experiment.add_image(key, np.asarray(image), round, dataformats="HWC")
-
-    def _is_tensorboard(self) -> bool:
-        from lightning.fabric.loggers.tensorboard import TensorBoardLogger
-
-        return isinstance(self._logger, TensorBoardLogger)
-
-    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        pass
-
-    def summary(self, values: Mapping[str, Any]) -> None:
-        # TensorBoard shows hyper-parameters beside results only, so they wait for these.
-        results = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
-        if self._settings and results and self._is_tensorboard():
-            self._logger.log_hyperparams(self._settings, results)
-
-    def file(self, path: Path, kind: str) -> None:
-        pass
-
-    def close(self, status: str) -> None:
-        self._logger.finalize(status)
-
-
-class _WandbSink:
-    """W&B: the round is a logged value, since W&B's own step counts calls and knows no resume."""
-
-    def __init__(self, run: Any) -> None:
-        self.name = "W&B"
-        self._run = run
-
-    def settings(self, settings: Mapping[str, Any]) -> None:
-        pass
-
-    def log(self, metrics: Mapping[str, float], round: int) -> None:
-        self._run.log({**metrics, "round": round})
-
-    def image(self, key: str, image: Image, round: int) -> None:
-        import wandb
-
-        self._run.log({key: wandb.Image(image), "round": round})
-
-    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        import wandb
-
-        self._run.log({key: wandb.Table(columns=list(columns), data=[list(row) for row in rows])})
-
-    def summary(self, values: Mapping[str, Any]) -> None:
-        self._run.summary.update(dict(values))
-
-    def file(self, path: Path, kind: str) -> None:
-        self._run.log_artifact(str(path), name=f"{kind}-{self._run.id}", type=kind)
-
-    def close(self, status: str) -> None:
-        self._run.finish(exit_code=0 if status == "success" else 1)
-
-
-def _sink(logger: Logger) -> _LoggerSink | _WandbSink:
-    from lightning.pytorch.loggers import WandbLogger
-
-    return _WandbSink(logger.experiment) if isinstance(logger, WandbLogger) else _LoggerSink(logger)
-
-
-def _image(picture: Path | Figure) -> Image:
-    from PIL import Image
-
-    if isinstance(picture, Path):
-        with Image.open(picture) as image:
-            return image.convert("RGB")
-    buffer = io.BytesIO()
-    picture.savefig(buffer, format="png")
-    return Image.open(buffer).convert("RGB")
 
 
 def _tensorboard(run_dir: Path) -> Logger:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flsel.comparison.grid import ALL
+from flsel.comparison.judging.limits import notes
 from flsel.comparison.judging.results import Analysis
-from flsel.comparison.judging.verdicts import Verdict, folded, notes
+from flsel.comparison.judging.verdicts import Verdict, folded
 from flsel.comparison.reporting import tables
 
 

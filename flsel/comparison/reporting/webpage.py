@@ -15,9 +15,10 @@ import yaml
 
 from flsel.comparison.grid import ALL
 from flsel.comparison.judging import words
+from flsel.comparison.judging.limits import notes
 from flsel.comparison.judging.measures import AXES, COSTS
 from flsel.comparison.judging.results import Analysis
-from flsel.comparison.judging.verdicts import Verdict, folded, notes
+from flsel.comparison.judging.verdicts import Verdict, folded
 from flsel.comparison.reading import Run, complete
 from flsel.comparison.reporting import tables
 from flsel.comparison.reporting.chart import Chart
