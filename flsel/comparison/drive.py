@@ -113,12 +113,15 @@ def compare_runs(patterns: Sequence[str], wanted: CompareConfig) -> Comparison:
     return Comparison(_judged(runs, judging, tuned, unpaired=wanted.mismatch == "unpaired"))
 
 
-def read_comparison(folder: Path, wanted: CompareConfig | None = None) -> Comparison:
+def read_comparison(
+    folder: Path, wanted: CompareConfig | None = None, runs: Sequence[Run] | None = None
+) -> Comparison:
     """Judge a comparison as it lies in its folder.
 
     Args:
         folder: The folder.
         wanted: How to judge it instead of as it declares; None and what is null in it change nothing.
+        runs: Its cells, if they were just read.
 
     Raises:
         UserError: If the folder is no comparison, or has nothing to judge yet.
@@ -127,7 +130,8 @@ def read_comparison(folder: Path, wanted: CompareConfig | None = None) -> Compar
     if wanted is not None:
         judging = judging.asked_again(wanted)
     tuned = {v.name: v.tuned for v in grid.variants if v.tuned is not None}
-    return Comparison(_judged(read_cells(grid, folder), judging, tuned), folder, tuple(commands))
+    cells = read_cells(grid, folder) if runs is None else runs
+    return Comparison(_judged(cells, judging, tuned), folder, tuple(commands))
 
 
 def _judged(
@@ -139,13 +143,13 @@ def _judged(
 
 def _play(folder: Path, grid: Grid, wanted: CompareConfig, sources: Sources) -> Comparison:
     runs = read_cells(grid, folder)
-    quiet = bool(grid.config["quiet"])
-    if waiting(runs):
-        with Progress(runs, int(grid.config["rounds"]), quiet=quiet) as progress:
-            try:
-                _player(wanted)(grid, folder, sources, progress)
-            except Interrupted as stop:
-                raise Interrupted(f"{stop}; continue with: {going_on('compare', folder)}") from stop
+    if not waiting(runs):
+        return read_comparison(folder, runs=runs)
+    with Progress(runs, int(grid.config["rounds"]), quiet=bool(grid.config["quiet"])) as progress:
+        try:
+            _player(wanted)(grid, folder, sources, progress)
+        except Interrupted as stop:
+            raise Interrupted(f"{stop}; continue with: {going_on('compare', folder)}") from stop
     return read_comparison(folder)
 
 

@@ -329,7 +329,7 @@ def test_a_grid_of_settings():
         (["--selectors", "Uniform", "--grid", "track.mode=auto"], "track.mode says where it is shown"),
         (["--selectors", "Uniform", "--baseline", "AFL"], "baseline must be one of the variants Uniform, got AFL"),
         (["--selectors", "Uniform", "--target", "70"], "target must be a number in (0, 1] or null, got 70"),
-        (["--selectors", "Uniform", "--last", "0"], "last must be a whole number >= 1, got 0."),
+        (["--selectors", "Uniform", "--last", "0"], "last must be a whole number >= 1 or null, got 0."),
         (["--selectors", "Uniform", "--max-concurrent", "x"], "max_concurrent must be a whole number"),
         (["--selectors", "Uniform", "--selector", "AFL", "--budget", "90"], "budget"),
         (["--selecters", "Uniform"], "there is no setting selecters; did you mean selectors?"),
