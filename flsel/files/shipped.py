@@ -36,11 +36,11 @@ class Shipped:
 
 def shipped(*kinds: str) -> list[Shipped]:
     """List the files of some kinds, or all; the papers' keep their folders in their names."""
-    home = _home()
+    folder = _folder()
     return [
-        Shipped(_name(path.relative_to(home)), kind, path)
+        Shipped(_name(path.relative_to(folder)), kind, path)
         for kind in kinds or (RUNS, PAPERS, SEARCH)
-        for path in sorted((home / kind).rglob("*.yaml"))
+        for path in sorted((folder / kind).rglob("*.yaml"))
     ]
 
 
@@ -63,7 +63,7 @@ def find(name: str, *kinds: str) -> Path:
     return known[name]
 
 
-def _home() -> Path:
+def _folder() -> Path:
     """Return the folder of the files: in the package where it was installed, beside it in the repository."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "configs"

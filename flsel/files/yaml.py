@@ -18,7 +18,6 @@ MOST_VALUES = 100_000  # After aliases are written out.
 MOST_DEEP = 100
 # In C where there is one: ten times as fast.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# What YAML's constructors raise for an explicit tag whose value does not fit, and for too many digits.
 # What YAML 1.1 makes other numbers of: 010 is 8, and 1:30 is 90.
 _OTHER_NUMBER = re.compile(r"[-+]?(0[0-7_]*[1-7][0-7_]*|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
 # Spaces that look like spaces, and what stands for nothing, where a line is indented.
@@ -30,6 +29,7 @@ _ADVICE = {
     "',' or '": "a bracket is not closed, or a comma is missing",
     "node content": "a bracket is not closed, or a value is missing",
 }
+# What YAML's constructors raise for an explicit tag whose value does not fit, and for too many digits.
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
 

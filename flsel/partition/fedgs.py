@@ -9,7 +9,7 @@ import numpy as np
 
 from flsel.arguments import Range
 from flsel.errors import UserError
-from flsel.partition.base import Partition, cut, deal
+from flsel.partition.base import Partition, apportion, cut, deal
 
 REDRAWS = 10_000
 CANDIDATES = 100
@@ -100,7 +100,7 @@ class LabelLimited(Partition):
             holders[chosen] += 1
         table = np.zeros(holds.shape, dtype=np.int64)
         for label, total in enumerate(totals):
-            table[holds[:, label], label] = _equal_parts(total, holders[label])
+            table[holds[:, label], label] = apportion(total, np.ones(holders[label]))
         return deal(table, labels, rng)
 
 
@@ -115,7 +115,3 @@ def _log_normal_sizes(total: int, clients: int, rng: np.random.Generator) -> np.
     while (lack := total - int(sizes.sum())) > 0:
         sizes[sizes.argmin()] += min(lack, step)
     return sizes
-
-
-def _equal_parts(total: int, parts: int) -> np.ndarray:
-    return total // parts + (np.arange(parts) < total % parts)

@@ -40,7 +40,7 @@ def start_run(mode: str, start: Mapping[str, Any]) -> Any:
             # wandb would ask for one on a terminal and wait.
             _LOG.warning("W&B finds no API key (`wandb login`), so the run is tracked offline.")
             mode = "offline"
-        mode = _resolve(mode)
+        mode = resolved() if mode == "auto" else mode
     except ValueError as error:  # another variable of wandb's is wrong
         return _without(error)
     run = _init(mode, start)
@@ -83,10 +83,6 @@ def _without(error: Exception) -> None:
 def one_line(error: Exception) -> str:
     """Return an error's type and message on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def _resolve(mode: str) -> str:
-    return resolved() if mode == "auto" else mode
 
 
 def resolved() -> str:

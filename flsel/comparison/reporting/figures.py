@@ -175,10 +175,15 @@ def write_figures(analysis: Analysis, folder: Path) -> list[Path]:
         UserError: If a file cannot be written.
     """
     folder.mkdir(exist_ok=True)
+    has = {
+        "pairs": bool(analysis.pairs),
+        "target": analysis.target is not None,
+        "ranks": analysis.ranking is not None,
+        "profile": len(analysis.settings) > 1,
+    }
     written = []
     for name, make in FIGURES.items():
-        lacks = (name == "ranks" and analysis.ranking is None) or (name == "target" and not analysis.target)
-        if lacks or (name == "pairs" and not analysis.pairs) or (name == "profile" and not _many(analysis)):
+        if not has.get(name, True):
             continue
         figure = make(analysis)
         for kind in FORMATS:
@@ -200,10 +205,6 @@ def _save(figure: Figure, path: Path, kind: str) -> None:
         write_atomic(
             path, lambda stream: figure.savefig(stream, format=kind, dpi=_DPI, metadata=metadata[kind])
         )
-
-
-def _many(analysis: Analysis) -> bool:
-    return len(analysis.settings) > 1
 
 
 def _panels(
