@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -20,6 +21,7 @@ from flsel.errors import Interrupted, UserError
 from flsel.runner.checkpoint import read_model
 from flsel.runner.digest import digest
 from flsel.runner.play import resume, run
+from flsel.runner.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,28 @@ def folder(stopped: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
 
 def last(folder: Path) -> Path:
     return folder / "checkpoints" / "last.ckpt"
+
+
+def test_a_checkpoint_has_its_name_once_all_that_it_counts_on_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, before_names = list[int](), list[set[int]]()
+    replace = os.replace
+
+    def renaming(source: Path, target: Path) -> None:
+        if target.name == "last.ckpt":
+            before_names.append({*synced} - {source.stat().st_ino})
+            assert source.stat().st_ino in synced
+        replace(source, target)
+
+    with Session.start(settings(tmp_path)) as session:
+        session.step()
+        monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+        monkeypatch.setattr(os, "replace", renaming)
+        session.save()
+    grown = {(session.folder / name).stat().st_ino for name in ("metrics.csv", "rounds.jsonl")}
+    assert before_names == [grown]
+    assert last(session.folder).parent.stat().st_ino in synced
 
 
 def test_no_flipped_byte_changes_what_is_loaded(folder: Path) -> None:

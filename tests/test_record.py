@@ -1,6 +1,5 @@
 import json
 import math
-import os
 import platform
 import subprocess
 from pathlib import Path
@@ -114,6 +113,7 @@ def test_metrics_are_a_plain_csv_with_round_first(tmp_path):
     file.append({"round": 10, "test/loss": np.float64(0.25)})
     file.append({"round": np.int64(15), "test/loss": torch.tensor(2.0)})
     assert file.path.read_text() == "round,test/loss\n5,0.1\n10,0.25\n15,2.0\n"
+    assert [[row["round"] for row in file.rows(start)] for start in (0, 1, 3)] == [[5, 10, 15], [10, 15], []]
 
 
 @pytest.mark.parametrize("row", [{"round": 1}, {"round": 1, "a": 1.0, "b": 1.0}, {"round": 1, "b": 1.0}])
@@ -228,15 +228,6 @@ def test_a_full_disk_is_one_sentence(tmp_path, kind):
     file._columns = lambda: []  # /dev/full reads as endless zeros
     with pytest.raises(UserError, match=r"cannot write .*: the disk is full"):
         file.append({"round": 0, "a": 1.0})
-
-
-@pytest.mark.parametrize("kind", [JsonLines, MetricsCsv])
-def test_a_mark_makes_the_file_durable(tmp_path, monkeypatch, kind):
-    file, synced = kind(tmp_path / "rows"), []
-    file.append({"round": 0, "a": 1.0})
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
-    file.lines.mark()
-    assert synced == [file.path.stat().st_ino]
 
 
 # --- summary.json and where the run ran ---

@@ -6,7 +6,8 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -85,6 +86,26 @@ def write_atomic(path: str | Path, data: str | bytes | Callable[[BinaryIO], None
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """Make what was written to files survive a power loss.
+
+    Args:
+        paths: The files; what is missing is left out. They wait for the disk together, not one after another.
+
+    Raises:
+        UserError: If the system cannot.
+    """
+    with ThreadPoolExecutor(len(paths)) as pool:
+        for _ in pool.map(_sync, paths):  # raises what they raised
+            pass
+
+
+def _sync(path: Path) -> None:
+    if path.exists():
+        with naming(path), open(path, "rb") as stream:
+            os.fsync(stream.fileno())
 
 
 def check_regular(path: Path, named: object = None) -> None:

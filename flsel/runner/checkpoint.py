@@ -6,7 +6,7 @@ import io
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch import Tensor
 from flsel.config.describe import PRESENTATION, describe, fingerprint
 from flsel.config.parser import parse_settings
 from flsel.errors import UserError, going_on
-from flsel.files import check_regular, naming, sync_folder
+from flsel.files import check_regular, naming, sync_files, sync_folder
 from flsel.runner.digest import digest
 from flsel.runner.fields import COUNT, MAPPING, NUMBERS, Field, is_count, is_number, maps_to, wrong_field
 from flsel.runner.record import Mark
@@ -66,8 +66,12 @@ class Checkpoints:
         self._settings = {key: value for key, value in settings.items() if key not in PRESENTATION}
         self._fingerprint = fingerprint(settings)
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: Checkpoint, counts_on: Sequence[Path] = ()) -> None:
         """Write the last checkpoint under a temporary name, then rename; the one before it is kept.
+
+        Args:
+            checkpoint: The checkpoint.
+            counts_on: The files that it marks; they are on the disk before it has its name.
 
         Raises:
             UserError: If the file cannot be written; the checkpoints before it are then untouched.
@@ -84,8 +88,7 @@ class Checkpoints:
             with naming(self.last):
                 with open(temporary, "wb") as stream:
                     stream.write(_bytes({**content, "sha256": digest(content)}))
-                    stream.flush()
-                    os.fsync(stream.fileno())
+                sync_files([*counts_on, temporary])
                 # A kill between these two leaves the older one alone, with which load() is content.
                 with suppress(FileNotFoundError):
                     os.replace(self.last, self.previous)

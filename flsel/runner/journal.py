@@ -68,8 +68,10 @@ class Journal:
         Args:
             state: What it holds besides how far the files have grown.
         """
-        metrics, plans = self.metrics.lines.mark(), self._plans.lines.mark()
-        self._checkpoints.save(Checkpoint(metrics=metrics, plans=plans, **state))
+        files = self.metrics.lines, self._plans.lines
+        metrics, plans = (file.mark() for file in files)
+        checkpoint = Checkpoint(metrics=metrics, plans=plans, **state)
+        self._checkpoints.save(checkpoint, [file.path for file in files])
 
     def load(self) -> Checkpoint | None:
         """Return the last checkpoint, or None before the first.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -76,10 +77,7 @@ class _Lines:
         self._hash.update(data)
 
     def mark(self) -> Mark:
-        """Make what was appended survive a power loss, and return how far that is."""
-        if self.path.exists():
-            with naming(self.path), open(self.path, "rb") as stream:
-                os.fsync(stream.fileno())
+        """Return how far it has grown; it is for the caller to make that survive a power loss."""
         return Mark(self._count, self._bytes, self._hash.hexdigest())
 
     def check(self, mark: Mark) -> None:
@@ -192,14 +190,15 @@ class MetricsCsv:
         header = "" if stored else _csv_line(columns)
         self.lines.append(header + _csv_line([_cell(row[column]) for column in columns]))
 
-    def rows(self) -> list[dict[str, float]]:
-        """Return all rows; a torn last line is left out.
+    def rows(self, start: int = 0) -> list[dict[str, float]]:
+        """Return the rows from one on, of which the first is 0; a torn last line is left out.
 
         Raises:
             UserError: If the header or a complete line is damaged.
         """
         columns = self._columns()
-        return [self._parse(columns, number, line) for number, line in enumerate(self.lines, 1) if number > 1]
+        lines = itertools.islice(enumerate(self.lines, 1), 1 + start, None)
+        return [self._parse(columns, number, line) for number, line in lines]
 
     def _columns(self) -> list[str]:
         return self._cells(1, next(iter(self.lines), b""))

@@ -195,9 +195,9 @@ class Session:
         """Wall-clock seconds of all processes that played this run."""
         return self._earlier + time.perf_counter() - self._started
 
-    def rows(self) -> list[dict[str, float]]:
-        """Return the rows of ``metrics.csv``."""
-        return self._journal.metrics.rows()
+    def rows(self, start: int = 0) -> list[dict[str, float]]:
+        """Return the rows of ``metrics.csv`` from one on, of which the first is 0."""
+        return self._journal.metrics.rows(start)
 
     def step(self) -> RoundRecord:
         """Play one round and write down what happened."""

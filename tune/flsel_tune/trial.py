@@ -92,6 +92,7 @@ class Trial:
         self._next = max(job.report_every, reached // job.report_every * job.report_every)
         if reached >= job.rounds:
             self._next = job.rounds
+        self._rows: list[list[dict[str, float]]] = [[] for _ in self._sessions]
         self._shown = [0] * len(self._sessions)
 
     def close(self) -> None:
@@ -140,7 +141,9 @@ class Trial:
             raise
 
     def _report(self, point: int, finished: bool) -> Report:
-        histories = [list(_until(session.rows(), point)) for session in self._sessions]
+        for known, session in zip(self._rows, self._sessions, strict=True):
+            known += session.rows(len(known))
+        histories = [list(_until(rows, point)) for rows in self._rows]
         values = [[metric.value(rows, self.job.rounds) for rows in histories] for metric in self.job.metrics]
         rows = [history[shown:] for history, shown in zip(histories, self._shown, strict=True)]
         self._shown = [len(history) for history in histories]
