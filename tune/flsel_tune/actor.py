@@ -35,15 +35,20 @@ class TrialActor(tune.Trainable):
         self._job = job
         self._source: Source | None = None if packed is None else unpack(packed)
         self._trial: Trial | None = None
-        self.reset_config(config)
+        self._take(config)
+        # What is imported stays: the collector need not go through it again.
+        gc.freeze()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take up another trial in the same process."""
         self.cleanup()
-        self._number, self._settings = new_config["number"], new_config["settings"]
+        self._take(new_config)
         # The trial before is tied in circles; without this its models wait for the collector.
         gc.collect()
         return True
+
+    def _take(self, config: dict[str, Any]) -> None:
+        self._number, self._settings = config["number"], config["settings"]
 
     def step(self) -> dict[str, Any]:
         """Advance to the next report."""
