@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+)
 
 from flsel.data.checks import (
     as_inputs,
@@ -123,7 +130,22 @@ def _loaded(module: Any, method: str, path: str) -> Any:
     loader = getattr(module, method)()
     if loader is not None and not hasattr(loader, "dataset"):
         raise UserError(f"{path}.{method} must return one DataLoader, got {type(loader).__name__}.")
-    return getattr(loader, "dataset", None)
+    dataset = getattr(loader, "dataset", None)
+    if not isinstance(dataset, IterableDataset) and _chooses(loader):
+        raise UserError(
+            f"{path}.{method} chooses examples by a sampler, and flsel takes its whole dataset: return a "
+            "loader of the chosen ones (torch.utils.data.Subset)."
+        )
+    return dataset
+
+
+def _chooses(loader: Any) -> bool:
+    """Tell whether a loader leaves examples of its dataset out, or repeats some."""
+    sampler, batches = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+    if type(sampler) is RandomSampler and (sampler.replacement or len(sampler) != len(sampler.data_source)):
+        return True
+    known = (SequentialSampler, RandomSampler, BatchSampler, type(None))
+    return any(type(own) not in known for own in (sampler, batches))
 
 
 def _other(dataset: Any, train: Examples, classes: int, where: str) -> Examples | None:
@@ -136,7 +158,8 @@ def _other(dataset: Any, train: Examples, classes: int, where: str) -> Examples 
 
 
 def _materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
-    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
+    plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
+    if plain and len(dataset.tensors) == 2:
         x, y = dataset.tensors
         return as_inputs(x, where), as_labels(y, where)
     sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")

@@ -3,7 +3,15 @@ import pytest
 import torch
 from lightning.pytorch import LightningDataModule
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, random_split
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    random_split,
+)
 
 from flsel.data.config import DataConfig
 from flsel.data.sources import load_source
@@ -76,6 +84,30 @@ class Unprepared(Module):
 class ManyLoaders(TrainOnly):
     def test_dataloader(self):
         return [DataLoader(TensorDataset(X, Y))]
+
+
+class Chosen(LightningDataModule):
+    def __init__(self, chooses="nothing"):
+        super().__init__()
+        self.options = {
+            "nothing": {"shuffle": True},
+            "some": {"sampler": SubsetRandomSampler(range(5))},
+            "again": {"sampler": RandomSampler(X, replacement=True)},
+            "in batches": {"batch_sampler": [[0, 1], [2]]},
+        }[chooses]
+
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(X, Y), **self.options)
+
+
+class Doubled(TensorDataset):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return 2 * x, y
+
+
+def doubled():
+    return Doubled(X, Y)
 
 
 def pair(rows: int = 12, test: bool = True):
@@ -245,6 +277,17 @@ def test_data_module_that_needs_its_download():
 def test_data_module_with_a_list_of_loaders():
     with pytest.raises(UserError, match=r"ManyLoaders\.test_dataloader must return one DataLoader, got list"):
         load("ManyLoaders")
+
+
+@pytest.mark.parametrize("chooses", ["some", "again", "in batches"])
+def test_a_loader_that_chooses_is_refused(chooses):
+    assert len(load("Chosen").train) == len(X)
+    with pytest.raises(UserError, match=r"Chosen\.train_dataloader chooses examples by a sampler"):
+        load("Chosen", init_args={"chooses": chooses})
+
+
+def test_what_a_tensor_dataset_makes_of_its_tensors_counts():
+    assert torch.equal(load("doubled").train.x, 2 * X)
 
 
 @pytest.mark.parametrize(
