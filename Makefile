@@ -44,7 +44,7 @@ evidence: $(INSTALLED) ## Play every comparison behind docs/results: days on two
 evidence-quick: $(INSTALLED) ## Play the atlas on generated data with one seed (no download, under ten minutes).
 	$(BIN)/python benchmarks/evidence.py atlas_synthetic --seeds 1
 
-bench: $(INSTALLED) ## Measure speed and memory and print the tables.
+bench: $(INSTALLED) ## Measure speed and memory, and keep the tables in benchmarks/results.md (twenty minutes).
 	$(BIN)/python benchmarks/run.py
 
 # Keeps the versions it finds in constraints.txt where they still fit; LOCK_FLAGS=--upgrade takes the newest.
