@@ -64,6 +64,8 @@ class _Loop:
         self._wrapped = wrapped
         # What configure_optimizers chose; restored at every visit, as an optimizer may write to it.
         self._groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+        # An optimizer of one's own may count in itself.
+        self._counts = {name: n for name, n in vars(optimizer).items() if isinstance(n, int | float)}
         # Counters and the like: no client begins with what another one left in them.
         sent = {id(value) for value in program.state().values()}
         self._unsent = [
@@ -108,6 +110,7 @@ class _Loop:
 
     def _reset_optimizer(self, optimizer: Optimizer, factor: float) -> None:
         optimizer.state.clear()
+        vars(optimizer).update(self._counts)
         for group, initial in zip(optimizer.param_groups, self._groups, strict=True):
             group.update(initial)
         scale_lr(optimizer.param_groups, [g["lr"] for g in self._groups], factor)

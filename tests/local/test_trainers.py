@@ -297,10 +297,24 @@ def test_batchnorm_statistics_travel_with_the_sequential_trainer() -> None:
     assert not torch.equal(ends["1.running_mean"][0], ends["1.running_mean"][1])
 
 
-def test_what_is_not_sent_is_no_clients_legacy() -> None:
+class Slowing(optim.SGD):
+    """Counts its steps in itself."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, lr=0.1)
+        self.calls = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.calls += 1
+        self.param_groups[0]["lr"] = 0.1 / self.calls
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("optimizer", [OPTIMIZERS["sgd"], Slowing])
+def test_what_is_not_sent_is_no_clients_legacy(optimizer: Any) -> None:
     # With momentum=None a batch counts by the number of batches before it, an integer buffer.
     net = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, momentum=None))
-    program = make_program(OPTIMIZERS["sgd"], BatchSpec(8, steps=3, last="wrap"), net=net)
+    program = make_program(optimizer, BatchSpec(8, steps=3, last="wrap"), net=net)
     starts = starts_of(program, 2)
     ends = train(SequentialTrainer(), program, starts, [1, 3], 0)
     again = train(SequentialTrainer(), program, {n: v.flip(0) for n, v in starts.items()}, [3, 1], 0)
