@@ -10,6 +10,9 @@ import sys
 import flsel_tune.actor
 loaded = {name for name in sys.modules if name.startswith(("pandas.", "optuna", "ray.data."))}
 assert not loaded, loaded
+from importlib.util import find_spec
+assert find_spec("pandas").origin and find_spec("ray.data").origin
+assert "pandas.core" not in sys.modules
 
 import ray, ray.tune
 assert ray.data.Dataset.__module__ == "ray.data.dataset"

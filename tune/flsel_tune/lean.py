@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -37,6 +38,9 @@ def defer(name: str, *called: str) -> None:
     if name in sys.modules:
         return
     module = _DeferredLeaf(name) if called else _Deferred(name)
+    if not called:
+        # Libraries ask whether it is there. Of a leaf nobody does, and to find out imports what holds it.
+        module.__spec__ = find_spec(name)
     for function in called:
         setattr(module, function, _later(module, function))
     sys.modules[name] = module
