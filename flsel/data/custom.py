@@ -16,6 +16,8 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     TensorDataset,
+    default_collate,
+    default_convert,
 )
 
 from flsel.data.checks import (
@@ -115,17 +117,28 @@ def _from_module(module: Any, config: DataConfig) -> tuple[Any, Any, Any]:
             module.prepare_data()
         module.setup("fit")
         module.setup("test")
+    for hook in ("on_before_batch_transfer", "on_after_batch_transfer"):
+        if _has(module, hook):
+            raise UserError(
+                f"{config.name}.{hook} changes batches, and flsel makes them itself: do it in the dataset's "
+                "__getitem__, or in the model."
+            )
     train, validation, test = (
         _loaded(module, f"{part}_dataloader", config.name) for part in ("train", "val", "test")
     )
     return train, validation, test
 
 
-def _loaded(module: Any, method: str, path: str) -> Any:
+def _has(module: Any, method: str) -> bool:
+    """Tell whether a module has a method that is not Lightning's own."""
     owners = [base.__module__ for base in type(module).__mro__ if method in vars(base)]
-    # Lightning's own method only says that it was not overridden.
     inherited = not owners or owners[0].startswith(("lightning.", "pytorch_lightning."))
-    if inherited and method not in vars(module):
+    return not inherited or method in vars(module)
+
+
+def _loaded(module: Any, method: str, path: str) -> Any:
+    # Lightning's own method only says that it was not overridden.
+    if not _has(module, method):
         return None
     loader = getattr(module, method)()
     if loader is not None and not hasattr(loader, "dataset"):
@@ -135,6 +148,11 @@ def _loaded(module: Any, method: str, path: str) -> Any:
         raise UserError(
             f"{path}.{method} chooses examples by a sampler, and flsel takes its whole dataset: return a "
             "loader of the chosen ones (torch.utils.data.Subset)."
+        )
+    if getattr(loader, "collate_fn", default_collate) not in (default_collate, default_convert):
+        raise UserError(
+            f"{path}.{method} has a collate_fn, and flsel makes the batches: let the dataset's __getitem__ "
+            "do what it does to an example."
         )
     return dataset
 

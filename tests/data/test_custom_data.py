@@ -100,6 +100,16 @@ class Chosen(LightningDataModule):
         return DataLoader(TensorDataset(X, Y), **self.options)
 
 
+class Collated(TrainOnly):
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(X, Y), collate_fn=list)
+
+
+class Transferred(TrainOnly):
+    def on_after_batch_transfer(self, batch, dataloader_idx):
+        return batch
+
+
 class Doubled(TensorDataset):
     def __getitem__(self, index):
         x, y = super().__getitem__(index)
@@ -284,6 +294,18 @@ def test_a_loader_that_chooses_is_refused(chooses):
     assert len(load("Chosen").train) == len(X)
     with pytest.raises(UserError, match=r"Chosen\.train_dataloader chooses examples by a sampler"):
         load("Chosen", init_args={"chooses": chooses})
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("Collated", r"Collated\.train_dataloader has a collate_fn, and flsel makes the batches"),
+        ("Transferred", r"Transferred\.on_after_batch_transfer changes batches"),
+    ],
+)
+def test_a_data_module_that_changes_batches_is_refused(name, sentence):
+    with pytest.raises(UserError, match=sentence):
+        load(name)
 
 
 def test_what_a_tensor_dataset_makes_of_its_tensors_counts():
