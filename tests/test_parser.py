@@ -320,6 +320,13 @@ def test_what_a_class_refuses_later_names_the_setting(key: str) -> None:
         parsed("--model", "MLP", "--model.hidden", "[-1]").model(num_classes=2, input_shape=(3,))  # type: ignore[call-arg]
 
 
+def test_a_key_that_one_file_sets_in_two_ways_is_refused(file: Any) -> None:
+    path = file("local:\n  batch_size: 3\nlocal.batch_size: 4\n")
+    assert refused("--config", path) == (
+        f"{path}: local.batch_size is set twice, below its group and by its whole name; keep one of them."
+    )
+
+
 def test_unions_of_the_same_types_are_read_in_their_own_order() -> None:
     def first_text(value: str | int = 0) -> None: ...
 

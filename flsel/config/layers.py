@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,10 +49,15 @@ class Layers:
         """Lay a YAML file, given by its path or by the name of one that flsel brings along.
 
         Raises:
-            UserError: As :meth:`lay`, or if the file is unreadable.
+            UserError: As :meth:`lay`, or if the file is unreadable or sets a key twice.
         """
         with located(name):
             read = read_yaml(find(name, RUNS, PAPERS))
+            given = [*_flat(read)]
+            for key in (key for n, key in enumerate(given) if key in given[:n]):
+                raise UserError(
+                    f"{key} is set twice, below its group and by its whole name; keep one of them."
+                )
         self.lay(read, name)
 
     def source(self, message: str) -> str | None:
@@ -114,6 +119,16 @@ def unknown_key(key: str) -> UserError:
     listed = f"{group} has {known}." if inside else "--help lists them."
     advice = f"did you mean {by_last[close]}?" if close else listed
     return UserError(f"there is no setting {shown(key)[1:-1]}; {advice}")
+
+
+def _flat(settings: Mapping[Any, Any], above: str = "") -> Iterator[str]:
+    """Yield the dotted keys that are set, those below groups included."""
+    for name, value in settings.items():
+        key = f"{above}{name}"
+        if key in groups() and isinstance(value, Mapping):
+            yield from _flat(value, f"{key}.")
+        else:
+            yield key
 
 
 def _nested(before: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
