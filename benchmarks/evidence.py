@@ -5,7 +5,8 @@
     python benchmarks/evidence.py hics_small --quick      # few rounds, two seeds: does it run?
 
 Each becomes ``comparisons/NAME``, which ``flsel compare`` plays, resumes and reports. Started again it goes
-on, and with more seeds it grows. FLSEL_DATA names the folder of the datasets.
+on, and with more seeds it grows. One that cannot be played is said, and the next is.
+FLSEL_DATA names the folder of the datasets.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from flsel.runner.lock import Lock
 
 HERE = Path(__file__).resolve().parent / "evidence"
 QUICK_ROUNDS, QUICK_SEEDS = 4, "2"
+STOPPED = 130
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,11 @@ def main(arguments: list[str]) -> int:
     known = experiments()
     if not chosen.names:
         print("\n".join(f"{e.name:24}{e.title} {e.cost}" for e in known.values()))
+    unknown = next((name for name in chosen.names if name not in known), None)
+    if unknown is not None:
+        raise UserError(f"there is no experiment {unknown}; there are {', '.join(known)}.")
+    worst = 0
     for name in chosen.names:
-        if name not in known:
-            raise UserError(f"there is no experiment {name}; there are {', '.join(known)}.")
         folder = chosen.folder / (f"{name}_quick" if chosen.quick else name)
         if not (folder / FILE).exists():
             grid = known[name].grid(chosen.seeds, quick=chosen.quick)
@@ -142,9 +146,12 @@ def main(arguments: list[str]) -> int:
             play_only(folder)
             continue
         more = ["--seeds", chosen.seeds] if chosen.seeds else []
-        if code := flsel(["compare", "--resume", str(folder), *more]):
+        code = flsel(["compare", "--resume", str(folder), *more])
+        if code == STOPPED:
             return code
-    return 0
+        # One that lacks its dataset must not keep those behind it from being played.
+        worst = max(worst, code)
+    return worst
 
 
 if __name__ == "__main__":

@@ -64,14 +64,16 @@ def test_an_experiment_is_played_and_goes_on(tmp_path, monkeypatch, capsys):
     plain["variants"] = {name: plain["variants"][name] for name in ("Uniform", "MD")}
     plain["settings"] = {}
     file.write_text(yaml.safe_dump(plain))
+    lost = plain | {"changes": {"data.name": "folder", "data.path": str(tmp_path / "nothing")}}
+    (tmp_path / "lost.yaml").write_text(yaml.safe_dump(lost))
     monkeypatch.setattr("evidence.HERE", tmp_path)
     folder = tmp_path / "comparisons"
-    for seeds in ("1", "2"):
-        assert main(["tiny", "--quick", "--seeds", seeds, "--folder", str(folder)]) == 0
+    assert main(["tiny", "--quick", "--seeds", "1", "--folder", str(folder)]) == 0
+    assert main(["lost", "tiny", "--quick", "--seeds", "2", "--folder", str(folder)]) == 2
     assert (folder / "tiny_quick/report.html").exists()
     assert len([*(folder / "tiny_quick/runs").glob("*/*/s*/summary.json")]) == 4
-    with pytest.raises(UserError, match="there is no experiment smaller; there are tiny"):
-        main(["smaller"])
+    with pytest.raises(UserError, match="there is no experiment smaller; there are lost, tiny"):
+        main(["tiny", "smaller"])
 
 
 def test_entropy_configs_are_there():
