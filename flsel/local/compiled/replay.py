@@ -33,8 +33,8 @@ def called(module: fx.GraphModule) -> Callable[..., Any]:
     return module.forward
 
 
-class Plan:
-    """A graph on its way to flat code.
+class FlatCode:
+    """A graph on its way to code that is called with the same buffers in every step.
 
     A value is *fixed* if it lies at the same address in every step: what is given, buffers, and views of
     both; operations that can write to a given tensor make fixed values. The others *move*: they are

@@ -13,7 +13,7 @@ from flsel.local.compiled.bank import Bank
 from flsel.local.compiled.feed import Feed, Handed, Run, Tabled
 from flsel.local.compiled.inputs import Inputs
 from flsel.local.compiled.record import record
-from flsel.local.compiled.replay import Plan, called
+from flsel.local.compiled.replay import FlatCode, called
 from flsel.local.compiled.split import Parts, split
 from flsel.local.compiled.tidy import tidy
 from flsel.local.compiled.trace import Example, Traced, trace, visit_inputs
@@ -102,15 +102,15 @@ class Step:
         self.term_bytes = sum(term.numel() * term.element_size() for term in terms)
         first = parts.params + parts.constants
         inputs = [*bank.params.values(), *self._constants, *terms, self.x]
-        plan = Plan(module, inputs, moving=range(first, first + (0 if bank.tabled else parts.terms)))
+        flat = FlatCode(module, inputs, moving=range(first, first + (0 if bank.tabled else parts.terms)))
         like = next(iter(bank.params.values()))
         fixed = like.new_zeros(len(bank.numbers(range(1))[0])) if bank.tabled else None
-        sums = Sums(plan) if fixed is None else DeviceSums(plan, fixed)
-        outputs = plan.emit()
+        sums = Sums(flat) if fixed is None else DeviceSums(flat, fixed)
+        outputs = flat.emit()
         early = [name for name, how in zip(self._names, late, strict=True) if how is None]
         gradients = dict(zip(early, outputs, strict=False))
         if not bank.sgd:
-            run = plan.finish([plan.argument(gradients[name]) for name in self._names], [])
+            run = flat.finish([flat.argument(gradients[name]) for name in self._names], [])
             return self._fed(lambda *changing: bank.update(self._names, run(*changing)), fixed, terms)
         products = _with_values(late, outputs[len(early) :])
         found = dict(zip(self._names, products, strict=True))
@@ -122,7 +122,7 @@ class Step:
                 if name in found
             ]
             numbers += emit_sgd(sums, index, sgd_settings(settings), members)
-        return self._fed(plan.finish([], [] if bank.tabled else numbers), fixed, terms)
+        return self._fed(flat.finish([], [] if bank.tabled else numbers), fixed, terms)
 
     def _fed(self, run: Run, numbers: Tensor | None, terms: list[Tensor]) -> Feed:
         """Decide how a step is fed: with numbers that lie on the device, from tables there."""
@@ -145,6 +145,6 @@ class Step:
 
 
 def _with_values(late: list[Late | None], factors: list[fx.Node]) -> list[Late | None]:
-    """Replace the factors of late products by the nodes that the plan knows."""
+    """Replace the factors of late products by the nodes that the flat code knows."""
     rest = iter(factors)
     return [None if how is None else Late(how.target, next(rest), next(rest)) for how in late]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from flsel.local.compiled.refuse import root
-from flsel.local.compiled.replay import Plan
+from flsel.local.compiled.replay import FlatCode
 from flsel.local.compiled.tidy import shape_of
 
 aten = torch.ops.aten
@@ -124,61 +124,61 @@ class Member:
 class Sums:
     """Writes sums and products with numbers that are the code's own arguments."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, flat: FlatCode) -> None:
+        self.flat = flat
 
     def number(self, name: str) -> fx.Node:
         """Name a number."""
-        return self.plan.number(name)
+        return self.flat.number(name)
 
     def add(self, values: list[fx.Node], others: list[Any], by: fx.Node) -> None:
         """Add others times a number."""
         if len(values) == 1:
-            self.plan.code.call_method("add_", (values[0], others[0]), {"alpha": by})
+            self.flat.code.call_method("add_", (values[0], others[0]), {"alpha": by})
         elif values:
-            self.plan.code.call_function(torch._foreach_add_, (values, others), {"alpha": by})
+            self.flat.code.call_function(torch._foreach_add_, (values, others), {"alpha": by})
 
     def scale(self, values: list[fx.Node], by: fx.Node) -> None:
         """Multiply with a number."""
         if values:
-            self.plan.code.call_function(torch._foreach_mul_, (values, by))
+            self.flat.code.call_function(torch._foreach_mul_, (values, by))
 
     def add_product(self, late: Late, keep: fx.Node | None, by: fx.Node) -> None:
         """Keep so much of a target, and add a product of matrices times a number."""
         kwargs: dict[str, Any] = {"alpha": by} if keep is None else {"beta": keep, "alpha": by}
-        args = (self.plan.given(late.target), self.plan.argument(late.left), self.plan.argument(late.right))
-        self.plan.code.call_method(_method(late), args, kwargs)
+        args = (self.flat.given(late.target), self.flat.argument(late.left), self.flat.argument(late.right))
+        self.flat.code.call_method(_method(late), args, kwargs)
 
 
 class DeviceSums(Sums):
     """The same with numbers that lie on the device, where a recorded step reads them anew.
 
     Args:
-        plan: The plan.
+        flat: The code that is written.
         numbers: Their memory, ``[k]``, in the order in which they are named.
     """
 
-    def __init__(self, plan: Plan, numbers: Tensor) -> None:
-        super().__init__(plan)
+    def __init__(self, flat: FlatCode, numbers: Tensor) -> None:
+        super().__init__(flat)
         self._rest = iter(numbers.unbind(0))
 
     def number(self, name: str) -> fx.Node:
         """Name a number."""
-        return self.plan.given(next(self._rest))
+        return self.flat.given(next(self._rest))
 
     def add(self, values: list[fx.Node], others: list[Any], by: fx.Node) -> None:
         """Add others times a number."""
         if values:
-            scaled = self.plan.code.call_function(torch._foreach_mul, (others, by))
-            self.plan.code.call_function(torch._foreach_add_, (values, scaled))
+            scaled = self.flat.code.call_function(torch._foreach_mul, (others, by))
+            self.flat.code.call_function(torch._foreach_add_, (values, scaled))
 
     def add_product(self, late: Late, keep: fx.Node | None, by: fx.Node) -> None:
         """Keep so much of a target, and add a product of matrices times a number."""
-        code, target = self.plan.code, self.plan.given(late.target)
-        left = code.call_function(torch.mul, (self.plan.argument(late.left), by))
+        code, target = self.flat.code, self.flat.given(late.target)
+        left = code.call_function(torch.mul, (self.flat.argument(late.left), by))
         if keep is not None:
             code.call_method("mul_", (target, keep))
-        code.call_method(_method(late), (target, left, self.plan.argument(late.right)))
+        code.call_method(_method(late), (target, left, self.flat.argument(late.right)))
 
 
 def _method(late: Late) -> str:
@@ -189,10 +189,10 @@ def emit_sgd(sums: Sums, index: int, settings: Settings, members: list[Member]) 
     """Write the update of one group; return the names of the numbers that it takes."""
     names = [f"{what}_{index}" for what in ("rate", "shrink", "keep", "take", "pull", "back")]
     rate, shrink, keep, take, pull, back = (sums.number(name) for name in names)
-    plan = sums.plan
+    flat = sums.flat
     early = [m for m in members if m.late is None]
-    params = [plan.given(m.param) for m in early]
-    grads = [plan.argument(m.gradient) for m in early]
+    params = [flat.given(m.param) for m in early]
+    grads = [flat.argument(m.gradient) for m in early]
     products = [m.late for m in members if m.late is not None]
     if not settings.momentum:
         for late in products:
@@ -201,13 +201,13 @@ def emit_sgd(sums: Sums, index: int, settings: Settings, members: list[Member]) 
             sums.scale(params, shrink)
         sums.add(params, grads, rate)
         return names
-    velocities = [plan.given(m.velocity) for m in early]  # type: ignore[arg-type]
+    velocities = [flat.given(m.velocity) for m in early]  # type: ignore[arg-type]
     for late in products:
         sums.add_product(late, keep, take)
     sums.scale(velocities, keep)
     sums.add(velocities, grads, take)
-    every = [plan.given(m.param) for m in members]
-    moved = [plan.given(m.velocity) for m in members]  # type: ignore[arg-type]
+    every = [flat.given(m.param) for m in members]
+    moved = [flat.given(m.velocity) for m in members]  # type: ignore[arg-type]
     if settings.decay:
         sums.add(moved, every, pull)
     if settings.nesterov:
