@@ -38,7 +38,8 @@ docs: $(INSTALLED) ## Build the documentation site into site/.
 
 evidence: $(INSTALLED) ## Play every comparison behind docs/results: days on two cores, resumable (FLSEL_DATA=...).
 	$(BIN)/python benchmarks/evidence.py $(basename $(notdir $(wildcard benchmarks/evidence/*.yaml)))
-	$(BIN)/python benchmarks/tuned.py
+	$(BIN)/python benchmarks/tuned.py atlas_synthetic
+	$(BIN)/python benchmarks/tuned.py atlas_fashion
 	$(BIN)/python benchmarks/branches.py --data-root $(or $(FLSEL_DATA),../shared/data)
 
 evidence-quick: $(INSTALLED) ## Play the atlas on generated data with one seed (no download, under ten minutes).

@@ -21,7 +21,6 @@ from scipy import stats
 from flsel.comparison.judging.ranking import rank
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs/results"
-TUNED = RESULTS / "data/atlas_tuned.csv"
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,11 @@ class Source:
     data: Path
     page: Path
     picture: Path
+
+    @property
+    def tuned(self) -> Path:
+        """Where the measurements of its tuned selectors are."""
+        return self.data.with_name(f"{self.data.stem}_tuned.csv")
 
 
 ATLASES = {
@@ -183,9 +187,9 @@ def agreement(ours: Atlas, other: Atlas) -> str:
     return _table(["selector", "here", "Synthetic(0.5, 0.5)", f"same side, of {len(shared)}"], body)
 
 
-def tuning(atlas: Atlas) -> str:
+def tuning(atlas: Atlas, path: Path) -> str:
     """Return the gains of defaults and of tuned selectors over Uniform, in points, in the settings tuned."""
-    with TUNED.open() as file:
+    with path.open() as file:
         rows = list(csv.DictReader(file))
     places = list(dict.fromkeys((row["partition"], row["availability"]) for row in rows))
     body = []
@@ -237,11 +241,9 @@ def shown(source: Source) -> str:
     """Return what a page shows."""
     atlas, first = read(source.data), ATLASES["atlas_synthetic"]
     text = tables(atlas)
-    if source == first:
-        text += (
-            f"\n\n### Tuned selectors\n\n{tuning(read(source.data, merged=False))}" if TUNED.exists() else ""
-        )
-    elif set(atlas.settings) & set(read(first.data).settings):
+    if source.tuned.exists():
+        text += f"\n\n### Tuned selectors\n\n{tuning(read(source.data, merged=False), source.tuned)}"
+    if source != first and set(atlas.settings) & set(read(first.data).settings):
         text += f"\n\n### Beside the other atlas\n\n{agreement(atlas, read(first.data))}"
     return text
 

@@ -1,7 +1,7 @@
-"""Tune the atlas's selectors with an equal budget each, and play what was found under the atlas's seeds.
+"""Tune an atlas's selectors with an equal budget each, and play what was found under the atlas's seeds.
 
-    python benchmarks/tuned.py --folder comparisons/tuned         # search, play, write docs/results/data
-    python benchmarks/tuned.py --folder comparisons/tuned --collect
+    python benchmarks/tuned.py atlas_fashion                # search, play, write docs/results/data
+    python benchmarks/tuned.py atlas_fashion --collect      # write only
 
 A selector gets its defaults and random draws from its search file, judged by validation data under seeds of
 their own; the best goes to the seeds of the atlas, where the whole training data is used. Resumable.
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 import yaml
+from atlas import ATLASES
 from evidence import declare, experiments, play_only
 
 from flsel.comparison.grid import FILE, Cell, Grid, Setting, Variant
@@ -26,8 +27,6 @@ from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel_tune.space_file import make_space, read_space
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = ROOT / "docs/results/data/atlas_tuned.csv"
 PLACES = ("Dirichlet 0.1, MDF", "2SPC, YMF", "HiCS mix, IDL")
 TRIALS, VALIDATION, LAST = 10, 0.2, 5
 SEARCH_SEEDS, SEEDS = (101, 102), (1, 2, 3, 4, 5)
@@ -64,8 +63,9 @@ def search_grid(atlas: Grid, place: Setting) -> Grid:
     """Return all trials of all selectors in one setting of the atlas, with validation data held out."""
     changes = {"data.validation": VALIDATION, "evaluation.per_client": False}
     config = describe(parse_settings(atlas.config, changes))
+    usual = {variant.name: variant.changes for variant in atlas.variants}
     variants = tuple(
-        Variant(f"{selector} {k}", {"selector": selector, **tried})
+        Variant(f"{selector} {k}", {**usual[selector], **tried})
         for selector in SPACES
         for k, tried in enumerate(trials(selector))
     )
@@ -96,22 +96,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, default=Path("comparisons/tuned"))
+    parser.add_argument("atlas", choices=list(ATLASES), help="whose selectors")
+    parser.add_argument("--folder", type=Path, help="where runs are; comparisons/ATLAS_tuned if not given")
     parser.add_argument("--collect", action="store_true", help="play nothing")
     chosen = parser.parse_args()
-    experiment = experiments()["atlas_synthetic"]
-    atlas = experiment.grid()
+    top = chosen.folder or Path(f"comparisons/{chosen.atlas}_tuned")
+    atlas = experiments()[chosen.atlas].grid()
     rows = []
     for name in PLACES:
         place = next(setting for setting in atlas.settings if setting.name == name)
         slug = name.replace(", ", "_").replace(" ", "_")
-        search, held = search_grid(atlas, place), chosen.folder / f"{slug}_search"
-        _play(search, held, chosen.collect)
+        search, held = search_grid(atlas, place), top / f"{slug}_search"
+        if not chosen.collect:
+            _play(chosen.atlas, search, held)
         winners = best(search, held)
         tuned = tuple(replace(variant, name=selector) for selector, (variant, _) in winners.items())
         played = Grid(search.config | {"data": atlas.config["data"]}, tuned, (place,), SEEDS)
-        folder = chosen.folder / slug
-        _play(played, folder, chosen.collect)
+        folder = top / slug
+        if not chosen.collect:
+            _play(chosen.atlas, played, folder)
         for cell in played.cells():
             variant, score = winners[cell.variant]
             accuracy = _last(folder / cell.folder, "test/accuracy")
@@ -119,7 +122,7 @@ def main() -> None:
             rows.append(
                 [*name.split(", "), cell.seed, cell.variant, f"{accuracy:.6g}", f"{score:.6g}", settings]
             )
-    with DATA.open("w", newline="") as file:
+    with ATLASES[chosen.atlas].tuned.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(
             ["partition", "availability", "seed", "selector", "accuracy", "validation", "settings"]
@@ -127,11 +130,9 @@ def main() -> None:
         table.writerows(rows)
 
 
-def _play(grid: Grid, folder: Path, collect: bool) -> None:
-    if collect:
-        return
+def _play(name: str, grid: Grid, folder: Path) -> None:
     if not (folder / FILE).exists():
-        declare(experiments()["atlas_synthetic"], folder, grid, "python benchmarks/tuned.py")
+        declare(experiments()[name], folder, grid, f"python benchmarks/tuned.py {name}")
     kept = yaml.safe_load((folder / FILE).read_text())["variants"]
     assert list(kept) == [variant.name for variant in grid.variants], f"{folder} holds another search"
     play_only(folder)

@@ -47,12 +47,15 @@ def test_the_atlas_is_a_balanced_fraction():
     assert len(set.union(*modes.values())) == 7
 
 
-def test_every_selector_is_tuned_with_the_same_budget_and_starts_from_its_defaults():
-    atlas = EXPERIMENTS["atlas_synthetic"].grid()
+@pytest.mark.parametrize("name", ["atlas_synthetic", "atlas_fashion"])
+def test_every_selector_is_tuned_with_the_same_budget_and_starts_from_the_atlass_arguments(name):
+    atlas = EXPERIMENTS[name].grid()
+    usual = {variant.name: variant.changes for variant in atlas.variants}
     grid = search_grid(atlas, atlas.settings[0])
     tried = {name: [v for v in grid.variants if v.name.rpartition(" ")[0] == name] for name in SPACES}
     assert {len(variants) for variants in tried.values()} == {TRIALS}
-    assert all(dict(variants[0].changes) == {"selector": name} for name, variants in tried.items())
+    assert all(variants[0].changes == usual[selector] for selector, variants in tried.items())
+    assert all(usual[s].items() <= v.changes.items() for s, variants in tried.items() for v in variants)
     assert all(len({repr(v.changes) for v in variants}) > 1 for variants in tried.values())
     assert not set(grid.seeds) & set(atlas.seeds)
     assert grid.config["data"]["validation"] > 0
