@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 import atlas  # noqa: E402
 import branches  # noqa: E402
 import claims  # noqa: E402
+import signals  # noqa: E402
 
 RESULTS = ROOT / "docs/results"
 # 60, 0.05, +1.2, -0.4; not the digits of a word, a version or a link.
@@ -50,15 +53,31 @@ def test_a_page_shows_the_table_of_a_comparisons_committed_file(name):
     assert claims.written(text, name) == text
 
 
-def test_the_page_shows_which_branch_was_taken():
+@pytest.mark.parametrize("script", [branches, signals])
+def test_the_page_shows_what_was_measured_inside_of_hics(script):
     text = (RESULTS / "replications.md").read_text()
-    assert branches.written(text) == text
+    assert script.written(text) == text
 
 
-def test_every_number_of_a_reading_is_in_a_table():
-    text = (RESULTS / "hics-temperature.md").read_text()
-    page = [claims.shown(name) for name in MEASURED if claims.CLAIMS[name].page == "hics-temperature.md"]
-    held = set(numbers("\n".join(page)))
+def test_estimates_are_correlated_once_all_clients_have_one(tmp_path):
+    labels = "\n".join(f"{10 - k},{k}" for k in (0, 1, 2, 3, 5))  # the later, the more balanced
+    (tmp_path / "labels.csv").write_text(labels)
+    estimates = [[math.nan, 4, 3, 2, 1], [1, 2, 3, 4, 5], [5, 4, 3, 2, 1]]
+    lines = [{"round": 3 + k, "clients": [*range(5)], "values": v} for k, v in enumerate(estimates)]
+    (tmp_path / "diagnostics.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    plans = [
+        {"round": 3, "plan": [[0], [1]]},
+        {"round": 4, "plan": [[4], [3]]},
+        {"round": 5, "plan": [[4, 0]]},
+    ]
+    (tmp_path / "rounds.jsonl").write_text("\n".join(json.dumps(line) for line in plans))
+    assert signals.measure(tmp_path) == pytest.approx((1.0, -1.0, 0.5))
+
+
+@pytest.mark.parametrize("page", ["hics-temperature.md", "replications.md"])
+def test_every_number_of_a_reading_is_in_a_table(page):
+    text = (RESULTS / page).read_text()
+    held = set(numbers("\n".join(re.findall(r"<!-- table .*?<!-- end -->", text, re.DOTALL))))
     assert len(quoted(text)) >= 8
     assert [number for part in quoted(text) for number in numbers(part) if number not in held] == []
 
