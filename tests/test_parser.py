@@ -323,8 +323,21 @@ def test_what_a_class_refuses_later_names_the_setting(key: str) -> None:
 def test_a_key_that_one_file_sets_in_two_ways_is_refused(file: Any) -> None:
     path = file("local:\n  batch_size: 3\nlocal.batch_size: 4\n")
     assert refused("--config", path) == (
-        f"{path}: local.batch_size is set twice, below its group and by its whole name; keep one of them."
+        f"{path}: local.batch_size is set twice, by its whole name and in another way; keep one of them."
     )
+    path = file("selector.d: 3\nselector: {class_path: PowD, init_args: {d: 4}}\n")
+    assert refused("--config", path) == (
+        f"{path}: selector.d is set twice, in init_args and by its name; keep one of them."
+    )
+    path = file("selector: PowD\nselector.d: 3\nselector.init_args.d: 4\n")
+    assert refused("--config", path).startswith(f"{path}: selector.d is set twice, ")
+
+
+def test_a_file_may_name_an_argument_before_its_class(file: Any) -> None:
+    path = file("selector.d: 12\nselector: PowD\nlocal: {optimizer.lr: 0.5, optimizer: Adam}\n")
+    config = parsed("--config", path)
+    assert describe(config)["selector"]["init_args"] == {"d": 12}
+    assert describe(config)["local"]["optimizer"]["init_args"]["lr"] == 0.5
 
 
 def test_unions_of_the_same_types_are_read_in_their_own_order() -> None:

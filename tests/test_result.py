@@ -60,6 +60,8 @@ def test_a_result_holds_what_the_files_hold(whole: Result) -> None:
 def test_last_averages_evaluations_and_leaves_the_initial_model_out(whole: Result) -> None:
     assert whole.last(2)["test/loss"] == pytest.approx(whole.history["test/loss"][-2:].mean())
     assert whole.last(99)["test/loss"] == pytest.approx(whole.history["test/loss"][1:].mean())
+    with pytest.raises(UserError, match="evaluations must be >= 1, got 0"):
+        whole.last(0)
 
 
 def test_costs_to_a_target_are_censored_where_it_was_not_reached(whole: Result) -> None:

@@ -34,6 +34,7 @@ def at(sentence: str) -> str:
         ("selector", "Asks", "round 0 failed: Asks.select raised IndexError: "),
         ("selector", "Hides", "Hides.__getattribute__ raised LookupError: hidden (usercode.py, line N)."),
         ("selector", "Halves", "clients must be whole numbers, got [0.5, 1.5]."),
+        ("selector", "Masks", "clients must be given by their numbers, got true and false: take np.flatnonzero of the mask."),
         ("selector", "Flat", "a plan must have a list of paths of clients, got tensor([0, 1])."),
         ("selector", "AsksStrangers", "the selector asked client -1, and the clients are 0 to 3."),
         ("selector", "Needy", "Needy.needs must be a Need, such as Need.LABELS, got 'LABELS'."),

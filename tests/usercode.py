@@ -87,6 +87,11 @@ class Halves(Uniform):
         return Plan.star([0.5, 1.5])
 
 
+class Masks(Uniform):
+    def select(self, view):
+        return Plan.star(view.available[: view.budget])
+
+
 class Flat(Uniform):
     def select(self, view):
         return Plan(torch.tensor([0, 1]))

@@ -47,8 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     own = [(key, value) for key, value in mine if key != "resume"]
     wanted = _wanted(own)
     command = shlex.join(["flsel", "compare", *arguments])
-    resumed = dict(mine).get("resume", "")
-    if patterns or resumed != "":
+    resumed = next((value or "" for key, value in mine if key == "resume"), None)
+    if patterns or resumed is not None:
         set_up_logging(quiet=True)
         made = _without_config(patterns, resumed, own, others, wanted, command)
         quiet = False
@@ -85,12 +85,12 @@ def _without_config(
         raise UserError(f"{others[0][0]} is a setting of runs, and these have theirs already; leave it out.")
     if patterns:
         played = next((key for key, _ in own if key in ("selectors", "variants", "seeds", "grid")), None)
-        if played or resumed != "":
+        if played or resumed is not None:
             raise UserError(
                 f"{played or 'resume'} plays runs, and existing ones are named; give one or the other."
             )
         return existing(patterns, wanted, command)
-    if resumed is None:
+    if not resumed:
         raise UserError("--resume takes the folder of a comparison: flsel compare --resume COMPARISON.")
     kept = next((key for key, _ in own if key in _KEPT), None)
     if kept:

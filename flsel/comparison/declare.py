@@ -12,7 +12,7 @@ from typing import Any
 from flsel.comparison.grid import Setting, Tuning, Variant
 from flsel.config import RunConfig
 from flsel.config.describe import PRESENTATION, describe
-from flsel.config.layers import unknown_key
+from flsel.config.layers import by_key, unknown_key
 from flsel.config.parser import parse_file
 from flsel.config.schema import groups, keys, plugins
 from flsel.errors import UserError, located, short
@@ -23,6 +23,9 @@ from flsel.runner.tracked import flat
 # What all variants of a comparison share: a difference in one of these would be the result.
 SHARED = ("rounds", "clients", "budget", "data", "partition", "availability", "evaluation", "precision")
 MACHINE = ("seed", "accelerator", "device", "threads", *PRESENTATION)
+# What a comparison sets in all its runs, which play every round.
+_OWN = ("seed", "evaluation.target", "evaluation.stop_at_target", *PRESENTATION)
+_LONGEST_NAME = 200
 
 
 def read_selectors(text: str) -> list[Variant]:
@@ -37,9 +40,10 @@ def read_selectors(text: str) -> list[Variant]:
         changes: dict[str, Any] = {"selector": selector}
         for argument in arguments:
             name, equals, value = argument.partition("=")
-            if not (name and equals and value):
+            if not (name and equals and value) or name == "class_path" or f"selector.{name}" in changes:
                 raise UserError(
-                    f"selectors: an argument is given as NAME:KEY=VALUE, such as PowD:d=12, got {item!r}."
+                    f"selectors: an argument is given once, as NAME:KEY=VALUE, such as PowD:d=12, "
+                    f"got {item!r}."
                 )
             changes[f"selector.{name}"] = value
         variants.append(Variant(item, changes))
@@ -64,11 +68,12 @@ def read_variants(path: str, base: Mapping[str, Any]) -> list[Variant]:
         return [_from_config(_name_of(file), file, base)]
     variants = []
     for name, entry in loaded.items():
+        _check_name(name, path)
         if isinstance(entry, str) and entry.endswith((".yaml", ".yml")):
             variants.append(_from_config(str(name), file.parent / entry, base))
         elif isinstance(entry, Mapping) and entry:
             changes = _dotted(entry, f"{path}: {name}")
-            placed = next((key for key in changes if key.split(".")[0] in ("seed", *PRESENTATION)), None)
+            placed = next((key for key in changes if key in _OWN or key.split(".")[0] in _OWN), None)
             if placed:
                 raise UserError(f"{path}: {name} must not set {placed}, which the comparison sets.")
             variants.append(Variant(str(name), changes))
@@ -80,6 +85,21 @@ def read_variants(path: str, base: Mapping[str, Any]) -> list[Variant]:
     return variants
 
 
+def _check_name(name: Any, path: str) -> None:
+    """Refuse what no table can show as the name of a variant, or YAML has made something else of.
+
+    Raises:
+        UserError: If it is such a name.
+    """
+    plain = str(name)
+    readable = plain.isprintable() and plain.strip() and len(plain) <= _LONGEST_NAME
+    if name is None or isinstance(name, bool) or not readable:
+        raise UserError(
+            f"{path}: a variant's name must be a text of 1 to {_LONGEST_NAME} printable characters, got "
+            f"{short(repr(name), 60)}; put it in quotes."
+        )
+
+
 def read_grid(texts: Iterable[str]) -> list[Setting]:
     """Read ``availability=IDL,LN``, ...: the product of all values of all keys.
 
@@ -89,6 +109,7 @@ def read_grid(texts: Iterable[str]) -> list[Setting]:
     axes: list[list[tuple[str, str]]] = []
     for text in texts:
         key, equals, listed = text.partition("=")
+        (key,) = by_key({key.strip(): None})
         values = [value.strip() for value in listed.split(",") if value.strip()]
         if not equals or not values:
             raise UserError(f"grid must be KEY=VALUE,VALUE, such as availability=IDL,LN, got {text!r}.")
@@ -97,6 +118,12 @@ def read_grid(texts: Iterable[str]) -> list[Setting]:
             raise UserError(f"grid must vary the settings around, and {key} is varied by --{top}s.")
         if top in PRESENTATION:
             raise UserError(f"grid must vary what a run computes, and {key} says where it is shown.")
+        if key in _OWN:
+            raise UserError(f"grid must not vary {key}, which the comparison sets (--target).")
+        if key in (other for axis in axes for other, _ in axis):
+            raise UserError(f"grid must vary {key} once: list all of its values behind one {key}=.")
+        if len(set(values)) < len(values):
+            raise UserError(f"grid must have different values, got {text!r}.")
         axes.append([(key, value) for value in values])
     if not axes:
         return [Setting()]
@@ -182,16 +209,12 @@ def _items(text: str, what: str) -> list[str]:
     return items
 
 
-def _dotted(settings: Mapping[Any, Any], where: str, prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        key = f"{prefix}{name}"
-        if key in groups() and isinstance(value, Mapping):
-            found |= _dotted(value, where, f"{key}.")
-        elif key in keys() or any(key.startswith(f"{plugin}.") for plugin in plugins()):
-            found[key] = value
-        else:
-            raise UserError(f"{where}: {unknown_key(key)}")
+def _dotted(settings: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    with located(where):
+        found = by_key(settings)
+        for key in found:
+            if key not in keys() and not any(key.startswith(f"{plugin}.") for plugin in plugins()):
+                raise unknown_key(key)
     return found
 
 

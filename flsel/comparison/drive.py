@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -24,7 +25,7 @@ from flsel.comparison.reading import Run
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.errors import Interrupted, UserError, going_on
-from flsel.files import new_run_dir
+from flsel.files import home, new_run_dir
 from flsel.runner.lock import Lock
 
 # Plays cells side by side; above this package, so it is loaded by its name.
@@ -97,7 +98,7 @@ def existing(patterns: Sequence[str], wanted: CompareConfig, command: str) -> Co
     runs = made.analysis.runs
     data = runs[0].settings.get("data", {}).get("name", "runs").rpartition(".")[2].lower()
     names = "-".join(dict.fromkeys(v.split(":")[0].lower() for v in made.analysis.variants))
-    folder = new_run_dir(wanted.folder, wanted.name or f"{data}-{names}"[:80], "folder")
+    folder = new_run_dir(wanted.folder, wanted.name or _plain(f"{data}-{names}"), "folder")
     return replace(made, folder=folder, commands=(command,))
 
 
@@ -194,7 +195,12 @@ def _check_baseline(judging: Judging, grid: Grid) -> None:
 def _default_name(config: RunConfig, variants: Sequence[Variant]) -> str:
     dataset = config.data.name.rpartition(".")[2].lower()
     names = "-".join(variant.name.split(":")[0].lower() for variant in variants)
-    return f"{dataset}-{names}"[:80]
+    return _plain(f"{dataset}-{names}")
+
+
+def _plain(name: str) -> str:
+    """Make the name of a folder of what variants are called."""
+    return re.sub(r"[^\w.=+-]+", "_", name)[:80]
 
 
 def compare(
@@ -237,8 +243,8 @@ def compare(
             )
         texts = {name: _text(value) for name, value in settings.items() if name in ("selectors", "seeds")}
         return start(config, CompareConfig(**{**judging, **settings, **texts}), f"flsel.compare({settings})")
-    if isinstance(what, str | Path) and (Path(what) / FILE).is_file():
-        return read_comparison(Path(what), CompareConfig(**judging))  # type: ignore[arg-type]
+    if isinstance(what, str | Path) and (home(what) / FILE).is_file():
+        return read_comparison(home(what), CompareConfig(**judging))  # type: ignore[arg-type]
     patterns = [what] if isinstance(what, str | Path) else what
     if isinstance(patterns, Sequence) and not patterns:
         raise UserError("there are no runs to compare: name their folders.")
@@ -250,6 +256,8 @@ def compare(
 def _text(value: Any) -> Any:
     """Write a number, or a list of names or numbers, as the command line has it; leave the rest alone."""
     if isinstance(value, list | tuple | range):
-        return ",".join(map(str, value))
+        # One number alone would be the count of seeds.
+        one = len(value) == 1 and not isinstance(value[0], str)
+        return f"{value[0]}..{value[0]}" if one else ",".join(map(str, value))
     plain = isinstance(value, int | str) and not isinstance(value, bool)
     return str(value) if plain else value

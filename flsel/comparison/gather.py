@@ -57,7 +57,9 @@ def gather(patterns: Sequence[str], mismatch: Mismatch) -> tuple[list[Run], dict
 def _folders(patterns: Sequence[str]) -> list[Path]:
     folders: list[Path] = []
     for pattern in patterns:
-        found = sorted(map(Path, glob.glob(str(home(pattern)))))
+        # The name of a folder may hold what patterns are made of.
+        named = home(pattern)
+        found = [named] if named.is_dir() else sorted(map(Path, glob.glob(str(named))))
         if not found:
             raise UserError(f"there is no folder {pattern} to compare; runs are below runs/ or output.dir.")
         folders += found

@@ -54,6 +54,10 @@ def check(grid: Grid, folder: Path, sources: Sources) -> None:
     for setting in grid.settings:
         for variant in grid.variants:
             cell = Cell(variant.name, setting.name, seed)
+            if both := setting.changes.keys() & variant.changes.keys():
+                raise UserError(
+                    f"{variant.name} sets {min(both)}, which --grid varies; set it in one of them."
+                )
             try:
                 config = grid.run_config(cell, folder)
                 if variant.name == first[0] or setting.name == first[1]:

@@ -25,25 +25,26 @@ class Layers:
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str | None] = field(default_factory=dict)
 
-    def lay(self, settings: Mapping[Any, Any], source: str | None = None, above: str = "") -> None:
+    def lay(self, settings: Mapping[Any, Any], source: str | None = None) -> None:
         """Lay nested settings over those before.
+
+        Raises:
+            UserError: If a key is unknown or set twice, or a class cannot be found.
+        """
+        with located(source):
+            given = by_key(settings)
+        self.lay_each(given.items(), source)
+
+    def lay_each(self, given: Iterable[tuple[str, Any]], source: str | None = None) -> None:
+        """Lay settings by dotted key, a class before its arguments, in whichever order they come.
 
         Raises:
             UserError: If a key is unknown or a class cannot be found.
         """
-        for name, value in settings.items():
-            key = f"{above}{name}"
-            if key in groups() and isinstance(value, Mapping):
-                self.lay(value, source, f"{key}.")
-            else:
-                with located(source):
-                    self._set(key, value)
-                self.sources[key] = source
-
-    def lay_each(self, given: Iterable[tuple[str, Any]]) -> None:
-        """Lay settings by dotted key, a class before its arguments, in whichever order they come."""
         for key, value in sorted(given, key=lambda setting: setting[0].count(".")):
-            self.lay({key: value})
+            with located(source):
+                self._set(key, value)
+            self.sources[key] = source
 
     def lay_file(self, name: str) -> None:
         """Lay a YAML file, given by its path or by the name of one that flsel brings along.
@@ -53,11 +54,6 @@ class Layers:
         """
         with located(name):
             read = read_yaml(find(name, RUNS, PAPERS))
-            given = [*_flat(read)]
-            for key in (key for n, key in enumerate(given) if key in given[:n]):
-                raise UserError(
-                    f"{key} is set twice, below its group and by its whole name; keep one of them."
-                )
         self.lay(read, name)
 
     def source(self, message: str) -> str | None:
@@ -121,14 +117,35 @@ def unknown_key(key: str) -> UserError:
     return UserError(f"there is no setting {shown(key)[1:-1]}; {advice}")
 
 
-def _flat(settings: Mapping[Any, Any], above: str = "") -> Iterator[str]:
-    """Yield the dotted keys that are set, those below groups included."""
+def by_key(settings: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return nested settings by dotted key; an argument of a class is named without ``init_args``.
+
+    Raises:
+        UserError: If one is set twice.
+    """
+    found = dict[str, Any]()
+    for key, value in _flat(settings):
+        top, _, argument = key.partition(".init_args.")
+        key = f"{top}.{argument}" if argument and top in plugins() else key
+        if key in found:
+            raise UserError(f"{key} is set twice, by its whole name and in another way; keep one of them.")
+        found[key] = value
+    for key in plugins():
+        inside = found[key].get("init_args") if isinstance(found.get(key), Mapping) else None
+        for name in inside if isinstance(inside, Mapping) else ():
+            if f"{key}.{name}" in found:
+                raise UserError(f"{key}.{name} is set twice, in init_args and by its name; keep one of them.")
+    return found
+
+
+def _flat(settings: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each setting by its dotted key, those below groups by their whole names."""
     for name, value in settings.items():
         key = f"{above}{name}"
         if key in groups() and isinstance(value, Mapping):
             yield from _flat(value, f"{key}.")
         else:
-            yield key
+            yield key, value
 
 
 def _nested(before: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:

@@ -110,6 +110,11 @@ class DataConfig:
             raise UserError(
                 f"data.coarse_labels must be false for data.name {self.name}: only cifar100 has them."
             )
+        if self.init_args and self.name in NAMES:
+            raise UserError(
+                f"data.init_args must be empty ({{}}) for data.name {self.name}: "
+                "only what is imported takes arguments."
+            )
         total = self.validation + self.server + self.test
         if total >= 1:
             raise UserError(f"data.validation + data.server + data.test must be below 1, got {total:g}.")

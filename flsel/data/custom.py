@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -236,6 +238,8 @@ def _input(item: Any, where: str) -> Tensor:
     with users_code(f"{where} has an input that is no array", reads=True):
         if isinstance(item, Tensor):
             return item.detach().to_dense().cpu()
+        # A picture with a palette is numbers of colours, not colours.
+        item = item.convert("RGB") if getattr(item, "mode", None) == "P" else item
         return as_tensor(np.asarray(item), where)
 
 
@@ -253,6 +257,8 @@ def _classes(declarers: tuple[Any, ...], y: Tensor, path: str) -> int:
         if declared is None and hasattr(declarer, "classes"):
             declared = len(declarer.classes)
         if declared is not None:
+            with suppress(TypeError):  # said below
+                declared = operator.index(declared)  # of an array or a tensor, too
             if not isinstance(declared, int) or declared < 1:
                 raise UserError(f"num_classes of {path} must be a positive number, got {declared!r}.")
             return declared

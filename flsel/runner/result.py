@@ -142,7 +142,13 @@ class Result:
         return columns | {"round": np.array([row["round"] for row in self.rows], dtype=np.int64)}
 
     def last(self, evaluations: int = 10) -> dict[str, float]:
-        """Return means over the last evaluations, all but the initial model's if there are fewer."""
+        """Return means over the last evaluations, all but the initial model's if there are fewer.
+
+        Raises:
+            UserError: If ``evaluations`` is below 1.
+        """
+        if evaluations < 1:
+            raise UserError(f"evaluations must be >= 1, got {evaluations}.")
         rows = self.rows[1:][-evaluations:] or self.rows[-1:]
         names = [name for name in self.rows[0] if name != "round"]
         return {name: math.fsum(row[name] for row in rows) / len(rows) for name in names}

@@ -65,6 +65,10 @@ def ids(clients: Iterable[int]) -> tuple[int, ...]:
         TypeError: If they cannot be listed.
     """
     listed = list(clients)
+    if "bool" in str(getattr(clients, "dtype", "")) or bool in set(map(type, listed)):
+        raise UserError(
+            "clients must be given by their numbers, got true and false: take np.flatnonzero of the mask."
+        )
     try:
         return tuple(map(operator.index, listed))
     except TypeError:

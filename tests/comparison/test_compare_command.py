@@ -128,6 +128,7 @@ def test_variants_of_other_rounds_are_no_pair(capsys):
         ({"selectors": "Uniform", "seeds": 2.5}, "seeds must be text or null, got 2.5"),
         ({"selectors": "Uniform", "config": {}}, "config must be a RunConfig, such as "),
         ({"selector": "Uniform"}, "there is no setting selector of a comparison; there are selectors, "),
+        ({"selectors": "Uniform", "seeds": [5], "baseline": "AFL"}, "baseline must be one of the variants Uniform, got AFL"),
         ({"selectors": ["Uniform", "AFL"], "seeds": [2, 2]}, "seeds must be different numbers, and 2 stands there twice."),
     ],
 )  # fmt: skip
@@ -312,7 +313,9 @@ def test_a_grid_of_settings():
     [
         (["--selectors", "Uniform,PowDD", "--seeds", "1"], "PowDD seed 1: selector has no class PowDD; did you mean PowD?"),
         (["--selectors", "Uniform,PowD:e=3"], "selector.e is not an argument of PowD"),
-        (["--selectors", "Uniform,PowD:3"], "an argument is given as NAME:KEY=VALUE"),
+        (["--selectors", "Uniform,PowD:3"], "an argument is given once, as NAME:KEY=VALUE"),
+        (["--selectors", "Uniform,PowD:d=6:d=7"], "an argument is given once, as NAME:KEY=VALUE"),
+        (["--resume", "", "--selectors", "Uniform"], "--resume takes the folder of a comparison"),
         (["--selectors", "Uniform,Uniform"], "selectors must differ from one another"),
         (["--selectors", ","], "selectors must name at least one"),
         (["--selectors", "Uniform", "--variants", "none.yaml"], "none.yaml: there is no such file"),
@@ -325,6 +328,9 @@ def test_a_grid_of_settings():
         (["--selectors", "Uniform", "--grid", "availability=LL"], "Uniform (availability=LL) seed 0: availability must be one of IDL"),
         (["--selectors", "Uniform", "--grid", "selector=AFL"], "selector is varied by --selectors"),
         (["--selectors", "Uniform", "--grid", "seed=1,2"], "seed is varied by --seeds"),
+        (["--selectors", "Uniform", "--grid", "availability=IDL,IDL"], "grid must have different values"),
+        (["--selectors", "Uniform", "--grid", "budget=2", "--grid", "budget=3"], "grid must vary budget once"),
+        (["--selectors", "Uniform", "--grid", "evaluation.target=0.1,0.2"], "which the comparison sets (--target)"),
         (["--selectors", "Uniform,PowD:d=1"], "PowD:d=1 seed 0: selector.d must be at least the budget ("),
         (["--selectors", "Uniform", "--grid", "track.mode=auto"], "track.mode says where it is shown"),
         (["--selectors", "Uniform", "--baseline", "AFL"], "baseline must be one of the variants Uniform, got AFL"),
@@ -429,9 +435,43 @@ def test_a_run_of_other_settings_is_not_counted_as_the_declared_one(capsys):
     )
 
 
-@pytest.mark.parametrize("changes", ["seed: 3", "output: {dir: x}"])
+@pytest.mark.parametrize("changes", ["seed: 3", "output: {dir: x}", "evaluation.stop_at_target: true"])
 def test_a_variant_sets_nothing_that_the_comparison_sets(capsys, changes):
     Path("v.yaml").write_text(f"one: {{selector: Uniform}}\nother: {{selector: Uniform, {changes}}}\n")
     assert compare("--variants", "v.yaml", "--seeds", "1", "--name", "c", *SMALL) == 2
     assert "v.yaml: other must not set " in capsys.readouterr().err
     assert not Path("comparisons/c").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "null: {selector: AFL}",
+            "a variant's name must be a text of 1 to 200 printable characters, got None",
+        ),
+        ("yes: {selector: AFL}", "got True; put it in quotes."),
+        ('"a\\nb": {selector: AFL}', "got 'a\\nb'; put it in quotes."),
+        ('" ": {selector: AFL}', "got ' '; put it in quotes."),
+        ("a: {local: {steps: 3}, local.steps: 4}", "v.yaml: a: local.steps is set twice"),
+        ("a: {selector: PowD, selector.d: 5, selector.init_args.d: 6}", "v.yaml: a: selector.d is set twice"),
+        ("a: {local.steps: 3}", "a sets local.steps, which --grid varies; set it in one of them."),
+    ],
+)
+def test_odd_variants_are_one_sentence(capfd, text, sentence):
+    Path("v.yaml").write_text(f"{text}\n")
+    assert sentence in refused(capfd, "--variants", "v.yaml", "--grid", "local.steps=1,2", *SMALL)
+    assert not Path("comparisons").exists()
+
+
+def test_names_of_variants_and_runs_stay_names(monkeypatch):
+    """No path becomes part of a folder's name, and no pattern is seen in one; a list of one seed is that seed."""
+    monkeypatch.setattr("flsel.comparison.drive._play", lambda folder, grid, *_: (folder, grid))
+    made: Any = flsel.compare({"config": flsel.RunConfig(), "selectors": ["Uniform"], "seeds": [5]})
+    assert made[1].seeds == (5,)
+    Path("v.yaml").write_text("../../x: {selector.weights: size}\n")
+    made = flsel.compare({"variants": "v.yaml"})
+    assert made[0] == Path("comparisons/synthetic-.._.._x")
+    Path("run[1]").mkdir()
+    with pytest.raises(UserError, match=r"run\[1\] is not the folder of a run"):
+        flsel.compare("run[1]")

@@ -132,6 +132,7 @@ def single(kind: str = "tensors"):
         "numbers": lambda i: (float(i), i),
         "colour": lambda i: (Image.fromarray(images[i]), i),
         "grey": lambda i: (Image.fromarray(images[i, :, :, 0]), i),
+        "palette": lambda i: (Image.fromarray(images[i]).quantize(20), i),
     }[kind]
     return Listed([pair_of(i) for i in range(3)])
 
@@ -139,6 +140,10 @@ def single(kind: str = "tensors"):
 def natural(owner, classes=None):
     attributes = {} if classes is None else {"classes": classes}
     return Listed([(torch.zeros(2), 0)] * len(owner), owner=owner, **attributes)
+
+
+def counted(classes):
+    return Listed([(torch.zeros(2), 0)], num_classes=classes)
 
 
 def broken(what: str):
@@ -243,7 +248,7 @@ def test_examples_of_any_kind(kind):
     assert source.train.y.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("kind", "channels"), [("colour", 3), ("grey", 1)])
+@pytest.mark.parametrize(("kind", "channels"), [("colour", 3), ("grey", 1), ("palette", 3)])
 def test_pictures_stay_uint8(kind, channels):
     source = load("single", init_args={"kind": kind})
     assert source.train.x.shape == (3, channels, 4, 5)
@@ -256,6 +261,11 @@ def test_natural_owners_and_classes():
     source = load("natural", init_args={"owner": [0, 0, 1, 2], "classes": ["a", "b"]})
     assert source.owner.tolist() == [0, 0, 1, 2]
     assert source.num_classes == 2
+
+
+@pytest.mark.parametrize("classes", [np.int64(4), torch.tensor(4)])
+def test_classes_may_be_counted_by_a_library(classes):
+    assert load("counted", init_args={"classes": classes}).num_classes == 4
 
 
 def test_data_module():

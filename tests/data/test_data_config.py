@@ -16,6 +16,7 @@ from flsel.errors import UserError
         ({"name": "folder"}, "data.path"),
         ({"name": "leaf"}, "data.path"),
         ({"name": "cifar10", "coarse_labels": True}, "data.coarse_labels must be false"),
+        ({"init_args": {"alpha": 3}}, r"data.init_args must be empty \({}\) for data.name synthetic"),
         (
             {"shape": (1, 0)},
             r"data.shape must be a list of one or more whole numbers >= 1 or null, got \[1, 0\]",

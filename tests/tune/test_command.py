@@ -130,6 +130,8 @@ def test_a_file_of_the_sweeps_settings(begun, tmp_path):
         (["--metric", "accuracy"], "metric accuracy must be an accuracy or a loss, such as validation"),
         (["--data.validation", "0"], "needs a validation set, and this run holds none out"),
         (["--metric", "validation/loss,validation/accuracy"], "scheduler must be none with several metrics"),
+        (["--grace-rounds", "5"], "grace_rounds must be below the 5 rounds of a trial for scheduler "),
+        (["--report-every", "50"], "report_every must be below the 5 rounds"),
         (["--sampler", "grid"], "must be a choice, int or quantised for the sampler grid"),
         (["--accelerator", "gpu"], "gpus must be above 0 for accelerator gpu"),
         (["--selector", "Uniform"], "space auto has nothing to search: Uniform declares no range"),
@@ -174,6 +176,10 @@ def test_samplers_that_a_space_does_not_suit(refused, tmp_path):
     assert "sampler cmaes needs one metric and at least two dimensions that are numbers" in refused(
         *HICS, "--space", one, "--sampler", "cmaes"
     )
+    large = {key: {"type": "int", "low": 1, "high": 9_999} for key in ("local.steps", "local.batch_size")}
+    assert refused(
+        *HICS, "--space", written(tmp_path, "large.yaml", yaml.safe_dump(large)), "--sampler", "grid"
+    ) == ("space must have at most 100,000 points for the sampler grid, got 99,980,001.")
     conditional = written(
         tmp_path, "when.yaml", "selector.signal: {type: choice, values: [bias], when: {selector: HiCS}}"
     )

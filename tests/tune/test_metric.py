@@ -180,6 +180,7 @@ def test_several_metrics():
         ("best(validation/accuracy, 0.7)", "auto", r"best takes no target: best\(validation/accuracy\)"),
         ("rounds_to(validation/accuracy, x)", "auto", "must have a number as its target, got 'x'"),
         ("rounds_to(validation/accuracy, nan)", "auto", "must have a number as its target, got 'nan'"),
+        ("rounds_to(validation/accuracy, 70)", "auto", r"must have a target in \(0, 1\], as accuracies"),
         ("rounds_to(validation/accuracy, 0.7)", "max", "must be minimised, and be of an accuracy or a loss"),
         ("rounds_to(cohort/entropy, 0.7)", "auto", "must be minimised, and be of an accuracy or a loss"),
         ("cohort/entropy", "auto", "mode to max or min"),

@@ -319,7 +319,9 @@ def test_searching_over_selectors_repeats_the_selectors_own_ranges():
         assert (same.kind, same.ends(), same.init) == (dimension.kind, dimension.ends(), dimension.init)
 
 
-@pytest.mark.parametrize("key", ["seed", "rounds"])
+@pytest.mark.parametrize(
+    "key", ["seed", "rounds", "evaluation.every", "data.validation", "output.dir", "threads"]
+)
 def test_what_a_sweep_sets_itself_is_not_searched(key):
     with pytest.raises(UserError, match=f"space {key} cannot be searched over: "):
         make_space({key: {"type": "int", "low": 1, "high": 9}}, HICS)

@@ -17,7 +17,7 @@ from flsel.errors import UserError, located
 from flsel.files import check_folder, home
 from flsel.files.yaml import read_yaml
 from flsel_tune.config import SweepConfig
-from flsel_tune.plan import make_plan
+from flsel_tune.plan import check_schedule, make_plan
 from flsel_tune.space_file import make_space, read_space, to_plain
 from flsel_tune.sweep import resume, start
 
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             raise UserError("--retry-failed goes with --resume: flsel tune --resume SWEEP --retry-failed.")
         sweep = _parse_sweep({}, own)
         config = parse(others)
+        check_schedule(sweep, config.rounds)
         set_up_logging(quiet=config.quiet)
         entries = None if sweep.space == "auto" else read_space(sweep.space)
         start(make_plan(config, sweep, entries))

@@ -145,6 +145,8 @@ def _parse(text: str, mode: str) -> Metric:
     if how == "rounds_to":
         if mode == "max" or _better(source) is None:
             raise UserError(f"metric {text} must be minimised, and be of an accuracy or a loss.")
+        if _better(source) == "max" and not 0 < (value or 0) <= 1:
+            raise UserError(f"metric {text} must have a target in (0, 1], as accuracies are shares.")
         return Metric(text, source, "rounds_to", "min", value)
     chosen = _better(source) if mode == "auto" else mode
     if chosen is None:

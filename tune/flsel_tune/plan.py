@@ -23,6 +23,7 @@ from flsel_tune.space_file import check_space, make_space
 from flsel_tune.trial import Job
 
 _REPORTS = 50
+_MOST_POINTS = 100_000  # Optuna lists a grid's points.
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,22 @@ def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] 
     return Plan(config, sweep, space, job, source)
 
 
+def check_schedule(sweep: SweepConfig, rounds: int) -> None:
+    """Refuse a schedule by which no trial could be stopped early.
+
+    Raises:
+        UserError: If it begins with the last round, or later.
+    """
+    if sweep.scheduler == "none":
+        return
+    for name, asked in (("grace_rounds", sweep.grace_rounds), ("report_every", sweep.report_every)):
+        if asked is not None and asked >= rounds > 1:
+            raise UserError(
+                f"{name} must be below the {rounds} rounds of a trial for scheduler {sweep.scheduler} "
+                f"to stop any, got {asked}; --scheduler none stops none."
+            )
+
+
 def _base(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
     """Return the config of all trials: one device and its threads, and every round played."""
     if sweep.gpus == 0 and config.accelerator not in ("auto", "cpu"):
@@ -101,9 +118,13 @@ def _base(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
 def _check_sampler(space: Space, sweep: SweepConfig, metrics: int) -> None:
     if sweep.sampler == "grid":
         for dimension in space.dimensions:
-            dimension.grid()
             if dimension.when:
                 raise UserError(f"space {dimension.key} must have no condition for the sampler grid.")
+        points = math.prod(len(dimension.grid()) for dimension in space.dimensions)
+        if points > _MOST_POINTS:
+            raise UserError(
+                f"space must have at most {_MOST_POINTS:,} points for the sampler grid, got {points:,}."
+            )
     numbers = [dimension for dimension in space.dimensions if dimension.kind != "choice"]
     if sweep.sampler == "cmaes" and (metrics > 1 or len(numbers) < 2):
         raise UserError("sampler cmaes needs one metric and at least two dimensions that are numbers.")

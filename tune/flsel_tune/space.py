@@ -18,6 +18,7 @@ Kind = Literal["uniform", "loguniform", "int", "quantised", "choice"]
 Settings = dict[str, Value]
 
 _ABSENT: Any = object()
+_MOST_GRID = 10_000
 
 KEPT = "kept"
 """Attribute of a study's trial: the settings that it leaves as the config has them."""
@@ -94,6 +95,13 @@ class Dimension:
         Raises:
             UserError: If they cannot be listed.
         """
+        if self.step or self.kind == "int":
+            count = (self.high - self.low) / (self.step or 1)
+            if count >= _MOST_GRID:
+                raise UserError(
+                    f"space {self.key} must have at most {_MOST_GRID:,} values for the sampler grid, "
+                    f"got {count + 1:,.0f}."
+                )
         if self.kind == "choice":
             return list(self.values)
         if self.kind == "int" and not self.log:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from flsel.errors import UserError, located, meant
+from flsel.config.describe import PRESENTATION
+from flsel.errors import UserError, located, meant, short
 from flsel.files.shipped import SEARCH, find
 from flsel.files.yaml import read_yaml
 from flsel_tune.space import Dimension, Space, auto_space, class_name, lookup, ordered
@@ -20,10 +21,18 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "choice": ("values",),
 }
 _OPTIONAL = ("step", "log")
+_MACHINE = "it says where and how a trial is shown or played, not what it computes"
+_SAME = "trials are measured alike, or their values could not be compared"
+# Settings, or groups of them, that are the same in all trials.
 _OWN = {
     "seed": "every trial runs under --seeds",
     "rounds": "all trials of a sweep have as many, and a scheduler stops some early",
+    "evaluation": _SAME,
+    "data.validation": _SAME,
+    **dict.fromkeys(("accelerator", "device", "threads", *PRESENTATION), _MACHINE),
 }
+_MOST_STEPS = 2**53  # What a number can count.
+_MOST_VALUES = 1000  # Each of them is checked before the first trial.
 _ALWAYS = ("type", "when", "init")
 
 
@@ -163,8 +172,9 @@ def _check(dimension: Dimension) -> None:
 def _check_key(dimension: Dimension, dimensions: Iterable[Dimension]) -> None:
     """Refuse what the sweep itself sets, and entries of one key that could hold together."""
     key, when = dimension.key, dict(dimension.when)
-    if key in _OWN:
-        raise UserError(f"space {key} cannot be searched over: {_OWN[key]}.")
+    own = next((own for own in _OWN if f"{key}.".startswith(f"{own}.")), None)
+    if own is not None:
+        raise UserError(f"space {key} cannot be searched over: {_OWN[own]}.")
     for other in dimensions:
         if other is not dimension and other.key == key:
             others = dict(other.when)
@@ -200,6 +210,8 @@ def _check_step(dimension: Dimension) -> None:
     key, low, high, step = dimension.key, *map(_decimal, (dimension.low, dimension.high, dimension.step))
     if not 0 < step <= high - low:
         raise UserError(f"space {key}: step must be above 0 and at most high - low, got {float(step):g}.")
+    if (high - low) / step > _MOST_STEPS:
+        raise UserError(f"space {key}: step must be larger, got {float(step):g}: more than 2^53 values.")
     beyond = (high - low) % step
     if beyond:
         raise UserError(
@@ -235,6 +247,8 @@ def _values(key: str, name: str, given: Any) -> tuple[Any, ...]:
         raise UserError(
             f"space {key}: {name} must be a list of numbers, texts, true, false or null, got {given!r}."
         )
+    if len(values) > _MOST_VALUES:
+        raise UserError(f"space {key}: {name} must be at most {_MOST_VALUES}, got {len(values)}.")
     if len({(type(value), value) for value in values}) < len(values):
         raise UserError(f"space {key}: {name} must differ from one another, got {given!r}.")
     return values
@@ -247,4 +261,4 @@ def _conditions(key: str, when: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def _shown(value: Any) -> str:
-    return "null" if value is None else str(value)
+    return "null" if value is None else short(value, 60)
