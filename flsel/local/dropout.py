@@ -50,19 +50,21 @@ class Masks(TorchFunctionMode):
     The entry of a mask depends on the key, on how many dropouts the step ran before, and on its own
     coordinates; not on the sizes of the tensor, so that padding a batch changes no mask. Dropout inside
     torch's attention or under ``torch.utils.checkpoint``, and whatever else draws, is left to torch's
-    generator.
+    generator. An embedding's padding, which ``vmap`` would train, is masked on the way.
 
     Args:
         key: The step's key, int64 ``[]``.
 
     Attributes:
         used: Dropouts that were run.
+        needed: Whether something was run that goes another way under ``torch.func.vmap``.
     """
 
     def __init__(self, key: Tensor) -> None:
         super().__init__()
         self._key = key
         self.used = 0
+        self.needed = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -73,10 +75,14 @@ class Masks(TorchFunctionMode):
             if training and 0 < p <= 1 and x.is_floating_point() and not _runs_again():
                 value = self._drop(kind, x, p)
                 return x.copy_(value) if inplace or kind.inplace else value
+        if func is functional.embedding:
+            args, kwargs, padded = _unpadded(*args, **(kwargs or {}))
+            self.needed |= padded
         return func(*args, **(kwargs or {}))
 
     def _drop(self, kind: _Kind, x: Tensor, p: float) -> Tensor:
         self.used += 1
+        self.needed = True
         if p == 1:
             return x * 0.0
         kept = self._kept(kind.shape(x), p, last=x.ndim == 4 and x.stride(1) == 1).to(x.dtype)
@@ -138,6 +144,26 @@ def _arguments(
 ) -> tuple[Tensor, float, bool, bool]:
     """Read the arguments of any of these functions."""
     return input, p, training and train, inplace
+
+
+def _unpadded(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    *rest: Any,
+    **options: Any,
+) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+    """Keep an embedding's padding from learning by a mask: under ``vmap`` torch does so for one model alone.
+
+    Returns:
+        Arguments that do the same, and whether they are others.
+    """
+    if padding_idx is None or max_norm is not None:
+        return (input, weight, padding_idx, max_norm, *rest), options, False
+    rows = torch.arange(len(weight), device=weight.device)[:, None]
+    weight = torch.where(rows == padding_idx % len(weight), weight.detach(), weight)
+    return (input, weight, None, None, *rest), options, True
 
 
 def _runs_again() -> bool:

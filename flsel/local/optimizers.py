@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,19 @@ def groups_of(optimizer: Optimizer, params: Params) -> list[tuple[dict[str, Any]
         ({k: v for k, v in group.items() if k != "params"}, [names[id(p)] for p in group["params"]])
         for group in optimizer.param_groups
     ]
+
+
+def made_like(optimizer: Optimizer, groups: list[dict[str, Any]]) -> Optimizer:
+    """Make an optimizer of the same class and settings for other parameters.
+
+    Args:
+        optimizer: The optimizer.
+        groups: Its groups with the other parameters.
+    """
+    # Some settings belong to no group: what Adagrad's sums begin with.
+    asked = inspect.signature(type(optimizer)).parameters
+    settings: dict[str, Any] = {name: value for name, value in optimizer.defaults.items() if name in asked}
+    return type(optimizer)(groups, **settings)
 
 
 def rate_of(optimizer: Optimizer) -> float | None:

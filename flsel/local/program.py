@@ -108,14 +108,19 @@ class Program:
 
         The parameters go by the names that the run uses (:meth:`trainable`).
         """
-        prefix = "task." if self.model is self.task else "task.net."
-        every = call.named_parameters(remove_duplicate=False)
-        # functional_call looks for tied weights in every call unless it is told that there are none.
-        tied = len(list(every)) > len(list(call.parameters()))
+        names = {id(param): name for name, param in self.trainable().items()}
+        # Every place of a parameter, since weights may be tied, and each once: functional_call does not put
+        # back what it replaces twice, as in a module that goes by two names.
+        places = {
+            f"{path}.{leaf}": names[id(param)]
+            for path, module in call.named_modules()
+            for leaf, param in module._parameters.items()
+            if id(param) in names
+        }
 
         def called(params: Params, *values: Any) -> Tensor:
-            named = {prefix + name: value for name, value in params.items()}
-            made: Tensor = torch.func.functional_call(call, named, values, tie_weights=tied)
+            named = {place: params[name] for place, name in places.items()}
+            made: Tensor = torch.func.functional_call(call, named, values, tie_weights=False)
             return made
 
         return called

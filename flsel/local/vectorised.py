@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, final
 from weakref import WeakKeyDictionary
@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from flsel.errors import UserError
 from flsel.local.dropout import Masks, step_keys, visit_key
-from flsel.local.optimizers import does_more, groups_of
+from flsel.local.optimizers import does_more, groups_of, made_like
 from flsel.local.plain import mixes
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
@@ -30,6 +30,23 @@ ELEMENTWISE = (
 )  # fmt: skip
 
 _CANNOT = "local.backend vmap cannot train this model: {}; use sequential."
+# Words of torch's own errors.
+_REFUSALS = {
+    "randomness error mode": "it draws random numbers other than dropout's",
+    "data-dependent control flow": "its step branches on data",
+    ".item()": "its step branches on data",
+    "vmap": "torch.func.vmap does not support one of its operations",
+    "Batching rule": "torch.func.vmap does not support one of its operations",
+    "functorch": "torch.func.vmap does not support one of its operations",
+}
+
+
+class Unmapped(UserError):
+    """A step that ``torch.func.vmap`` cannot run."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(_CANNOT.format(reason))
+        self.reason = reason
 
 
 @final
@@ -81,14 +98,13 @@ class _Step:
 
     def __init__(self, program: Program) -> None:
         self.loss = program.as_function(_Call(program.task))  # of parameters, inputs, labels, step
-        self._make: Callable[..., Optimizer] = type(program.optimizer)
+        self._like = program.optimizer
         self._groups = groups_of(program.optimizer, program.trainable())
 
     def optimizer(self, params: Params, factor: float) -> Optimizer:
         """Make the optimizer of stacked parameters, at a factor on its learning rates."""
-        optimizer = self._make(
-            [dict(settings, params=[params[name] for name in names]) for settings, names in self._groups]
-        )
+        groups = [dict(settings, params=[params[name] for name in names]) for settings, names in self._groups]
+        optimizer = made_like(self._like, groups)
         scale_lr(optimizer.param_groups, [settings["lr"] for settings, _ in self._groups], factor)
         return optimizer
 
@@ -110,7 +126,7 @@ class _Stack:
         self.lengths = (self.positions >= 0).sum(dim=2)
         keys = [visit_key(self.program.seed, round, client) for client in clients]
         self.keys = step_keys(keys, range(self.positions.shape[1])).to(self.rows.device)
-        self.masked = True  # until a step without dropout tells that there is none
+        self.masked = True  # until a step tells that it needs no masks
         self.optimizer = step.optimizer(self.params, self.program.lr_factors[round])
 
     def train(self, steps: list[int], ends: Params) -> None:
@@ -124,16 +140,19 @@ class _Stack:
 
     def _retire(self, active: int, ends: Params) -> None:
         """Write the finished rows to ``ends`` and go on with the first ``active`` ones."""
+        kept: dict[Tensor, Tensor] = {}
         for name, param in self.params.items():
             ends[name][self.rows[active:]] = param.detach()[active:]
-            old = param.shape
-            state: dict[str, Any] = self.optimizer.state[param]
+            # A new leaf: what a module keeps of the step before may hold the old one, in the old shape.
+            kept[param] = self.params[name] = param.detach()[:active].clone().requires_grad_()
+            state: dict[str, Any] = self.optimizer.state.pop(param, {})
             for key, value in state.items():
-                if isinstance(value, Tensor) and value.shape == old and value.ndim > 0:
+                if isinstance(value, Tensor) and value.shape == param.shape and value.ndim > 0:
                     state[key] = value[:active].clone()
-            param.data = param.data[:active].clone()
-            param.grad = None
+            self.optimizer.state[kept[param]] = state
             self.starts[name] = self.starts[name][:active]
+        for group in self.optimizer.param_groups:
+            group["params"] = [kept[param] for param in group["params"]]
         self.models = tuple({n: v[:active] for n, v in model.items()} for model in self.models)
         self.rows, self.clients = self.rows[:active], self.clients[:active]
 
@@ -167,15 +186,16 @@ class _Stack:
             masks = Masks(key)
             with masks if self.masked else nullcontext():
                 value = self.program.loss(lambda: self.step.loss(params, x, y, step), x, models)
-            self.masked = masks.used > 0
+            self.masked = masks.needed
             return value
 
         try:
             losses: Tensor = torch.func.vmap(loss)(params, models, x, y, self.keys[step, rows])
         except RuntimeError as error:
-            if "randomness error mode" not in str(error):
+            reason = next((why for word, why in _REFUSALS.items() if word in str(error)), None)
+            if reason is None:
                 raise
-            raise UserError(_CANNOT.format("it draws random numbers other than dropout's")) from error
+            raise Unmapped(reason) from error
         return losses
 
 

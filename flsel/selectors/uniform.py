@@ -47,6 +47,6 @@ class Uniform(Selector):
         if self.weights == "partial":
             return share
         if self.weights == "scaled":
-            return share * (view.sizes.count_nonzero() / len(updates.plan))
+            return share * (int(view.sizes.count_nonzero()) / len(updates.plan))
         total = share.sum()
         return share / total if total > 0 else equal_weights(len(updates.plan))

@@ -13,6 +13,7 @@ from test_trainers import (
     OPTIMIZERS,
     SIZES,
     SPECS,
+    Padded,
     Regression,
     largest_gap,
     make_program,
@@ -82,7 +83,7 @@ def test_every_setting_of_sgd(settings: str, net: Any, tabled: bool, caplog: Any
     assert not told(caplog)
 
 
-@pytest.mark.parametrize("kind", ELEMENTWISE)
+@pytest.mark.parametrize("kind", [*ELEMENTWISE, partial(optim.Adagrad, initial_accumulator_value=0.1)])
 def test_every_optimizer(kind: Any, caplog: Any) -> None:
     agree(make_program(partial(kind, lr=0.05), SPECS["epochs"]))
     assert not told(caplog)
@@ -115,10 +116,26 @@ class Centred(nn.Linear):
         return super().forward(x - x.mean(dim=0))
 
 
-@pytest.mark.parametrize("net", [Gated, lambda: Centred(6, 4)])
+class Divided(nn.Linear):
+    """Divides by the number of examples, which is not that of a padded batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (8 / len(x))
+
+
+@pytest.mark.parametrize("net", [Gated, lambda: Centred(6, 4), lambda: Divided(6, 4)])
 @pytest.mark.parametrize("spec", ["epochs", "steps wrapped"])
 def test_unusual_models(net: Any, spec: str, caplog: Any) -> None:
     agree(make_program(OPTIMIZERS["momentum"], SPECS[spec], net=net()))
+    assert not told(caplog)
+
+
+def test_no_step_runs_on_what_lies_in_fresh_memory(monkeypatch: Any, caplog: Any) -> None:
+    buffer = Inputs.buffer
+    monkeypatch.setattr(Inputs, "buffer", lambda self, like: buffer(self, like).fill_(10**6))
+    program = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=Padded())
+    tokens = torch.arange(3 * sum(SIZES)).view(-1, 3) % 9
+    agree(replace(program, population=replace(program.population, x=tokens, normalize=Normalize())))
     assert not told(caplog)
 
 
@@ -269,6 +286,13 @@ def test_a_step_that_does_more_is_left_to_another_trainer(what: str, instead: st
     agree(program, trainer=trainer)
     said = told(caplog)
     assert said == [f"local.backend: the step is not compiled, since it {what}; {instead} trains instead"]
+
+
+def test_what_vmap_refuses_in_turn_is_left_to_the_sequential_trainer(caplog: Any) -> None:
+    # A loss of one's own on batches of several sizes is not compiled.
+    agree(make_program(None, SPECS["epochs"], net=Odd("branches on data")))
+    (said,) = told(caplog)
+    assert said.endswith("since its step branches on data; sequential trains instead")
 
 
 class Convolved(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -217,6 +218,43 @@ def test_one_optimizer_may_be_wrapped_as_lightning_takes_it(wrap: Any, monkeypat
     assert make_optimizer(task, None) is plain
 
 
+class Padded(nn.Module):
+    """Sums what it knows of tokens, the first of which stands for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(9, 5, padding_idx=-9), nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.tokens(x).sum(dim=1))
+        return out
+
+
+def twice() -> nn.Module:
+    """A layer by two names."""
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.Tanh(), layer, nn.Tanh(), nn.Linear(6, 4))
+
+
+def normed() -> nn.Module:
+    """A layer that keeps in itself what it made of its parameters in the step before."""
+    return nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 4))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning", "ignore:There is a performance drop")
+@pytest.mark.parametrize("kind", STACKS)
+@pytest.mark.parametrize("net", [Padded, twice, normed])
+def test_trainers_agree_on_layers_that_a_stack_is_hard_on(net: Any, kind: Any) -> None:
+    program = make_program(OPTIMIZERS["weight decay"], SPECS["epochs"], net=net())
+    if net is Padded:
+        tokens = torch.randint(0, 9, (sum(SIZES), 3), generator=torch.Generator().manual_seed(0))
+        program = replace(program, population=replace(program.population, x=tokens, normalize=Normalize()))
+    starts = starts_of(program, 5)
+    one = train(SequentialTrainer(), program, starts, [3, 0, 2, 4, 1], 0)
+    assert largest_gap(one, train(kind(), program, starts, [3, 0, 2, 4, 1], 0)) < 1e-10
+    assert largest_gap(one, starts) > 1e-3
+
+
 def test_bf16_mixed_computes_in_bfloat16_and_keeps_float32() -> None:
     seen = []
 
@@ -329,6 +367,16 @@ class Clipped(optim.SGD):
         return super().step(closure)
 
 
+class Recurrent(nn.LSTMCell):
+    """A cell that ``vmap`` has no rule for."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x)[0]
+
+
 def pre_hooked(params: Any) -> optim.Optimizer:
     optimizer = optim.SGD(params, lr=0.1)
     optimizer.register_step_pre_hook(lambda *step: None)
@@ -350,6 +398,7 @@ def hooked(register: str) -> nn.Module:
         (nn.Linear(6, 4), partial(optim.Adafactor, lr=0.1), "element"),
         (nn.Linear(6, 4), partial(Clipped, lr=0.1), "element"),
         (nn.Linear(6, 4), pre_hooked, "optimizer's step"),
+        (Recurrent(), OPTIMIZERS["sgd"], "one of its operations"),
         (hooked("register_hook"), OPTIMIZERS["sgd"], "hooks"),
         (hooked("register_post_accumulate_grad_hook"), OPTIMIZERS["sgd"], "hooks"),
         (hooked("register_full_backward_hook"), OPTIMIZERS["sgd"], "hooks"),

@@ -55,6 +55,12 @@ def test_scaled_weights_are_unbiased():
     torch.testing.assert_close(total / 2000, torch.tensor(sizes).double() / 20, atol=0.06, rtol=0)
 
 
+def test_weights_are_those_of_double_precision():
+    sizes = [5, 1, 7, 14]
+    weights = Uniform("scaled").weigh(view(sizes, 3), updates([0, 2, 3], sizes))
+    assert weights.tolist() == pytest.approx([4 * 5 / 27 / 3, 4 * 7 / 27 / 3, 4 * 14 / 27 / 3], rel=1e-15)
+
+
 @pytest.mark.parametrize(
     ("weights", "expected"), [("size", 0.5), ("equal", 0.5), ("partial", 0.0), ("scaled", 0.0)]
 )

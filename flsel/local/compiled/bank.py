@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from flsel.local.compiled.update import sgd_settings
-from flsel.local.optimizers import groups_of
+from flsel.local.optimizers import groups_of, made_like
 from flsel.local.program import Program, scale_lr
 from flsel.stack import Params
 
@@ -29,7 +29,6 @@ class Bank:
         self.program, self.single, self.tabled = program, single, tabled
         self.rows = len(next(iter(starts.values())))
         self.params = {n: _laid_out(s[0] if single else s, single) for n, s in starts.items()}
-        self._make: Any = type(program.optimizer)
         self.groups = groups_of(program.optimizer, program.trainable())
         self.sgd = type(program.optimizer) is SGD
         self._sgd = [sgd_settings(group) for group, _ in self.groups] if self.sgd else []
@@ -47,7 +46,7 @@ class Bank:
         self._factor = factor
         if not self.sgd:
             groups = [dict(s, params=[self.params[n] for n in names]) for s, names in self.groups]
-            self._optimizer = self._make(groups)
+            self._optimizer = made_like(self.program.optimizer, groups)
             scale_lr(self._optimizer.param_groups, [s["lr"] for s, _ in self.groups], factor)
 
     def take_over(self, other: Bank) -> None:

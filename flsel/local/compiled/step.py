@@ -40,7 +40,8 @@ class Step:
     def __init__(self, bank: Bank, inputs: Inputs, example: Example, kept: tuple[Any, ...]) -> None:
         self._bank, self._example, self.kept = bank, example, kept
         self._inputs = inputs
-        self.x = inputs.buffer(example.x)
+        # A batch from the first, since planning runs the step: what lies in fresh memory is no token.
+        self.x = inputs.buffer(example.x).copy_(example.x)
         traced = trace(bank.program, example)
         traced.inputs[-1] = self.x
         tidy(traced.graph, self.x.device)

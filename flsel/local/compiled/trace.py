@@ -85,10 +85,10 @@ def weighs_examples(program: Program) -> bool:
 
 
 def _mixes(program: Program) -> bool:
-    """Tell whether an example's scores depend on others of its batch, as where one takes their mean off."""
+    """Tell whether an example's scores depend on the others of its batch or on how many there are."""
     places = torch.linspace(0, len(program.population.y) - 1, 4, device=program.task.device).long()
     found = []
-    for batch in (places, places[:1].expand(4)):
+    for batch in (places, places[:1].expand(3)):
         # Every call starts from the same random state.
         with undisturbed(program.task), watched(program.task), Masks(torch.zeros_like(places[0])):
             program.task.train()

@@ -16,7 +16,7 @@ from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import VmapTrainer, require_vmap
+from flsel.local.vectorised import Unmapped, VmapTrainer, require_vmap
 from flsel.local.visit import Visit, alike
 from flsel.stack import Params
 
@@ -102,7 +102,13 @@ class CompiledTrainer(LocalTrainer):
                 other = self._give_up(programs, str(refusal), self._sequential if alone else self._vmap)
             except Exception as error:  # Anything that a user's step may raise when it is traced.
                 other = self._give_up(programs, _reason(error), self._sequential)
-        for name, value in other.train(visits).items():
+        try:
+            trained = other.train(visits)
+        except Exception as error:
+            if other is not self._vmap:
+                raise
+            trained = self._give_up(programs, _reason(error), self._sequential).train(visits)
+        for name, value in trained.items():
             ends[name][rows] = value
 
     def _engine(self, programs: tuple[Program, ...]) -> Engine:
@@ -154,6 +160,8 @@ def _stacks(visits: Sequence[Visit]) -> list[list[int]]:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, Unmapped):
+        return error.reason
     said = str(error).splitlines()[0] if str(error) else ""
     if "data-dependent control flow" in said:
         return "it branches on data"
