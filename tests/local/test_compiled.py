@@ -130,6 +130,15 @@ def test_unusual_models(net: Any, spec: str, caplog: Any) -> None:
     assert not told(caplog)
 
 
+def test_a_padded_token_counts_for_nothing(caplog: Any) -> None:
+    net = Padded()
+    net.tokens.scale_grad_by_freq = True
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=net)
+    tokens = torch.arange(3 * sum(SIZES)).view(-1, 3) % 9
+    agree(replace(program, population=replace(program.population, x=tokens, normalize=Normalize())))
+    assert not told(caplog)
+
+
 def test_no_step_runs_on_what_lies_in_fresh_memory(monkeypatch: Any, caplog: Any) -> None:
     buffer = Inputs.buffer
     monkeypatch.setattr(Inputs, "buffer", lambda self, like: buffer(self, like).fill_(10**6))

@@ -85,7 +85,12 @@ def weighs_examples(program: Program) -> bool:
 
 
 def _mixes(program: Program) -> bool:
-    """Tell whether an example's scores depend on the others of its batch or on how many there are."""
+    """Tell whether an example's scores depend on the others of its batch or on how many there are.
+
+    So do an embedding's gradients where they are divided by how often the batch has a token.
+    """
+    if any(getattr(module, "scale_grad_by_freq", False) for module in program.task.modules()):
+        return True
     places = torch.linspace(0, len(program.population.y) - 1, 4, device=program.task.device).long()
     found = []
     for batch in (places, places[:1].expand(3)):
