@@ -210,6 +210,23 @@ def cut(name: str, share: float) -> Any:
     return act
 
 
+def change_text(name: str, before: str, after: str) -> Any:
+    def act(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert before in text
+        (folder / name).write_text(text.replace(before, after, 1))
+
+    return act
+
+
+def repeat_last(name: str) -> Any:
+    def act(folder: Path) -> None:
+        lines = (folder / name).read_text().splitlines(keepends=True)
+        (folder / name).write_text("".join([*lines, lines[-1]]))
+
+    return act
+
+
 BINARY = bytes(range(256)) * 9
 DAMAGES = {
     "no config": (lambda f: (f / "config.yaml").unlink(), "is not the folder of a run: it holds no config"),
@@ -236,6 +253,12 @@ DAMAGES = {
     "cut rounds": (cut("rounds.jsonl", 0.5), r"rounds\.jsonl holds \d of the run's 6 rounds"),
     "binary rounds": (write("rounds.jsonl", BINARY), r"rounds\.jsonl must hold one JSON object"),
     "mistyped rounds file": (write("rounds.jsonl", b'{"round":0,"plan":3}\n'), r"rounds\.jsonl is damaged"),
+    "other seed": (
+        change_text("config.yaml", "seed: 0", "seed: 4"),
+        "has seed 4, but the run was played with 0",
+    ),
+    "other selector": (change_text("config.yaml", "powd.PowD", "md.MD"), "has selector MD, but the run was"),
+    "rows twice": (repeat_last("metrics.csv"), r"metrics\.csv is damaged: its rounds do not ascend"),
     "binary config": (write("config.yaml", BINARY), r"config\.yaml is damaged: the file must be YAML text"),
     "text config": (
         write("config.yaml", b"hello"),

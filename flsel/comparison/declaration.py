@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
+from flsel.arguments import Range, check
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.grid import FILE, Grid, from_plain
 from flsel.errors import located, users_code
@@ -26,12 +27,18 @@ class Judging:
         target: Test accuracy to reach, or None.
         target_after: Whether the target was given when runs had been seen.
         last: Evaluations in the mean at the end.
+
+    Raises:
+        UserError: If a value is out of range.
     """
 
     baseline: str | None = None
-    target: float | None = None
+    target: Annotated[float | None, Range(above=0, high=1)] = None
     target_after: bool = False
-    last: int = 10
+    last: Annotated[int, Range(1)] = 10
+
+    def __post_init__(self) -> None:
+        check(type(self), vars(self), "judging.")
 
     def asked_again(self, wanted: CompareConfig) -> Judging:
         """Return it with what is wanted now; a target that differs is given when runs may have been seen."""
@@ -55,7 +62,8 @@ def read_declaration(folder: Path) -> tuple[Grid, Judging, list[str]]:
         grid = from_plain(plain, folder / FILE)
         with located(str(folder / FILE)):
             grid.run_config(next(grid.cells()), folder)
-        return grid, Judging(**plain.get("judging", {})), list(plain.get("commands", []))
+        with located(str(folder / FILE)):
+            return grid, Judging(**plain.get("judging", {})), list(plain.get("commands", []))
 
 
 def write_declaration(folder: Path, grid: Grid, judging: Judging, commands: Sequence[str]) -> None:

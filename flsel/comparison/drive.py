@@ -84,6 +84,7 @@ def resume(folder: Path, wanted: CompareConfig, command: str) -> Comparison:
     if grown != grid:
         check(grown, folder.parent, sources)
     with Lock(folder, "comparison"):
+        read_cells(grown, folder)  # refuses before anything is written
         write_declaration(folder, grown, judging, [*commands, command])
         return _play(folder, grown, wanted, sources)
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from flsel.arguments import shown
 from flsel.config import RunConfig
 from flsel.config.parser import parse_settings
 from flsel.errors import UserError
@@ -158,7 +159,12 @@ def from_plain(plain: Mapping[str, Any], where: Path) -> Grid:
         made = None if tuned is None else Tuning(**{**tuned, "seeds": tuple(tuned["seeds"])})
         variants.append(Variant(name, entry["changes"], made))
     settings = tuple(Setting(name, changes) for name, changes in plain["settings"].items())
-    return Grid(plain["config"], tuple(variants), settings, tuple(plain["seeds"]))
+    seeds = tuple(plain["seeds"])
+    if not (variants and settings and seeds) or len(set(seeds)) < len(seeds):
+        raise UserError(f"{where} must hold a variant, a setting, and seeds that differ: restore it.")
+    for seed in (seed for seed in seeds if type(seed) is not int):
+        raise UserError(f"{where}: seed must be a whole number >= 0, got {shown(seed)}.")
+    return Grid(plain["config"], tuple(variants), settings, seeds)
 
 
 def _variant_entry(variant: Variant) -> Plain:

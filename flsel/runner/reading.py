@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flsel.errors import UserError, going_on
+from flsel.errors import UserError, going_on, short
 from flsel.files import check_regular
 from flsel.files.yaml import read_yaml
 from flsel.runner.fields import COUNT, NUMBERS, Field, maps_to, wrong_field
@@ -110,6 +110,28 @@ def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[Played]:
     if any(client >= summary["clients"] for step in played for client in step.clients):
         raise UserError(f"{path} is damaged: a plan names a client that the run does not have.")
     return played
+
+
+def check_same(
+    folder: Path, settings: Mapping[str, Any], summary: Mapping[str, Any], rows: Sequence[Mapping[str, float]]
+) -> None:
+    """Refuse a folder whose files are of different runs, such as a copy whose settings were edited.
+
+    Raises:
+        UserError: If they are.
+    """
+    selector = settings.get("selector")
+    path = selector.get("class_path") if isinstance(selector, Mapping) else None
+    stated = {"seed": settings.get("seed"), "selector": str(path).rpartition(".")[2]}
+    for name, value in stated.items():
+        if value != summary[name]:
+            raise UserError(
+                f"{folder / 'config.yaml'} has {name} {short(value, 60)}, but the run was played with "
+                f"{summary[name]}: restore it; a copy of a finished run is no new one."
+            )
+    reached = [row["round"] for row in rows]
+    if reached != sorted(set(reached)):
+        raise UserError(f"{folder / 'metrics.csv'} is damaged: its rounds do not ascend; restore it.")
 
 
 def _damaged(path: Path, why: str) -> UserError:

@@ -15,7 +15,7 @@ from flsel.errors import UserError, going_on
 from flsel.files import check_folder, home, naming
 from flsel.metrics import METRICS, PLAYING, first_hit
 from flsel.runner.lock import LOCK_FILE
-from flsel.runner.reading import Played, read_rounds, read_settings, read_summary
+from flsel.runner.reading import Played, check_same, read_rounds, read_settings, read_summary
 from flsel.runner.record import MetricsCsv
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Result:
         if not rows or rows[-1]["round"] != summary["rounds"]:
             last = f"ends with round {rows[-1]['round']}" if rows else "has no rows"
             raise UserError(f"{folder / 'metrics.csv'} {last}, but the run has {summary['rounds']} rounds.")
+        check_same(folder, settings, summary, rows)
         return cls(folder, settings, summary, rows, read_rounds(folder / "rounds.jsonl", summary))
 
     def save(self, folder: str | Path) -> Result:

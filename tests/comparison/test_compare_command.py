@@ -98,12 +98,18 @@ def test_a_damaged_comparison_is_named(capfd):
         (b"\0\xff", "the file must be YAML text"),
         (whole.replace(b"seeds:\n- 1", b"seeds:\n- x"), "seed must be a whole number >= 0, got 'x'."),
         (whole.replace(b"seeds:\n- 1", b"seeds: 1"), "is damaged: restore it, or start a new comparison: "),
+        (
+            whole.replace(b"seeds:\n- 1", b"seeds:\n- 1\n- 1"),
+            "must hold a variant, a setting, and seeds that differ",
+        ),
         (whole.replace(b"last: 10", b"later: 10"), "is damaged: restore it, or start a new comparison: "),
+        (whole.replace(b"last: 10", b"last: ten"), "judging.last must be a whole number >= 1, got 'ten'."),
     ]:
         declared.write_bytes(content)
         said = refused(capfd, "--resume", "comparisons/c")
         assert said.startswith("flsel: error: comparisons/c/comparison.yaml"), said
         assert sentence in said
+        assert declared.read_bytes() == content
     declared.write_bytes(whole)
     metrics.write_text("")
     said = refused(capfd, "--resume", "comparisons/c")
