@@ -230,6 +230,14 @@ class Recurrent(nn.Module):
         return self.layer(x)[0]
 
 
+class Centres(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(INPUTS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.sub_(0.5))
+
+
 class Whole(nn.Linear):
     def __init__(self) -> None:
         super().__init__(INPUTS, CLASSES)

@@ -236,6 +236,8 @@ def _entries(item: Mapping[str, Any], where: str) -> tuple[Any, Any]:
 
 def _input(item: Any, where: str) -> Tensor:
     with users_code(f"{where} has an input that is no array", reads=True):
+        if isinstance(item, (tuple, list)) and any(isinstance(part, (Tensor, np.ndarray)) for part in item):
+            raise UserError(f"{where} has several inputs, and a model takes one: join them (torch.cat).")
         if isinstance(item, Tensor):
             return item.detach().to_dense().cpu()
         # A picture with a palette is numbers of colours, not colours.

@@ -62,9 +62,12 @@ def check_logits(program: Program, test: Examples) -> tuple[Tensor, Tensor]:
     classes, name = program.population.num_classes, f"model {type(program.model).__name__}"
     program.task.eval()
     x = program.population.normalize(test.x[:2].to(program.task.device))
+    written = x._version
     refused = f"{name} does not accept inputs of shape {tuple(test.x.shape[1:])}"
     with users_code(refused, reads=True), torch.inference_mode():
         logits = program.task(x)
+    if x._version != written:
+        raise UserError(f"{name} writes to its inputs, which are the dataset: change a copy (x = x.clone()).")
     if not isinstance(logits, Tensor) or logits.shape != (len(x), classes):
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise UserError(

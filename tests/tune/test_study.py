@@ -20,7 +20,7 @@ from flsel_tune.config import SweepConfig
 from flsel_tune.metric import parse_metrics
 from flsel_tune.searcher import outcome
 from flsel_tune.space_file import make_space
-from flsel_tune.study import Study
+from flsel_tune.study import JOURNAL, Study, mend_journal
 from flsel_tune.trial import failure
 
 COMPLETE, PRUNED, FAIL = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL
@@ -330,3 +330,38 @@ def test_others_can_read_the_journal(tmp_path):
         loaded = optuna.load_study(study_name="s", storage=optuna.storages.JournalStorage(backend))
     assert [trial.state for trial in loaded.trials] == [COMPLETE, COMPLETE]
     assert set(loaded.trials[0].params) == set(PLAIN)
+
+
+def test_a_line_that_a_full_disk_cut_costs_that_line(tmp_path):
+    space = make_space(PLAIN, HICS)
+    played(study(tmp_path), space, 2)
+    path = tmp_path / JOURNAL
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole.splitlines()[-1][:9])
+    (tmp_path / f"{JOURNAL}.lock").touch()
+    mend_journal(tmp_path)
+    assert path.read_bytes() == whole
+    assert len(study(tmp_path).trials(COMPLETE)) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "is missing, and with it what the trials were"),
+        (b"", "holds 0 studies instead of one"),
+        (bytes(range(256)) * 3 + b"\n", "is damaged: restore it, or start a new sweep: "),
+        (b'{"a": 1}\n', "is damaged: restore it, or start a new sweep: KeyError: 'op_code'"),
+    ],
+)
+def test_a_sweep_does_not_begin_anew_without_its_journal(tmp_path, content, said):
+    if content is not None:
+        (tmp_path / JOURNAL).write_bytes(content)
+    with pytest.raises(UserError, match=said):
+        mend_journal(tmp_path)
+
+
+def test_a_journal_of_other_metrics_is_refused(tmp_path):
+    study(tmp_path)
+    for metric in ("validation/loss", "validation/loss, validation/accuracy"):
+        with pytest.raises(UserError, match="is of a sweep of validation/accuracy, not of validation/loss"):
+            study(tmp_path, metric=metric, scheduler="none")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +17,8 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
+from flsel.errors import UserError, users_code
+from flsel.files import check_regular
 from flsel.rng import torch_seed
 from flsel_tune.config import Sampler, SweepConfig
 from flsel_tune.metric import Metric
@@ -23,6 +27,7 @@ from flsel_tune.space import KEPT, Settings, Space, Value
 SETTINGS, RESULT, BASELINE, STOPPED = "settings", "result", "baseline", "stopped"
 REPEATS = "repeats"
 JOURNAL = "study.journal"
+_LOG = logging.getLogger("flsel")
 
 
 class Study:
@@ -71,9 +76,16 @@ class Study:
             pruner=_pruner(config, rounds),
             load_if_exists=True,
         )
+        asked = [metric.text for metric in metrics]
+        stored = self.study.metric_names or asked
+        if stored != asked:
+            raise UserError(
+                f"{path} is of a sweep of {', '.join(stored)}, not of {', '.join(asked)}: "
+                "restore it, or the sweep's metric."
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.study.set_metric_names([metric.text for metric in metrics])
+            self.study.set_metric_names(asked)
 
     def enqueue(self, points: Iterable[tuple[dict[str, Value], list[str]]]) -> None:
         """Have points tried before anything is searched; the first is what others are compared with.
@@ -191,6 +203,37 @@ class Study:
 
     def _find(self, number: int) -> FrozenTrial:
         return self.study.get_trials(deepcopy=False)[number]
+
+
+def mend_journal(folder: Path) -> None:
+    """Check the journal of a sweep that goes on, and cut a last line that a full disk or a power loss cut.
+
+    Nobody else writes to it: the sweep's lock is held.
+
+    Args:
+        folder: Folder of the sweep.
+
+    Raises:
+        UserError: If it is missing or damaged.
+    """
+    path = folder / JOURNAL
+    if not path.exists():
+        raise UserError(
+            f"{path} is missing, and with it what the trials were: restore it, or start a new sweep."
+        )
+    check_regular(path)
+    path.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # Optuna's own, of a process that was killed
+    known: list[str] = []
+    with users_code(f"{path} is damaged: restore it, or start a new sweep", reads=True):
+        whole = path.read_bytes()
+        if not whole.endswith(b"\n"):
+            os.truncate(path, whole.rfind(b"\n") + 1)
+            _LOG.warning("%s ended within a line, which is cut; its trial goes on from before that", path)
+        known = optuna.get_all_study_names(JournalStorage(JournalFileBackend(str(path))))
+    if len(known) != 1:
+        raise UserError(
+            f"{path} holds {len(known)} studies instead of one: restore it, or start a new sweep."
+        )
 
 
 def _pruner(config: SweepConfig, rounds: int) -> BasePruner:

@@ -25,7 +25,7 @@ from flsel_tune.plan import Plan
 from flsel_tune.results import best_trials, trial_rows, write_results
 from flsel_tune.shared import pack
 from flsel_tune.space_file import to_plain
-from flsel_tune.study import RESULT, Study
+from flsel_tune.study import RESULT, Study, mend_journal
 from flsel_tune.summary import track_sweep
 
 _LOG = logging.getLogger("flsel")
@@ -73,6 +73,7 @@ def resume(plan: Plan, folder: Path, *, retry_failed: bool = False) -> Path:
     """
     plan = replace(plan, job=replace(plan.job, folder=str(folder.resolve())))
     with Lock(folder, "sweep"):
+        mend_journal(folder)
         study = _study(plan)
         if again := study.retry("machine"):
             _LOG.info("%d trials that failed with the machine (a full disk, say) are tried again", again)
