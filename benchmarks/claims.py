@@ -92,6 +92,7 @@ CLAIMS = {
     "hics_published_start_3": Claim("replications.md", "Weighted", (8, 16), 3, None, {}, "HiCS", "round 16"),
     # The paper's numbers are those of hundreds of rounds.
     "hics_cifar10": Claim("replications.md", "Uniform", (12, 24), 3, None, {}, "HiCS", "round 24"),
+    "hics_cifar10_more": Claim("replications.md", "Uniform", (50, 100, 150), 3, 0.6, {}, "HiCS", "round 150"),
     "fedcat_cnn": Claim("replications.md", "FedAvg", (8,), 1, None, {}, "FedCat", "round 8"),
     "fedcat_cnn_others": Claim("replications.md", "FedAvg", (4,), 1, None, {}, "FedCat", "round 4"),
     "fedgs_table2": Claim(
