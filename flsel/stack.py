@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Params = dict[str, Tensor]
 """A model, a gradient or an update: tensors by the names of ``module.named_parameters()`` and buffers."""
@@ -112,6 +113,27 @@ def flatten(stack: Params, origin: Params | None = None) -> Tensor:
             moved = value if origin is None else value - origin[name]
             parts.append(moved.detach().reshape(len(value), -1).cpu())
     return torch.cat(parts, dim=1)
+
+
+def places(module: nn.Module) -> dict[str, str]:
+    """Return every place of a module's parameters and buffers, each once, with the name that each goes by.
+
+    A tied weight has several places. A layer that goes by two names has one: what ``torch.func`` replaces
+    there twice it does not put back.
+    """
+    names = {id(value): name for name, value in (*module.named_parameters(), *module.named_buffers())}
+    return {
+        f"{path}.{leaf}" if path else leaf: names[id(value)]
+        for path, layer in module.named_modules()
+        for leaf, value in (*layer._parameters.items(), *layer._buffers.items())
+        if value is not None
+    }
+
+
+def called(module: nn.Module, model: Params, *inputs: Any) -> Any:
+    """Call a module with the tensors of a model in place of its own."""
+    named = {place: model[name] for place, name in places(module).items() if name in model}
+    return torch.func.functional_call(module, named, inputs, tie_weights=False)
 
 
 def is_running(name: str) -> bool:

@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from flsel.stack import (
+    called,
     finite_rows,
     flatten,
     inner_products,
@@ -70,3 +72,31 @@ def test_running_statistics_are_no_parameters() -> None:
     assert flatten(stack).shape == (4, 9)
     np.testing.assert_array_equal(squared_norms(stack), squared_norms(some()))
     assert model_bytes(row(stack, 0)) == 11 * 8
+
+
+class _Tied(nn.Module):
+    """A layer by two names, a weight in two layers, and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.other = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.again, self.other.weight = self.first, self.first.weight
+        self.register_buffer("shift", torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.other(self.again(self.first(x)).tanh()) + self.shift
+        return out
+
+
+def test_a_module_called_with_other_tensors_keeps_its_own() -> None:
+    module, x = _Tied(), torch.randn(2, 3)
+    own = dict(module.named_parameters()) | dict(module.named_buffers())
+    assert list(own) == ["first.weight", "first.bias", "other.bias", "shift"]
+    model = {name: torch.randn_like(value) for name, value in own.items()}
+    weight, bias, other, shift = model.values()
+    hidden = (((x @ weight.T + bias) @ weight.T + bias).tanh() @ weight.T + other) + shift
+    for _ in range(2):
+        torch.testing.assert_close(called(module, model, x), hidden)
+        assert all(value is own[name] for name, value in module.named_parameters())
+    assert isinstance(module.first.weight, nn.Parameter)
+    assert module.shift is own["shift"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from flsel.errors import UserError
 from flsel.local.tasks import Task
-from flsel.stack import Params
+from flsel.stack import Params, called
 
 
 @final
@@ -60,6 +60,6 @@ class Features:
         """Return the representations ``[B, L]`` of inputs ``[B, ...]`` by another model, in eval mode."""
         self._task.eval()
         with torch.no_grad():
-            _, features = self.during(lambda: torch.func.functional_call(self._model, params, (x,)))
+            _, features = self.during(lambda: called(self._model, params, x))
         self._task.train()
         return features

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from flsel.local.plain import mixes
 from flsel.local.program import Program
 from flsel.local.tasks import averages_examples
-from flsel.stack import Params
+from flsel.stack import Params, called
 
 _LOG = logging.getLogger("flsel")
 _REFUSED: WeakSet[Program] = WeakSet()
@@ -96,7 +96,7 @@ def _pack(program: Program, pieces: list[Tensor], weights: Tensor) -> Params:
     device = program.task.device
 
     def loss(params: Params, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        logits = torch.func.functional_call(program.model, params, (x,))
+        logits = called(program.model, params, x)
         return (nn.functional.cross_entropy(logits, y, reduction="none") * share).sum()
 
     gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0))

@@ -23,7 +23,7 @@ from flsel.local.optimizers import without_compiler
 from flsel.local.plain import PlainFabric
 from flsel.local.tasks import LARGEST, Task
 from flsel.objectives import Objective
-from flsel.stack import Params
+from flsel.stack import Params, places
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -108,18 +108,11 @@ class Program:
 
         The parameters go by the names that the run uses (:meth:`trainable`).
         """
-        names = {id(param): name for name, param in self.trainable().items()}
-        # Every place of a parameter, since weights may be tied, and each once: functional_call does not put
-        # back what it replaces twice, as in a module that goes by two names.
-        places = {
-            f"{path}.{leaf}": names[id(param)]
-            for path, module in call.named_modules()
-            for leaf, param in module._parameters.items()
-            if id(param) in names
-        }
+        prefix = "task." if self.model is self.task else "task.net."
+        named_there = {place: name.removeprefix(prefix) for place, name in places(call).items()}
 
         def called(params: Params, *values: Any) -> Tensor:
-            named = {place: params[name] for place, name in places.items()}
+            named = {place: params[name] for place, name in named_there.items() if name in params}
             made: Tensor = torch.func.functional_call(call, named, values, tie_weights=False)
             return made
 

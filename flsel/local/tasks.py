@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from flsel.errors import UserError
 from flsel.local.optimizers import without_compiler
+from flsel.stack import called
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
@@ -63,7 +64,7 @@ class Classifier(nn.Module):
             for name, param in self.net.named_parameters()
         }
         inputs = x.to(self.compute) if x.is_floating_point() else x
-        logits = torch.func.functional_call(self.net, rounded, (inputs,))
+        logits = called(self.net, rounded, inputs)
         return logits.to(next(self.net.parameters()).dtype)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
