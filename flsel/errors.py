@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import errno
 import shlex
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,7 @@ _LIBRARIES = (
 # What torch's allocator says, and the system where not even torch's libraries fit.
 _NO_MEMORY = ("DefaultCPUAllocator", "failed to map segment")
 _LESS_MEMORY = "lower local.chunk, local.batch_size, evaluation.batch_size or the model's size"
+_LARGER_BATCH = "set local.batch_size above 1, and local.last_batch to wrap, which fills the last of a pass"
 
 
 # Disk, quota, handles, devices and mounts: what runs did not cause, and what is mended without them.
@@ -140,7 +142,8 @@ def imported(key: str, path: str) -> Any:
     for at in range(used, len(parts)):
         with users_code(failed):
             if not hasattr(found, parts[at]):
-                raise UserError(f"{start}: {_lacks(found, '.'.join(parts[:at]), parts[at])}")
+                lack = _lacks(found, ".".join(parts[:at]), parts[at])
+                raise UserError(f"{start}: {lack}{_hidden(parts[0])}")
             found = getattr(found, parts[at])
     return found
 
@@ -153,6 +156,8 @@ def sentence(error: BaseException) -> str | None:
         return f"the accelerator's memory is not enough ({message}); {_LESS_MEMORY}."
     if isinstance(error, MemoryError) or any(words in message for words in _NO_MEMORY):
         return f"the memory is not enough{f' ({message})' if message else ''}; {_LESS_MEMORY}."
+    if "more than 1 value per channel" in message:
+        return f"batch normalisation takes no batch of one example ({message}); {_LARGER_BATCH}."
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{(error.strerror or str(error)).lower()}."
@@ -242,6 +247,14 @@ def _home(frame: FrameType) -> str:
     if file.startswith(_OURS):
         return "ours"
     return "library" if file.startswith(_LIBRARIES) else "user"
+
+
+def _hidden(name: str) -> str:
+    """Tell of a file in the current folder that an installed module of its name keeps from being imported."""
+    own, taken = Path(f"{name}.py"), getattr(sys.modules.get(name), "__file__", None)
+    if not own.is_file() or (taken and own.resolve() == Path(taken).resolve()):
+        return ""
+    return f" Your {own} is not seen beside the installed module of that name: rename it."
 
 
 def _lacks(home: Any, path: str, name: str) -> str:

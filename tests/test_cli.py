@@ -269,6 +269,24 @@ def test_an_error_of_the_system_is_one_sentence(
     assert capsys.readouterr().err == f"flsel: error: {sentence}\n"
 
 
+def test_a_notebooks_choice_of_pictures_is_left_aside(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("MPLBACKEND", "nonsense")
+    assert main(["configs"]) == 0
+    assert "MPLBACKEND" not in os.environ
+
+
+def test_a_file_that_an_installed_module_hides_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("selectors.py").write_text("from flsel.selectors import Uniform\n\nclass Mine(Uniform): ...\n")
+    assert main(["train", "--selector", "selectors.Mine"]) == 2
+    assert capsys.readouterr().err == (
+        "flsel: error: selector cannot be selectors.Mine: selectors has no Mine. Your selectors.py is not "
+        "seen beside the installed module of that name: rename it.\n"
+    )
+
+
 def test_ctrl_c_before_a_run_says_how_runs_go_on(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     def stop(arguments: list[str]) -> int:
         raise KeyboardInterrupt

@@ -51,6 +51,7 @@ class Speechless(Exception):
         (StopIteration(), "Broken.method raised StopIteration (test_errors.py, line 35)."),
         (FileNotFoundError(2, "nope", "x"), "Broken.method raised FileNotFoundError: [Errno 2] nope: 'x' ("),
         (Speechless(), "Broken.method raised Speechless: <exception str() failed> (test_errors.py, line 35)."),
+        (ValueError("Expected more than 1 value per channel when training"), "batch normalisation takes no batch of"),
         (MemoryError(), "the memory is not enough; lower local.chunk, "),
         (ImportError("libtorch_cpu.so: failed to map segment"), "the memory is not enough (libtorch_cpu.so: "),
         (torch.cuda.OutOfMemoryError("CUDA out of memory."), "the accelerator's memory is not enough (CUDA out"),

@@ -64,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit code: 0; 1 for a selector that breaks the contract; 2 for something the user can mend; 130 after
         Ctrl-C; 141 if nobody reads the output.
     """
+    # A notebook's, which need not be there: pictures go to files.
+    os.environ.pop("MPLBACKEND", None)
     given = list(sys.argv[1:] if argv is None else argv)
     arguments = [word for word in given if word != "--debug"]
     _open_streams()
