@@ -40,7 +40,7 @@ CONFIGS = st.builds(
     budget=st.integers(1, 10),
     data=st.builds(
         DataConfig,
-        name=st.sampled_from(["synthetic", "mnist", "mymodels.one_outlier"]),
+        name=st.just("mymodels.one_outlier"),  # others take no arguments
         shape=st.one_of(st.none(), st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)),
         init_args=st.dictionaries(
             st.sampled_from(["a", "b"]), st.one_of(st.integers(), st.text("xyz", min_size=1, max_size=5))
