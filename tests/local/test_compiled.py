@@ -123,7 +123,15 @@ class Divided(nn.Linear):
         return super().forward(x) * (8 / len(x))
 
 
-@pytest.mark.parametrize("net", [Gated, lambda: Centred(6, 4), lambda: Divided(6, 4)])
+class Scaled(nn.Linear):
+    """Divides by the batch's largest score, which the first example may have."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        return out / out.abs().max()
+
+
+@pytest.mark.parametrize("net", [Gated, *(partial(kind, 6, 4) for kind in (Centred, Divided, Scaled))])
 @pytest.mark.parametrize("spec", ["epochs", "steps wrapped"])
 def test_unusual_models(net: Any, spec: str, caplog: Any) -> None:
     agree(make_program(OPTIMIZERS["momentum"], SPECS[spec], net=net()))
