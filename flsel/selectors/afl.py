@@ -4,9 +4,10 @@ J. Goetz, K. Malik, D. Bui, S. Moon, H. Liu, A. Kumar: "Active Federated Learnin
 (arXiv:1909.12641), Algorithm 1.
 
 **Deviations**: the paper does not fix initial valuations: clients that never took part come first, drawn
-uniformly, which costs no extra pass. The share of uniform draws is rounded up, so that exploration never
-vanishes. The number of dropped clients is reduced where too few would be left to draw from. Pool and
-counts are those of the clients available now.
+uniformly, which costs no extra pass; one whose first report is lost counts as valued 0 from then on, and a
+later report that is not finite leaves the valuation as it was. The share of uniform draws is rounded up, so
+that exploration never vanishes. The number of dropped clients is reduced where too few would be left to
+draw from. Pool and counts are those of the clients available now.
 """
 
 from __future__ import annotations
