@@ -79,7 +79,7 @@ class Experiment:
         own = {} if isinstance(self.config, str) else self.config
         base = RunConfig() if own else parse([("config", self.config)])
         return Grid(
-            describe(parse_settings(describe(base), {**own, **changes})),
+            describe(parse_settings(describe(parse_settings(describe(base), own)), changes)),
             tuple(Variant(name, entry) for name, entry in self.variants.items()),
             tuple(Setting(name, entry) for name, entry in self.settings.items()) or (Setting(),),
             read_seeds(seeds or (QUICK_SEEDS if quick else self.seeds)),

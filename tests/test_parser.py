@@ -125,6 +125,8 @@ def test_the_defaults_are_those_of_the_schema() -> None:
 def test_settings_may_be_nested_or_dotted() -> None:
     assert parse_settings({"local": {"steps": 3}}).local.steps == 3
     assert parse_settings({"local.steps": 3}).local.steps == 3
+    assert parse_settings({"local": {"steps": 3}}, {"local": {"batch_size": 7}}).local.steps == 3
+    assert parse_settings({"local": {"steps": 3}}, {"local": {"steps": 4}}).local.steps == 4
     assert parse_settings({"selector": PowD.__name__}).selector.d is None
 
 

@@ -15,7 +15,7 @@ from jsonargparse import ArgumentParser
 from flsel.arguments import Argument, arguments, check, shown
 from flsel.arguments.plugin import Plugin, items, plugin, rule
 from flsel.arguments.spec import Spec
-from flsel.config.layers import Layers
+from flsel.config.layers import Layers, by_key
 from flsel.config.run import RunConfig
 from flsel.errors import UserError, located, meant
 from flsel.files.yaml import loaded
@@ -40,14 +40,14 @@ def parse_settings(settings: Mapping[str, Any], changes: Mapping[str, Any] | Non
 
     Args:
         settings: The settings.
-        changes: Plain values by dotted key that replace some, as words of the command line would.
+        changes: Plain values that replace some, nested or by dotted key, as words of the command line would.
 
     Raises:
         UserError: As :func:`to_config`.
     """
     layers = Layers()
     layers.lay(settings)
-    layers.lay_each((changes or {}).items())
+    layers.lay_each(by_key(changes or {}).items())
     return to_config(layers)
 
 
