@@ -20,7 +20,7 @@ from flsel_tune.config import SweepConfig
 from flsel_tune.metric import parse_metrics
 from flsel_tune.searcher import outcome
 from flsel_tune.space_file import make_space
-from flsel_tune.study import JOURNAL, Study, mend_journal
+from flsel_tune.study import BASELINE, JOURNAL, Study, mend_journal
 from flsel_tune.trial import failure
 
 COMPLETE, PRUNED, FAIL = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL
@@ -354,10 +354,27 @@ def test_a_line_that_a_full_disk_cut_costs_that_line(tmp_path):
     ],
 )
 def test_a_sweep_does_not_begin_anew_without_its_journal(tmp_path, content, said):
+    (tmp_path / "trials/0000").mkdir(parents=True)
     if content is not None:
         (tmp_path / JOURNAL).write_bytes(content)
     with pytest.raises(UserError, match=said):
         mend_journal(tmp_path)
+
+
+def test_a_sweep_that_was_killed_before_its_first_trial_begins(tmp_path):
+    points = [*make_space(SPACE, HICS).first_points(HICS)]
+    for content in (None, b"", b'{"op_code": 0, "worker'):
+        (tmp_path / JOURNAL).unlink(missing_ok=True)
+        if content is not None:
+            (tmp_path / JOURNAL).write_bytes(content)
+        mend_journal(tmp_path)
+        study(tmp_path).enqueue(points[:1])
+        study(tmp_path).enqueue(points)
+        waiting = study(tmp_path).study.get_trials()
+        assert len(waiting) == len(points) > 1
+        assert [trial.user_attrs.get(BASELINE, False) for trial in waiting] == [True] + [False] * (
+            len(points) - 1
+        )
 
 
 def test_a_journal_of_other_metrics_is_refused(tmp_path):

@@ -90,10 +90,15 @@ class Study:
     def enqueue(self, points: Iterable[tuple[dict[str, Value], list[str]]]) -> None:
         """Have points tried before anything is searched; the first is what others are compared with.
 
+        A sweep that was killed before its first trial may have some of them already; those are not doubled.
+
         Args:
             points: Values by dimension's name, and the names of dimensions left as the config has them.
         """
-        for position, (values, kept) in enumerate(points):
+        known = self.study.get_trials(deepcopy=False)
+        if any(trial.state is not TrialState.WAITING for trial in known):
+            return
+        for position, (values, kept) in [*enumerate(points)][len(known) :]:
             self.study.enqueue_trial(
                 values, user_attrs={KEPT: kept} | ({BASELINE: True} if position == 0 else {})
             )
@@ -214,23 +219,26 @@ def mend_journal(folder: Path) -> None:
         folder: Folder of the sweep.
 
     Raises:
-        UserError: If it is missing or damaged.
+        UserError: If it is damaged, or missing though trials have begun.
     """
     path = folder / JOURNAL
+    path.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # Optuna's own, of a process that was killed
+    begun = any((folder / "trials").glob("*"))
+    if not path.exists() and not begun:
+        return
     if not path.exists():
         raise UserError(
             f"{path} is missing, and with it what the trials were: restore it, or start a new sweep."
         )
     check_regular(path)
-    path.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # Optuna's own, of a process that was killed
     known: list[str] = []
     with users_code(f"{path} is damaged: restore it, or start a new sweep", reads=True):
         whole = path.read_bytes()
-        if not whole.endswith(b"\n"):
+        if whole and not whole.endswith(b"\n"):
             os.truncate(path, whole.rfind(b"\n") + 1)
             _LOG.warning("%s ended within a line, which is cut; its trial goes on from before that", path)
         known = optuna.get_all_study_names(JournalStorage(JournalFileBackend(str(path))))
-    if len(known) != 1:
+    if len(known) > 1 or (begun and not known):
         raise UserError(
             f"{path} holds {len(known)} studies instead of one: restore it, or start a new sweep."
         )

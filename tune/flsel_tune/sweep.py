@@ -47,9 +47,6 @@ def start(plan: Plan) -> Path:
         plan = replace(plan, job=replace(plan.job, folder=str(folder)))
         with Lock(folder, "sweep"):
             study = _study(plan)
-            if plan.sweep.sampler != "grid":
-                points = list(plan.space.first_points(describe(plan.config)))
-                study.enqueue(points[: plan.sweep.trials])
             tell("work", str(folder))
             return _play(plan, study)
 
@@ -153,7 +150,7 @@ def _say(plan: Plan, study: Study, pictures: list[Path]) -> None:
 
 
 def _study(plan: Plan) -> Study:
-    return Study(
+    study = Study(
         Path(plan.job.folder),
         Path(plan.job.folder).name,
         metrics=plan.job.metrics,
@@ -161,6 +158,10 @@ def _study(plan: Plan) -> Study:
         rounds=plan.config.rounds,
         seed=plan.config.seed,
     )
+    if plan.sweep.sampler != "grid":
+        points = list(plan.space.first_points(describe(plan.config)))
+        study.enqueue(points[: plan.sweep.trials])
+    return study
 
 
 def _new_folder(plan: Plan) -> Path:
