@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from pages import put
 from scipy.stats import pearsonr, spearmanr
 
 from flsel.config.parser import parse_file
@@ -26,7 +27,6 @@ from flsel.selectors.hics import HiCS
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs/results/data/hics_branches.csv"
 PAGE = ROOT / "docs/results/replications.md"
-START, END = "<!-- table hics_branches -->\n", "<!-- end -->"
 HEAD = ("setting", "seed", "variance", "limit", "spearman", "pearson", "rounds_clustered", "rounds_after")
 
 
@@ -81,8 +81,7 @@ def table() -> str:
 
 def written(text: str) -> str:
     """Return the page with the table put in."""
-    before, _, rest = text.partition(START)
-    return f"{before}{START}\n{table()}\n\n{END}{rest.partition(END)[2]}"
+    return put(text, "hics_branches", table())
 
 
 def main() -> None:

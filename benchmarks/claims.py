@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pages import put
 from scipy import stats
 
 from flsel.comparison.declaration import read_declaration
@@ -308,10 +309,7 @@ def _cell(claim: Claim, measured: Measured, setting: int, variant: int, measure:
 
 def written(text: str, name: str) -> str:
     """Return a page with a comparison's table put in."""
-    before, start, rest = text.partition(f"<!-- table {name} -->\n")
-    if not start:
-        raise ValueError(f"there is no place for {name}")
-    return f"{before}{start}\n{shown(name)}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    return put(text, name, shown(name))
 
 
 def main() -> None:

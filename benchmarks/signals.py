@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from pages import put
 from scipy.stats import spearmanr
 
 from flsel.comparison.declaration import read_declaration
@@ -24,7 +25,6 @@ from flsel.selectors._hics import label_entropy
 RESULTS = Path(__file__).resolve().parents[1] / "docs/results"
 DATA = RESULTS / "data/hics_signals.csv"
 PAGE = RESULTS / "replications.md"
-START, END = "<!-- table hics_signals -->\n", "<!-- end -->"
 HEAD = ("comparison", "setting", "variant", "seed", "first", "last", "share")
 FIFTH = 5
 
@@ -88,8 +88,7 @@ def table() -> str:
 
 def written(text: str) -> str:
     """Return the page with the table put in."""
-    before, _, rest = text.partition(START)
-    return f"{before}{START}\n{table()}\n\n{END}{rest.partition(END)[2]}"
+    return put(text, "hics_signals", table())
 
 
 def main() -> None:
