@@ -329,10 +329,12 @@ def test_a_key_that_one_file_sets_in_two_ways_is_refused(file: Any) -> None:
     )
     path = file("selector.d: 3\nselector: {class_path: PowD, init_args: {d: 4}}\n")
     assert refused("--config", path) == (
-        f"{path}: selector.d is set twice, in init_args and by its name; keep one of them."
+        f"{path}: selector.d is set twice, in a mapping and by its name; keep one of them."
     )
     path = file("selector: PowD\nselector.d: 3\nselector.init_args.d: 4\n")
     assert refused("--config", path).startswith(f"{path}: selector.d is set twice, ")
+    path = file("data: {name: mine.Data, init_args: {n: 1}}\ndata.init_args.n: 2\n")
+    assert refused("--config", path).startswith(f"{path}: data.init_args.n is set twice, ")
 
 
 def test_a_file_may_name_an_argument_before_its_class(file: Any) -> None:

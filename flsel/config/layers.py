@@ -130,11 +130,11 @@ def by_key(settings: Mapping[Any, Any]) -> dict[str, Any]:
         if key in found:
             raise UserError(f"{key} is set twice, by its whole name and in another way; keep one of them.")
         found[key] = value
-    for key in plugins():
-        inside = found[key].get("init_args") if isinstance(found.get(key), Mapping) else None
+    for key, value in found.items():
+        inside = value.get("init_args") if key in plugins() and isinstance(value, Mapping) else value
         for name in inside if isinstance(inside, Mapping) else ():
             if f"{key}.{name}" in found:
-                raise UserError(f"{key}.{name} is set twice, in init_args and by its name; keep one of them.")
+                raise UserError(f"{key}.{name} is set twice, in a mapping and by its name; keep one of them.")
     return found
 
 
