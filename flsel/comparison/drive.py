@@ -63,7 +63,7 @@ def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
         except UserError:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        return _play(folder, grid, wanted, sources)
+        return _play(folder, grid, wanted, sources, read_cells(grid, folder))
 
 
 def resume(folder: Path, wanted: CompareConfig, command: str) -> Comparison:
@@ -84,9 +84,9 @@ def resume(folder: Path, wanted: CompareConfig, command: str) -> Comparison:
     if grown != grid:
         check(grown, folder.parent, sources)
     with Lock(folder, "comparison"):
-        read_cells(grown, folder)  # refuses before anything is written
+        runs = read_cells(grown, folder)  # refuses before anything is written
         write_declaration(folder, grown, judging, [*commands, command])
-        return _play(folder, grown, wanted, sources)
+        return _play(folder, grown, wanted, sources, runs)
 
 
 def existing(patterns: Sequence[str], wanted: CompareConfig, command: str) -> Comparison:
@@ -143,8 +143,9 @@ def _judged(
     return judge(runs, judging.baseline, target, last=judging.last, unpaired=unpaired, tuned=tuned)
 
 
-def _play(folder: Path, grid: Grid, wanted: CompareConfig, sources: Sources) -> Comparison:
-    runs = read_cells(grid, folder)
+def _play(
+    folder: Path, grid: Grid, wanted: CompareConfig, sources: Sources, runs: Sequence[Run]
+) -> Comparison:
     if not waiting(runs):
         return read_comparison(folder, runs=runs)
     with Progress(runs, int(grid.config["rounds"]), quiet=bool(grid.config["quiet"])) as progress:
