@@ -203,7 +203,9 @@ class Federation:
         return losses[torch.tensor([distinct.index(c) for c in clients])]
 
     def _updates(self, job: Job, keep: Tensor, deltas: Params) -> Updates:
-        kept, needs = Plan(tuple(job.plan.paths[k] for k in keep.tolist())), job.view.needs
+        kept, needs = job.plan, job.view.needs
+        if len(keep) < len(kept):
+            kept = Plan(tuple(kept.paths[k] for k in keep.tolist()))
         shards = self.data.population.shards
         per_visit = [[len(shards[client]) for client in visits] for visits in kept.visits]
         steps = [[self.program.spec.num_steps(size) for size in sizes] for sizes in per_visit]

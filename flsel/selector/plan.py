@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from flsel.arguments import shown
 from flsel.errors import UserError
@@ -48,7 +49,7 @@ class Plan:
         """H, the number of communication rounds the plan takes (0 for an empty plan)."""
         return len(self.paths[0]) if self.paths else 0
 
-    @property
+    @cached_property
     def visits(self) -> tuple[tuple[int, ...], ...]:
         """The clients that each path visits, in order: the paths without their idle hops."""
         return tuple(tuple(client for client in path if client != IDLE) for path in self.paths)
@@ -64,6 +65,8 @@ def ids(clients: Iterable[int]) -> tuple[int, ...]:
         UserError: If one is not whole.
         TypeError: If they cannot be listed.
     """
+    if type(clients) is tuple and set(map(type, clients)) == {int}:
+        return clients
     listed = list(clients)
     if "bool" in str(getattr(clients, "dtype", "")) or bool in set(map(type, listed)):
         raise UserError(
