@@ -60,7 +60,7 @@ def test_sketch_distances_match_their_definition(seed: int, n: int, m: int, leng
     found = sketch_distances(one, other)
     assert found.dtype == np.float32
     assert found[0, 0] == 0
-    np.testing.assert_allclose(found, cdist(one, other), atol=2e-3 * float(np.abs(one).sum()))
+    np.testing.assert_allclose(found, cdist(one, other), atol=4e-3 * float(np.abs(one).sum()))
 
 
 @given(seed=st.integers(0, 2**32), d=st.integers(1, 5), precision=st.sampled_from(["f4", "f8"]))
