@@ -18,8 +18,9 @@ import flsel
 from flsel.config.groups import EvaluationConfig, OutputConfig, TrackConfig
 from flsel.errors import UserError
 from flsel.files import run_id
-from flsel.runner.tracked import Steps
-from flsel.runner.tracking import Tracker, make_loggers, refuse_secrets
+from flsel.runner.trackers.loggers import make_loggers, refuse_secrets
+from flsel.runner.trackers.tracker import Tracker
+from flsel.runner.trackers.values import Steps
 from flsel.selectors import PowD
 
 CONFIG = {
@@ -184,7 +185,8 @@ def watch(event, arguments):
 sys.addaudithook(watch)
 
 from flsel.config.groups import TrackConfig
-from flsel.runner.tracking import Tracker, make_loggers
+from flsel.runner.trackers.loggers import make_loggers
+from flsel.runner.trackers.tracker import Tracker
 folder = Path(sys.argv[1])
 loggers = make_loggers(TrackConfig(tracker="wandb"), run_dir=folder, name="n", resolved_config={}, tags=[])
 tracker = Tracker(loggers)
@@ -260,7 +262,7 @@ def test_auto_tries_online_with_a_key_and_falls_back_in_one_line(
 
 
 def test_a_server_that_does_not_answer_costs_a_wait_and_not_the_id(run_dir, monkeypatch, caplog):
-    monkeypatch.setattr("flsel.runner._wandb._INIT_SECONDS", 1)
+    monkeypatch.setattr("flsel.runner.trackers.wandb_run._INIT_SECONDS", 1)
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     tracker = Tracker(loggers(TrackConfig(tracker="wandb"), run_dir))
@@ -307,7 +309,7 @@ def test_a_wrong_variable_costs_the_tracker_and_not_the_run(run_dir, monkeypatch
     def refuse():  # as wandb does, once a process, of any variable that it cannot use
         raise ValueError("1 validation error for Settings")
 
-    monkeypatch.setattr("flsel.runner._wandb.has_key", refuse)
+    monkeypatch.setattr("flsel.runner.trackers.wandb_run.has_key", refuse)
     assert loggers(TrackConfig(tracker="wandb", mode="online"), run_dir) == []
     (message,) = [record.getMessage() for record in caplog.records if record.name == "flsel"]
     assert message.startswith("W&B failed, the run goes on without it: ")
@@ -331,7 +333,9 @@ def test_a_missing_package_is_one_sentence(run_dir, monkeypatch, tracker, hint):
 
 def test_wandb_is_not_loaded_unless_asked_for(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from flsel.runner.tracking import *\n"
+        "import sys; from pathlib import Path; from flsel.config.groups import TrackConfig\n"
+        "from flsel.runner.trackers.loggers import make_loggers\n"
+        "from flsel.runner.trackers.tracker import Tracker\n"
         f"a = dict(run_dir=Path({str(tmp_path)!r}), name='n', resolved_config={{}}, tags=[])\n"
         "assert make_loggers(TrackConfig(), **a) == []\n"
         "tracker = Tracker([]); tracker.log({'a': 1.0}, 0); tracker.close('success')\n"

@@ -14,7 +14,7 @@ from flsel.comparison.comparison import Comparison
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
 from flsel.comparison.drive import existing, resume, start
-from flsel.comparison.tracked import track_comparison
+from flsel.comparison.track import track_comparison
 from flsel.config.parser import to_types
 from flsel.errors import UserError
 from flsel.files import home

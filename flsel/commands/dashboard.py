@@ -12,7 +12,7 @@ from flsel.commands.console import set_up_logging
 from flsel.commands.words import words
 from flsel.errors import UserError, closest, users_code
 from flsel.files import home, naming, write_atomic
-from flsel.runner._wandb import has_key, resolved
+from flsel.runner.trackers.wandb_run import has_key, resolved
 
 USAGE = """\
 usage: flsel dashboard --project P [--entity E] [--group G] [--keys K,K,...] [--folder F]

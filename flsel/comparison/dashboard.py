@@ -1,6 +1,6 @@
 """A W&B project's dashboard: a report and two saved workspaces, made of the library's own classes.
 
-Everything names what runs log (:mod:`flsel.runner.tracked`). Only publishing turns to the network.
+Everything names what runs log (:mod:`flsel.runner.trackers.values`). Only publishing turns to the network.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces.reports.v2 import internal
 
-from flsel.runner._wandb import one_line
+from flsel.runner.trackers.wandb_run import one_line
 
 CHART = "flsel-participation"
 COUNTS = "selection/counts"

@@ -18,7 +18,7 @@ from flsel.config.schema import groups, keys, plugins
 from flsel.errors import UserError, located, short
 from flsel.files import home
 from flsel.files.yaml import read_yaml
-from flsel.runner.tracked import flat
+from flsel.runner.trackers.values import flat
 
 # What all variants of a comparison share: a difference in one of these would be the result.
 SHARED = ("rounds", "clients", "budget", "data", "partition", "availability", "evaluation", "precision")

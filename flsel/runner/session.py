@@ -30,9 +30,9 @@ from flsel.runner.pictures import draw_curves, draw_partition
 from flsel.runner.record import write_summary
 from flsel.runner.settings import read_config, run_name
 from flsel.runner.summary import summary
-from flsel.runner.tracked import Steps
-from flsel.runner.trackers import open_tracker, tell_end
-from flsel.runner.tracking import Tracker
+from flsel.runner.trackers.run import open_tracker, tell_end
+from flsel.runner.trackers.tracker import Tracker
+from flsel.runner.trackers.values import Steps
 from flsel.stack import Params
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from flsel.config.describe import describe
-from flsel.runner.tracking import Tracker, make_loggers
+from flsel.runner.trackers.loggers import make_loggers
+from flsel.runner.trackers.tracker import Tracker
 from flsel_tune.plan import Plan
 from flsel_tune.results import best_trials, trial_rows
 from flsel_tune.space_file import to_plain

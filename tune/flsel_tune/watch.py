@@ -13,7 +13,8 @@ from ray.tune.experiment import Trial as RayTrial
 
 from flsel.config.groups import TrackConfig
 from flsel.config.parser import parse_settings
-from flsel.runner.tracking import Tracker, make_loggers
+from flsel.runner.trackers.loggers import make_loggers
+from flsel.runner.trackers.tracker import Tracker
 from flsel_tune.console import Console
 from flsel_tune.results import mean_rows, write_results
 from flsel_tune.searcher import outcome

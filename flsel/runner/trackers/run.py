@@ -11,8 +11,9 @@ from flsel.report.participation import participation_figure
 from flsel.runner.build import Built
 from flsel.runner.pictures import draw_partition
 from flsel.runner.result import Result
-from flsel.runner.tracked import final_values, hyper_parameters
-from flsel.runner.tracking import Tracker, make_loggers
+from flsel.runner.trackers.loggers import make_loggers
+from flsel.runner.trackers.tracker import Tracker
+from flsel.runner.trackers.values import final_values, hyper_parameters
 
 
 def open_tracker(config: RunConfig, built: Built, folder: Path, described: Mapping[str, Any]) -> Tracker:

@@ -10,7 +10,8 @@ from flsel.comparison.grid import FILE
 from flsel.comparison.reporting.tables import main_table
 from flsel.config.parser import parse_settings
 from flsel.files.yaml import read_yaml
-from flsel.runner.tracking import Tracker, make_loggers
+from flsel.runner.trackers.loggers import make_loggers
+from flsel.runner.trackers.tracker import Tracker
 
 
 def track_comparison(made: Comparison, paths: list[Path]) -> None:

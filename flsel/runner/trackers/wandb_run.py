@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from flsel.runner.tracked import STEPS
+from flsel.runner.trackers.values import STEPS
 
 _LOG = logging.getLogger("flsel")
 _INIT_SECONDS = 20
