@@ -39,7 +39,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     set_up_logging()
     _require()
-    from flsel.comparison.dashboard import Dashboard, publish
+    from flsel.comparison.dashboard.publish import publish
+    from flsel.comparison.dashboard.views import Dashboard
 
     project, entity = given["project"], given.get("entity", "")
     keys = tuple(key.strip() for key in given.get("keys", "").split(",") if key.strip())
