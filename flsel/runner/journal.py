@@ -9,6 +9,7 @@ from typing import Any
 
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError
+from flsel.metrics import METRICS
 from flsel.runner.checkpoint import Checkpoint, Checkpoints
 from flsel.runner.diagnostics import Recorder
 from flsel.runner.record import JsonLines, Mark, MetricsCsv
@@ -26,12 +27,14 @@ class Journal:
 
     Attributes:
         metrics: ``metrics.csv``.
+        best: Best values so far of what is measured on held-out sets, by name.
         diagnostics: ``diagnostics.jsonl``.
         summary: The file that a finished run has, the last to be written.
     """
 
     def __init__(self, folder: Path, described: Mapping[str, Any], clients: int) -> None:
         self.metrics = MetricsCsv(folder / "metrics.csv")
+        self.best: dict[str, float] = {}
         self.diagnostics = Recorder(folder, clients, described["rounds"])
         self.summary = folder / "summary.json"
         self._config = folder / "config.yaml"
@@ -44,6 +47,15 @@ class Journal:
     def last(self) -> Path:
         """The last checkpoint."""
         return self._checkpoints.last
+
+    def evaluated(self, round: int, metrics: Mapping[str, float]) -> None:
+        """Write down what was measured after so many rounds."""
+        self.metrics.append({"round": round, **metrics})
+        for column, value in metrics.items():
+            metric = METRICS[column]
+            if metric.held_out:
+                best = self.best.setdefault(column, metric.worst)
+                self.best[column] = value if metric.beats(value, best) else best
 
     def played(self, record: RoundRecord) -> None:
         """Write down who trained in a round, and tell of updates that were dropped."""
@@ -66,11 +78,11 @@ class Journal:
         """Write a checkpoint.
 
         Args:
-            state: What it holds besides how far the files have grown.
+            state: What it holds besides the best values and how far the files have grown.
         """
         files = self.metrics.lines, self._plans.lines
         metrics, plans = (file.mark() for file in files)
-        checkpoint = Checkpoint(metrics=metrics, plans=plans, **state)
+        checkpoint = Checkpoint(metrics=metrics, plans=plans, best=self.best, **state)
         self._checkpoints.save(checkpoint, [file.path for file in files])
 
     def load(self) -> Checkpoint | None:
@@ -88,6 +100,8 @@ class Journal:
             )
         for file, mark in self._marked(state):
             file.check(mark)
+        if state is not None:
+            self.best = dict(state.best)
         return state
 
     def rewind(self, state: Checkpoint | None, round: int) -> None:

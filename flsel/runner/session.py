@@ -19,7 +19,6 @@ from flsel.engine.job import Job, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, blamed, short, users_code
 from flsel.files import new_run_dir, write_atomic
-from flsel.metrics import METRICS
 from flsel.runner.build import Built, Hire, build, build_by
 from flsel.runner.callbacks import Callbacks, RoundTrainer
 from flsel.runner.digest import digest
@@ -30,9 +29,7 @@ from flsel.runner.pictures import draw_curves, draw_partition
 from flsel.runner.record import write_summary
 from flsel.runner.settings import read_config, run_name
 from flsel.runner.summary import summary
-from flsel.runner.trackers.run import open_tracker, tell_end
-from flsel.runner.trackers.tracker import Tracker
-from flsel.runner.trackers.values import Steps
+from flsel.runner.trackers.run import RunTracker
 from flsel.stack import Params
 
 
@@ -68,9 +65,7 @@ class Session:
         self.server = built.server
         self.described = describe(config)
         self._initial_model = digest(built.server.params)
-        self.best: dict[str, float] = {}
-        self.tracker = Tracker([])
-        self._steps = Steps([])
+        self._tracker = RunTracker()
         self._tracked = tracked
         self._pictured = pictured
         self._new = new
@@ -160,24 +155,21 @@ class Session:
         self._journal.summary.unlink(missing_ok=True)
         write_atomic(self.folder / "config.yaml", yaml.safe_dump(self.described, sort_keys=False))
         if self._tracked:
-            self.tracker = open_tracker(self.config, self.built, self.folder, self.described)
-            self._steps = Steps(self.rows())
+            self._tracker.open(
+                self.config, self.built, self.folder, described=self.described, rows=self.rows()
+            )
         trainer = self._callbacks.trainer
         trainer.loggers = list(self.built.program.fabric.loggers)
         self._callbacks.call("setup", stage="fit")
         if self.server.round == 0 and not self.rows():
-            trainer.sanity_checking = True
-            with users_code("the initial model cannot be measured"):
-                metrics = self.server.evaluate(torch.empty(0, dtype=torch.int64))
-            self._evaluated(metrics)
-            trainer.sanity_checking = False
+            self._measure_initial_model()
             self.save()
         self._callbacks.call("on_fit_start")
         self._callbacks.call("on_train_start")
 
     def close(self) -> None:
         """Finish the trackers and let others have the folder."""
-        self.tracker.close(self._status)
+        self._tracker.close(self._status)
         self._lock.release()
 
     @property
@@ -237,7 +229,6 @@ class Session:
         """Write the checkpoint that :meth:`open` goes back to."""
         self._journal.save(
             server=self.server.state_dict(),
-            best=self.best,
             wall=self.seconds,
             rounds=self.config.rounds,
             stopped=self._callbacks.trainer.should_stop,
@@ -248,7 +239,7 @@ class Session:
         """Tell the callbacks that training is over, draw the pictures, and write the summary."""
         self._callbacks.call("on_train_end")
         rows = self.rows()
-        if self._pictured or self.tracker.alive:
+        if self._pictured or self._tracker.alive:
             draw_curves(self.config, self.built, rows, self.folder)
             draw_partition(self.built, self.folder)
         self._journal.diagnostics.end(self.server.selector, self.server.round)
@@ -256,14 +247,13 @@ class Session:
             self.config,
             self.built,
             last=rows[-1],
-            best=self.best,
+            best=self._journal.best,
             seconds=self.seconds,
             initial_model=self._initial_model,
         )
         # The last file: a run that has it is finished.
         write_summary(self._journal.summary, {"name": self.folder.name, **played})
-        if self.tracker.alive:
-            tell_end(self.tracker, self.folder)
+        self._tracker.end(self.folder)
         self._status = "success"
 
     def _restore(self) -> None:
@@ -277,7 +267,7 @@ class Session:
                     f"checkpoint {self._journal.last} does not fit this run ({short(error)}): restore the "
                     "model, the selector or the flsel that wrote it, or start a new run with --config."
                 ) from error
-            self.best, self._earlier = dict(state.best), state.wall
+            self._earlier = state.wall
             self._callbacks.load_state_dict(state.callbacks)
             self._callbacks.trainer.should_stop = state.stopped
             if state.rounds != self.config.rounds:
@@ -286,14 +276,17 @@ class Session:
                 check_extension(self.config, state.rounds, self.server.round, ended=ended)
         self._journal.rewind(state, self.server.round)
 
+    def _measure_initial_model(self) -> None:
+        self._callbacks.trainer.sanity_checking = True
+        with users_code("the initial model cannot be measured"):
+            metrics = self.server.evaluate(torch.empty(0, dtype=torch.int64))
+        self._evaluated(metrics)
+        self._callbacks.trainer.sanity_checking = False
+
     def _evaluated(self, metrics: dict[str, float]) -> None:
-        self._journal.metrics.append({"round": self.server.round, **metrics})
-        for column, value in metrics.items():
-            metric = METRICS[column]
-            if metric.held_out:
-                best = self.best.setdefault(column, metric.worst)
-                self.best[column] = value if metric.beats(value, best) else best
-        self.tracker.log({**metrics, **self._steps.after(metrics)}, self.server.round)
+        """Write down an evaluation, and show it to trackers and callbacks."""
+        self._journal.evaluated(self.server.round, metrics)
+        self._tracker.log(metrics, self.server.round)
         self._callbacks.trainer.took(metrics)
         self._callbacks.tell("on_evaluation", metrics=metrics)
         self._callbacks.call("on_validation_end")

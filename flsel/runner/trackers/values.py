@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flsel.metrics import PLAYING
@@ -45,7 +45,7 @@ class Steps:
         rows: The evaluations before, as of a run that is resumed.
     """
 
-    def __init__(self, rows: list[dict[str, float]]) -> None:
+    def __init__(self, rows: Iterable[Mapping[str, float]]) -> None:
         self._seconds = 0.0
         for row in rows:
             self.after(row)
