@@ -19,7 +19,7 @@ from flsel.config.groups import OutputConfig
 from flsel.data.population import Examples
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
-from flsel.runner.build import Built, Hire, build_by
+from flsel.runner.build import Built, MakeTrainer, build_with
 from flsel.stack import Params, stacked
 
 
@@ -75,8 +75,8 @@ def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
     """
     watches: list[Stopwatch] = []
 
-    def build_watched(config: RunConfig, hire: Hire | None) -> Built:
-        built = build_by(config, hire)
+    def build_watched(config: RunConfig, make_trainer: MakeTrainer | None) -> Built:
+        built = build_with(config, make_trainer)
         federation = built.server.federation
         watches.append(Stopwatch(federation.trainer if work else Nothing()))
         built.server.federation = replace(federation, trainer=watches[0])
@@ -85,6 +85,6 @@ def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
         return built
 
     # The benchmark's own standard output is its table.
-    with patch.object(flsel.runner.session, "build_by", build_watched), redirect_stdout(sys.stderr):
+    with patch.object(flsel.runner.session, "build_with", build_watched), redirect_stdout(sys.stderr):
         flsel.runner.play.run(replace(config, output=OutputConfig(dir=str(folder))))
     return watches[0]

@@ -180,6 +180,13 @@ def blamed(error: BaseException) -> str | None:
     return _because(error, users) if users else None
 
 
+def raised_at(error: BaseException) -> str:
+    """Write an error and where it was raised on one line: ``KeyError: 'x' (net.py, line 3)``."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    said = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {said} ({Path(at.filename).name}, line {at.lineno})"
+
+
 def going_on(command: str, folder: str | Path) -> str:
     """Return what goes on with a folder, for a shell: ``flsel train --resume 'my run'``."""
     return f"flsel {command} --resume {shlex.quote(str(folder))}"

@@ -10,7 +10,7 @@ from flsel.commands.console import set_up_logging
 from flsel.commands.words import Word, parse, words
 from flsel.errors import UserError
 from flsel.files import home
-from flsel.runner.build import Hire
+from flsel.runner.build import MakeTrainer
 from flsel.runner.play import play
 from flsel.runner.session import Session
 from flsel.runner.settings import read_config
@@ -24,15 +24,15 @@ def main(arguments: Sequence[str]) -> int:
     if address is None:
         return _train(given, None)
     # Light without a cluster: Ray is imported where it is asked for.
-    with import_module("flsel_tune.remote").hired(address) as hire:
-        return _train(given, hire)
+    with import_module("flsel_tune.remote").trainers_on(address) as make_trainer:
+        return _train(given, make_trainer)
 
 
-def _train(given: Sequence[Word], hire: Hire | None) -> int:
+def _train(given: Sequence[Word], make_trainer: MakeTrainer | None) -> int:
     if any(key == "resume" for key, _ in given):
         folder, rounds = _resumed(given)
         set_up_logging(quiet=read_config(folder).quiet)
-        play(Session.resume(folder, rounds, hire))
+        play(Session.resume(folder, rounds, make_trainer))
     elif any(key == "seeds" for key, _ in given):
         raise UserError(
             "flsel train plays one run under one --seed; several seeds are played and compared by: "
@@ -41,7 +41,7 @@ def _train(given: Sequence[Word], hire: Hire | None) -> int:
     else:
         config = parse(given)
         set_up_logging(quiet=config.quiet)
-        play(Session.start(config, hire))
+        play(Session.start(config, make_trainer))
     return 0
 
 

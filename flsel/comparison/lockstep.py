@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from flsel.comparison.reading import FAILURE, write_failure, write_labels
 from flsel.config import RunConfig
 from flsel.data.population import Source
 from flsel.engine.job import Job, train
-from flsel.errors import DivergedError, Interrupted, UserError, users_code
+from flsel.errors import DivergedError, Interrupted, UserError, raised_at, users_code
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.trainer import LocalTrainer
 from flsel.runner.build import build
@@ -94,10 +93,7 @@ class Playing:
         except UserError as error:
             write_failure(self.folder, "failed", str(error))
         except Exception as error:  # the selector or the model may be the user's own
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            reason = " ".join(str(error).split())
-            where = f"{Path(at.filename).name}, line {at.lineno}"
-            write_failure(self.folder, "failed", f"{type(error).__name__}: {reason} ({where})")
+            write_failure(self.folder, "failed", raised_at(error))
         if self._session is None:
             self._ended()
         else:

@@ -40,7 +40,7 @@ from flsel.runner.network import check_logits, find_features, head_names, make_m
 from flsel.selector import ON_HOLDOUT, Need
 
 _LOG = logging.getLogger("flsel")
-Hire = Callable[[RunConfig, Source], LocalTrainer]
+MakeTrainer = Callable[[RunConfig, Source], LocalTrainer]
 """Makes the trainer of a run from its settings and its dataset."""
 
 
@@ -104,12 +104,12 @@ def build(config: RunConfig, source: Source | None = None, trainer: LocalTrainer
     return Built(server, program, data, callbacks)
 
 
-def build_by(config: RunConfig, hire: Hire | None) -> Built:
+def build_with(config: RunConfig, make_trainer: MakeTrainer | None) -> Built:
     """Build a run whose trainer somebody else makes; None lets the settings choose."""
-    if hire is None:
+    if make_trainer is None:
         return build(config)
     source = load_source(config.data, clients=config.clients, seed=config.seed)
-    return build(config, source, hire(config, source))
+    return build(config, source, make_trainer(config, source))
 
 
 def _make_program(

@@ -60,8 +60,7 @@ class Checkpoints:
     """
 
     def __init__(self, run: Path, settings: dict[str, Any]) -> None:
-        self.last = run / "checkpoints" / "last.ckpt"
-        self.previous = self.last.with_name("previous.ckpt")
+        self.last, self.previous = _places(run)
         self._run = run
         self._settings = {key: value for key, value in settings.items() if key not in PRESENTATION}
         self._fingerprint = fingerprint(settings)
@@ -129,6 +128,12 @@ class Checkpoints:
         return fingerprint({key: before[key] for key in self._settings}) == self._fingerprint
 
 
+def _places(run: Path) -> tuple[Path, Path]:
+    """Return where a run's last checkpoint lies, and the one before it."""
+    folder = run / "checkpoints"
+    return folder / "last.ckpt", folder / "previous.ckpt"
+
+
 def _bytes(content: dict[str, Any]) -> memoryview:
     # Given a path, torch reports a full disk as an error of its own kind.
     buffer = io.BytesIO()
@@ -142,8 +147,8 @@ def go_back(run: Path, round: int) -> bool:
     Returns:
         Whether one of them was; otherwise nothing has changed.
     """
-    last = run / "checkpoints" / "last.ckpt"
-    for path in (last, last.with_name("previous.ckpt")):
+    last, previous = _places(run)
+    for path in (last, previous):
         with suppress(UserError):  # said, in its own words, by whoever goes on with the run
             if path.exists() and _read(path)["server"]["round"] == round:
                 if path != last:
@@ -159,7 +164,7 @@ def read_model(run: Path) -> dict[str, Tensor]:
     Raises:
         UserError: If there is no checkpoint, or it is damaged.
     """
-    path = run / "checkpoints" / "last.ckpt"
+    path, _ = _places(run)
     if not path.exists():
         raise UserError(f"checkpoint {path} is missing, and with it the trained model.")
     content = _read(path)
@@ -187,8 +192,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path) -> UserError:
-    older, run = path.with_name("previous.ckpt"), path.parents[1]
-    if path.name != older.name and older.exists():
+    run = path.parents[1]
+    last, older = _places(run)
+    if path == last and older.exists():
         effect = f"go on from the one before it, {older.name}"
         command = f"rm {shlex.quote(str(path))} && {going_on('train', run)}"
     else:

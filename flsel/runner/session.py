@@ -19,7 +19,7 @@ from flsel.engine.job import Job, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, blamed, short, users_code
 from flsel.files import new_run_dir, write_atomic
-from flsel.runner.build import Built, Hire, build, build_by
+from flsel.runner.build import Built, MakeTrainer, build, build_with
 from flsel.runner.callbacks import Callbacks, RoundTrainer
 from flsel.runner.digest import digest
 from flsel.runner.extend import check_extension
@@ -78,35 +78,37 @@ class Session:
         self._started = time.perf_counter()
 
     @classmethod
-    def start(cls, config: RunConfig, hire: Hire | None = None) -> Session:
+    def start(cls, config: RunConfig, make_trainer: MakeTrainer | None = None) -> Session:
         """Make the session of a new run, with a folder of its own below ``output.dir``.
 
         Args:
             config: The settings.
-            hire: Makes the trainer from the settings and the dataset; None makes what ``local`` says.
+            make_trainer: Makes the trainer from the settings and the dataset; None makes what ``local`` says.
 
         Raises:
             UserError: If a setting is wrong or the folder cannot be created.
         """
         describe(config)  # refuses what config.yaml could not hold, before there is a folder
-        built = build_by(config, hire)
+        built = build_with(config, make_trainer)
         return cls(config, new_run_dir(config.output.dir, run_name(config)), built, new=True)
 
     @classmethod
-    def resume(cls, folder: Path, rounds: int | None = None, hire: Hire | None = None) -> Session:
+    def resume(
+        cls, folder: Path, rounds: int | None = None, make_trainer: MakeTrainer | None = None
+    ) -> Session:
         """Make a session that goes on with the run in a folder.
 
         Args:
             folder: The run's folder.
             rounds: Communication rounds that it shall have; None keeps the number.
-            hire: As for :meth:`start`.
+            make_trainer: As for :meth:`start`.
 
         Raises:
             UserError: If it is not the folder of a run, or its config no longer fits.
         """
         config = read_config(folder)
         config = replace(config, rounds=config.rounds if rounds is None else rounds)
-        return cls(config, folder, build_by(config, hire))
+        return cls(config, folder, build_with(config, make_trainer))
 
     @classmethod
     def at(cls, config: RunConfig, folder: Path, source: Source | None = None) -> Session:

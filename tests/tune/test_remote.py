@@ -16,7 +16,7 @@ from flsel.config import RunConfig
 from flsel.data.sources import load_source
 from flsel.local import measure
 from flsel.local.visit import from_one
-from flsel.runner.build import build_by
+from flsel.runner.build import build_with
 from flsel_tune.remote import RemoteTrainer, _Actor
 
 
@@ -36,7 +36,7 @@ def test_a_run_is_the_same_with_actors_and_when_one_dies(tmp_path: Path, cluster
     alone = built(remote(config, 1)).server
     for _ in range(3):
         alone.step()
-    server = build_by(remote(config, 2), RemoteTrainer).server
+    server = build_with(remote(config, 2), RemoteTrainer).server
     trainer: Any = server.federation.trainer
     server.step()
     ray.kill(trainer._actors[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, final
@@ -21,7 +21,7 @@ from flsel.errors import UserError
 from flsel.local.share import Part, Question, answer, blank, cut, distinct_starts
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
-from flsel.runner.build import Built, build
+from flsel.runner.build import Built, MakeTrainer, build
 from flsel.stack import Params
 from flsel_tune.cluster import connected
 from flsel_tune.shared import Packed, pack, unpack
@@ -32,7 +32,7 @@ _ON_GPU = ("gpu", "cuda")
 
 
 @contextmanager
-def hired(address: str) -> Iterator[Callable[[RunConfig, Source], LocalTrainer]]:
+def trainers_on(address: str) -> Iterator[MakeTrainer]:
     """Connect to a cluster, and yield what makes the trainer of a run.
 
     Args:
@@ -102,7 +102,7 @@ class RemoteTrainer(LocalTrainer):
         answers = blank(question, visits)
         waiting = deque((part, 0) for part in cut(question, visits, [program], self._together))
         while len(self._actors) < min(self._count, len(waiting)):
-            self._actors.append(self._hire())
+            self._actors.append(self._start())
         self._calls += 1
         free, running = deque(range(len(self._actors))), dict[Any, tuple[int, Part, int]]()
         while waiting or running:
@@ -115,7 +115,7 @@ class RemoteTrainer(LocalTrainer):
             try:
                 answered = ray.get(done)
             except ray.exceptions.RayActorError:
-                self._actors[place] = self._hire()
+                self._actors[place] = self._start()
                 waiting.appendleft((part, _survived(part, deaths + 1)))
                 continue
             if isinstance(answered, Exception):
@@ -124,7 +124,7 @@ class RemoteTrainer(LocalTrainer):
                 answers[name][part.rows] = value.to(answers[name])
         return answers
 
-    def _hire(self) -> Any:
+    def _start(self) -> Any:
         made: Any = ray.remote(num_cpus=1, num_gpus=self._gpus)(_Actor)
         return made.remote(self._settings, self._packed)
 

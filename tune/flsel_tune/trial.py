@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.data.population import Source
-from flsel.errors import DivergedError, UserError, machine_failed
+from flsel.errors import DivergedError, UserError, machine_failed, raised_at
 from flsel.files import write_atomic
 from flsel.runner.session import Session
 from flsel_tune.metric import Metric
@@ -201,7 +200,7 @@ def attempt(trial: Trial) -> Report:
 def failure(job: Job, error: Exception) -> Report:
     """Report a trial that cannot go on."""
     status = "diverged" if isinstance(error, DivergedError) else "failed"
-    why = str(error) if isinstance(error, UserError) else _located(error)
+    why = str(error) if isinstance(error, UserError) else raised_at(error)
     values = {job.objective(n): math.nan for n in range(len(job.metrics))}
     return {
         "round": 0, **values, "spread": math.nan, "seeds": [], "rows": [[] for _ in job.seeds],
@@ -231,14 +230,8 @@ def _note(folder: Path, error: BaseException) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(
         folder / _NOTE,
-        f"out of memory: {_located(error)}; lower max_concurrent, local.chunk or local.batch_size",
+        f"out of memory: {raised_at(error)}; lower max_concurrent, local.chunk or local.batch_size",
     )
-
-
-def _located(error: BaseException) -> str:
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    reason = " ".join(str(error).split()).rstrip(".")
-    return f"{type(error).__name__}: {reason} ({Path(at.filename).name}, line {at.lineno})"
 
 
 def _until(rows: list[dict[str, float]], point: int) -> Iterator[dict[str, float]]:
