@@ -1,0 +1,132 @@
+"""What a class or a function declares of its arguments, and whether values are that."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from flsel.arguments.ranges import Range, Tunable
+from flsel.arguments.words import alternatives, duration, rule, shown, sizes
+from flsel.errors import UserError
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a class or a function.
+
+    Attributes:
+        name: Its name.
+        hint: Its type; ``Any`` where there is none.
+        default: Its default, or ``MISSING``.
+        range: Which numbers it takes.
+        tunable: Its search range.
+    """
+
+    name: str
+    hint: Any
+    default: Any
+    range: Range | None = None
+    tunable: Tunable | None = None
+
+    def holds(self, value: Any) -> bool:
+        """Tell whether a value has the type and the range; types that are not plain are not judged."""
+        if value is None or value is self.default:
+            return value is self.default or {type(None), Any} & set(alternatives(self.hint)) != set()
+        return any(_fits(value, part, self.range) for part in alternatives(self.hint))
+
+    def rule(self) -> str:
+        """Say which values it takes, in words: ``a whole number >= 1 or null``."""
+        return rule(self.hint, self.range)
+
+
+@functools.cache
+def arguments(made: Callable[..., Any]) -> Mapping[str, Argument]:
+    """Return what a class or a function takes, by name, in order; ``*args`` and ``**kwargs`` are left out."""
+    try:
+        parameters = inspect.signature(made).parameters.values()
+    except ValueError:  # made in C
+        return {}
+    hints = _type_hints(made)
+    factories: dict[str, Callable[[], Any]] = {}
+    if is_dataclass(made):
+        factories = {f.name: f.default_factory for f in fields(made) if f.default_factory is not MISSING}
+    found = dict[str, Argument]()
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        name, default = parameter.name, parameter.default
+        hint = hints.get(name, Any)
+        hint, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        if name in factories:
+            default = factories[name]()
+        found[name] = Argument(
+            name,
+            hint,
+            MISSING if default is parameter.empty else default,
+            next((note for note in notes if isinstance(note, Range)), None),
+            next((note for note in notes if isinstance(note, Tunable)), None),
+        )
+    return found
+
+
+def _type_hints(made: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types that a class or a function declares for its arguments, with their notes."""
+    source = made if is_dataclass(made) or not inspect.isclass(made) else made.__init__
+    try:
+        return get_type_hints(source, include_extras=True)
+    except (NameError, TypeError):  # a type that is imported for type checkers only
+        return {}
+
+
+def check(made: Callable[..., Any], values: Mapping[str, Any], prefix: str = "") -> None:
+    """Check that values are what a class or a function declares of the arguments of their names.
+
+    Args:
+        made: The class or function.
+        values: Values by name; others than arguments are left alone.
+        prefix: What stands before the names in messages, such as ``local.``.
+
+    Raises:
+        UserError: Naming the first that is not.
+    """
+    for name, argument in arguments(made).items():
+        if name in values and not argument.holds(values[name]):
+            value = values[name]
+            raise UserError(
+                f"{prefix}{name} must be {argument.rule()}{sizes(value)}, "
+                f"got {shown(value)}{duration(value, argument.range)}."
+            )
+
+
+class Checked:
+    """What checks its arguments when it is made, where it is a dataclass."""
+
+    def __post_init__(self) -> None:
+        """Check the arguments.
+
+        Raises:
+            UserError: If one is not what the class declares.
+        """
+        check(type(self), vars(self))
+
+
+def _fits(value: Any, hint: Any, within: Range | None) -> bool:
+    origin, inner = get_origin(hint) or hint, get_args(hint)
+    if origin in (int, float):
+        kind = Integral if origin is int else Real
+        number = isinstance(value, kind) and not isinstance(value, bool)
+        return number and (within is None or value in within)
+    if origin in (bool, str, type(None)):
+        # No name and no path can hold a NUL.
+        return isinstance(value, origin) and not (isinstance(value, str) and "\0" in value)
+    if origin is Literal:
+        return value in inner
+    if origin in (tuple, list) and inner and inner[0] in (int, float):
+        if not isinstance(value, tuple | list) or (within is not None and not value):
+            return False
+        return all(_fits(item, inner[0], within) for item in value)
+    return True
