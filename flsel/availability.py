@@ -1,7 +1,7 @@
 """Who can be reached in which round: the seven availability modes of FedGS, as pure functions.
 
-A mode says with which probability each client is active in a round; a *trace* is the drawn table of who
-is. It depends on the mode, the clients' label counts and the seed alone: every selector meets the same.
+A mode says with which probability each client is active in a round; a *trace* draws who is. It depends on
+the mode, the clients' label counts and the seed alone: every selector meets the same.
 
 Source: FedGS (Wang et al. 2023), Table 1. Symbols: n_k examples of client k, Y_k its labels, C labels,
 t = 0, 1, ... the round, T_p the period, beta in [0, 1) how much less available clients are.
@@ -264,17 +264,6 @@ class Trace:
             f"nobody is available in round {round}: availability gives no client a probability above "
             f"{probabilities.max():.2g}; use a smaller availability.beta."
         )
-
-
-def active(mode: Availability, counts: np.ndarray, round: int, seed: int) -> np.ndarray:
-    """Draw who is active in one round, bool ``[N]``: a row of :func:`trace`."""
-    return Trace(mode, counts, seed)(round)
-
-
-def trace(mode: Availability, counts: np.ndarray, rounds: int, seed: int) -> np.ndarray:
-    """Draw who is active in rounds 0 to ``rounds - 1``, bool ``[rounds, N]``; see :class:`Trace`."""
-    row = Trace(mode, counts, seed)
-    return np.array([row(t) for t in range(rounds)], dtype=bool).reshape(rounds, len(counts))
 
 
 def _constant(probabilities: np.ndarray) -> Schedule:

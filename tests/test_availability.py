@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonargparse import ArgumentParser
 
-from flsel.availability import IDL, LDF, LN, MDF, SLN, YC, YMF, Availability, Schedule, Trace, active, trace
+from flsel.availability import IDL, LDF, LN, MDF, SLN, YC, YMF, Availability, Schedule, Trace
 from flsel.errors import UserError
 from flsel.objectives import FedAvg
 from flsel.rng import generator
@@ -31,6 +31,10 @@ def golden_counts() -> np.ndarray:
 
 def probabilities(mode: Availability, counts: np.ndarray, rounds: int = 1, seed: int = 0) -> np.ndarray:
     return mode.probabilities(counts, np.arange(rounds), generator(seed, "test"))
+
+
+def trace(mode: Availability, counts: np.ndarray, rounds: int, seed: int) -> np.ndarray:
+    return np.array([Trace(mode, counts, seed)(round) for round in range(rounds)])
 
 
 @st.composite
@@ -119,15 +123,14 @@ def test_trace_rows_are_the_same_in_any_order_and_never_empty(
     mode: Availability, counts: np.ndarray, seed: int
 ) -> None:
     table = trace(mode, counts, 12, seed)
-    lazy = Trace(mode, counts, seed)
+    again = Trace(mode, counts, seed)
     assert table.dtype == np.bool_
     assert table.shape == (12, len(counts))
     assert table.any(axis=1).all()
     assert not table[:, counts.sum(axis=1) == 0].any()
     for round in (11, 0, 5):
         generator(seed, "select", round).random(3)
-        np.testing.assert_array_equal(lazy(round), table[round])
-        np.testing.assert_array_equal(active(mode, counts, round, seed), table[round])
+        np.testing.assert_array_equal(again(round), table[round])
 
 
 @pytest.mark.parametrize("mode", MODES, ids=repr)
@@ -182,7 +185,7 @@ class Hardly(Availability):
 @pytest.mark.parametrize("mode", [Never(), Hardly()])
 def test_a_population_that_nobody_can_reach_is_an_error(mode: Availability) -> None:
     with pytest.raises(UserError, match="nobody is available in round 3"):
-        active(mode, golden_counts(), 3, 0)
+        Trace(mode, golden_counts(), 0)(3)
 
 
 def test_a_population_without_samples_is_an_error() -> None:

@@ -123,15 +123,14 @@ class Server:
         due = self.round // self.config.every > began // self.config.every
         metrics = None
         if due or self.round >= self.federation.rounds:
-            metrics = self.evaluate(clients, self.round - began)
+            metrics = self.evaluate(clients)
         return RoundRecord(began, self.round, outcome, metrics)
 
-    def evaluate(self, cohort: Tensor, rounds: int = 1) -> dict[str, float]:
-        """Measure the global model.
+    def evaluate(self, cohort: Tensor) -> dict[str, float]:
+        """Measure the global model, and note the round that reaches the target.
 
         Args:
             cohort: Clients that trained in the last round, int64 ``[K]``; may be empty.
-            rounds: Communication rounds of the last step.
 
         Returns:
             Metrics by name; losses in nats, accuracies in [0, 1], ``seconds/*`` since the last evaluation.
