@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
@@ -17,23 +16,14 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
-    TensorDataset,
     default_collate,
     default_convert,
 )
 
-from flsel.data.checks import (
-    as_inputs,
-    as_labels,
-    as_tensor,
-    count_classes,
-    examples,
-    fits_memory,
-    measured,
-    same_inputs,
-)
+from flsel.data.checks import count_classes, examples, measured, same_inputs
+from flsel.data.materialise import materialise
 from flsel.data.population import Examples, Source
-from flsel.errors import UserError, imported, short, users_code
+from flsel.errors import UserError, imported, users_code
 
 if TYPE_CHECKING:
     from flsel.data.config import DataConfig
@@ -41,9 +31,6 @@ if TYPE_CHECKING:
 _RULE = (
     "must return a LightningDataModule, a Dataset, or Datasets as (train, test) or (train, validation, test)"
 )
-# What the label of an example that is a mapping may be called, and its input where there is more beside it.
-_LABELS = ("label", "labels", "y", "target", "targets", "class")
-_INPUTS = ("input", "inputs", "x", "image", "img", "images", "features", "data", "pixel_values", "input_ids")
 
 
 def load_custom(config: DataConfig) -> Source:
@@ -69,7 +56,7 @@ def load_custom(config: DataConfig) -> Source:
     """
     made = _call(_resolve(config.name), config.name, config.init_args)
     train_set, validation_set, test_set = _datasets(made, config)
-    x, y = _materialise(train_set, f"{config.name}: the training set")
+    x, y = materialise(train_set, f"{config.name}: the training set")
     classes = _classes((train_set, made), y, config.name)
     train = examples(x, y, num_classes=classes, where=f"{config.name}: the training set")
     return Source(
@@ -171,86 +158,10 @@ def _chooses(loader: Any) -> bool:
 def _other(dataset: Any, train: Examples, classes: int, where: str) -> Examples | None:
     if dataset is None:
         return None
-    x, y = _materialise(dataset, where)
+    x, y = materialise(dataset, where)
     part = examples(x, y, num_classes=classes, where=where)
     same_inputs(train, part, where)
     return part
-
-
-def _materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
-    plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
-    if plain and len(dataset.tensors) == 2:
-        x, y = dataset.tensors
-        return as_inputs(x, where), as_labels(y, where)
-    sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    if isinstance(dataset, (IterableDataset, str, dict)) or not sized:
-        raise UserError(f"{where} must be a map-style Dataset, got {type(dataset).__name__}.")
-    with users_code(f"{where} has no length", reads=True):
-        count = len(dataset)
-    if count == 0:
-        raise UserError(f"{where} has no examples.")
-    return _collect(dataset, where)
-
-
-def _collect(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
-    first = _example(dataset, 0, where)[0]
-    fits_memory(where, len(dataset) * first.numel() * first.element_size())
-    x = torch.empty((len(dataset), *first.shape), dtype=first.dtype)
-    y = torch.empty(len(dataset), dtype=torch.int64)
-    for position in range(len(dataset)):
-        row, y[position] = _example(dataset, position, where)
-        if row.shape != first.shape or row.dtype != first.dtype:
-            raise UserError(
-                f"{where}, example {position} is {list(row.shape)} {row.dtype}, unlike the first, "
-                f"{list(first.shape)} {first.dtype}."
-            )
-        x[position] = row
-    return as_inputs(x, where), y
-
-
-def _example(dataset: Any, position: int, where: str) -> tuple[Tensor, int]:
-    where = f"{where}, example {position}"
-    with users_code(f"{where} cannot be read"):
-        item = dataset[position]
-    if isinstance(item, Mapping):
-        x, y = _entries(item, where)
-    elif isinstance(item, (tuple, list)) and len(item) == 2:
-        x, y = item
-    else:
-        raise UserError(f"{where} must be a pair (input, label) or a mapping, got {type(item).__name__}.")
-    return _input(x, where), _label(y, where)
-
-
-def _entries(item: Mapping[str, Any], where: str) -> tuple[Any, Any]:
-    """Find the input and the label of an example that is a mapping."""
-    labels = [name for name in _LABELS if name in item]
-    others = [name for name in item if name not in _LABELS]
-    inputs = others if len(others) == 1 else [name for name in _INPUTS if name in item]
-    if len(labels) != 1 or len(inputs) != 1:
-        raise UserError(
-            f"{where} must have one input and one entry called {', '.join(_LABELS[:-1])} or {_LABELS[-1]}, "
-            f"found {short(', '.join(map(str, item)) or 'nothing', 100)}."
-        )
-    return item[inputs[0]], item[labels[0]]
-
-
-def _input(item: Any, where: str) -> Tensor:
-    with users_code(f"{where} has an input that is no array", reads=True):
-        if isinstance(item, (tuple, list)) and any(isinstance(part, (Tensor, np.ndarray)) for part in item):
-            raise UserError(f"{where} has several inputs, and a model takes one: join them (torch.cat).")
-        if isinstance(item, Tensor):
-            return item.detach().to_dense().cpu()
-        # A picture with a palette is numbers of colours, not colours.
-        item = item.convert("RGB") if getattr(item, "mode", None) == "P" else item
-        return as_tensor(np.asarray(item), where)
-
-
-def _label(label: Any, where: str) -> int:
-    with users_code(f"{where} has a label that is no number", reads=True):
-        array = np.asarray(label.cpu() if isinstance(label, Tensor) else label)
-    if array.size != 1 or array.dtype.kind not in "iu":
-        raise UserError(f"{where} must have a class label (a whole number from 0), got {short(repr(label))}.")
-    return int(array.reshape(()))
 
 
 def _classes(declarers: tuple[Any, ...], y: Tensor, path: str) -> int:
