@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,15 +93,35 @@ def _mixes(program: Program) -> bool:
     if any(getattr(module, "scale_grad_by_freq", False) for module in program.task.modules()):
         return True
     places = torch.linspace(0, len(program.population.y) - 1, 4, device=program.task.device).long()
-    found = []
     # Two examples, of which one at most can be what the others are measured by, such as the largest.
-    for batch, row in ((places, 0), (places[:1].expand(3), 0), (places, -1), (places[-1:].expand(3), -1)):
-        # Every call starts from the same random state.
-        with undisturbed(program.task), watched(program.task), Masks(torch.zeros_like(places[0])):
-            program.task.train()
-            found.append(program.task(program.batch(batch)[0])[row].double())
+    batches = ((places, 0), (places[:1].expand(3), 0), (places, -1), (places[-1:].expand(3), -1))
+    with _without_zeros(program.task):
+        found = [_scores(program, batch)[row].double() for batch, row in batches]
     one, other = torch.cat(found[::2]), torch.cat(found[1::2])
     return not torch.allclose(one, other, rtol=0, atol=1e-4 * float(one.abs().max()), equal_nan=True)
+
+
+def _scores(program: Program, places: Tensor) -> Tensor:
+    """Return a batch's scores in training; every call starts from the same random state."""
+    with undisturbed(program.task), watched(program.task), Masks(torch.zeros_like(places[0])):
+        program.task.train()
+        scores: Tensor = program.task(program.batch(places)[0])
+        return scores
+
+
+@contextmanager
+def _without_zeros(task: nn.Module) -> Iterator[None]:
+    """Put small numbers for weights of zero meanwhile: a branch that begins with one hides what is in it."""
+    kept = [(p, p.detach().clone()) for p in task.parameters() if not p.all()]
+    draw = torch.Generator().manual_seed(0)
+    try:
+        for param, value in kept:
+            small = torch.rand(value.shape, generator=draw).to(value) * 0.1 + 0.1
+            param.data.copy_(torch.where(value == 0, small, value))
+        yield
+    finally:
+        for param, value in kept:
+            param.data.copy_(value)
 
 
 def state_leaves(objective: Objective) -> tuple[list[Any], Any]:
