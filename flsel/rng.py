@@ -7,7 +7,11 @@ uninterrupted one does, and two selectors under one seed see the same partition,
 
 from __future__ import annotations
 
+import random
 import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +36,40 @@ def generator(seed: int, purpose: str, *index: int) -> np.random.Generator:
 def torch_seed(seed: int, purpose: str, *index: int) -> int:
     """Derive a 63-bit seed for a torch generator, with the arguments of :func:`generator`."""
     return int(generator(seed, purpose, *index).integers(2**63 - 1))
+
+
+@contextmanager
+def repeatable(seed: int, devices: Sequence[Any] = ()) -> Iterator[None]:
+    """Let users' code that draws from a global generator draw the same each time; put the generators back.
+
+    Args:
+        seed: What the generators of Python, NumPy and torch (on the CPU) start from.
+        devices: CUDA devices whose generators are put back, too.
+    """
+    import torch  # this module is light
+
+    before = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices):
+            torch.default_generator.manual_seed(seed)
+            seed_plain(seed)
+            yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+
+
+def seed_plain(seed: int) -> None:
+    """Seed the global generators of Python and NumPy with at most 64 bits."""
+    random.seed(seed)
+    np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+
+
+def plain_states() -> tuple[object, object]:
+    """Return the states of the global generators of Python and NumPy, to be compared."""
+    numpys: Any = np.random.get_state()
+    _, keys, *place = numpys
+    return random.getstate(), (keys.tobytes(), *place)
 
 
 def _entropy(seed: int, purpose: str, index: tuple[int, ...]) -> list[int] | np.ndarray:

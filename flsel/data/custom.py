@@ -24,6 +24,7 @@ from flsel.data.checks import count_classes, examples, measured, same_inputs
 from flsel.data.materialise import materialise
 from flsel.data.population import Examples, Source
 from flsel.errors import UserError, imported, users_code
+from flsel.rng import repeatable, torch_seed
 
 if TYPE_CHECKING:
     from flsel.data.config import DataConfig
@@ -54,6 +55,12 @@ def load_custom(config: DataConfig) -> Source:
         UserError: If the path cannot be imported, ``init_args`` do not fit, or what comes back is no
             classification dataset.
     """
+    # What draws from a global generator, transforms included, gives the same dataset whenever it is loaded.
+    with repeatable(torch_seed(0, "dataset")):
+        return _load(config)
+
+
+def _load(config: DataConfig) -> Source:
     made = _call(_resolve(config.name), config.name, config.init_args)
     train_set, validation_set, test_set = _datasets(made, config)
     x, y = materialise(train_set, f"{config.name}: the training set")

@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from flsel.errors import UserError, short
 from flsel.objectives.objective import Objective, overrides
+from flsel.rng import plain_states
 from flsel.selector import IDLE, Plan, View
 from flsel.stack import Params
 
@@ -70,11 +69,10 @@ def _warn(name: str, owner: str) -> None:
 
 def _global_states() -> dict[str, object]:
     """Return the states of the global generators by their owners, to be compared."""
-    numpys: Any = np.random.get_state()
-    _, keys, *place = numpys
+    python, numpys = plain_states()
     return {
-        "random": random.getstate(),
-        "numpy.random": (keys.tobytes(), place),
+        "random": python,
+        "numpy.random": numpys,
         "torch": torch.get_rng_state().numpy().tobytes(),
     }
 

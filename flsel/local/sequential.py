@@ -16,6 +16,7 @@ from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
+from flsel.rng import repeatable, seed_plain
 from flsel.stack import Params
 
 
@@ -31,7 +32,8 @@ class SequentialTrainer(LocalTrainer):
         ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
         devices = {visit.program.task.device for visit in visits}
         program = None
-        with torch.random.fork_rng([device for device in devices if device.type == "cuda"]):
+        # Each visit has a seed of its own.
+        with repeatable(0, [device for device in devices if device.type == "cuda"]):
             for row, visit in enumerate(visits):
                 if visit.program is not program:
                     program = visit.program
@@ -82,7 +84,7 @@ class _Loop:
         self._reset_optimizer(program.optimizer, program.lr_factors[round])
         if program.memory is not None:
             program.memory.recall(client, program.optimizer)
-        # What draws from torch's generator is seeded per visit, whoever else is in the cohort.
+        # What draws from a global generator is seeded per visit, whoever else is in the cohort.
         key = visit_key(program.seed, round, client)
         _seed_layers(program.task.device, key)
         params = program.trainable()
@@ -130,5 +132,6 @@ def _backward(
 def _seed_layers(device: torch.device, seed: int) -> None:
     # torch.manual_seed would also note a stack trace for each kind of device that is not there.
     torch.default_generator.manual_seed(seed)
+    seed_plain(seed)
     if device.type in ("cuda", "mps"):
         getattr(torch, device.type).manual_seed(seed)

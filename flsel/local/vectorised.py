@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -21,6 +21,7 @@ from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, alike
+from flsel.rng import plain_states
 from flsel.stack import Params, stacked
 
 # Optimizers whose step treats every element alike, so that stacking models changes nothing.
@@ -29,10 +30,11 @@ ELEMENTWISE = (
     optim.Adadelta, optim.RMSprop, optim.ASGD, optim.Rprop,
 )  # fmt: skip
 
+_DRAWS = "it draws random numbers other than dropout's"
 _CANNOT = "local.backend vmap cannot train this model: {}; use sequential."
 # Words of torch's own errors.
 _REFUSALS = {
-    "randomness error mode": "it draws random numbers other than dropout's",
+    "randomness error mode": _DRAWS,
     "data-dependent control flow": "its step branches on data",
     ".item()": "its step branches on data",
     "vmap": "torch.func.vmap does not support one of its operations",
@@ -83,7 +85,8 @@ class VmapTrainer(LocalTrainer):
             for first in range(0, len(order), width):
                 rows = order[first : first + width]
                 stack = _Stack(self._step(program), rows, [visits[row] for row in rows])
-                stack.train([steps[row] for row in rows], ends)
+                with _alike(program.task):
+                    stack.train([steps[row] for row in rows], ends)
         return ends
 
     def _step(self, program: Program) -> _Step:
@@ -197,6 +200,21 @@ class _Stack:
                 raise
             raise Unmapped(reason) from error
         return losses
+
+
+@contextmanager
+def _alike(task: nn.Module) -> Iterator[None]:
+    """Refuse steps that draw or count for a whole stack where each client would for itself.
+
+    Raises:
+        Unmapped: Saying which.
+    """
+    drawn, written = plain_states(), [buffer._version for buffer in task.buffers()]
+    yield
+    if plain_states() != drawn:
+        raise Unmapped(_DRAWS)
+    if written != [buffer._version for buffer in task.buffers()]:
+        raise Unmapped("it writes to a buffer")
 
 
 def _laid_out(stack: Tensor) -> Tensor:

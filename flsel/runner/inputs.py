@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from flsel.data.sources import load_source
 from flsel.errors import UserError, users_code
 from flsel.local.tasks import Task
 from flsel.partition import Natural
+from flsel.rng import repeatable, torch_seed
 
 _LOG = logging.getLogger("flsel")
 
@@ -44,12 +46,12 @@ def load_data(config: RunConfig, source: Source | None = None) -> FederatedData:
     if config.clients is None:
         raise UserError("clients must be a number where a partition deals the examples, got null.")
     clients = config.clients
-    return federate(
-        source,
-        config.data,
-        deal=lambda labels, rng: config.partition(labels, clients, rng),
-        seed=config.seed,
-    )
+
+    def deal(labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+        with repeatable(torch_seed(config.seed, "partition")):
+            return config.partition(labels, clients, rng)
+
+    return federate(source, config.data, deal=deal, seed=config.seed)
 
 
 def sample(data: FederatedData, count: int) -> Tensor:

@@ -1,3 +1,5 @@
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -231,6 +233,18 @@ def test_pair():
     assert torch.equal(source.train.x, X[:10])
     assert torch.equal(source.test.y, Y[:2])
     assert (source.num_classes, source.name, source.owner, source.validation) == (3, "pair", None, None)
+
+
+def shuffled():
+    order = np.random.permutation(len(Y)).tolist()
+    random.shuffle(order)
+    return TensorDataset(X[order], Y[order]), None
+
+
+def test_what_draws_from_a_global_generator_is_the_same_dataset_each_time():
+    first, again = load("shuffled").train, load("shuffled").train
+    assert torch.equal(first.x, again.x)
+    assert not torch.equal(first.x, X)
 
 
 def test_tensors_are_not_copied():

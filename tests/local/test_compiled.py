@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from test_objective_trainers import OBJECTIVES, ready
@@ -298,6 +301,8 @@ class Odd(Regression):
             out["loss"] = out["loss"] * 2
         elif self.what == "writes to a buffer":
             self.calls += 1
+        elif self.what == "draws random numbers":
+            out["loss"] = out["loss"] * random.random() * np.random.random()
         return out
 
 
@@ -308,6 +313,7 @@ class Odd(Regression):
         ("prints", "vmap"),
         ("keeps something in the module", "vmap"),
         ("writes to a buffer", "sequential"),
+        ("draws random numbers", "sequential"),
         ("branches on data", "sequential"),
     ],
 )
@@ -318,6 +324,24 @@ def test_a_step_that_does_more_is_left_to_another_trainer(what: str, instead: st
     agree(program, trainer=trainer)
     said = told(caplog)
     assert said == [f"local.backend: the step is not compiled, since it {what}; {instead} trains instead"]
+
+
+class Turning(nn.Linear):
+    """Counts its calls where nobody sees it, and scores by them."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+        self.turns = itertools.count(1)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) * next(self.turns)
+
+
+def test_a_step_that_is_never_twice_the_same_is_not_compiled(caplog: Any) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Turning())
+    train(CompiledTrainer(), program, starts_of(program, 2), [0, 1], 0)
+    (said,) = told(caplog)
+    assert said.endswith("since it gives another loss each time; sequential trains instead")
 
 
 def test_what_vmap_refuses_in_turn_is_left_to_the_sequential_trainer(caplog: Any) -> None:

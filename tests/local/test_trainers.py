@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lightning.fabric import Fabric
@@ -303,24 +306,38 @@ def test_bf16_true_trains_in_bfloat16_and_updates_float32(net: Any, caplog: Any)
 
 
 class Noisy(nn.Linear):
-    """Draws from torch's generator."""
+    """Draws from a global generator, by default torch's."""
 
-    def __init__(self) -> None:
+    def __init__(self, draw: Callable[[], Any] | None = None) -> None:
         super().__init__(6, 4)
+        self.draw = draw or partial(torch.randn, 4)
 
     def forward(self, input: Tensor) -> Tensor:
         logits = super().forward(input)
-        return logits + torch.randn_like(logits) if self.training else logits
+        return logits * self.draw() if self.training else logits
 
 
-def test_what_layers_draw_depends_on_seed_round_and_client_only() -> None:
-    program = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=Noisy())
+class Counting(nn.Linear):
+    """Counts its steps in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.steps += self.training
+        return super().forward(input) / (1 + self.steps)
+
+
+@pytest.mark.parametrize("draw", [partial(torch.randn, 4), random.random, np.random.random])
+def test_what_layers_draw_depends_on_seed_round_and_client_only(draw: Callable[[], Any]) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=Noisy(draw))
     trainer = SequentialTrainer()
     starts = starts_of(program, 2)
     state = torch.random.get_rng_state()
     both = train(trainer, program, starts, [1, 3], 0)
     assert torch.equal(state, torch.random.get_rng_state())
-    torch.rand(17)
+    torch.rand(17), random.random(), np.random.random()
     alone = train(trainer, program, {name: value[1:] for name, value in starts.items()}, [3], 0)
     assert largest_gap({name: value[1:] for name, value in both.items()}, alone) == 0.0
     assert largest_gap(alone, train(trainer, program, {n: v[1:] for n, v in starts.items()}, [3], 1)) > 0.0
@@ -395,6 +412,8 @@ def hooked(register: str) -> nn.Module:
     [
         (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), OPTIMIZERS["sgd"], "GroupNorm"),
         (Noisy(), OPTIMIZERS["sgd"], "draws random numbers"),
+        (Noisy(random.random), OPTIMIZERS["sgd"], "draws random numbers"),
+        (Counting(), OPTIMIZERS["sgd"], "writes to a buffer"),
         (nn.Linear(6, 4), partial(optim.Adafactor, lr=0.1), "element"),
         (nn.Linear(6, 4), partial(Clipped, lr=0.1), "element"),
         (nn.Linear(6, 4), pre_hooked, "optimizer's step"),

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from flsel.rng import plain_states
+
 aten = torch.ops.aten
 
 
@@ -25,10 +27,12 @@ class Unstackable(Refused):
 @contextlib.contextmanager
 def watched(task: nn.Module) -> Iterator[None]:
     """Refuse a step that leaves traces of itself elsewhere than in the loss."""
-    before = _attributes(task)
+    before, drawn = _attributes(task), plain_states()
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         yield
+    if plain_states() != drawn:
+        raise Unstackable("it draws random numbers")
     if said.getvalue():
         raise Refused("it prints")
     if _attributes(task) != before:

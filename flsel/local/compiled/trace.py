@@ -14,13 +14,15 @@ from torch.func import vmap
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from flsel.local.compiled.record import record
-from flsel.local.compiled.refuse import Unread, check, out_of_place, watched
+from flsel.local.compiled.refuse import Unread, Unstackable, check, out_of_place, watched
 from flsel.local.dropout import Masks
 from flsel.local.head import undisturbed
 from flsel.local.program import Program
 from flsel.local.tasks import averages_examples, loss_of
 from flsel.objectives.objective import Objective, overrides
 from flsel.stack import Params
+
+_TURNS = "it gives another loss each time"
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,19 @@ def _mixes(program: Program) -> bool:
     """Tell whether an example's scores depend on the others of its batch or on how many there are.
 
     So do an embedding's gradients where they are divided by how often the batch has a token.
+
+    Raises:
+        Unstackable: If the scores of the same batch differ from call to call.
     """
     if any(getattr(module, "scale_grad_by_freq", False) for module in program.task.modules()):
         return True
     places = torch.linspace(0, len(program.population.y) - 1, 4, device=program.task.device).long()
     # Two examples, of which one at most can be what the others are measured by, such as the largest.
-    batches = ((places, 0), (places[:1].expand(3), 0), (places, -1), (places[-1:].expand(3), -1))
+    pairs = [(places, 0), (places[:1].expand(3), 0), (places, -1), (places[-1:].expand(3), -1)]
     with _without_zeros(program.task):
-        found = [_scores(program, batch)[row].double() for batch, row in batches]
+        found = [_scores(program, batch)[row].double() for batch, row in (*pairs, pairs[0])]
+    if not torch.allclose(found[0], found.pop(), equal_nan=True):
+        raise Unstackable(_TURNS)
     one, other = torch.cat(found[::2]), torch.cat(found[1::2])
     return not torch.allclose(one, other, rtol=0, atol=1e-4 * float(one.abs().max()), equal_nan=True)
 
@@ -162,7 +169,7 @@ def trace(program: Program, example: Example) -> Traced:
     names = _used(program, example)
     step = _Flat(program, example, names, len(visit), len(labels))
     inputs = [*example.params.values(), *visit, *labels, example.x]
-    with out_of_place(program.task), watched(program.task):
+    with undisturbed(program.task), out_of_place(program.task), watched(program.task):
         graph = record(step, *inputs)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
@@ -280,7 +287,11 @@ class _Step(nn.Module):
 
 
 def _used(program: Program, example: Example) -> list[str]:
-    """Name the parameters that the loss depends on: an optimizer leaves the others alone."""
+    """Name the parameters that the loss depends on: an optimizer leaves the others alone.
+
+    Raises:
+        Refused: If the step does more than compute a loss: a graph keeps what it was traced with.
+    """
 
     def first(value: Tensor) -> Tensor:
         return value[0] if example.stacked else value
@@ -290,7 +301,16 @@ def _used(program: Program, example: Example) -> list[str]:
     rest = [first(example.y), first(example.keys)]
     if example.weights is not None:
         rest.append(first(example.weights))
-    with watched(program.task), torch.enable_grad():
-        loss = client_loss(program)(live, models, first(example.x), *rest)
-        found = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
+
+    def loss() -> Tensor:
+        return client_loss(program)(live, models, first(example.x), *rest)
+
+    with watched(program.task):
+        with undisturbed(program.task), torch.enable_grad():
+            once = loss()
+            found = torch.autograd.grad(once, list(live.values()), allow_unused=True)
+        with undisturbed(program.task):
+            again = loss()
+    if not torch.allclose(once, again, equal_nan=True):
+        raise Unstackable(_TURNS)
     return [name for name, value in zip(live, found, strict=True) if value is not None]
