@@ -58,6 +58,8 @@ def at(sentence: str) -> str:
         ("model", "Strays", "configure_optimizers of Strays must be of the model's own parameters, and it has others too."),
         ("model", "Forwards", "model Forwards does not accept inputs of shape (8,): Forwards.forward raised AssertionError: no examples please (usercode.py, line N)."),
         ("model", "Centres", "model Centres writes to its inputs, which are the dataset: change a copy (x = x.clone())."),
+        ("model", "Grows", "model Grows makes, drops or freezes parameters in forward: do it in __init__."),
+        ("model", "Freezes", "model Freezes makes, drops or freezes parameters in forward: do it in __init__."),
         ("model", "Whole", "model Whole must return logits that are real numbers, got torch.int64."),
         ("model", "Complex", "model Complex must return logits that are real numbers, got torch.complex64."),
         ("model", "Phases", "model Phases must have parameters that are real numbers."),

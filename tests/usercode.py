@@ -326,3 +326,23 @@ def negative():
 
 def sparse():
     return [(torch.eye(INPUTS)[n % INPUTS].to_sparse(), n % CLASSES) for n in range(60)], None
+
+
+class Grows(nn.Linear):
+    """Makes a layer when it is first called."""
+
+    def __init__(self) -> None:
+        super().__init__(INPUTS, CLASSES)
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.more = nn.Linear(INPUTS, CLASSES)
+        return super().forward(input) + self.more(input)
+
+
+class Freezes(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(INPUTS, CLASSES)
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.bias.requires_grad_(False)
+        return super().forward(input)

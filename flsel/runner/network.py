@@ -17,7 +17,7 @@ from flsel.local.features import Features
 from flsel.local.head import find_head, find_layer
 from flsel.local.program import Program
 from flsel.objectives.objective import overrides
-from flsel.rng import torch_seed
+from flsel.rng import repeatable, torch_seed
 from flsel.runner.inputs import sample
 from flsel.selector import Need
 
@@ -38,8 +38,7 @@ def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]
         spec = Spec.of(config.model, "model")
         made, is_set, accepted = spec.build, dict(spec.init_args), arguments(spec.made)
     missing = {k: v for k, v in known.items() if k in accepted and is_set.get(k) is None}
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(torch_seed(config.seed, "model"))
+    with repeatable(torch_seed(config.seed, "model")):
         with users_code("model cannot be built"):
             model: nn.Module = made(**missing)
             lazy = isinstance(model, nn.Module) and any(map(is_lazy, model.parameters()))
@@ -62,12 +61,14 @@ def check_logits(program: Program, test: Examples) -> tuple[Tensor, Tensor]:
     classes, name = program.population.num_classes, f"model {type(program.model).__name__}"
     program.task.eval()
     x = program.population.normalize(test.x[:2].to(program.task.device))
-    written = x._version
+    written, parameters = x._version, _parameters(program)
     refused = f"{name} does not accept inputs of shape {tuple(test.x.shape[1:])}"
     with users_code(refused, reads=True), torch.inference_mode():
         logits = program.task(x)
     if x._version != written:
         raise UserError(f"{name} writes to its inputs, which are the dataset: change a copy (x = x.clone()).")
+    if _parameters(program) != parameters:
+        raise UserError(f"{name} makes, drops or freezes parameters in forward: do it in __init__.")
     if not isinstance(logits, Tensor) or logits.shape != (len(x), classes):
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise UserError(
@@ -76,6 +77,11 @@ def check_logits(program: Program, test: Examples) -> tuple[Tensor, Tensor]:
     if not logits.is_floating_point():
         raise UserError(f"{name} must return logits that are real numbers, got {logits.dtype}.")
     return x, test.y[:2].to(program.task.device)
+
+
+def _parameters(program: Program) -> list[tuple[str, int, bool]]:
+    """Identify the parameters of a task, and which of them train."""
+    return [(name, id(p), p.requires_grad) for name, p in program.task.named_parameters()]
 
 
 def find_features(config: RunConfig, program: Program, data: FederatedData) -> Features | None:
