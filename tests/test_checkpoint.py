@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from runs import InterruptIn, left_behind, same, settings
 
 from flsel.commands.cli import main
 from flsel.config.describe import fingerprint
+from flsel.data.sources import load_source
 from flsel.errors import Interrupted, UserError
+from flsel.runner import inputs
 from flsel.runner.checkpoint import read_model
 from flsel.runner.digest import digest
 from flsel.runner.play import resume, run
@@ -46,17 +49,41 @@ def last(folder: Path) -> Path:
     return folder / "checkpoints" / "last.ckpt"
 
 
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        (lambda train: replace(train, y=train.y.roll(1)), True),
+        (lambda train: replace(train, x=train.x * 1.01), True),
+        (lambda train: replace(train, x=train.x * (1 + 1e-7)), False),
+    ],
+    ids=["labels", "inputs", "rounding"],
+)
+def test_a_run_goes_on_with_the_data_that_it_began_with(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, change: Any, refused: bool
+) -> None:
+    def load(*given: Any, **named: Any) -> Any:
+        source = load_source(*given, **named)
+        return replace(source, train=change(source.train))
+
+    monkeypatch.setattr(inputs, "load_source", load)
+    if refused:
+        with pytest.raises(UserError, match="began with other data than it would go on with"):
+            resume(folder)
+    else:
+        resume(folder)
+
+
 def test_a_checkpoint_has_its_name_once_all_that_it_counts_on_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced, before_names = list[int](), list[set[int]]()
-    replace = os.replace
+    rename = os.replace
 
     def renaming(source: Path, target: Path) -> None:
         if target.name == "last.ckpt":
             before_names.append({*synced} - {source.stat().st_ino})
             assert source.stat().st_ino in synced
-        replace(source, target)
+        rename(source, target)
 
     with Session.start(settings(tmp_path)) as session:
         session.step()

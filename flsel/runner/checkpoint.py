@@ -39,6 +39,7 @@ class Checkpoint:
         metrics: How far ``metrics.csv`` had grown.
         plans: How far ``rounds.jsonl`` had grown.
         callbacks: What the callbacks keep.
+        data: What tells its data from others; empty in those of an older flsel.
     """
 
     server: dict[str, Any]
@@ -49,6 +50,7 @@ class Checkpoint:
     metrics: Mark
     plans: Mark
     callbacks: dict[str, Any]
+    data: dict[str, Any]
 
 
 class Checkpoints:
@@ -111,6 +113,7 @@ class Checkpoints:
                 f"checkpoint {path} belongs to another config than {self._run / 'config.yaml'}; restore "
                 "that file, or start a new run with --config."
             )
+        content.setdefault("data", {})
         _check_fields(path, content)
         try:
             marks = {name: Mark.of(content[name]) for name in ("metrics", "plans")}
@@ -167,7 +170,7 @@ def read_model(run: Path) -> dict[str, Tensor]:
     path, _ = _places(run)
     if not path.exists():
         raise UserError(f"checkpoint {path} is missing, and with it the trained model.")
-    content = _read(path)
+    content = {"data": {}} | _read(path)
     _check_fields(path, content)
     model: dict[str, Tensor] = content["server"]["model"]
     return model
@@ -227,6 +230,7 @@ _FIELDS: Mapping[str, Field] = {
     "metrics": MAPPING,
     "plans": MAPPING,
     "callbacks": MAPPING,
+    "data": MAPPING,
 }
 _SERVER_FIELDS: Mapping[str, Field] = {
     "round": COUNT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.errors import UserError
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flsel.data.population import FederatedData
     from flsel.engine.federation import Federation
 
 _SAMPLE = 1024  # Inputs that stand for a dataset: hashing all of them would take seconds.
@@ -51,6 +57,41 @@ def fingerprints(federation: Federation, model: str) -> dict[str, str]:
         "availability": trace.hexdigest(),
         "model": model,
     }
+
+
+def data_digest(data: FederatedData) -> dict[str, Any]:
+    """Sum up what a run trains on and is measured on, for :func:`check_data` when it goes on.
+
+    Labels and shards enter whole and exactly; inputs by their mean and deviation, since another machine may
+    round differently when it makes them.
+    """
+    population = data.population
+    held = [part for part in (data.server, data.validation, data.test) if part is not None]
+    labels = [population.y, torch.cat(list(population.shards)), population.sizes, *(part.y for part in held)]
+    pairs = [(population.x, population.y), *((part.x, part.y) for part in held)]
+    inputs = [_sample(*pair)[1].float() for pair in pairs]
+    moments = [float(m) for x in inputs for m in (x.mean(), x.std(correction=0))]
+    return {"labels": digest(labels), "moments": moments}
+
+
+def check_data(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
+    """Refuse to go on with other data than a run began with.
+
+    Args:
+        before: What :func:`data_digest` returned then; empty where nobody asked it.
+        now: What it returns.
+        folder: The run's.
+
+    Raises:
+        UserError: If they differ.
+    """
+    moments = [*zip(before.get("moments", ()), now["moments"], strict=False)]
+    alike = all(math.isclose(*pair, rel_tol=1e-3, abs_tol=1e-6) for pair in moments)
+    if before and (before.get("labels") != now["labels"] or not alike):
+        raise UserError(
+            f"run {folder} began with other data than it would go on with: restore the dataset (a function "
+            "of your own must return the same whenever it is called), or start a new run with --config."
+        )
 
 
 def _sample(x: Tensor, y: Tensor) -> list[Any]:

@@ -21,7 +21,7 @@ from flsel.errors import UserError, blamed, short, users_code
 from flsel.files import new_run_dir, write_atomic
 from flsel.runner.build import Built, MakeTrainer, build, build_with
 from flsel.runner.callbacks import Callbacks, RoundTrainer
-from flsel.runner.digest import digest
+from flsel.runner.digest import check_data, data_digest, digest
 from flsel.runner.extend import check_extension
 from flsel.runner.journal import Journal
 from flsel.runner.lock import Lock
@@ -64,7 +64,7 @@ class Session:
         self.built = built
         self.server = built.server
         self.described = describe(config)
-        self._initial_model = digest(built.server.params)
+        self._initial_model, self._data = digest(built.server.params), data_digest(built.data)
         self._tracker = RunTracker()
         self._tracked = tracked
         self._pictured = pictured
@@ -235,6 +235,7 @@ class Session:
             rounds=self.config.rounds,
             stopped=self._callbacks.trainer.should_stop,
             callbacks=self._callbacks.state_dict(),
+            data=self._data,
         )
 
     def end(self) -> None:
@@ -262,6 +263,7 @@ class Session:
         """Go back to the last checkpoint: state, and files without what will be played again."""
         state = self._journal.load()
         if state is not None:
+            check_data(state.data, self._data, self.folder)
             try:
                 self.server.load_state_dict(state.server)
             except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
