@@ -302,6 +302,12 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
     assert done.stderr == ""
 
 
+def test_bytes_that_are_no_text_are_refused(capsys: Any) -> None:
+    assert call("train", *TINY, "--output.name", "\udcff") == 2
+    assert capsys.readouterr().err.startswith("flsel: error: '\\udcff' is no text in this locale: give it")
+    assert not Path("runs").exists()
+
+
 def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -73,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot encode is still said
             stream.reconfigure(errors="backslashreplace")
     try:
+        _check_text(arguments)
         return _run(arguments)
     except UserError as error:
         if arguments != given:
@@ -119,6 +120,20 @@ def _run(arguments: list[str]) -> int:
         raise UserError(f"there is no command {short(arguments[0], 60)}; {advice}")
     _top_level().parse_args(arguments[:1] or ["--help"])
     return 0
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Refuse bytes that are no text, which no file of settings could hold.
+
+    Raises:
+        UserError: If there are some, also since the locale takes other text for such.
+    """
+    for word in arguments:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise UserError(
+                f"{short(ascii(word), 60)} is no text in this locale: give it in its encoding, "
+                "or set LC_ALL=C.UTF-8."
+            )
 
 
 def load(command: str) -> ModuleType:
