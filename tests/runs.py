@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,25 @@ def settings(folder: Path, **changes: Any) -> RunConfig:
 
 def built(config: RunConfig) -> Built:
     return build(config)
+
+
+def differ_when_resumed(config: RunConfig, starts: Sequence[int]) -> list[int]:
+    """Rounds among ``starts`` from which a saved and loaded run goes another way than one that went on."""
+    server, states, plans = built(config).server, [], []
+    for _ in range(config.rounds):
+        buffer = io.BytesIO()
+        torch.save(server.state_dict(), buffer)
+        buffer.seek(0)
+        states.append(torch.load(buffer, weights_only=True))
+        plans.append(server.step().outcome.plan)
+    differ = []
+    for start in starts:
+        again = built(config).server
+        again.load_state_dict(states[start])
+        planned = [again.step().outcome.plan for _ in range(start, config.rounds)]
+        if planned != plans[start:] or not same(again.state_dict(), server.state_dict()):
+            differ.append(start)
+    return differ
 
 
 def play_round(server: Server, round: int = 0) -> Outcome:

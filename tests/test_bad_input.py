@@ -23,10 +23,7 @@ from flsel.runner.digest import digest
 
 ARRAYS = ["--data.name", "npz", "--data.path", "data.npz", "--partition", "IID"]
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def fails(capfd: Any, *arguments: str) -> str:

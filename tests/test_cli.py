@@ -26,10 +26,7 @@ TINY = [
     "--output.name", "run", "--output.checkpoint_every", "1",
 ]  # fmt: skip
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def call(*arguments: str) -> int:

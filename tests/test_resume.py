@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from runs import InterruptIn, built, left_behind, lines, same, settings, wait_for
+from runs import InterruptIn, differ_when_resumed, left_behind, lines, same, settings, wait_for
 from torch import optim
 
 from flsel.availability import LN
@@ -42,17 +42,7 @@ STATEFUL: dict[str, Any] = {
 def test_the_server_resumes_at_every_round(tmp_path: Path, backend: Any, selector: Any) -> None:
     local = LocalConfig(batch_size=5, steps=3, optimizer=partial(optim.Adam, lr=0.01), backend=backend)
     config = settings(tmp_path, local=local, **(STATEFUL | {"selector": selector}))
-    server = built(config).server
-    states, plans = [], []
-    for _ in range(config.rounds):
-        torch.save(server.state_dict(), tmp_path / "state")
-        states.append(torch.load(tmp_path / "state", weights_only=True))
-        plans.append(server.step().outcome.plan)
-    for start, state in enumerate(states):
-        again = built(config).server
-        again.load_state_dict(state)
-        assert [again.step().outcome.plan for _ in range(start, config.rounds)] == plans[start:]
-        assert same(again.state_dict(), server.state_dict())
+    assert differ_when_resumed(config, range(config.rounds)) == []
 
 
 @pytest.mark.parametrize("every", [1, 4])

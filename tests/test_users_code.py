@@ -14,10 +14,7 @@ from runs import left_behind, same
 from test_bad_input import fails
 from test_cli import TINY, call
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def at(sentence: str) -> str:

@@ -31,10 +31,7 @@ SMALL = [
     "--output.checkpoint_every", "1", "--local.backend", "sequential",
 ]  # fmt: skip
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def compare(*words: str) -> int:

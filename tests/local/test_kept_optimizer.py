@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from runs import built, same, settings, trained
+from runs import built, differ_when_resumed, same, settings, trained
 from torch import optim
 
 from flsel.config.groups import LocalConfig
@@ -94,19 +94,7 @@ def test_an_update_that_was_lost_leaves_what_was_there():
 
 @pytest.mark.parametrize("make", [SGD, ADAM])
 def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, make):
-    config = settings(tmp_path, local=local(make))
-    server = built(config).server
-    states = []
-    for _ in range(config.rounds):
-        torch.save(server.state_dict(), tmp_path / "state")
-        states.append(torch.load(tmp_path / "state", weights_only=True))
-        server.step()
-    for start in (1, 4):
-        again = built(config).server
-        again.load_state_dict(states[start])
-        for _ in range(start, config.rounds):
-            again.step()
-        assert same(again.state_dict(), server.state_dict())
+    assert differ_when_resumed(settings(tmp_path, local=local(make)), (1, 4)) == []
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,7 @@ class Raising(Selector):
         raise ZeroDivisionError("nobody is there")
 """
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_side_by_side_gives_the_same_runs(tmp_path):
