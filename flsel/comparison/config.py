@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from flsel.arguments import Range, check
+from flsel.comparison.beside import check_gpus
 from flsel.comparison.gather import Mismatch
-from flsel.errors import UserError
 from flsel.files import check_folder_name
 
 
@@ -67,13 +67,3 @@ class CompareConfig:
     def parallel(self) -> bool:
         """Whether Ray plays the runs."""
         return self.max_concurrent > 1 or self.gpus > 0 or self.address is not None
-
-
-def check_gpus(gpus: float) -> None:
-    """Refuse a part of several GPUs, which Ray does not hand out.
-
-    Raises:
-        UserError: If it is one.
-    """
-    if gpus > 1 and gpus != int(gpus):
-        raise UserError(f"gpus must be a whole number or below 1, got {gpus:g}.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from flsel.arguments import shown
+from flsel.comparison.beside import beside_others
 from flsel.comparison.comparison import Comparison, judge
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import Progress
@@ -27,6 +28,7 @@ from flsel.config.describe import describe
 from flsel.errors import Interrupted, UserError, going_on
 from flsel.files import home, new_run_dir
 from flsel.runner.lock import Lock
+from flsel.runner.settings import short_name
 
 # Plays cells side by side; above this package, so it is loaded by its name.
 _PARALLEL = "flsel_tune.cells"
@@ -55,7 +57,11 @@ def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
     sources = Sources()
     check(grid, Path(wanted.folder), sources)
     folder = new_run_dir(
-        wanted.folder, wanted.name or config.output.name or _default_name(config, variants), "folder"
+        wanted.folder,
+        wanted.name
+        or config.output.name
+        or _default_name(config.data.name, (_selector(v.name) for v in variants)),
+        "folder",
     )
     with Lock(folder, "comparison"):
         try:
@@ -97,9 +103,9 @@ def existing(patterns: Sequence[str], wanted: CompareConfig, command: str) -> Co
     """
     made = compare_runs(patterns, wanted)
     runs = made.analysis.runs
-    data = runs[0].settings.get("data", {}).get("name", "runs").rpartition(".")[2].lower()
-    names = "-".join(dict.fromkeys(v.split(":")[0].lower() for v in made.analysis.variants))
-    folder = new_run_dir(wanted.folder, wanted.name or _plain(f"{data}-{names}"), "folder")
+    dataset = runs[0].settings.get("data", {}).get("name", "runs")
+    name = wanted.name or _default_name(dataset, dict.fromkeys(map(_selector, made.analysis.variants)))
+    folder = new_run_dir(wanted.folder, name, "folder")
     return replace(made, folder=folder, commands=(command,))
 
 
@@ -169,12 +175,7 @@ def _playable(config: RunConfig, wanted: CompareConfig) -> RunConfig:
     """Return the config of all runs: every round is played, and beside others on one device."""
     target = wanted.target or config.evaluation.target
     config = replace(config, evaluation=replace(config.evaluation, target=target, stop_at_target=False))
-    if not wanted.parallel:
-        return config
-    # Ray hides the other runs' GPUs, but hides none from a run that asks for none.
-    accelerator = "cpu" if wanted.gpus == 0 else config.accelerator
-    threads = config.threads or max(1, int(wanted.cpus))
-    return replace(config, accelerator=accelerator, device=0, threads=threads)
+    return beside_others(config, wanted.cpus, wanted.gpus) if wanted.parallel else config
 
 
 def _variants(wanted: CompareConfig, base: dict[str, Any]) -> list[Variant]:
@@ -194,15 +195,14 @@ def _check_baseline(judging: Judging, grid: Grid) -> None:
         raise UserError(f"baseline must be one of the variants {', '.join(names)}, got {judging.baseline}.")
 
 
-def _default_name(config: RunConfig, variants: Sequence[Variant]) -> str:
-    dataset = config.data.name.rpartition(".")[2].lower()
-    names = "-".join(variant.name.split(":")[0].lower() for variant in variants)
-    return _plain(f"{dataset}-{names}")
+def _default_name(dataset: str, names: Iterable[str]) -> str:
+    """Make the name of a folder of what a dataset and variants are called."""
+    return re.sub(r"[^\w.=+-]+", "_", f"{short_name(dataset)}-{'-'.join(names)}")[:80]
 
 
-def _plain(name: str) -> str:
-    """Make the name of a folder of what variants are called."""
-    return re.sub(r"[^\w.=+-]+", "_", name)[:80]
+def _selector(variant: str) -> str:
+    """Return the name of a variant without its arguments, in lower case."""
+    return variant.split(":")[0].lower()
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""The settings that stand in a run's folder, and the folder's name that they make."""
+"""The settings that stand in a run's folder, and the names of folders that settings make."""
 
 from __future__ import annotations
 
@@ -21,6 +21,14 @@ def read_config(folder: Path) -> RunConfig:
 
 def run_name(config: RunConfig) -> str:
     """Return the name of a run's folder: as set, or made of its dataset, selector and seed."""
-    dataset = config.data.name.rpartition(".")[2].lower()
-    made = f"{dataset}-{type(config.selector).__name__.lower()}-s{config.seed}"
-    return config.output.name or made
+    return config.output.name or f"{dataset_and_selector(config)}-s{config.seed}"
+
+
+def dataset_and_selector(config: RunConfig) -> str:
+    """Return what names of folders are made of: ``synthetic-powd``."""
+    return f"{short_name(config.data.name)}-{type(config.selector).__name__.lower()}"
+
+
+def short_name(path: str) -> str:
+    """Return the last part of an import path, or a name, in lower case."""
+    return path.rpartition(".")[2].lower()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from flsel.arguments import Range, check
-from flsel.comparison.config import check_gpus
+from flsel.comparison.beside import check_gpus
 from flsel.errors import UserError
 from flsel.files import check_folder_name
 
@@ -72,8 +72,3 @@ class SweepConfig:
             raise UserError(f"seeds must differ from one another, got {list(self.seeds)}.")
         check_gpus(self.gpus)
         check_folder_name("name", self.name)
-
-    @property
-    def threads(self) -> int:
-        """Threads of torch in a trial."""
-        return max(1, int(self.cpus))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from flsel.comparison.beside import beside_others
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
@@ -104,15 +105,8 @@ def _base(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
         raise UserError(
             f"gpus must be above 0 for accelerator {config.accelerator}; 0.5 lets two trials share one."
         )
-    changed = replace(
-        config,
-        # Ray hides the other trials' GPUs, but hides none from a trial that asks for none.
-        accelerator="cpu" if sweep.gpus == 0 else config.accelerator,
-        device=0,
-        threads=config.threads or sweep.threads,
-        evaluation=replace(config.evaluation, stop_at_target=False),
-    )
-    return describe(changed)
+    config = replace(config, evaluation=replace(config.evaluation, stop_at_target=False))
+    return describe(beside_others(config, sweep.cpus, sweep.gpus))
 
 
 def _check_sampler(space: Space, sweep: SweepConfig, metrics: int) -> None:

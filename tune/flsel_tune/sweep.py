@@ -17,6 +17,7 @@ from flsel.errors import Interrupted, UserError, going_on
 from flsel.files import new_run_dir, write_atomic
 from flsel.runner.lock import Lock
 from flsel.runner.progress import final_table
+from flsel.runner.settings import dataset_and_selector
 from flsel_tune.cluster import cluster
 from flsel_tune.console import Console
 from flsel_tune.figures import draw
@@ -165,9 +166,7 @@ def _study(plan: Plan) -> Study:
 
 
 def _new_folder(plan: Plan) -> Path:
-    dataset = plan.config.data.name.rpartition(".")[2].lower()
-    made = f"{dataset}-{type(plan.config.selector).__name__.lower()}"
-    name = plan.sweep.name or plan.config.output.name or made
+    name = plan.sweep.name or plan.config.output.name or dataset_and_selector(plan.config)
     folder = new_run_dir(plan.sweep.folder, name, "folder").resolve()
     try:
         files = {
