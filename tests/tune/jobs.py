@@ -11,15 +11,15 @@ import runs
 from flsel.config.describe import describe
 from flsel.data.config import DataConfig
 from flsel_tune.metric import parse_metrics
-from flsel_tune.trial import Job, Report
+from flsel_tune.trial import Report, SweepJob
 
 
-def job(folder: Path, *, metric: str = "validation/accuracy", every: int = 2, **changes: Any) -> Job:
+def job(folder: Path, *, metric: str = "validation/accuracy", every: int = 2, **changes: Any) -> SweepJob:
     """Trials of six rounds with a validation set, under seeds 3 and 4 unless ``seeds`` says others."""
     seeds = changes.pop("seeds", (3, 4))
     data = DataConfig(synthetic=runs.SMALL, validation=0.2)
     config = replace(runs.settings(folder, data=data, threads=1), **changes)
-    return Job(
+    return SweepJob(
         config=describe(config),
         seeds=seeds,
         metrics=parse_metrics(metric, "auto"),

@@ -27,7 +27,7 @@ from flsel_tune.figures.settings import parallel_figure, slices_figure
 from flsel_tune.metric import parse_metrics
 from flsel_tune.space_file import make_space
 from flsel_tune.study import Study
-from flsel_tune.trial import Job
+from flsel_tune.trial import SweepJob
 
 HICS = config_of("HiCS")
 SPACE = {
@@ -42,13 +42,13 @@ COMPLETE, PRUNED, FAIL = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL
 
 def swept(
     folder: Path, metric: str, states: Sequence[TrialState], space: dict[str, Any] = SPACE
-) -> tuple[Study, Job]:
+) -> tuple[Study, SweepJob]:
     """Trials of four rounds under two seeds that ended as told; those not complete stopped at round 1."""
     metrics = parse_metrics(metric, "auto")
     scheduler = "asha" if len(metrics) == 1 else "none"
     config = SweepConfig(scheduler=scheduler, sampler="random")
     study = Study(folder, "s", metrics=metrics, config=config, rounds=4, seed=0)
-    job = Job(HICS, (1, 2), metrics, 4, 1, str(folder))
+    job = SweepJob(HICS, (1, 2), metrics, 4, 1, str(folder))
     for state in states:
         number, _ = study.ask(make_space(space, HICS))
         reached = 4 if state is COMPLETE else 1
@@ -66,7 +66,7 @@ def swept(
     return study, job
 
 
-def shown(study: Study, job: Job) -> list[Point]:
+def shown(study: Study, job: SweepJob) -> list[Point]:
     return [point for point in points(study, len(job.metrics)) if point.values]
 
 
@@ -124,7 +124,7 @@ def test_importance_does_not_depend_on_the_direction(tmp_path):
         for _ in range(30):
             number, settings = study.ask(make_space(SPACE, HICS))
             study.tell(number, COMPLETE, [sign * (settings["selector.lam"] - 0.3) ** 2], {})
-        (axes,) = importance_figure(study, Job(HICS, (1,), metrics, 4, 1, str(folder))).axes
+        (axes,) = importance_figure(study, SweepJob(HICS, (1,), metrics, 4, 1, str(folder))).axes
         found.append([bar.get_width() for bar in axes.patches])
     assert found[0] == pytest.approx(found[1])
     assert found[0][1] > 0.7

@@ -9,7 +9,7 @@ from typing import Any
 from flsel.data.population import Source
 from flsel_tune.lean import defer
 from flsel_tune.shared import Packed, unpack
-from flsel_tune.trial import Job, Trial, attempt, build_trial
+from flsel_tune.trial import SweepJob, Trial, attempt, build_trial
 
 # 45 MB of a trial's process, and half a second of its start, for tables of results that only a driver makes.
 defer("pandas")
@@ -28,7 +28,9 @@ class TrialActor(tune.Trainable):
     has to be given the same number and settings.
     """
 
-    def setup(self, config: dict[str, Any], job: Job | None = None, packed: Packed | None = None) -> None:
+    def setup(
+        self, config: dict[str, Any], job: SweepJob | None = None, packed: Packed | None = None
+    ) -> None:
         """Remember the trial; it is built by its first step, where errors can be reported."""
         assert job is not None
         logging.getLogger("flsel").setLevel(logging.WARNING)

@@ -13,7 +13,7 @@ from ray.exceptions import OutOfMemoryError
 from flsel.errors import UserError, going_on
 from flsel_tune.actor import TrialActor
 from flsel_tune.console import Console
-from flsel_tune.plan import Plan
+from flsel_tune.plan import SweepPlan
 from flsel_tune.searcher import StudyScheduler, StudySearch
 from flsel_tune.shared import pack
 from flsel_tune.study import Study
@@ -22,7 +22,7 @@ from flsel_tune.watch import Watch
 _LOG = logging.getLogger("flsel")
 
 
-def play(plan: Plan, study: Study, console: Console) -> bool:
+def play(plan: SweepPlan, study: Study, console: Console) -> bool:
     """Run the trials that are left.
 
     Args:
@@ -64,7 +64,7 @@ def play(plan: Plan, study: Study, console: Console) -> bool:
 
 
 def _tuner(
-    plan: Plan, search: StudySearch, watch: Watch, *, trials: int, concurrent: int | None
+    plan: SweepPlan, search: StudySearch, watch: Watch, *, trials: int, concurrent: int | None
 ) -> tune.Tuner:
     job, sweep = plan.job, plan.sweep
     names = [job.objective(n) for n in range(len(job.metrics))]

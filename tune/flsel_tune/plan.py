@@ -21,14 +21,14 @@ from flsel_tune.metric import check_logged, parse_metrics
 from flsel_tune.shared import shared_source
 from flsel_tune.space import Space
 from flsel_tune.space_file import check_space, make_space
-from flsel_tune.trial import Job
+from flsel_tune.trial import SweepJob
 
 _REPORTS = 50
 _MOST_POINTS = 100_000  # Optuna lists a grid's points.
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep whose settings fit together.
 
     Attributes:
@@ -42,11 +42,11 @@ class Plan:
     config: RunConfig
     sweep: SweepConfig
     space: Space
-    job: Job
+    job: SweepJob
     source: Source | None
 
 
-def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] | None) -> Plan:
+def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] | None) -> SweepPlan:
     """Check a sweep, down to a measurement of the initial model.
 
     Args:
@@ -69,7 +69,7 @@ def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] 
     source = shared_source(config, space)
     every = config.evaluation.every
     report = sweep.report_every or math.ceil(config.rounds / _REPORTS)
-    job = Job(
+    job = SweepJob(
         config=base,
         seeds=sweep.seeds or (config.seed,),
         metrics=metrics,
@@ -80,7 +80,7 @@ def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] 
     first = parse_settings(base, {"seed": job.seeds[0]})
     built = build(first, source)
     check_logged(metrics, built.server.evaluate(torch.empty(0, dtype=torch.int64)))
-    return Plan(config, sweep, space, job, source)
+    return SweepPlan(config, sweep, space, job, source)
 
 
 def check_schedule(sweep: SweepConfig, rounds: int) -> None:

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from flsel.files import write_atomic
 from flsel_tune.metric import Metric
 from flsel_tune.study import RESULT, SETTINGS, Study
-from flsel_tune.trial import Job
+from flsel_tune.trial import SweepJob
 
 Row = dict[str, Any]
 
@@ -42,7 +42,7 @@ def mean_rows(rows: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     return found
 
 
-def write_results(study: Study, job: Job) -> None:
+def write_results(study: Study, job: SweepJob) -> None:
     """Write the tables and, once a trial is complete, ``best.yaml``.
 
     Args:
@@ -91,7 +91,7 @@ def _csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def _best_yaml(best: Sequence[FrozenTrial], job: Job) -> str:
+def _best_yaml(best: Sequence[FrozenTrial], job: SweepJob) -> str:
     chosen, seed = best[0], job.seeds[0]
     described = job.run_config(chosen.user_attrs[SETTINGS], seed)
     values = ", ".join(

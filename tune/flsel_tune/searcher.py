@@ -17,7 +17,7 @@ from flsel_tune.cluster import daemon_lives
 from flsel_tune.guard import die
 from flsel_tune.space import Space
 from flsel_tune.study import Study
-from flsel_tune.trial import Job, cause_of_death
+from flsel_tune.trial import SweepJob, cause_of_death
 
 _DOUBT_SECONDS = 60.0
 # A daemon that loses its agent ends its workers first; Ray ends its driver some 15 seconds after the daemon.
@@ -37,7 +37,7 @@ class StudySearch(OptunaSearch):
         job: What all trials have in common.
     """
 
-    def __init__(self, study: Study, space: Space, job: Job) -> None:
+    def __init__(self, study: Study, space: Space, job: SweepJob) -> None:
         metrics = [job.objective(n) for n in range(len(job.metrics))]
         modes: list[str] = [metric.mode for metric in job.metrics]
         self.study = study

@@ -11,13 +11,13 @@ from typing import Any
 from flsel.config.describe import describe
 from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
-from flsel_tune.plan import Plan
+from flsel_tune.plan import SweepPlan
 from flsel_tune.results import best_trials, trial_rows
 from flsel_tune.space_file import to_plain
 from flsel_tune.study import Study
 
 
-def track_sweep(plan: Plan, study: Study, pictures: Sequence[Path]) -> None:
+def track_sweep(plan: SweepPlan, study: Study, pictures: Sequence[Path]) -> None:
     """Log a finished sweep as one run of job type ``sweep``.
 
     Args:
@@ -48,7 +48,7 @@ def track_sweep(plan: Plan, study: Study, pictures: Sequence[Path]) -> None:
     tracker.close("success")
 
 
-def _summary(plan: Plan, study: Study, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _summary(plan: SweepPlan, study: Study, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     counts = Counter(row["status"] for row in rows)
     found: dict[str, Any] = {f"trials/{status}": count for status, count in counts.items()}
     for trial in best_trials(study)[:1]:

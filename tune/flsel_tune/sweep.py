@@ -22,7 +22,7 @@ from flsel_tune.cluster import cluster
 from flsel_tune.console import Console
 from flsel_tune.figures import draw
 from flsel_tune.guard import tell
-from flsel_tune.plan import Plan
+from flsel_tune.plan import SweepPlan
 from flsel_tune.results import best_trials, trial_rows, write_results
 from flsel_tune.shared import pack
 from flsel_tune.space_file import to_plain
@@ -33,7 +33,7 @@ _LOG = logging.getLogger("flsel")
 _ENDED = ("complete", "pruned", "diverged", "failed")
 
 
-def start(plan: Plan) -> Path:
+def start(plan: SweepPlan) -> Path:
     """Play a new sweep.
 
     Returns:
@@ -52,7 +52,7 @@ def start(plan: Plan) -> Path:
             return _play(plan, study)
 
 
-def resume(plan: Plan, folder: Path, *, retry_failed: bool = False) -> Path:
+def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path:
     """Finish a sweep: trials that ended are kept, those that had begun go on from their checkpoints.
 
     Trials that failed because the machine did, such as on a full disk, are tried again.
@@ -87,7 +87,7 @@ def resume(plan: Plan, folder: Path, *, retry_failed: bool = False) -> Path:
             return _play(plan, study)
 
 
-def _play(plan: Plan, study: Study) -> Path:
+def _play(plan: SweepPlan, study: Study) -> Path:
     # Ray reads its settings from the environment when it is imported; cluster() has set them.
     from flsel_tune.loop import play
 
@@ -108,7 +108,7 @@ def _play(plan: Plan, study: Study) -> Path:
     return _finish(plan, study)
 
 
-def _finish(plan: Plan, study: Study) -> Path:
+def _finish(plan: SweepPlan, study: Study) -> Path:
     folder = Path(plan.job.folder)
     write_results(study, plan.job)
     pictures = draw(study, plan.job)
@@ -133,7 +133,7 @@ def _finish(plan: Plan, study: Study) -> Path:
     return folder
 
 
-def _say(plan: Plan, study: Study, pictures: list[Path]) -> None:
+def _say(plan: SweepPlan, study: Study, pictures: list[Path]) -> None:
     folder, best = Path(plan.job.folder), best_trials(study)
     rows = trial_rows(study, plan.job.metrics)
     counts = Counter(row["status"] for row in rows)
@@ -150,7 +150,7 @@ def _say(plan: Plan, study: Study, pictures: list[Path]) -> None:
     final_table(shown, paths, columns=("sweep", "value"))
 
 
-def _study(plan: Plan) -> Study:
+def _study(plan: SweepPlan) -> Study:
     study = Study(
         Path(plan.job.folder),
         Path(plan.job.folder).name,
@@ -165,7 +165,7 @@ def _study(plan: Plan) -> Study:
     return study
 
 
-def _new_folder(plan: Plan) -> Path:
+def _new_folder(plan: SweepPlan) -> Path:
     name = plan.sweep.name or plan.config.output.name or dataset_and_selector(plan.config)
     folder = new_run_dir(plan.sweep.folder, name, "folder").resolve()
     try:
@@ -182,11 +182,11 @@ def _new_folder(plan: Plan) -> Path:
     return folder
 
 
-def _sweep_yaml(plan: Plan) -> str:
+def _sweep_yaml(plan: SweepPlan) -> str:
     return yaml.safe_dump(json.loads(json.dumps(asdict(plan.sweep))), sort_keys=False)
 
 
-def _shared_bytes(plan: Plan) -> int:
+def _shared_bytes(plan: SweepPlan) -> int:
     return 0 if plan.source is None else pack(plan.source).size
 
 

@@ -30,7 +30,7 @@ Report = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepJob:
     """What all trials of a sweep have in common; plain values, so that it can be sent to other machines.
 
     Attributes:
@@ -82,7 +82,7 @@ class Trial:
         UserError: If the settings do not fit.
     """
 
-    def __init__(self, job: Job, number: int, settings: Settings, source: Source | None = None) -> None:
+    def __init__(self, job: SweepJob, number: int, settings: Settings, source: Source | None = None) -> None:
         self.job = job
         self.folder = job.trial_folder(number)
         self._sessions = [self._session(settings, seed, source) for seed in job.seeds]
@@ -165,7 +165,7 @@ class Trial:
         return Session.at(config, folder, source)
 
 
-def build_trial(job: Job, number: int, settings: Settings, source: Source | None) -> Trial | Report:
+def build_trial(job: SweepJob, number: int, settings: Settings, source: Source | None) -> Trial | Report:
     """Build a trial with the arguments of :class:`Trial`, or report why that cannot be done."""
     try:
         return Trial(job, number, settings, source)
@@ -197,7 +197,7 @@ def attempt(trial: Trial) -> Report:
     return {**report, "status": status, "error": "", "done": report["finished"]}
 
 
-def failure(job: Job, error: Exception) -> Report:
+def failure(job: SweepJob, error: Exception) -> Report:
     """Report a trial that cannot go on."""
     status = "diverged" if isinstance(error, DivergedError) else "failed"
     why = str(error) if isinstance(error, UserError) else raised_at(error)

@@ -19,7 +19,7 @@ from flsel_tune.console import Console
 from flsel_tune.results import mean_rows, write_results
 from flsel_tune.searcher import outcome
 from flsel_tune.study import Study
-from flsel_tune.trial import Job, cause_of_death
+from flsel_tune.trial import SweepJob, cause_of_death
 
 _LOG = logging.getLogger("flsel")
 
@@ -36,7 +36,7 @@ class Watch(Callback):
         track: Where trials are tracked; every trial becomes a run of its own.
     """
 
-    def __init__(self, study: Study, job: Job, console: Console, track: TrackConfig) -> None:
+    def __init__(self, study: Study, job: SweepJob, console: Console, track: TrackConfig) -> None:
         self._study = study
         self._job = job
         self._console = console

@@ -12,7 +12,7 @@ from flsel_tune.figures.points import Point, points
 from flsel_tune.figures.scores import history_figure, importance_figure, pareto_figure
 from flsel_tune.figures.settings import parallel_figure, slices_figure
 from flsel_tune.study import Study
-from flsel_tune.trial import Job
+from flsel_tune.trial import SweepJob
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ LEAST_FOR_IMPORTANCE = 10
 """Complete trials below which importances would mostly be chance."""
 
 
-def draw(study: Study, job: Job) -> list[Path]:
+def draw(study: Study, job: SweepJob) -> list[Path]:
     """Draw what the trials so far allow.
 
     Args:
@@ -45,7 +45,7 @@ def draw(study: Study, job: Job) -> list[Path]:
     return written
 
 
-def _wanted(study: Study, job: Job) -> dict[str, Callable[[], Figure] | None]:
+def _wanted(study: Study, job: SweepJob) -> dict[str, Callable[[], Figure] | None]:
     """Say how each picture is made, or that it would show nothing."""
     found = points(study, len(job.metrics))
     measured = [point for point in found if point.values]

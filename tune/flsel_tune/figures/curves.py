@@ -12,7 +12,7 @@ from flsel.runner.record import MetricsCsv
 from flsel_tune.figures.points import Point
 from flsel_tune.metric import Metric
 from flsel_tune.results import mean_rows
-from flsel_tune.trial import Job
+from flsel_tune.trial import SweepJob
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 
 
-def curves_figure(found: Sequence[Point], job: Job) -> Figure:
+def curves_figure(found: Sequence[Point], job: SweepJob) -> Figure:
     """Draw each metric's column, and beside it the metric where that is made of the column.
 
     Curves are means over the seeds; a dot marks where a trial was stopped or failed.
@@ -77,7 +77,7 @@ def _kind(point: Point) -> str:
     return "complete" if point.complete else "stopped or failed"
 
 
-def _histories(number: int, job: Job) -> list[History]:
+def _histories(number: int, job: SweepJob) -> list[History]:
     """Return the evaluations of a trial's runs, one list for each seed that has any."""
     files = (job.trial_folder(number) / f"seed{seed}" / "metrics.csv" for seed in job.seeds)
     return [rows for rows in (MetricsCsv(file).rows() for file in files) if rows]
@@ -87,7 +87,7 @@ def _column(histories: list[History], metric: Metric) -> dict[int, float]:
     return {int(row["round"]): row[metric.source] for row in mean_rows(histories)}
 
 
-def _reported(histories: list[History], metric: Metric, job: Job) -> dict[int, float]:
+def _reported(histories: list[History], metric: Metric, job: SweepJob) -> dict[int, float]:
     """Return the metric of the rounds so far, at the rounds of the reports."""
     reached = min((int(rows[-1]["round"]) for rows in histories), default=0)
     found = {}

@@ -14,7 +14,7 @@ from flsel.report.style import BLUE, LIGHT, ORANGE, PANEL_INCHES, SKY, legend_be
 from flsel_tune.figures.points import Point
 from flsel_tune.metric import Metric
 from flsel_tune.study import Study
-from flsel_tune.trial import Job
+from flsel_tune.trial import SweepJob
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _LABEL_PIXELS = 40
 
 
-def history_figure(found: Sequence[Point], job: Job) -> Figure:
+def history_figure(found: Sequence[Point], job: SweepJob) -> Figure:
     """Draw each metric by the trial's number, and the best complete one so far.
 
     Args:
@@ -55,7 +55,7 @@ def history_figure(found: Sequence[Point], job: Job) -> Figure:
     return figure
 
 
-def pareto_figure(complete: Sequence[Point], job: Job) -> Figure:
+def pareto_figure(complete: Sequence[Point], job: SweepJob) -> Figure:
     """Draw metrics against each other, two at a time; the best trials carry their numbers.
 
     Args:
@@ -83,7 +83,7 @@ def pareto_figure(complete: Sequence[Point], job: Job) -> Figure:
     return figure
 
 
-def importance_figure(study: Study, job: Job) -> Figure:
+def importance_figure(study: Study, job: SweepJob) -> Figure:
     """Draw how much each setting matters for each metric, by PED-ANOVA over the complete trials.
 
     Args:

@@ -12,7 +12,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from flsel.report.style import GREY, ORANGE, SHADES, tidy
 from flsel_tune.figures.points import Point
-from flsel_tune.trial import Job
+from flsel_tune.trial import SweepJob
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ _WRAP = 16
 _LEVEL = 3
 
 
-def slices_figure(found: Sequence[Point], job: Job) -> Figure:
+def slices_figure(found: Sequence[Point], job: SweepJob) -> Figure:
     """Draw each metric over each setting; the colour is the communication round that a trial reached.
 
     Args:
@@ -61,7 +61,7 @@ def slices_figure(found: Sequence[Point], job: Job) -> Figure:
     return figure
 
 
-def parallel_figure(found: Sequence[Point], job: Job) -> Figure:
+def parallel_figure(found: Sequence[Point], job: SweepJob) -> Figure:
     """Draw a line for each trial through its values and settings, coloured by the round that it reached.
 
     Complete trials are drawn thicker, the best in a colour of their own; a setting that a trial does not
@@ -160,7 +160,7 @@ def _axis(axes: Axes, position: int, scale: _Scale) -> None:
         axes.text(position + 0.04, height, label, fontsize=7, va="center", color=GREY, bbox=box, zorder=4)
 
 
-def _shades(job: Job) -> Callable[[int], Any]:
+def _shades(job: SweepJob) -> Callable[[int], Any]:
     """Return the colour of a communication round."""
     import matplotlib
 
@@ -168,7 +168,7 @@ def _shades(job: Job) -> Callable[[int], Any]:
     return lambda round: shades(round / job.rounds)
 
 
-def _bar(figure: Figure, job: Job, axes: Sequence[Axes]) -> None:
+def _bar(figure: Figure, job: SweepJob, axes: Sequence[Axes]) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
     from matplotlib.ticker import MaxNLocator
