@@ -8,13 +8,13 @@ The tables are made of the committed files alone; a test compares them with the 
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from atlas_runs import BASE, Atlas, collect, read
 from atlas_tables import agreement, tables, together, tuning
+from pages import options
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs/results"
 
@@ -106,9 +106,7 @@ def written(source: Source) -> str:
 
 def main() -> None:
     """Collect, or write the page's tables and the picture."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__)
     parser.add_argument("--collect", type=Path, help="folder of the comparison")
     chosen = parser.parse_args()
     if chosen.collect:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pages import read_rows
 
 from flsel.comparison.declaration import read_declaration
 from flsel.comparison.judging.arrival import first_at
@@ -46,8 +47,7 @@ def collect(folder: Path, path: Path) -> None:
 
 
 def _metrics(folder: Path) -> dict[str, np.ndarray]:
-    with (folder / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(folder / "metrics.csv")
     columns = {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
     return {**columns, "bytes": columns["ledger/bytes_down"] + columns["ledger/bytes_up"]}
 
@@ -100,8 +100,7 @@ def read(path: Path, *, merged: bool = True) -> Atlas:
         path: The file.
         merged: Name a setting by who is there in it, and leave out one that another is already.
     """
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(path)
     if merged:
         rows = _merged(rows)
     selectors = list(dict.fromkeys(row["selector"] for row in rows))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from atlas_runs import BASE, Atlas
+from pages import markdown, read_rows
 from scipy import stats
 
 from flsel.comparison.judging.ranking import rank
@@ -58,7 +58,7 @@ def overall(atlas: Atlas) -> str:
         "bytes, ratio",
         "passes",
     ]
-    return _table(head, rows)
+    return markdown(head, rows)
 
 
 def _resampled(atlas: Atlas) -> np.ndarray:
@@ -97,7 +97,7 @@ def ranks(atlas: Atlas, families: dict[str, Callable[[tuple[str, str]], bool]]) 
     body = [[atlas.selectors[k], *(f"{r.mean_ranks[k]:.1f}" for r in found.values())] for k in order]
     body.append(["critical difference", *(f"{r.critical_difference:.1f}" for r in found.values())])
     body.append(["Friedman's p", *(f"{r.p:.2g}" for r in found.values())])
-    return _table(["selector", *(f"{name} ({r.settings})" for name, r in found.items())], body)
+    return markdown(["selector", *(f"{name} ({r.settings})" for name, r in found.items())], body)
 
 
 def effects(atlas: Atlas, factor: int) -> str:
@@ -116,7 +116,7 @@ def effects(atlas: Atlas, factor: int) -> str:
     body = [
         [atlas.selectors[k], *(f"{value:+.1f}" for value in adjusted[:, k]), f"{rest[k]:.1f}"] for k in order
     ]
-    return _table(["selector", *levels[factor], "not explained"], body)
+    return markdown(["selector", *levels[factor], "not explained"], body)
 
 
 def cells(atlas: Atlas) -> str:
@@ -128,12 +128,7 @@ def cells(atlas: Atlas) -> str:
         [f"{partition}, {mode}", str(len(seeds)), f"{level:.1f}", *(f"{row[k]:+.1f}" for k in others)]
         for (partition, mode), seeds, level, row in zip(atlas.settings, atlas.seeds, base, gains, strict=True)
     ]
-    return _table(["setting", "seeds", BASE, *(atlas.selectors[k] for k in others)], body)
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = ["| " + " | ".join(line) + " |" for line in (head, *rows)]
-    return "\n".join([lines[0], "|---" * (lines[0].count("|") - 1) + "|", *lines[1:]])
+    return markdown(["setting", "seeds", BASE, *(atlas.selectors[k] for k in others)], body)
 
 
 def agreement(ours: Atlas, other: Atlas) -> str:
@@ -153,7 +148,7 @@ def agreement(ours: Atlas, other: Atlas) -> str:
         body.append([names[k], *(_interval(p[:, k], draws, "{:+.1f}") for p in pairs), str(same)])
     rho = stats.spearmanr(pairs[0].mean(axis=0), pairs[1].mean(axis=0))
     body.append(["Spearman's correlation of the means", f"{rho.statistic:.2f}", "", ""])
-    return _table(["selector", "here", "Synthetic(0.5, 0.5)", f"same side, of {len(shared)}"], body)
+    return markdown(["selector", "here", "Synthetic(0.5, 0.5)", f"same side, of {len(shared)}"], body)
 
 
 def together(played: Sequence[tuple[str, Atlas]]) -> str:
@@ -168,13 +163,12 @@ def together(played: Sequence[tuple[str, Atlas]]) -> str:
         body.append((mean, [selector, *shown, f"{above} of {len(played)}"]))
     body.sort(key=lambda row: -row[0])
     head = ["selector", *(title for title, _ in played), "intervals above zero"]
-    return _table(head, [row for _, row in body if row[0] != BASE])
+    return markdown(head, [row for _, row in body if row[0] != BASE])
 
 
 def tuning(atlas: Atlas, path: Path) -> str:
     """Return the gains of defaults and of tuned selectors over Uniform, in points, in the settings tuned."""
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(path)
     places = list(dict.fromkeys((row["partition"], row["availability"]) for row in rows))
     body = []
     for selector in dict.fromkeys(row["selector"] for row in rows):
@@ -192,4 +186,4 @@ def tuning(atlas: Atlas, path: Path) -> str:
         means = np.concatenate(changes)
         half = stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means))
         body.append([selector, *cells, f"{means.mean():+.1f} ± {half:.1f}"])
-    return _table(["selector", *(", ".join(place) for place in places), "tuned minus default"], body)
+    return markdown(["selector", *(", ".join(place) for place in places), "tuned minus default"], body)

@@ -8,15 +8,13 @@ it is that of all later ones: five rounds of warm-up and one more are played. Wr
 
 from __future__ import annotations
 
-import argparse
-import csv
 import math
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from pages import put
+from pages import markdown, options, put, read_rows
 from scipy.stats import pearsonr, spearmanr
 
 from flsel.config.parser import parse_file
@@ -65,18 +63,15 @@ def measure(setting: int, seed: int, data_root: str | None) -> list[str]:
 
 def table() -> str:
     """Return the file as a table in Markdown."""
-    with DATA.open() as file:
-        rows = list(csv.DictReader(file))
-    lines = [
-        "| setting | seed | variance of the entropies | Spearman / Pearson | round after the warm-up |",
-        "|---" * 5 + "|",
-    ]
-    for row in rows:
+    head = (
+        "setting", "seed", "variance of the entropies", "Spearman / Pearson", "round after the warm-up",
+    )  # fmt: skip
+    lines = []
+    for row in read_rows(DATA):
         branch = "Clustered Sampling" if row["rounds_clustered"] == row["rounds_after"] else "HiCS-FL"
         shown = f"{float(row['spearman']):.2f} / {float(row['pearson']):.2f}"
-        cells = [f"({row['setting']})", row["seed"], f"{float(row['variance']):.2f}", shown, branch]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append([f"({row['setting']})", row["seed"], f"{float(row['variance']):.2f}", shown, branch])
+    return markdown(head, lines)
 
 
 def written(text: str) -> str:
@@ -86,17 +81,14 @@ def written(text: str) -> str:
 
 def main() -> None:
     """Measure what is asked for, row by row, and write the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__)
     parser.add_argument("--settings", nargs="+", type=int, default=[2, 1], choices=[1, 2])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
     chosen = parser.parse_args()
     if not DATA.exists():
         DATA.write_text(",".join(HEAD) + "\n")
-    with DATA.open() as file:
-        done = {(row["setting"], row["seed"]) for row in csv.DictReader(file)}
+    done = {(row["setting"], row["seed"]) for row in read_rows(DATA)}
     for setting in chosen.settings:
         for seed in chosen.seeds:
             if (str(setting), str(seed)) not in done:

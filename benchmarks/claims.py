@@ -8,7 +8,6 @@ The tables are made of the committed files alone; a test compares them with the 
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pages import put
+from pages import markdown, options, put, read_rows
 from scipy import stats
 
 from flsel.comparison.declaration import read_declaration
@@ -161,8 +160,7 @@ def data(name: str) -> Path:
 
 
 def _measure(claim: Claim, run: Path) -> list[float]:
-    with (run / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(run / "metrics.csv")
     at = np.array([float(row["round"]) for row in rows])
     accuracy = np.array([float(row["test/accuracy"]) for row in rows])
     costs = [min(float(row["test/loss"]) for row in rows)] if claim.loss else []
@@ -176,8 +174,7 @@ def _measure(claim: Claim, run: Path) -> list[float]:
 
 def read(name: str) -> Measured:
     """Read the file of a comparison's measurements."""
-    with data(name).open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(data(name))
     settings, variants = ([*dict.fromkeys(row[key] for row in rows)] for key in ("setting", "variant"))
     seeds = sorted({int(row["seed"]) for row in rows})
     values = {}
@@ -240,15 +237,15 @@ def table(name: str) -> str:
     titles = {"first": f"rounds to {target}", "steady": f"rounds to {target}, mean of {claim.window}"}
     several = len(measured.settings) > 1
     head = ["setting"] * several + ["", "seeds", *(titles.get(m, m) for m in claim.measures)]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    lines = []
     for s, setting in enumerate(measured.settings):
         for v, variant in enumerate(measured.variants):
             if np.isnan(measured.values[claim.measures[-1]][s, v]).all():
                 continue
             cells = [_cell(claim, measured, s, v, measure) for measure in claim.measures]
             n = int((~np.isnan(measured.values[claim.measures[-1]][s, v])).sum())
-            lines.append("| " + " | ".join([setting] * several + [variant, str(n), *cells]) + " |")
-    return "\n".join(lines)
+            lines.append([setting] * several + [variant, str(n), *cells])
+    return markdown(head, lines)
 
 
 def duel(name: str) -> str:
@@ -256,15 +253,15 @@ def duel(name: str) -> str:
     claim, measured = CLAIMS[name], read(name)
     variant = measured.variants.index(claim.challenger)
     measures = [f"round {at}" for at in claim.rounds]
-    lines = ["| setting | " + " | ".join(measures) + " |", "|---" * (1 + len(measures)) + "|"]
+    lines = []
     for place, setting in enumerate(measured.settings):
         cells = []
         for measure in measures:
             values = difference(claim, measured, place, variant, measure, claim.rival)
             mean, half = interval(values)
             cells.append(f"{mean:+.1f} ± {half:.1f}, {int((values > 0).sum())} of {len(values)}")
-        lines.append(f"| {setting} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append([setting, *cells])
+    return markdown(["setting", *measures], lines)
 
 
 def shown(name: str) -> str:
@@ -314,9 +311,7 @@ def written(text: str, name: str) -> str:
 
 def main() -> None:
     """Collect, or write the tables into the pages."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__)
     parser.add_argument("--collect", choices=CLAIMS, nargs="+", default=[])
     parser.add_argument("--folder", type=Path, nargs="+", default=[Path("comparisons")])
     chosen = parser.parse_args()

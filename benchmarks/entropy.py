@@ -9,7 +9,6 @@ tells what the model's progress between two clients' turns costs. Updates of the
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -19,6 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from pages import markdown, options
 
 PAPERS = Path(__file__).resolve().parents[1] / "configs" / "papers"
 CONFIGS = {
@@ -95,16 +95,13 @@ def _train(config_file: Path, seed: int, together: bool, data_root: str | None) 
 def entropy_table(found: dict[tuple[str, bool], list[Measured]]) -> str:
     """Lay Spearman's / Pearson's correlation out, mean over seeds (± standard deviation of Spearman's)."""
     names = ["auto" if t is None else f"{t:g}" for t in TEMPERATURES]
-    lines = [
-        "| optimizer | clients start from | signal | " + " | ".join(names) + " |",
-        "|---" * (3 + len(names)) + "|",
-    ]
+    lines = []
     for (name, together), runs in found.items():
         start = "the initial model" if together else "ten rounds' models"
         for signal in SIGNALS:
             cells = [_correlation_cell(runs, signal, t) for t in TEMPERATURES]
-            lines.append(f"| {name} | {start} | {signal} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+            lines.append([name, start, signal, *cells])
+    return markdown(["optimizer", "clients start from", "signal", *names], lines) + "\n"
 
 
 def _correlation_cell(runs: list[Measured], signal: str, temperature: float | None) -> str:
@@ -117,22 +114,18 @@ def _correlation_cell(runs: list[Measured], signal: str, temperature: float | No
 
 def main() -> None:
     """Measure; print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
     parser.add_argument("--out", type=Path, default=Path("runs/entropy"))
     parser.add_argument("--show", action="store_true", help="run nothing")
-    options = parser.parse_args()
+    chosen = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    jobs = [
-        (name, together, seed) for seed in options.seeds for name in CONFIGS for together in (False, True)
-    ]
-    plan = [job for job in jobs if not options.show or _path(options.out, job).exists()]
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        measured = list(pool.map(partial(_job, options.data_root, options.out), plan))
+    jobs = [(name, together, seed) for seed in chosen.seeds for name in CONFIGS for together in (False, True)]
+    plan = [job for job in jobs if not chosen.show or _path(chosen.out, job).exists()]
+    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn")) as pool:
+        measured = list(pool.map(partial(_job, chosen.data_root, chosen.out), plan))
     found: dict[tuple[str, bool], list[Measured]] = {}
     for (name, together, _), result in zip(plan, measured, strict=True):
         found.setdefault((name, together), []).append(result)

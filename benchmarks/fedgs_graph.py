@@ -9,7 +9,6 @@ of a run's rounds: 0 is the same mix, 1 no common label.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pages import markdown, options
 
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
@@ -114,47 +114,44 @@ def tables(found: dict[Case, dict[str, float]]) -> str:
         ("apart", "Distance of a cohort's label mix from everybody's", 3),
         ("accuracy", f"Test accuracy in %, mean of rounds {ROUNDS - 15} to {ROUNDS}", 1),
     ):
-        rows = [_row(found, name, key, digits) for name in PARTITIONS]
-        head = "| | " + " | ".join(GRAPHS) + " |\n" + "|---" * (len(GRAPHS) + 1) + "|"
-        text.append(f"{title}.\n\n{head}\n" + "\n".join(row for row in rows if row))
+        rows = [row for name in PARTITIONS if (row := _row(found, name, key, digits))]
+        text.append(f"{title}.\n\n{markdown(['', *GRAPHS], rows)}")
     return "\n\n".join(text)
 
 
-def _row(found: dict[Case, dict[str, float]], partition: str, key: str, digits: int) -> str:
+def _row(found: dict[Case, dict[str, float]], partition: str, key: str, digits: int) -> list[str]:
     cells = []
     for graph in GRAPHS:
         cases = [Case(partition, graph, seed) for seed in SEEDS]
         values = [found[case][key] for case in cases if case in found]
         if len(values) < len(SEEDS):
-            return ""
+            return []
         cells.append(f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}")
-    return f"| {partition} | " + " | ".join(cells) + " |"
+    return [partition, *cells]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__)
     parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
     parser.add_argument("--out", type=Path, default=Path("runs/fedgs_graph"))
     parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument("--document", type=Path, help="put the tables between its <!-- tables --> marks")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
     found = {}
     for seed, name, graph in product(SEEDS, PARTITIONS, GRAPHS):
         case = Case(name, graph, seed)
-        path = options.out / case.file
-        if not path.exists() and not options.show:
-            path.write_text(json.dumps(play(case, options.data_root)))
+        path = chosen.out / case.file
+        if not path.exists() and not chosen.show:
+            path.write_text(json.dumps(play(case, chosen.data_root)))
         if path.exists():
             found[case] = json.loads(path.read_text())
-    if options.document is None:
+    if chosen.document is None:
         print(tables(found))
         return
-    before, _, rest = options.document.read_text().partition("<!-- tables -->\n")
+    before, _, rest = chosen.document.read_text().partition("<!-- tables -->\n")
     after = rest.partition("<!-- end -->\n")[2]
-    options.document.write_text(f"{before}<!-- tables -->\n\n{tables(found)}\n\n<!-- end -->\n{after}")
+    chosen.document.write_text(f"{before}<!-- tables -->\n\n{tables(found)}\n\n<!-- end -->\n{after}")
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ beside the clients' labels. The table is made of the committed file alone; a tes
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from pages import put
+from pages import markdown, options, put, read_rows
 from scipy.stats import spearmanr
 
 from flsel.comparison.declaration import read_declaration
@@ -71,10 +70,9 @@ def _lines(path: Path) -> list[dict[str, list[float]]]:
 
 def table() -> str:
     """Return the file as a table in Markdown: means over the seeds, and their range."""
-    with DATA.open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(DATA)
     head = ("comparison", "setting", "", "seeds", "first", "last", "places of the most balanced fifth")
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    lines = []
     for key in dict.fromkeys((row["comparison"], row["setting"], row["variant"]) for row in rows):
         same = [row for row in rows if (row["comparison"], row["setting"], row["variant"]) == key]
         cells = []
@@ -82,8 +80,8 @@ def table() -> str:
             values = [unit * float(row[name]) for row in same]
             cells.append(f"{form} ({form}..{form})".format(np.mean(values), min(values), max(values)))
         setting = "" if key[1] == "all" else key[1]
-        lines.append("| " + " | ".join((f"`{key[0]}`", setting, key[2], str(len(same)), *cells)) + " % |")
-    return "\n".join(lines)
+        lines.append([f"`{key[0]}`", setting, key[2], str(len(same)), *cells[:-1], f"{cells[-1]} %"])
+    return markdown(head, lines)
 
 
 def written(text: str) -> str:
@@ -93,9 +91,7 @@ def written(text: str) -> str:
 
 def main() -> None:
     """Collect, or write the page's table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__)
     parser.add_argument("--collect", type=Path, nargs="+", default=[], help="folders of comparisons")
     chosen = parser.parse_args()
     if chosen.collect:

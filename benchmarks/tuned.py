@@ -9,7 +9,6 @@ their own; the best goes to the seeds of the atlas, where the whole training dat
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 from dataclasses import replace
@@ -20,6 +19,7 @@ import optuna
 import yaml
 from atlas import ATLASES
 from evidence import declare, experiments, play_only
+from pages import options, read_rows
 
 from flsel.comparison.grid import FILE, Cell, Grid, Setting, Variant
 from flsel.config import RunConfig
@@ -87,15 +87,12 @@ def best(grid: Grid, folder: Path) -> dict[str, tuple[Variant, float]]:
 def _last(run: Path, column: str) -> float:
     if not (run / "summary.json").exists():
         return 0.0
-    with (run / "metrics.csv").open() as file:
-        return float(np.mean([float(row[column]) for row in list(csv.DictReader(file))[-LAST:]]))
+    return float(np.mean([float(row[column]) for row in read_rows(run / "metrics.csv")[-LAST:]]))
 
 
 def main() -> None:
     """Search, play, collect."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__)
     parser.add_argument("atlas", choices=list(ATLASES), help="whose selectors")
     parser.add_argument("--folder", type=Path, help="where runs are; comparisons/ATLAS_tuned if not given")
     parser.add_argument("--collect", action="store_true", help="play nothing")
