@@ -1,4 +1,4 @@
-"""A run warns of a selector that draws from a generator which is not its own."""
+"""A run warns of a selector that draws from another generator than its own, or counts where nothing is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 import runs
 import torch
 
-from flsel.engine.checks import _warn
+from flsel.engine.checks import _warn, _warn_unkept
+from flsel.errors import UserError
 from flsel.runner.play import run
 from flsel.selector import Plan, Selector, View
 
@@ -39,3 +40,34 @@ def test_global_randomness_is_said_once(tmp_path, caplog, source):
     said = [record.getMessage() for record in caplog.records if "global generator" in record.getMessage()]
     assert len(said) == (source != "none")
     assert all(f"Careless draws from the global generator of {source}, so" in line for line in said)
+
+
+class Counts(Selector):
+    def __init__(self, where: str = "turn", turn: int = 0) -> None:
+        self.where, self.turn = where, turn
+
+    def select(self, view: View) -> Plan:
+        setattr(self, self.where, getattr(self, self.where, 0) + 1)
+        self.made = "at first, and never changed"
+        return Plan.star([getattr(self, self.where) % 8])
+
+
+@pytest.mark.parametrize(("where", "says"), [("turn", True), ("turns_", False)])
+def test_what_no_checkpoint_keeps_is_said_once(tmp_path, caplog, where, says):
+    _warn_unkept.cache_clear()
+    with caplog.at_level(logging.WARNING, logger="flsel"):
+        run(runs.settings(tmp_path, selector=Counts(where)))
+    said = [text for text in caplog.messages if "checkpoints do not keep" in text]
+    assert [text.partition(" changes its turn,")[0] for text in said] == ["Counts"] * says
+
+
+def test_state_that_is_made_in_a_round_comes_back():
+    first = Counts("turns_")
+    first.turns_ = 3
+    again = Counts("turns_")
+    again.load_state_dict(first.state_dict())
+    assert again.turns_ == 3
+    first.turns_ = [first]
+    first.turns_[0] = first.turns_
+    with pytest.raises(UserError, match=r"Counts\.turns_ is part of itself"):
+        first.state_dict()

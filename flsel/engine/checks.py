@@ -15,7 +15,7 @@ from torch import Tensor
 from flsel.errors import UserError, short
 from flsel.objectives.objective import Objective, overrides
 from flsel.rng import plain_states
-from flsel.selector import IDLE, Plan, View
+from flsel.selector import IDLE, Plan, Selector, View
 from flsel.stack import Params
 
 _LOG = logging.getLogger("flsel")
@@ -36,6 +36,22 @@ def own_randomness(name: str, round: int) -> Iterator[None]:
         now = _global_states()
         for owner in (owner for owner in before if now[owner] != before[owner]):
             _warn(name, owner)
+
+
+@contextmanager
+def remembered(selector: Selector, round: int) -> Iterator[None]:
+    """Warn, in the first rounds, of what a selector of one's own changes in itself and no checkpoint keeps.
+
+    Args:
+        selector: The selector, one of whose methods the block calls.
+        round: Communication round.
+    """
+    watches = round < _WATCHED_ROUNDS and not type(selector).__module__.startswith("flsel.")
+    before = _unkept(selector) if watches else {}
+    yield
+    now = _unkept(selector) if before else {}
+    for attribute in (name for name in before if name in now and now[name] != before[name]):
+        _warn_unkept(type(selector).__name__, attribute)
 
 
 @contextmanager
@@ -65,6 +81,26 @@ def _warn(name: str, owner: str) -> None:
         "draw from view.rng (flsel check)",
         name, owner,
     )  # fmt: skip
+
+
+@functools.cache  # once for an attribute
+def _warn_unkept(name: str, attribute: str) -> None:
+    _LOG.warning(
+        "%s changes its %s, which checkpoints do not keep, so a resumed run goes another way: call it %s_",
+        name, attribute, attribute.rstrip("_"),
+    )  # fmt: skip
+
+
+def _unkept(selector: Selector) -> dict[str, str]:
+    """Return what a selector has in attributes that are no state, as texts; large things are left out."""
+    plain = (bool, int, float, str, list, tuple, set, dict)
+    return {
+        name: repr(value)
+        for name, value in vars(selector).items()
+        if not name.endswith("_")
+        and type(value) in plain
+        and (not hasattr(value, "__len__") or len(value) < 1000)
+    }
 
 
 def _global_states() -> dict[str, object]:

@@ -20,6 +20,7 @@ from flsel.engine.checks import (
     check_plan,
     check_weights,
     own_randomness,
+    remembered,
     unwritten,
 )
 from flsel.engine.evaluation import Evaluator
@@ -108,7 +109,8 @@ class Federation:
         started = time.perf_counter()
         name, objective = type(selector).__name__, self.program.objective
         view = self._view(round, params, selector.needs)
-        with own_randomness(name, round), unwritten(f"{name}.select", params.values()):
+        watched = unwritten(f"{name}.select", params.values())
+        with own_randomness(name, round), remembered(selector, round), watched:
             plan = selector.select(view)
         check_plan(plan, view, name)
         check_hops(plan, objective, self.program.memory is not None, name)
@@ -150,7 +152,7 @@ class Federation:
         with unwritten(f"{name}.weigh", shown):
             weights = check_weights(selector.weigh(view, updates), len(keep), name)
         if type(selector).observe is not Selector.observe:
-            with unwritten(f"{name}.observe", [*shown, weights]):
+            with remembered(selector, view.round), unwritten(f"{name}.observe", [*shown, weights]):
                 selector.observe(view, updates, weights)
         if overrides(objective, "observe"):
             objective.observe(self._local_updates(view, updates, keep, deltas))

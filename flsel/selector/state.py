@@ -33,9 +33,14 @@ class Stateful:
         """
         state = {name: value for name, value in vars(self).items() if name.endswith("_")}
         for name, value in state.items():
-            for stranger in _strangers(value):
+            owned = f"{type(self).__name__}.{name}"
+            try:
+                strangers = list(_strangers(value))
+            except RecursionError:
+                raise UserError(f"{owned} is part of itself, which no checkpoint keeps.") from None
+            for stranger in strangers:
                 raise UserError(
-                    f"{type(self).__name__}.{name} must be made of tensors, numbers, texts, lists, sets "
+                    f"{owned} must be made of tensors, numbers, texts, lists, sets "
                     "and dictionaries, which checkpoints keep, got "
                     f"{stranger.__module__}.{stranger.__qualname__}."
                 )
@@ -46,10 +51,10 @@ class Stateful:
         """Restore what :meth:`state_dict` returned, on the device where the tensors of the present state are.
 
         Raises:
-            ValueError: If the keys differ from the present state's.
+            ValueError: If a key of the present state is missing. What is made after the start may be more.
         """
         present = self.state_dict()
-        if state.keys() != present.keys():
+        if not present.keys() <= state.keys():
             raise ValueError(
                 f"state of {type(self).__name__} must have the keys {sorted(present)}, got {sorted(state)}."
             )
