@@ -1,4 +1,4 @@
-"""A run warns of a selector that draws from another generator than its own, or counts where nothing is kept."""
+"""A run warns of a selector that draws from another generator than its own, or misnames its state."""
 
 from __future__ import annotations
 

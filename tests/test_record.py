@@ -280,3 +280,16 @@ def test_cpu_name_without_proc(monkeypatch):
 
     monkeypatch.setattr(Path, "read_text", absent)
     assert device_name("cpu") == (platform.processor() or platform.machine())
+
+
+@pytest.mark.parametrize(
+    "change", [Path.unlink, lambda path: path.write_text(""), lambda path: path.write_text("a\n" * 9)]
+)
+def test_a_file_that_somebody_else_changes_is_not_written_on(tmp_path, change):
+    file = JsonLines(tmp_path / "rounds.jsonl")
+    file.lines.rewind(Mark())
+    file.append({"round": 0})
+    file.append({"round": 1})
+    change(file.path)
+    with pytest.raises(UserError, match=r"rounds\.jsonl was removed or changed while the run was writing it"):
+        file.append({"round": 2})

@@ -65,12 +65,19 @@ class _Lines:
         check_regular(path)
         self.path = path
         self._count = self._bytes = 0
+        self._ours = False  # since rewind(), and until somebody else writes to it
         self._hash = hashlib.sha256()
 
     def append(self, text: str) -> None:
-        """Add whole lines and hand them to the operating system."""
+        """Add whole lines and hand them to the operating system.
+
+        Raises:
+            UserError: If the file cannot be written, or is not as the last call left it.
+        """
         data = text.encode()
         with naming(self.path), open(self.path, "ab") as stream:
+            if self._ours and stream.tell() != self._bytes:
+                raise UserError(f"{self.path} was removed or changed while the run was writing it.")
             stream.write(data)
         self._count += data.count(b"\n")
         self._bytes += len(data)
@@ -98,7 +105,7 @@ class _Lines:
         if self.path.exists():
             with naming(self.path):
                 os.truncate(self.path, mark.bytes)
-        self._count, self._bytes = mark.lines, mark.bytes
+        self._count, self._bytes, self._ours = mark.lines, mark.bytes, True
         self._hash = hashlib.sha256(self._head(mark.bytes))
 
     def __iter__(self) -> Iterator[bytes]:
