@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from flsel.errors import UserError
+from flsel.local.kept import Kept
 
 
 class Head(NamedTuple):
@@ -150,14 +151,9 @@ def _run(
 
 @contextmanager
 def undisturbed(module: nn.Module) -> Iterator[None]:
-    """Restore training modes, buffers and torch's random state, without gradients meanwhile."""
+    """Restore training modes, what is kept, and torch's random state, without gradients meanwhile."""
     modes = {layer: layer.training for layer in module.modules()}
-    buffers = [
-        (layer, name, buffer, buffer.clone())
-        for layer in module.modules()
-        for name, buffer in layer._buffers.items()
-        if buffer is not None
-    ]
+    kept = Kept(module)
     devices = {p.device.index for p in module.parameters() if p.device.type == "cuda"}
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices)):
@@ -165,6 +161,4 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
     finally:
         for layer, training in modes.items():
             layer.training = training
-        with torch.no_grad():
-            for layer, name, buffer, value in buffers:
-                layer._buffers[name] = buffer.copy_(value)
+        kept.restore()

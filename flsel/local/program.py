@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from flsel.data.population import Population
 from flsel.errors import UserError, short
 from flsel.local.batches import BatchSpec, dealt
 from flsel.local.features import Features
+from flsel.local.kept import Kept
 from flsel.local.layout import channels_last
 from flsel.local.memory import OptimizerMemory
 from flsel.local.optimizers import without_compiler
@@ -47,6 +48,7 @@ class Program:
         channels_last: Evaluations lay out images with their channels last.
         features: Looks at what enters the output layer, for an objective with a contrast; else None.
         memory: What clients' optimizers remember between visits; None starts each of them anew.
+        kept: What the task keeps beside what is sent; visits and evaluations leave it as it was.
     """
 
     task: Task
@@ -62,6 +64,10 @@ class Program:
     channels_last: bool = False
     features: Features | None = None
     memory: OptimizerMemory | None = None
+    kept: Kept = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kept", Kept(self.task, self.state().values()))
 
     def state(self) -> Params:
         """Return the live tensors that are sent between server and clients, by name.
@@ -86,8 +92,11 @@ class Program:
     def evaluating(self) -> Iterator[None]:
         """Have the loaded model ready for evaluations; :meth:`load` has no place within the block."""
         self.task.eval()
-        with channels_last(self.task) if self.channels_last else nullcontext():
-            yield
+        try:
+            with channels_last(self.task) if self.channels_last else nullcontext():
+                yield
+        finally:
+            self.kept.restore()
 
     def opponents(self, starts: Params, clients: int | Tensor) -> tuple[Params, ...]:
         """Return the frozen models that the objective's contrast compares with, see :meth:`Objective.models`.

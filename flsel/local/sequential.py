@@ -68,14 +68,6 @@ class _Loop:
         self._groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
         # An optimizer of one's own may count in itself.
         self._counts = {name: n for name, n in vars(optimizer).items() if isinstance(n, int | float)}
-        # Counters and the like: no client begins with what another one left in them.
-        sent = {id(value) for value in program.state().values()}
-        self._unsent = [
-            (layer, name, buffer, buffer.clone())
-            for layer in program.task.modules()
-            for name, buffer in layer._buffers.items()
-            if buffer is not None and id(buffer) not in sent
-        ]
 
     def visit(self, visit: Visit) -> None:
         """Run one client's local steps."""
@@ -107,8 +99,7 @@ class _Loop:
             program.memory.note(client, program.optimizer)
         # Another trainer of the same program finds the optimizer as it was configured.
         self._reset_optimizer(program.optimizer, 1.0)
-        for layer, name, buffer, value in self._unsent:
-            layer._buffers[name] = buffer.copy_(value)
+        program.kept.restore()
 
     def _reset_optimizer(self, optimizer: Optimizer, factor: float) -> None:
         optimizer.state.clear()

@@ -39,6 +39,7 @@ _REFUSALS = {
     ".item()": "its step branches on data",
     "vmap": "torch.func.vmap does not support one of its operations",
     "Batching rule": "torch.func.vmap does not support one of its operations",
+    "match the broadcast shape": "it writes to a buffer",
     "functorch": "torch.func.vmap does not support one of its operations",
 }
 
@@ -139,6 +140,8 @@ class _Stack:
             if active < len(self.clients):
                 self._retire(active, ends)
             self._take(step)
+            if self.program.kept.changed():
+                raise Unmapped("its step keeps something in the module")
         self._retire(0, ends)
 
     def _retire(self, active: int, ends: Params) -> None:

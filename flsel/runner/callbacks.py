@@ -194,6 +194,7 @@ class Callbacks:
                 )
         if _traits(program) != before:
             federation.trainer.forget(program)
+            program.kept.renew()
 
 
 def _traits(program: Program) -> list[Any]:

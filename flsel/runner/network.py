@@ -59,11 +59,10 @@ def check_logits(program: Program, test: Examples) -> tuple[Tensor, Tensor]:
         UserError: If it is so.
     """
     classes, name = program.population.num_classes, f"model {type(program.model).__name__}"
-    program.task.eval()
     x = program.population.normalize(test.x[:2].to(program.task.device))
     written, parameters = x._version, _parameters(program)
     refused = f"{name} does not accept inputs of shape {tuple(test.x.shape[1:])}"
-    with users_code(refused, reads=True), torch.inference_mode():
+    with users_code(refused, reads=True), program.evaluating(), torch.inference_mode():
         logits = program.task(x)
     if x._version != written:
         raise UserError(f"{name} writes to its inputs, which are the dataset: change a copy (x = x.clone()).")

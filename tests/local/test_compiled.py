@@ -311,7 +311,7 @@ class Odd(Regression):
     [
         ("reads batch_idx", "vmap"),
         ("prints", "vmap"),
-        ("keeps something in the module", "vmap"),
+        ("keeps something in the module", "sequential"),
         ("writes to a buffer", "sequential"),
         ("draws random numbers", "sequential"),
         ("branches on data", "sequential"),

@@ -294,6 +294,7 @@ def test_bf16_true_trains_in_bfloat16_and_updates_float32(net: Any, caplog: Any)
     starts = starts_of(program, 3)
     exact = train(SequentialTrainer(), program, starts, [1, 3, 0], 0)
     program.task.compute = torch.bfloat16
+    program.kept.renew()
     seen.clear()
     kinds: Any = [SequentialTrainer] if net is nn.BatchNorm1d else [SequentialTrainer, *STACKS]
     for kind in kinds:

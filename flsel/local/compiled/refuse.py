@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from flsel.local.kept import Kept
 from flsel.rng import plain_states
 
 aten = torch.ops.aten
@@ -25,9 +26,9 @@ class Unstackable(Refused):
 
 
 @contextlib.contextmanager
-def watched(task: nn.Module) -> Iterator[None]:
+def watched(kept: Kept) -> Iterator[None]:
     """Refuse a step that leaves traces of itself elsewhere than in the loss."""
-    before, drawn = _attributes(task), plain_states()
+    drawn = plain_states()
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         yield
@@ -35,8 +36,8 @@ def watched(task: nn.Module) -> Iterator[None]:
         raise Unstackable("it draws random numbers")
     if said.getvalue():
         raise Refused("it prints")
-    if _attributes(task) != before:
-        raise Refused("it keeps something in the module")
+    if kept.changed():
+        raise Unstackable("it keeps something in the module")
 
 
 @contextlib.contextmanager
@@ -50,17 +51,6 @@ def out_of_place(task: nn.Module) -> Iterator[None]:
     finally:
         for module in changed:
             module.inplace = True  # type: ignore[assignment]
-
-
-def _attributes(task: nn.Module) -> list[tuple[int, str, int, int]]:
-    """Identify the attributes of all modules and the lengths of lists among them."""
-    hooks = ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
-    return [
-        (id(module), name, id(value), len(value) if isinstance(value, (list, dict, set)) else 0)
-        for module in task.modules()
-        for name, value in vars(module).items()
-        if name not in hooks and name != "training"
-    ]
 
 
 def check(graph: fx.Graph, node: fx.Node) -> None:

@@ -110,7 +110,7 @@ def _mixes(program: Program) -> bool:
 
 def _scores(program: Program, places: Tensor) -> Tensor:
     """Return a batch's scores in training; every call starts from the same random state."""
-    with undisturbed(program.task), watched(program.task), Masks(torch.zeros_like(places[0])):
+    with undisturbed(program.task), watched(program.kept), Masks(torch.zeros_like(places[0])):
         program.task.train()
         scores: Tensor = program.task(program.batch(places)[0])
         return scores
@@ -169,7 +169,7 @@ def trace(program: Program, example: Example) -> Traced:
     names = _used(program, example)
     step = _Flat(program, example, names, len(visit), len(labels))
     inputs = [*example.params.values(), *visit, *labels, example.x]
-    with undisturbed(program.task), out_of_place(program.task), watched(program.task):
+    with undisturbed(program.task), watched(program.kept), out_of_place(program.task):
         graph = record(step, *inputs)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
@@ -305,7 +305,7 @@ def _used(program: Program, example: Example) -> list[str]:
     def loss() -> Tensor:
         return client_loss(program)(live, models, first(example.x), *rest)
 
-    with watched(program.task):
+    with watched(program.kept):
         with undisturbed(program.task), torch.enable_grad():
             once = loss()
             found = torch.autograd.grad(once, list(live.values()), allow_unused=True)

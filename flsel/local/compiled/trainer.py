@@ -135,6 +135,8 @@ class CompiledTrainer(LocalTrainer):
         name = "vmap" if other is self._vmap else "sequential"
         _LOG.warning("local.backend: the step is not compiled, since %s; %s trains instead", reason, name)
         self._drop(programs)
+        for program in programs:
+            program.kept.restore()  # what was left of the attempt
         self._others.update(dict.fromkeys(programs, other))
         return other
 

@@ -1,0 +1,119 @@
+"""What a module keeps between two calls is nobody's legacy: a visit is as if its client were alone."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from typing import Any
+
+import pytest
+import torch
+from test_trainers import largest_gap, make_program, starts_of, told, train
+from torch import Tensor, nn, optim
+
+from flsel.errors import UserError
+from flsel.local.batches import BatchSpec
+from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.measure import losses
+from flsel.local.sequential import SequentialTrainer
+from flsel.local.vectorised import VmapTrainer
+from flsel.local.visit import from_one
+
+CLIENTS = [3, 1, 0]
+
+
+class Clock:
+    """An object that somebody's layer steps."""
+
+    now = 0
+
+    def __init__(self) -> None:
+        self.now = 0
+
+
+class Counting(nn.Module):
+    """Divides its logits by a number that grows with every call; ``how`` says where it is kept."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.layer, self.how = nn.Linear(6, 4), how
+        self.number, self.items, self.table, self.clock = 0, deque[int](), {"now": 0}, Clock()
+        self.last: Tensor | None = None
+        self.register_buffer("sent", torch.zeros(()))
+        self.register_buffer("own", torch.zeros(()), persistent=False)
+        self.register_buffer("whole", torch.zeros((), dtype=torch.int64))
+        if how != "sent":
+            del self.sent
+
+    def count(self) -> Any:
+        if self.how == "number":
+            self.number += 1
+        elif self.how == "items":
+            self.items.append(1)
+        elif self.how == "table":
+            self.table["now"] += 1
+        elif self.how == "clock":
+            self.clock.now += 1
+        elif self.how == "new":
+            self.ticks = getattr(self, "ticks", 0) + 1
+        elif self.how == "last":
+            self.last = torch.ones(()) if self.last is None else self.last + 1
+        elif self.how == "whole":
+            self.whole += 1
+        else:  # as most running means are written
+            setattr(self, self.how, getattr(self, self.how) * 1 + 1)
+        return {
+            "items": len(self.items),
+            "table": self.table["now"],
+            "clock": self.clock.now,
+            "new": getattr(self, "ticks", 0),
+        }.get(self.how, getattr(self, self.how, 0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x) / self.count()
+        return out
+
+
+HOW = ("number", "items", "table", "clock", "new", "last", "own", "whole", "sent")
+
+
+def counting(how: str) -> Any:
+    return make_program(lambda p: optim.SGD(p, lr=0.1), BatchSpec(8, steps=3, last="wrap"), net=Counting(how))
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_visit_is_plain_pytorch_on_a_model_as_it_was_built(how: str) -> None:
+    program = counting(how)
+    starts = starts_of(program, 1)
+    start = {name: value[0] for name, value in starts.items()}
+    asked = losses(from_one(start, CLIENTS, 0, program))
+    ends = train(
+        SequentialTrainer(), program, {n: v.expand(3, *v.shape[1:]) for n, v in starts.items()}, CLIENTS, 1
+    )
+    assert torch.equal(losses(from_one(start, CLIENTS[::-1], 0, program)), asked.flip(0))
+    for row, client in enumerate(CLIENTS):
+        net = copy.deepcopy(program.model)
+        net.load_state_dict(start, strict=False)
+        net.train()
+        optimizer = optim.SGD(net.parameters(), lr=0.1)
+        for positions in program.batches(client, 1):
+            x, y = program.batch(positions)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+        own = {n: v for n, v in (*net.named_parameters(), *net.named_buffers()) if n in ends}
+        assert largest_gap({n: v[row] for n, v in ends.items()}, own) < 1e-12
+
+
+@pytest.mark.parametrize("how", HOW[:-1])
+def test_a_stack_is_not_asked_to_keep_it(how: str, caplog: Any) -> None:
+    program = counting(how)
+    starts = starts_of(program, 3)
+    one = train(SequentialTrainer(), program, starts, CLIENTS, 0)
+    trainer = CompiledTrainer()
+    for _ in range(2):
+        assert largest_gap(one, train(trainer, program, starts, CLIENTS, 0)) == 0.0
+    (said,) = told(caplog)
+    assert said.endswith("; sequential trains instead")
+    with pytest.raises(UserError, match=r"keeps something in the module|vmap"):
+        train(VmapTrainer(), program, starts, CLIENTS, 0)
