@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -205,13 +206,9 @@ def seeds_needed(differences: np.ndarray) -> int | None:
     if _flat(differences):
         return 2
     effect = abs(float(np.mean(differences))) / spread
-    if _power(effect * math.sqrt(_MOST_SEEDS), _MOST_SEEDS) < POWER:
-        return None
-    low, high = 1, _MOST_SEEDS
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _power(effect * math.sqrt(middle), middle) >= POWER else (middle, high)
-    return high
+    numbers = range(2, _MOST_SEEDS + 1)
+    found = bisect_left(numbers, POWER, key=lambda n: _power(effect * math.sqrt(n), n))
+    return numbers[found] if found < len(numbers) else None
 
 
 def gini(counts: Sequence[float] | np.ndarray) -> float:
