@@ -10,7 +10,7 @@ import pytest
 import runs
 import torch
 
-from flsel.engine.checks import _warn, _warn_unkept
+from flsel.engine.watches import _warn_of_draws, _warn_unkept
 from flsel.errors import UserError
 from flsel.runner.play import run
 from flsel.selector import Plan, Selector, View
@@ -34,7 +34,7 @@ class Careless(Selector):
 
 @pytest.mark.parametrize("source", DRAWS)
 def test_global_randomness_is_said_once(tmp_path, caplog, source):
-    _warn.cache_clear()
+    _warn_of_draws.cache_clear()
     with caplog.at_level(logging.WARNING, logger="flsel"):
         run(runs.settings(tmp_path, selector=Careless(source)))
     said = [record.getMessage() for record in caplog.records if "global generator" in record.getMessage()]

@@ -1,12 +1,8 @@
-"""What a federation does not accept from a selector."""
+"""What a federation does not accept for an answer: plans, weights and updates against the contract."""
 
 from __future__ import annotations
 
-import functools
-import logging
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,110 +10,8 @@ from torch import Tensor
 
 from flsel.errors import UserError, short
 from flsel.objectives.objective import Objective, overrides
-from flsel.rng import plain_states
-from flsel.selector import IDLE, Plan, Selector, View
+from flsel.selector import IDLE, Plan, View
 from flsel.stack import Params
-
-_LOG = logging.getLogger("flsel")
-_WATCHED_ROUNDS = 3  # Comparing the generators' states takes a fraction of a millisecond.
-
-
-@contextmanager
-def own_randomness(name: str, round: int) -> Iterator[None]:
-    """Warn, in the first rounds, of a selector that draws from a global generator within the block.
-
-    Args:
-        name: The selector's name.
-        round: Communication round.
-    """
-    before = _global_states() if round < _WATCHED_ROUNDS else {}
-    yield
-    if before:
-        now = _global_states()
-        for owner in (owner for owner in before if now[owner] != before[owner]):
-            _warn(name, owner)
-
-
-@contextmanager
-def remembered(selector: Selector, round: int) -> Iterator[None]:
-    """Warn, in the first rounds, of what a selector of one's own changes in itself and no checkpoint keeps.
-
-    Args:
-        selector: The selector, one of whose methods the block calls.
-        round: Communication round.
-    """
-    watches = round < _WATCHED_ROUNDS and not type(selector).__module__.startswith("flsel.")
-    before = _unkept(selector) if watches else {}
-    yield
-    now = _unkept(selector) if before else {}
-    for attribute in (name for name in before if name in now and now[name] != before[name]):
-        _warn_unkept(type(selector).__name__, attribute)
-
-
-@contextmanager
-def unwritten(method: str, shown: Iterable[Tensor]) -> Iterator[None]:
-    """Refuse what a selector's method writes, within the block, into what it was shown.
-
-    Args:
-        method: The selector's name and its method's.
-        shown: The tensors, which the round goes on with.
-
-    Raises:
-        UserError: If one of them was written to.
-    """
-    watched = list(shown)
-    before = [_trace(tensor) for tensor in watched]
-    yield
-    if before != [_trace(tensor) for tensor in watched]:
-        raise UserError(
-            f"{method} writes to what the view or the updates show it; change a copy (tensor.clone())."
-        )
-
-
-@functools.cache  # once for a selector
-def _warn(name: str, owner: str) -> None:
-    _LOG.warning(
-        "%s draws from the global generator of %s, so its runs cannot be repeated or resumed exactly: "
-        "draw from view.rng (flsel check)",
-        name, owner,
-    )  # fmt: skip
-
-
-@functools.cache  # once for an attribute
-def _warn_unkept(name: str, attribute: str) -> None:
-    _LOG.warning(
-        "%s changes its %s, which checkpoints do not keep, so a resumed run goes another way: call it %s_",
-        name, attribute, attribute.rstrip("_"),
-    )  # fmt: skip
-
-
-def _unkept(selector: Selector) -> dict[str, str]:
-    """Return what a selector has in attributes that are no state, as texts; large things are left out."""
-    plain = (bool, int, float, str, list, tuple, set, dict)
-    return {
-        name: repr(value)
-        for name, value in vars(selector).items()
-        if not name.endswith("_")
-        and type(value) in plain
-        and (not hasattr(value, "__len__") or len(value) < 1000)
-    }
-
-
-def _global_states() -> dict[str, object]:
-    """Return the states of the global generators by their owners, to be compared."""
-    python, numpys = plain_states()
-    return {
-        "random": python,
-        "numpy.random": numpys,
-        "torch": torch.get_rng_state().numpy().tobytes(),
-    }
-
-
-def _trace(tensor: Tensor) -> tuple[int, str]:
-    """Return what changes when a tensor is written to, by itself or by an array over its memory."""
-    # Tensors that were made for inference keep no count of writes; NaN as a text equals itself.
-    count = 0 if tensor.is_inference() else tensor._version
-    return count, str(tensor.sum().item()) if tensor.device.type == "cpu" else ""
 
 
 def check_plan(plan: object, view: View, name: str) -> None:

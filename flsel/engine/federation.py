@@ -14,17 +14,10 @@ from torch import Tensor
 
 from flsel.data.population import FederatedData
 from flsel.engine.answers import Answers
-from flsel.engine.checks import (
-    check_aggregate,
-    check_hops,
-    check_plan,
-    check_weights,
-    own_randomness,
-    remembered,
-    unwritten,
-)
+from flsel.engine.checks import check_aggregate, check_hops, check_plan, check_weights
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.job import Job
+from flsel.engine.watches import own_randomness, remembered, unwritten
 from flsel.errors import DivergedError
 from flsel.local.program import Program
 from flsel.local.reach import Reach
