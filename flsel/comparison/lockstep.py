@@ -70,7 +70,7 @@ class Playing:
         """Go back to its checkpoint; a run that is finished ends here."""
         with self.recorded():
             self.session.open()
-            if self.session.finished:
+            if self.session.complete:
                 self.end()
 
     def end(self) -> None:

@@ -56,7 +56,7 @@ def resume(folder: str | Path, rounds: int | None = None) -> Result:
 def play(session: Session) -> Result:
     """Play the rounds of a session that are left, and close it."""
     with session:
-        if session.finished:
+        if session.complete:
             _LOG.info("%s is finished; nothing is left to resume", session.folder)
         else:
             try:

@@ -144,14 +144,14 @@ class Session:
         self.close()
 
     def open(self) -> None:
-        """Take the folder, go back to the last checkpoint, and unless the run is finished, get ready to play.
+        """Take the folder, go back to the last checkpoint, and unless the run is complete, get ready to play.
 
         Raises:
             UserError: If somebody else writes to the folder, or what is in it is damaged or another run's.
         """
         self._lock.acquire()
         self._restore()
-        if self.finished:
+        if self.complete:
             self._status = "success"
             return
         self._journal.summary.unlink(missing_ok=True)
@@ -180,8 +180,8 @@ class Session:
         return self.server.finished or self._callbacks.trainer.should_stop
 
     @property
-    def finished(self) -> bool:
-        """Whether the run is over and everything is written."""
+    def complete(self) -> bool:
+        """Whether the run is over and everything is written, so that nothing is left to resume."""
         return self.over and self._journal.summary.exists()
 
     @property

@@ -116,7 +116,7 @@ class Trial:
             while session.server.round < point:
                 session.step()
             session.save()
-            if finished and not session.finished:
+            if finished and not session.complete:
                 session.end()
         self._next = point + self.job.report_every
         return self._report(point, finished)
