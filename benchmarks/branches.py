@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -89,12 +90,11 @@ def main() -> None:
     if not DATA.exists():
         DATA.write_text(",".join(HEAD) + "\n")
     done = {(row["setting"], row["seed"]) for row in read_rows(DATA)}
-    for setting in chosen.settings:
-        for seed in chosen.seeds:
-            if (str(setting), str(seed)) not in done:
-                row = measure(setting, seed, chosen.data_root)
-                with DATA.open("a") as file:
-                    file.write(",".join(row) + "\n")
+    for setting, seed in product(chosen.settings, chosen.seeds):
+        if (str(setting), str(seed)) not in done:
+            row = measure(setting, seed, chosen.data_root)
+            with DATA.open("a") as file:
+                file.write(",".join(row) + "\n")
     PAGE.write_text(written(PAGE.read_text()))
 
 
