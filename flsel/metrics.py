@@ -127,7 +127,8 @@ def first_hit(
     if len(curve) < window:
         return None
     means = np.lib.stride_tricks.sliding_window_view(curve, window).mean(axis=1)
-    hits = np.flatnonzero(means <= target if better == "min" else means >= target)
+    slack = 1e-12 * abs(target)  # A mean of evaluations at the target is rounded to either side of it.
+    hits = np.flatnonzero(means <= target + slack if better == "min" else means >= target - slack)
     return int(hits[0]) + window - 1 if len(hits) else None
 
 

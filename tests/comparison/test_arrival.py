@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from flsel.comparison.judging.arrival import Arrival, first_at, restricted, summarise, survival
+from flsel.comparison.judging.measures import chosen_target
 from flsel.comparison.judging.statistics import mean_interval
+from flsel.comparison.reading import Run
 
 
 def arrived(*at: float) -> list[Arrival]:
@@ -26,6 +30,18 @@ def test_first_hit_and_running_mean_differ():
     assert first_at(0.9, costs, values) == Arrival(40.0, False)
     assert first_at(0.1, costs, values, window=9) == Arrival(40.0, False)
     assert first_at(0.5, costs, [math.nan, math.nan, 0.6, 0.6, 0.6], window=2) == Arrival(30.0, True)
+
+
+def test_a_mean_of_evaluations_at_the_target_reaches_it():
+    """Shares of 100 examples, whose means are rounded to either side of what they are."""
+    for share in range(1, 101):
+        for window in (1, 2, 3, 10):
+            assert first_at(share / 100, range(12), [share / 100] * 12, window).at == window - 1
+            assert not first_at((share + 1) / 100, range(12), [share / 100] * 12, window).reached
+        run = cast("Run", SimpleNamespace(columns={"test/accuracy": np.full(12, share / 100)}))
+        target = chosen_target([run], last=10)
+        assert target is not None
+        assert target.accuracy == share / 100
 
 
 def test_kaplan_meier_of_a_textbook():

@@ -137,7 +137,8 @@ def chosen_target(baseline: Sequence[Run], last: int) -> Target | None:
     ends = [end for end in ends if math.isfinite(end)]
     if not ends:
         return None
-    accuracy = math.floor(100 * min(ends)) / 100
+    # 100 * 0.57 is a little less than 57.
+    accuracy = math.floor(round(100 * min(ends), 9)) / 100
     return Target(accuracy, chosen_after=True) if accuracy > 0 else None
 
 
