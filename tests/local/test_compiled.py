@@ -165,6 +165,22 @@ def test_a_padded_token_counts_for_nothing(caplog: Any) -> None:
     assert not told(caplog)
 
 
+class Lengthened(nn.Linear):
+    """Scores by lengths, whose slope at nothing is NaN."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        return out * out.square().sum(dim=1, keepdim=True).sqrt()
+
+
+def test_padding_is_of_the_clients_own_examples(caplog: Any) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Lengthened(6, 4, bias=False))
+    program.population.x[0] = 0.0
+    without = [k for k, shard in enumerate(program.population.shards) if 0 not in shard]
+    agree(program, clients=without)
+    assert not told(caplog)
+
+
 def test_no_step_runs_on_what_lies_in_fresh_memory(monkeypatch: Any, caplog: Any) -> None:
     buffer = Inputs.buffer
     monkeypatch.setattr(Inputs, "buffer", lambda self, like: buffer(self, like).fill_(10**6))

@@ -78,12 +78,14 @@ class Cohort:
         """Tabulate the examples of S steps on the device that trains.
 
         Returns:
-            Their positions, int64 ``[S, n * size]``, any where there is none; and how much each weighs in its
-            batch's mean, ``[S, n, size]``, zero where there is none.
+            Their positions, int64 ``[S, n * size]``, one of the batch's where there is none; and how
+            much each weighs in its batch's mean, ``[S, n, size]``, zero where there is none.
         """
         positions = self.positions[:, span.start : span.stop, :size].swapaxes(0, 1)
         lengths = self.lengths[:, span.start : span.stop].T[:, :, None]
-        places = torch.from_numpy(np.maximum(positions, 0).reshape(len(span), -1))
+        # In an empty place stands the batch's first example: another's may be one that a model makes NaN of.
+        filled = np.where(positions >= 0, positions, np.maximum(positions[:, :, :1], 0))
+        places = torch.from_numpy(filled.reshape(len(span), -1))
         # In double precision, from which a quotient of small numbers is rounded as if it were made in single.
         weights = torch.from_numpy((positions >= 0) / np.maximum(lengths, 1))
         like = next(iter(self.starts.values()))
