@@ -42,15 +42,15 @@ def materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
         count = len(dataset)
     if count == 0:
         raise UserError(f"{where} has no examples.")
-    return _collect(dataset, where)
+    return _collect(dataset, count, where)
 
 
-def _collect(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
+def _collect(dataset: Any, count: int, where: str) -> tuple[Tensor, Tensor]:
     first = _example(dataset, 0, where)[0]
-    fits_memory(where, len(dataset) * first.numel() * first.element_size())
-    x = torch.empty((len(dataset), *first.shape), dtype=first.dtype)
-    y = torch.empty(len(dataset), dtype=torch.int64)
-    for position in range(len(dataset)):
+    fits_memory(where, count * first.numel() * first.element_size())
+    x = torch.empty((count, *first.shape), dtype=first.dtype)
+    y = torch.empty(count, dtype=torch.int64)
+    for position in range(count):
         row, y[position] = _example(dataset, position, where)
         if row.shape != first.shape or row.dtype != first.dtype:
             raise UserError(
