@@ -57,7 +57,19 @@ class Availability(Checked, ABC):
             raise UserError(
                 f"{type(self).__name__}.formula must return a function of rounds, got {short(schedule)}."
             )
-        return lambda rounds: np.where(has_examples, schedule(rounds), 0.0)
+        name = type(self).__name__
+
+        def checked(rounds: np.ndarray) -> np.ndarray:
+            found, shape = np.asarray(schedule(rounds)), (len(rounds), len(counts))
+            fits = found.shape == shape and found.dtype.kind in "biuf"
+            if not fits or not (found.min() >= 0 and found.max() <= 1 + 1e-9):
+                raise UserError(
+                    f"{name}.formula must give probabilities in [0, 1] of shape {shape}, got "
+                    f"{short(found, 100)} of shape {found.shape}."
+                )
+            return np.where(has_examples, found, 0.0)
+
+        return checked
 
     @final
     def probabilities(self, counts: np.ndarray, rounds: np.ndarray, rng: np.random.Generator) -> np.ndarray:

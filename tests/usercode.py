@@ -346,3 +346,39 @@ class Freezes(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         self.bias.requires_grad_(False)
         return super().forward(input)
+
+
+class DealsFew(Partition):
+    def split(self, labels, clients, rng):
+        return np.array_split(np.arange(len(labels)), clients - 1)
+
+
+class DealsOwners(Partition):
+    def split(self, labels, clients, rng):
+        return np.arange(len(labels)) % clients
+
+
+class ComesTwice(Availability):
+    def formula(self, counts, rng):
+        return lambda rounds: np.full((1, len(counts)), 2.0)
+
+
+class ComesShort(Availability):
+    def formula(self, counts, rng):
+        return lambda rounds: np.ones(1)
+
+
+class CorrectsCopies(Objective):
+    def correct(self, grads, params, starts, clients):
+        return {name: grad * 2 for name, grad in grads.items()}
+
+
+class CorrectsAway(Objective):
+    def correct(self, grads, params, starts, clients):
+        grads.clear()
+
+
+class ObservesMore(Objective):
+    def observe(self, updates):
+        for start in updates.starts.values():
+            start.mul_(100)

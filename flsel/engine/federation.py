@@ -148,7 +148,9 @@ class Federation:
             with remembered(selector, view.round), unwritten(f"{name}.observe", [*shown, weights]):
                 selector.observe(view, updates, weights)
         if overrides(objective, "observe"):
-            objective.observe(self._local_updates(view, updates, keep, deltas))
+            told = self._local_updates(view, updates, keep, deltas)
+            with unwritten(f"{type(objective).__name__}.observe", [*view.params.values(), *deltas.values()]):
+                objective.observe(told)
         every = torch.zeros(len(plan), dtype=torch.float64).index_copy_(0, keep, weights)
         delta = weighted_sum(rows(deltas, keep), weights)
         if overrides(objective, "aggregate"):

@@ -92,7 +92,8 @@ class _Loop:
             masked = masks is not None and masks.used > 0
             grads = {name: p.grad for name, p in params.items() if p.grad is not None}
             with torch.no_grad():
-                program.objective.correct(grads, params, start, client)
+                for name, grad in program.objective.corrected(grads, params, start, client).items():
+                    params[name].grad = grad
             self._wrapped.step()
             program.optimizer.zero_grad()
         if program.memory is not None:

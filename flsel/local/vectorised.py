@@ -176,7 +176,9 @@ class _Stack:
         self.program.fabric.backward(total)
         grads = {name: p.grad for name, p in self.params.items() if p.grad is not None}
         with torch.no_grad():
-            self.program.objective.correct(grads, self.params, self.starts, self.clients)
+            grads = self.program.objective.corrected(grads, self.params, self.starts, self.clients)
+            for name, grad in grads.items():
+                self.params[name].grad = grad
         self.optimizer.step()
 
     def _losses(self, rows: Tensor, positions: Tensor, step: int) -> Tensor:
@@ -213,8 +215,9 @@ def _alike(task: nn.Module) -> Iterator[None]:
         Unmapped: Saying which.
     """
     drawn, written = plain_states(), [buffer._version for buffer in task.buffers()]
+    noise = torch.get_rng_state()
     yield
-    if plain_states() != drawn:
+    if plain_states() != drawn or not torch.equal(torch.get_rng_state(), noise):
         raise Unmapped(_DRAWS)
     if written != [buffer._version for buffer in task.buffers()]:
         raise Unmapped("it writes to a buffer")

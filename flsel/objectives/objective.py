@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
 from torch import Tensor
 
 from flsel.arguments import Checked
+from flsel.errors import UserError
 from flsel.selector.state import Stateful
 from flsel.stack import Params
 
@@ -71,6 +72,21 @@ class Objective(Checked, Stateful, ABC):
             starts: Parameters that the client started from this round.
             clients: Client id(s) the rows belong to.
         """
+
+    @final
+    def corrected(self, grads: Params, params: Params, starts: Params, clients: int | Tensor) -> Params:
+        """Return the gradients after :meth:`correct`, also where it puts new ones in place of the given.
+
+        Raises:
+            UserError: If it returns something, or takes gradients away.
+        """
+        names, method = [*grads], f"{type(self).__name__}.correct"
+        returned: object = self.correct(grads, params, starts, clients)  # type: ignore[func-returns-value]
+        if returned is not None:
+            raise UserError(f"{method} must change the gradients that it is given, and return nothing.")
+        if [*grads] != names or not all(isinstance(grad, Tensor) for grad in grads.values()):
+            raise UserError(f"{method} must leave a gradient of every parameter.")
+        return grads
 
     def models(self, starts: Params, clients: int | Tensor) -> tuple[Params, ...]:
         """Return the frozen models that :meth:`contrast` compares with; asked once a visit.

@@ -49,7 +49,15 @@ class Partition(Checked, ABC):
         if clients > len(labels):
             raise UserError(f"clients must be at most the {len(labels)} training examples, got {clients}.")
         codes = np.unique(labels, return_inverse=True)[1]
-        return self.split(codes.astype(np.int64), clients, rng)
+        dealt = self.split(codes.astype(np.int64), clients, rng)
+        shards = [np.asarray(shard) for shard in dealt] if isinstance(dealt, list | tuple) else []
+        if len(shards) != clients or any(shard.ndim != 1 for shard in shards):
+            got = f"{len(shards)} of them" if shards else type(dealt).__name__
+            raise UserError(
+                f"{type(self).__name__}.split must return a list of {clients} arrays of positions, one for "
+                f"each client, got {got}."
+            )
+        return shards
 
     @abstractmethod
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -35,9 +35,9 @@ from flsel.local.compiled.record import record
 from flsel.local.compiled.refuse import Unstackable
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.vectorised import ELEMENTWISE
+from flsel.local.vectorised import ELEMENTWISE, VmapTrainer
 from flsel.local.visit import Visit, from_rows
-from flsel.objectives import FedAvg, FedProx, LocalUpdates
+from flsel.objectives import FedAvg, FedProx, LocalUpdates, Objective
 
 CLIENTS = [3, 0, 2, 4, 1]
 SGDS = {
@@ -358,6 +358,47 @@ def test_a_step_that_is_never_twice_the_same_is_not_compiled(caplog: Any) -> Non
     train(CompiledTrainer(), program, starts_of(program, 2), [0, 1], 0)
     (said,) = told(caplog)
     assert said.endswith("since it gives another loss each time; sequential trains instead")
+
+
+class Replaces(Objective):
+    """Puts new gradients in place of those that it is given."""
+
+    def correct(self, grads: Any, params: Any, starts: Any, clients: Any) -> None:
+        for name in grads:
+            grads[name] = grads[name] * 0.5
+
+
+class Slows(Objective):
+    """Counts its steps where no trainer keeps them."""
+
+    calls = 0
+
+    def correct(self, grads: Any, params: Any, starts: Any, clients: Any) -> None:
+        self.calls += 1
+        for grad in grads.values():
+            grad.div_(self.calls)
+
+
+def test_gradients_that_an_objective_replaces_count(caplog: Any) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], objective=Replaces())
+    agree(program)
+    starts = starts_of(program, 2)
+    plain = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=program.model)
+    ends = [
+        train(trainer, p, starts, [0, 1], 0)
+        for p in (program, plain)
+        for trainer in (SequentialTrainer(), VmapTrainer())
+    ]
+    assert largest_gap(ends[0], ends[1]) < 1e-10
+    assert largest_gap(ends[0], ends[2]) > 1e-4
+    assert not told(caplog)
+
+
+def test_an_objective_that_counts_its_steps_is_not_compiled(caplog: Any) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], objective=Slows())
+    train(CompiledTrainer(), program, starts_of(program, 2), [0, 1], 0)
+    (said,) = told(caplog)
+    assert said.endswith("since its objective keeps something; sequential trains instead")
 
 
 def test_what_vmap_refuses_in_turn_is_left_to_the_sequential_trainer(caplog: Any) -> None:

@@ -223,7 +223,10 @@ def _corrected(
     single = any(params[name].ndim < starts[name].ndim for name in grads)
     if single:
         grads, params = ({n: value[None] for n, value in group.items()} for group in (grads, params))
-    objective.correct(grads, params, starts, clients)
+    kept = kept_by(objective)
+    grads = objective.corrected(grads, params, starts, clients)
+    if kept_by(objective) != kept:
+        raise Unstackable("its objective keeps something")
     return tuple(grad[0] if single else grad for grad in grads.values())
 
 
