@@ -8,7 +8,7 @@ import pytest
 import ray
 
 from flsel.errors import UserError
-from flsel_tune.cluster import _check_names, cluster
+from flsel_tune.cluster import _check_names, _nameable, cluster
 from flsel_tune.config import SweepConfig
 
 
@@ -23,6 +23,14 @@ def test_files_that_would_hide_modules_from_rays_processes(tmp_path, monkeypatch
         return
     with pytest.raises(UserError, match=r"would hide the installed module (yaml|torch) from"):
         _check_names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("folder", "taken"),
+    [("/var/tmp", "/var/tmp"), ("/var/tmp/ü", "/tmp"), ("/var/" + 40 * "t", "/tmp")],
+)
+def test_rays_folder_is_one_that_it_can_name(folder: str, taken: str) -> None:
+    assert _nameable(folder) == taken
 
 
 def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,15 +151,17 @@ def _check_names(folder: Path) -> None:
 
 
 def _folder() -> str:
-    """Make a folder for Ray's logs and sockets, where the names of sockets are short enough."""
+    """Make a folder for Ray's logs and sockets, where it can name them."""
     try:
-        return tempfile.mkdtemp(prefix="flsel-", dir=_short(tempfile.gettempdir()))
+        return tempfile.mkdtemp(prefix="flsel-", dir=_nameable(tempfile.gettempdir()))
     except OSError as error:
         raise UserError(f"Ray needs a folder for temporary files: {error.strerror}; set TMPDIR.") from error
 
 
-def _short(folder: str) -> str:
-    return folder if len(os.fsencode(folder)) <= _LONGEST_FOLDER or not os.access("/tmp", os.W_OK) else "/tmp"
+def _nameable(folder: str) -> str:
+    """Return the folder, or /tmp where it is too long for Ray's sockets or not in ASCII."""
+    fits = folder.isascii() and len(folder) <= _LONGEST_FOLDER
+    return folder if fits or not os.access("/tmp", os.W_OK) else "/tmp"
 
 
 def _start(folder: str, object_store: int) -> None:
