@@ -312,7 +312,7 @@ def _used(program: Program, example: Example) -> list[str]:
         with undisturbed(program.task), torch.enable_grad():
             once = loss()
             found = torch.autograd.grad(once, list(live.values()), allow_unused=True)
-        with undisturbed(program.task):
+        with undisturbed(program.task), torch.enable_grad():  # without, masks are left to torch
             again = loss()
     if not torch.allclose(once, again, equal_nan=True):
         raise Unstackable(_TURNS)
