@@ -30,11 +30,11 @@ ELEMENTWISE = (
     optim.Adadelta, optim.RMSprop, optim.ASGD, optim.Rprop,
 )  # fmt: skip
 
-_DRAWS = "it draws random numbers other than dropout's"
+DRAWS = "it draws random numbers other than dropout's"
 _CANNOT = "local.backend vmap cannot train this model: {}; use sequential."
 # Words of torch's own errors.
 _REFUSALS = {
-    "randomness error mode": _DRAWS,
+    "randomness error mode": DRAWS,
     "data-dependent control flow": "its step branches on data",
     ".item()": "its step branches on data",
     "vmap": "torch.func.vmap does not support one of its operations",
@@ -218,7 +218,7 @@ def _alike(task: nn.Module) -> Iterator[None]:
     noise = torch.get_rng_state()
     yield
     if plain_states() != drawn or not torch.equal(torch.get_rng_state(), noise):
-        raise Unmapped(_DRAWS)
+        raise Unmapped(DRAWS)
     if written != [buffer._version for buffer in task.buffers()]:
         raise Unmapped("it writes to a buffer")
 
