@@ -10,9 +10,10 @@ import torch
 from flsel.local.compiled.bank import Bank
 from flsel.local.compiled.cohort import Cohort, padded, starts_of
 from flsel.local.compiled.inputs import Inputs
+from flsel.local.compiled.mixing import weighs_examples
 from flsel.local.compiled.pool import Pool
 from flsel.local.compiled.step import Step
-from flsel.local.compiled.trace import Example, kept_by, weighs_examples
+from flsel.local.compiled.trace import Example, kept_by
 from flsel.local.tasks import convolves
 from flsel.local.visit import Visit
 from flsel.stack import Params, whole

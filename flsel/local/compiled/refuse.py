@@ -16,6 +16,8 @@ from flsel.rng import plain_states
 
 aten = torch.ops.aten
 
+TURNS = "it gives another loss each time"
+
 
 class Refused(Exception):
     """The step cannot be traced; the message says what it does."""
