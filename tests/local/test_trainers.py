@@ -414,7 +414,7 @@ def hooked(register: str) -> nn.Module:
         (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), OPTIMIZERS["sgd"], "GroupNorm"),
         (Noisy(), OPTIMIZERS["sgd"], "draws random numbers"),
         (Noisy(random.random), OPTIMIZERS["sgd"], "draws random numbers"),
-        (Counting(), OPTIMIZERS["sgd"], "writes to a buffer"),
+        (Counting(), OPTIMIZERS["sgd"], "keeps something in the module"),
         (nn.Linear(6, 4), partial(optim.Adafactor, lr=0.1), "element"),
         (nn.Linear(6, 4), partial(Clipped, lr=0.1), "element"),
         (nn.Linear(6, 4), pre_hooked, "optimizer's step"),
