@@ -100,7 +100,8 @@ CLAIMS = {
         {"LN": -0.014, "SLN": -0.006, "LDF": -0.022, "MDF": -0.051}, "FedGS 1", "best loss", loss=True,
     ),
     "fedgs_fashion": Claim(
-        "replications.md", "Uniform", (250, 500), 5, None, {"YMF": -0.023}, "FedGS", "best loss", loss=True,
+        "replications.md", "Uniform", (250, 500), 5, None,
+        {"IDL": -0.015, "YMF": -0.023, "YC": -0.023}, "FedGS", "best loss", loss=True,
     ),
     "fedcor_ablations": Claim(
         "replications.md", "Uniform", (50, 100, 150), 15, 0.69, {"all": math.log(94.8 / 295.8)}, "FedCor",
