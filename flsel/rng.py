@@ -65,6 +65,17 @@ def seed_plain(seed: int) -> None:
     np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
 
 
+def seed_layers(device: Any, seed: int) -> None:
+    """Seed the global generators that a model on a device may draw from, with at most 63 bits."""
+    import torch  # this module is light
+
+    # torch.manual_seed would also note a stack trace for each kind of device that is not there.
+    torch.default_generator.manual_seed(seed)
+    seed_plain(seed)
+    if device.type in ("cuda", "mps"):
+        getattr(torch, device.type).manual_seed(seed)
+
+
 def plain_states() -> tuple[object, object]:
     """Return the states of the global generators of Python and NumPy, to be compared."""
     numpys: Any = np.random.get_state()

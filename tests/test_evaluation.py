@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import LightningModule
@@ -104,3 +105,42 @@ def test_convolutions_lie_with_channels_last_within_an_evaluation(tmp_path: Path
     with program.evaluating():
         strides = {name: value.stride() for name, value in program.state().items() if value.ndim == 4}
     assert strides == {"1.weight": (9, 1, 3, 1), "4.weight": (36, 1, 12, 4)}
+
+
+class Noisy(LightningModule):
+    """Draws whenever it is called, in evaluations too, as ``functional.dropout(x)`` does."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.net = nn.Linear(8, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.net(nn.functional.dropout(x) + float(np.random.random()))
+        return out
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_an_evaluation_draws_the_same_whatever_was_drawn_before(tmp_path: Path) -> None:
+    run = built(settings(tmp_path, model=Noisy))
+    params, trainer = run.server.params, run.server.federation.trainer
+
+    def measured() -> list[Tensor]:
+        asked = from_one(params, [2, 0, 2], 0, run.program)
+        test = torch.tensor(run.server.evaluator.measure(params, run.data.test))
+        return [test, trainer.losses(asked), *trainer.gradients(asked).values()]
+
+    once = measured()
+    torch.rand(3), np.random.random()
+    before = torch.get_rng_state(), np.random.get_state()[2]
+    for first, second in zip(once, measured(), strict=True):
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert (torch.get_rng_state() == before[0]).all()
+    assert np.random.get_state()[2] == before[1]
+    # An answer about a client does not depend on who is asked before it.
+    assert once[1][0] == once[1][2]
+    assert all((rows[0] == rows[2]).all() for rows in once[2:])

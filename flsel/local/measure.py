@@ -84,7 +84,8 @@ def _step_losses(program: Program, clients: Sequence[int]) -> Tensor:
     shards = [program.population.shards[client] for client in clients]
     found, owner, share = [], [], []
     with program.evaluating(), torch.inference_mode(), program.fabric.autocast():
-        for row, shard in enumerate(shards):
+        for row, (client, shard) in enumerate(zip(clients, shards, strict=True)):
+            program.seed_evaluation(client)
             for part in _parts(program, shard):
                 found.append(loss_of(program.task.training_step(program.batch(shard[part]), part.start)))
                 owner.append(row)
@@ -103,6 +104,7 @@ def _gradient(program: Program, client: int, sums: Params) -> None:
         return
     for total in sums.values():
         total.zero_()
+    program.seed_evaluation(client)
     for part in _parts(program, shard):
         where = shard[part]
         with program.fabric.autocast():

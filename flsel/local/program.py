@@ -24,6 +24,7 @@ from flsel.local.optimizers import without_compiler
 from flsel.local.plain import PlainFabric
 from flsel.local.tasks import LARGEST, Task
 from flsel.objectives import Objective
+from flsel.rng import repeatable, seed_layers, torch_seed
 from flsel.stack import Params, places
 
 if TYPE_CHECKING:
@@ -90,13 +91,23 @@ class Program:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Have the loaded model ready for evaluations; :meth:`load` has no place within the block."""
+        """Have the loaded model ready for evaluations; :meth:`load` has no place within the block.
+
+        A model that draws then, too, draws the same in each block, whatever was drawn before.
+        """
         self.task.eval()
+        device = self.task.device
+        laid_out = channels_last(self.task) if self.channels_last else nullcontext()
         try:
-            with channels_last(self.task) if self.channels_last else nullcontext():
+            with repeatable(0, [device] if device.type == "cuda" else []), laid_out:
+                self.seed_evaluation()
                 yield
         finally:
             self.kept.restore()
+
+    def seed_evaluation(self, *index: int) -> None:
+        """Seed what draws in an evaluation, or in a part of one that is to depend on its index alone."""
+        seed_layers(self.task.device, torch_seed(self.seed, "evaluation", *index))
 
     def opponents(self, starts: Params, clients: int | Tensor) -> tuple[Params, ...]:
         """Return the frozen models that the objective's contrast compares with, see :meth:`Objective.models`.

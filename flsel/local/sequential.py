@@ -16,7 +16,7 @@ from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
-from flsel.rng import repeatable, seed_plain
+from flsel.rng import repeatable, seed_layers
 from flsel.stack import Params
 
 
@@ -78,7 +78,7 @@ class _Loop:
             program.memory.recall(client, program.optimizer)
         # What draws from a global generator is seeded per visit, whoever else is in the cohort.
         key = visit_key(program.seed, round, client)
-        _seed_layers(program.task.device, key)
+        seed_layers(program.task.device, key)
         params = program.trainable()
         models = program.opponents(start, client)
         batches = program.batches(client, round)
@@ -119,11 +119,3 @@ def _backward(
         with program.fabric.autocast():
             loss = program.loss(lambda: loss_of(program.task.training_step(batch, step)), batch[0], models)
         program.fabric.backward(loss)
-
-
-def _seed_layers(device: torch.device, seed: int) -> None:
-    # torch.manual_seed would also note a stack trace for each kind of device that is not there.
-    torch.default_generator.manual_seed(seed)
-    seed_plain(seed)
-    if device.type in ("cuda", "mps"):
-        getattr(torch, device.type).manual_seed(seed)
