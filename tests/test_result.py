@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -60,7 +61,7 @@ def test_a_result_holds_what_the_files_hold(whole: Result) -> None:
 def test_last_averages_evaluations_and_leaves_the_initial_model_out(whole: Result) -> None:
     assert whole.last(2)["test/loss"] == pytest.approx(whole.history["test/loss"][-2:].mean())
     assert whole.last(99)["test/loss"] == pytest.approx(whole.history["test/loss"][1:].mean())
-    with pytest.raises(UserError, match="evaluations must be >= 1, got 0"):
+    with pytest.raises(UserError, match="evaluations must be a whole number >= 1, got 0"):
         whole.last(0)
 
 
@@ -71,11 +72,11 @@ def test_costs_to_a_target_are_censored_where_it_was_not_reached(whole: Result) 
     assert whole.summary["rounds_to_target"] == whole.to_target().value
     sent = whole.history["ledger/bytes_down"]
     assert whole.to_target(0.4, cost="ledger/bytes_down") == Spent(sent[first], True)
-    assert whole.to_target(1.1, cost="ledger/bytes_down") == Spent(sent[-1], False)
+    assert whole.to_target(1.0, cost="ledger/bytes_down") == Spent(sent[-1], False)
     losses = whole.history["test/loss"]
     assert whole.to_target(losses[2], metric="test/loss").value <= 4
     assert whole.to_target(0.0, metric="test/loss") == Spent(6.0, False)
-    seconds = whole.to_target(1.1, cost="seconds").value
+    seconds = whole.to_target(1.0, cost="seconds").value
     parts = ("select", "train", "aggregate")
     assert seconds == pytest.approx(sum(whole.history[f"seconds/{part}"].sum() for part in parts))
 
@@ -84,8 +85,8 @@ def test_a_running_mean_reaches_a_target_when_its_whole_window_has(whole: Result
     curve = whole.history["test/accuracy"]
     means = [curve[i : i + 3].mean() for i in range(2)]
     assert whole.to_target(means[0], window=3).value in (4, 6)
-    assert whole.to_target(0.0, window=4) == Spent(6.0, True)
-    assert whole.to_target(0.0, window=5) == Spent(6.0, False)
+    assert whole.to_target(1e-9, window=4) == Spent(6.0, True)
+    assert whole.to_target(1e-9, window=5) == Spent(6.0, False)
 
 
 @pytest.mark.parametrize(
@@ -93,19 +94,23 @@ def test_a_running_mean_reaches_a_target_when_its_whole_window_has(whole: Result
     [
         ({"cost": "ledger/byte_up"}, "has no column ledger/byte_up: round, test/loss"),
         ({"metric": "none"}, "has no column none"),
-        ({"window": 0}, "window must be >= 1, got 0"),
+        ({"cost": "test/loss"}, "cost must be round, seconds or a column of ledger/, got test/loss"),
+        ({"window": 0}, "window must be a whole number >= 1, got 0"),
+        ({"target": 60}, r"target must be in \(0, 1\], as accuracies are shares, got 60"),
+        ({"target": math.nan}, r"target must be in .* as accuracies are shares, got nan"),
+        ({"target": "high"}, "target must be a number or null, got .high."),
     ],
 )
 def test_costs_that_cannot_be_told(whole: Result, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        whole.to_target(0.5, **arguments)
+        whole.to_target(**{"target": 0.5} | arguments)
 
 
 def test_without_a_target_one_must_be_named(tmp_path: Path) -> None:
     result = flsel.run(settings(tmp_path))
     with pytest.raises(UserError, match=r"has no target: set evaluation\.target, or name one"):
         result.to_target()
-    assert result.to_target(0.0) == Spent(0.0, True)
+    assert result.to_target(1e-9) == Spent(0.0, True)
 
 
 def test_the_model_is_the_trained_one_and_ready(whole: Result) -> None:

@@ -7,10 +7,11 @@ import shutil
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from flsel.arguments import Range, check
 from flsel.errors import UserError, going_on
 from flsel.files import check_folder, home, naming
 from flsel.metrics import METRICS, PLAYING, first_hit
@@ -142,14 +143,13 @@ class Result:
         }
         return columns | {"round": np.array([row["round"] for row in self.rows], dtype=np.int64)}
 
-    def last(self, evaluations: int = 10) -> dict[str, float]:
+    def last(self, evaluations: Annotated[int, Range(1)] = 10) -> dict[str, float]:
         """Return means over the last evaluations, all but the initial model's if there are fewer.
 
         Raises:
-            UserError: If ``evaluations`` is below 1.
+            UserError: If ``evaluations`` is no whole number, or below 1.
         """
-        if evaluations < 1:
-            raise UserError(f"evaluations must be >= 1, got {evaluations}.")
+        check(Result.last, {"evaluations": evaluations})
         rows = self.rows[1:][-evaluations:] or self.rows[-1:]
         names = [name for name in self.rows[0] if name != "round"]
         return {name: math.fsum(row[name] for row in rows) / len(rows) for name in names}
@@ -179,27 +179,28 @@ class Result:
         *,
         cost: str = "round",
         metric: str = "test/accuracy",
-        window: int = 1,
+        window: Annotated[int, Range(1)] = 1,
     ) -> Spent:
         """Return what it cost until a metric reached a target.
 
         Args:
-            target: The target; None is the one in the settings.
+            target: The target, of accuracies in (0, 1]; None is the one in the settings.
             cost: ``round``, ``seconds`` (selecting, training and aggregating) or a column of
                 ``metrics.csv`` that adds up, such as ``ledger/bytes_down``.
             metric: What has to reach it: a column, from above if less of it is better.
             window: Evaluations, >= 1, whose running mean counts. First hits reward jumpy curves.
 
         Raises:
-            UserError: If there is no such column or no target.
+            UserError: If there is no such column or no target, or a number is out of its range.
         """
+        check(Result.to_target, {"target": target, "window": window})
         target = self.summary["target"] if target is None else target
         if target is None:
             raise UserError(f"the run {self.folder} has no target: set evaluation.target, or name one.")
         spent, curve = self._cost(cost), self._column(metric)
-        if window < 1:
-            raise UserError(f"window must be >= 1, got {window}.")
-        better = METRICS[metric].better if metric in METRICS else "max"
+        better = METRICS[metric].better if metric in METRICS else None
+        if better == "max" and not 0 < target <= 1:
+            raise UserError(f"target must be in (0, 1], as accuracies are shares, got {target:g}.")
         hit = first_hit(curve, target, window=window, better=better)
         return Spent(float(spent[-1 if hit is None else hit]), hit is not None)
 
@@ -227,7 +228,10 @@ class Result:
 
     def _cost(self, name: str) -> np.ndarray:
         if name != "seconds":
-            return self._column(name)
+            column = self._column(name)
+            if name != "round" and not name.startswith("ledger/"):
+                raise UserError(f"cost must be round, seconds or a column of ledger/, got {name}.")
+            return column
         total: np.ndarray = sum(np.cumsum(self._column(part)) for part in PLAYING)  # type: ignore[assignment]
         return total
 
