@@ -58,6 +58,12 @@ def test_a_result_holds_what_the_files_hold(whole: Result) -> None:
     assert whole.counts.sum() == 18
 
 
+def test_results_are_compared_as_they_are(whole: Result) -> None:
+    found = flsel.compare([whole])
+    assert [run.folder for run in found.analysis.runs] == [whole.folder]
+    assert flsel.compare(whole).analysis.options == found.analysis.options
+
+
 def test_last_averages_evaluations_and_leaves_the_initial_model_out(whole: Result) -> None:
     assert whole.last(2)["test/loss"] == pytest.approx(whole.history["test/loss"][-2:].mean())
     assert whole.last(99)["test/loss"] == pytest.approx(whole.history["test/loss"][1:].mean())

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,7 @@ def _selector(variant: str) -> str:
 
 
 def compare(
-    what: str | Path | Sequence[str | Path] | Mapping[str, Any],
+    what: str | PathLike[str] | Sequence[str | PathLike[str]] | Mapping[str, Any],
     *,
     baseline: str | None = None,
     target: float | None = None,
@@ -216,9 +217,9 @@ def compare(
     """Compare runs from Python.
 
     Args:
-        what: Folders of runs (``*`` allowed); or the folder of a comparison, of which nothing is played; or
-            what to play: ``config`` (a :class:`flsel.RunConfig`) and settings of a
-            :class:`flsel.comparison.config.CompareConfig` such as ``selectors`` and ``seeds``.
+        what: Runs, by their folders (``*`` allowed) or as :class:`flsel.Result`; or a comparison's folder,
+            of which nothing is played; or what to play: ``config`` (a :class:`flsel.RunConfig`) and settings
+            of a :class:`flsel.comparison.config.CompareConfig` such as ``selectors`` and ``seeds``.
         baseline: The variant that others are compared with; None is what the comparison declares, or else
             Uniform, or the first.
         target: Test accuracy to reach, in (0, 1]; None is what the comparison, or all runs, declare.
@@ -245,14 +246,16 @@ def compare(
             )
         texts = {name: _text(value) for name, value in settings.items() if name in ("selectors", "seeds")}
         return start(config, CompareConfig(**{**judging, **settings, **texts}), f"flsel.compare({settings})")
-    if isinstance(what, str | Path) and (home(what) / FILE).is_file():
+    if isinstance(what, str | PathLike) and (home(what) / FILE).is_file():
         return read_comparison(home(what), CompareConfig(**judging))  # type: ignore[arg-type]
-    patterns = [what] if isinstance(what, str | Path) else what
+    patterns = [what] if isinstance(what, str | PathLike) else what
     if isinstance(patterns, Sequence) and not patterns:
         raise UserError("there are no runs to compare: name their folders.")
-    if not isinstance(patterns, Sequence) or not all(isinstance(found, str | Path) for found in patterns):
-        raise UserError(f"compare takes folders of runs, or what to play as a mapping, got {shown(what)}.")
-    return compare_runs([str(pattern) for pattern in patterns], CompareConfig(**judging))  # type: ignore[arg-type]
+    if not isinstance(patterns, Sequence) or not all(isinstance(found, str | PathLike) for found in patterns):
+        raise UserError(
+            f"compare takes runs (results or their folders), or what to play as a mapping, got {shown(what)}."
+        )
+    return compare_runs([fspath(pattern) for pattern in patterns], CompareConfig(**judging))  # type: ignore[arg-type]
 
 
 def _text(value: Any) -> Any:

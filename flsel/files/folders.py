@@ -71,7 +71,7 @@ def new_run_dir(root: str | Path, name: str, setting: str = "output.dir") -> Pat
     return path
 
 
-def home(path: str | Path) -> Path:
+def home(path: str | os.PathLike[str]) -> Path:
     """Return a path with ``~`` and ``~name`` replaced by the home folder.
 
     Raises:

@@ -97,6 +97,10 @@ class Result:
             shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns(LOCK_FILE))
         return Result.load(target)
 
+    def __fspath__(self) -> str:
+        """Stand for the folder, in :func:`flsel.compare` for example."""
+        return str(self.folder)
+
     @property
     def name(self) -> str:
         """Name of the run."""

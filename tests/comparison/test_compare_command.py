@@ -125,8 +125,8 @@ def test_variants_of_other_rounds_are_no_pair(capsys):
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
-        (None, "compare takes folders of runs, or what to play as a mapping, got null."),
-        ([1], "compare takes folders of runs, or what to play as a mapping, got [1]."),
+        (None, "compare takes runs (results or their folders), or what to play as a mapping, got null."),
+        ([1], "compare takes runs (results or their folders), or what to play as a mapping, got [1]."),
         ([], "there are no runs to compare"),
         ({"selectors": "Uniform", "seeds": 2.5}, "seeds must be text or null, got 2.5"),
         ({"selectors": "Uniform", "config": {}}, "config must be a RunConfig, such as "),
