@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from flsel.comparison.reporting import figures, tables
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.webpage import page
 from flsel.errors import UserError
-from flsel.files import write_atomic
+from flsel.files import home, naming, write_atomic
 
 if TYPE_CHECKING:
     import pandas
@@ -76,9 +77,9 @@ class Comparison:
         commands: Command lines that led here.
     """
 
-    analysis: Analysis
+    analysis: Analysis = field(repr=False)
     folder: Path | None = None
-    commands: tuple[str, ...] = ()
+    commands: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def results(self) -> pandas.DataFrame:
@@ -149,16 +150,26 @@ class Comparison:
         """Draw performance profiles over settings."""
         return figures.plot_profile(self.analysis)
 
-    def write(self) -> list[Path]:
-        """Write the report's files to the folder.
+    def write(self, folder: str | PathLike[str] | None = None) -> list[Path]:
+        """Write the report's files.
+
+        Args:
+            folder: Where, made if missing; None is the folder of the comparison, which one of runs does not
+                have.
 
         Returns:
             Their paths, the page first.
 
         Raises:
-            UserError: If one cannot be written.
+            UserError: If there is no folder, or a file cannot be written.
         """
-        assert self.folder is not None
+        if folder is not None:
+            target = home(folder)
+            with naming(target):
+                target.mkdir(parents=True, exist_ok=True)
+            return replace(self, folder=target).write()
+        if self.folder is None:
+            raise UserError("a comparison of runs has no folder of its own: name one, as in write('report').")
         files = {
             "report.html": self.to_html(),
             "report.md": self.to_markdown(),

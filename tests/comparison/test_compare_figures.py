@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import made
@@ -43,15 +42,29 @@ def test_every_figure_has_units_and_every_variant(folder):
     assert "mean rank over 2 settings" in found.plot_ranks().axes[0].get_xlabel()
 
 
+def test_figures_that_cannot_be_drawn_are_refused(folder):
+    found = flsel.compare([folder / "*0*"], target=0.45)
+    with pytest.raises(
+        UserError, match="cost must be one of rounds, models, bytes, passes, seconds, got 'time'"
+    ):
+        found.plot_cost(cost="time")
+    with pytest.raises(UserError, match="measure must be one of accuracy, loss, got 'f1'"):
+        found.plot_curves(measure="f1")
+    with pytest.raises(UserError, match="ranks need two variants, and two settings that have them all"):
+        found.plot_ranks()
+
+
 def test_files_are_written_and_the_same_numbers_give_the_same_bytes(folder, tmp_path):
-    found = replace(flsel.compare([folder / "*"], target=0.45), folder=tmp_path / "report")
-    found.folder.mkdir()
-    paths = found.write()
+    found = flsel.compare([folder / "*"], target=0.45)
+    assert repr(found) == "Comparison(folder=None)"
+    with pytest.raises(UserError, match=r"has no folder of its own: name one, as in write\('report'\)"):
+        found.write()
+    paths = found.write(tmp_path / "new" / "report")
     assert paths[0].name == "report.html"
     assert all(path.stat().st_size for path in paths)
     assert {path.suffix.removeprefix(".") for path in paths} >= set(FORMATS)
     before = {path: path.read_bytes() for path in paths}
-    found.write()
+    found.write(tmp_path / "new" / "report")
     assert {path: path.read_bytes() for path in paths} == before
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,11 @@ import numpy as np
 
 from flsel.comparison.judging import words
 from flsel.comparison.judging.arrival import survival
-from flsel.comparison.judging.measures import AXES
+from flsel.comparison.judging.measures import AXES, COSTS
 from flsel.comparison.judging.ranking import performance_profile
 from flsel.comparison.judging.results import Analysis, arrival_name
 from flsel.comparison.reporting.chart_data import chart_data
+from flsel.errors import UserError
 from flsel.files import write_atomic
 from flsel.report.style import GREY, Look, legend_below, looks, tidy
 
@@ -33,7 +34,12 @@ def plot_curves(analysis: Analysis, *, cost: str = "rounds", measure: str = "acc
         analysis: The comparison.
         cost: Horizontal axis: ``rounds``, ``models``, ``bytes``, ``passes`` or ``seconds``.
         measure: ``accuracy`` or ``loss``.
+
+    Raises:
+        UserError: If there is no such cost or measure.
     """
+    _check("cost", cost, COSTS)
+    _check("measure", measure, ("accuracy", "loss"))
     rows = chart_data(analysis).get("curves", [])
 
     def draw(axes: Axes, setting: str, variant: str, look: Look) -> None:
@@ -50,7 +56,12 @@ def plot_curves(analysis: Analysis, *, cost: str = "rounds", measure: str = "acc
 
 
 def plot_cost(analysis: Analysis, *, cost: str = "bytes") -> Figure:
-    """Draw the accuracy at the end against what was spent, with 95 % intervals."""
+    """Draw the accuracy at the end against what was spent, with 95 % intervals.
+
+    Raises:
+        UserError: If there is no such cost.
+    """
+    _check("cost", cost, COSTS)
 
     def draw(axes: Axes, setting: str, variant: str, look: Look) -> None:
         accuracy = analysis.summary(variant, setting, analysis.main)
@@ -110,13 +121,13 @@ def plot_ranks(analysis: Analysis) -> Figure:
     """Draw mean ranks over settings, and bars over those that are not told apart (Nemenyi, 5 %).
 
     Raises:
-        ValueError: If the comparison has one setting only.
+        UserError: If too few settings have all variants.
     """
     from matplotlib.figure import Figure
 
     ranking = analysis.ranking
     if ranking is None:
-        raise ValueError("ranks need two settings or more")
+        raise UserError("ranks need two variants, and two settings that have them all.")
     order = np.argsort(ranking.mean_ranks, kind="stable")
     names, ranks = [analysis.variants[at] for at in order], ranking.mean_ranks[order]
     figure = Figure(figsize=(7, 1.4 + 0.32 * len(names)), layout="constrained")
@@ -248,6 +259,11 @@ def _prefixed(figure: Figure, cost: str) -> Figure:
         for axes in figure.axes:
             axes.xaxis.set_major_formatter(EngFormatter())
     return figure
+
+
+def _check(name: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise UserError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
 
 
 def _line(look: Look) -> dict[str, Any]:
