@@ -108,6 +108,14 @@ def test_the_same_rows_give_the_same_bytes(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_letters_are_not_left_to_latex(tmp_path):
+    """Which may not be there, and takes what follows a % in a name for a comment."""
+    with matplotlib.rc_context({"text.usetex": True}):
+        figure = curves_figure(rows(range(9)), title="x_1, 5 %", counts=[3, 1])
+        save_figure(figure, tmp_path / "a.png")
+    assert not any(text.get_usetex() for text in figure.findobj(matplotlib.text.Text))
+
+
 def test_a_figure_that_cannot_be_saved_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="cannot write"):
         save_figure(matplotlib.figure.Figure(), tmp_path / "gone" / "a.png")

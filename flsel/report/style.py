@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,21 @@ def _look(number: int) -> Look:
     return Look(_COLOURS[number % len(_COLOURS)], marker, shape, _DASHES[number % len(_DASHES)])
 
 
+@contextmanager
+def own_letters(figure: Figure) -> Iterator[None]:
+    """Have a figure's words drawn by matplotlib itself, whatever ``text.usetex`` says.
+
+    LaTeX may not be there, and reads an underscore or a % in a name as its own.
+    """
+    import matplotlib
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_usetex(False)
+    with matplotlib.rc_context({"text.usetex": False}):  # of ticks, which are made while it is drawn
+        yield
+
+
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Save a figure as a PNG, whole or not at all; the same figure gives the same bytes.
 
@@ -101,7 +117,8 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     figure.set_dpi(_DPI)
     # Its savefig draws twice where there is a layout: once to find it.
     canvas: Any = FigureCanvasAgg(figure)  # matplotlib gives its printing no types
-    write_atomic(path, lambda stream: canvas.print_png(stream, metadata={"Software": None}))
+    with own_letters(figure):
+        write_atomic(path, lambda stream: canvas.print_png(stream, metadata={"Software": None}))
 
 
 def whole_ticks(axis: Axis) -> None:

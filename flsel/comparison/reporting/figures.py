@@ -17,7 +17,7 @@ from flsel.comparison.judging.results import Analysis, arrival_name
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.errors import UserError
 from flsel.files import write_atomic
-from flsel.report.style import GREY, Look, legend_below, looks, tidy
+from flsel.report.style import GREY, Look, legend_below, looks, own_letters, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -212,7 +212,7 @@ def _save(figure: Figure, path: Path, kind: str) -> None:
         "svg": {"Date": None},
         "png": {"Software": None},
     }
-    with matplotlib.rc_context({"svg.hashsalt": "flsel", "pdf.fonttype": 42}):
+    with own_letters(figure), matplotlib.rc_context({"svg.hashsalt": "flsel", "pdf.fonttype": 42}):
         write_atomic(
             path, lambda stream: figure.savefig(stream, format=kind, dpi=_DPI, metadata=metadata[kind])
         )

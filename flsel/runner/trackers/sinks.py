@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flsel.report.style import own_letters
+
 if TYPE_CHECKING:
     from lightning.fabric.loggers.logger import Logger
     from matplotlib.figure import Figure
@@ -127,5 +129,6 @@ def as_image(picture: Path | Figure) -> Image:
         with Image.open(picture) as image:
             return image.convert("RGB")
     buffer = io.BytesIO()
-    picture.savefig(buffer, format="png")
+    with own_letters(picture):
+        picture.savefig(buffer, format="png")
     return Image.open(buffer).convert("RGB")
