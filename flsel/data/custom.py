@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
@@ -16,6 +17,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    TensorDataset,
     default_collate,
     default_convert,
 )
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from flsel.data.config import DataConfig
 
 _RULE = (
-    "must return a LightningDataModule, a Dataset, or Datasets as (train, test) or (train, validation, test)"
+    "must return a LightningDataModule, a Dataset (arrays (inputs, labels) do), or Datasets as (train, test) "
+    "or (train, validation, test)"
 )
 
 
@@ -40,7 +43,8 @@ def load_custom(config: DataConfig) -> Source:
     ``data.name`` names a ``LightningDataModule`` (``setup`` is called, ``prepare_data`` only with
     ``data.download``; the datasets behind its train, validation and test loaders are used, its batch sizes
     are not), or a class or function that returns a map-style ``Dataset`` or several of them, (train, test)
-    or (train, validation, test), of which all but the first may be None. Examples are pairs (input, class
+    or (train, validation, test), of which all but the first may be None; two arrays (inputs, labels) do for a
+    ``Dataset``. Examples are pairs (input, class
     label), or mappings in which one entry is called ``label``, ``y``, ``target`` or the like; inputs are
     tensors, arrays, numbers or PIL images. uint8 images are normalised by the training set's own statistics.
 
@@ -99,11 +103,29 @@ def _datasets(made: Any, config: DataConfig) -> tuple[Any, Any, Any]:
     # By its methods, so that neither of the two Lightning packages need be imported.
     if hasattr(made, "setup") and hasattr(made, "train_dataloader"):
         return _from_module(made, config)
-    if isinstance(made, Dataset):
-        return made, None, None
+    if isinstance(made, Dataset) or _are_arrays(made):
+        return _paired(made, config.name), None, None
     if isinstance(made, (tuple, list)) and len(made) in (2, 3):
-        return made[0], made[1] if len(made) == 3 else None, made[-1]
+        train, *validation, test = (_paired(part, config.name) for part in made)
+        return train, validation[0] if validation else None, test
     raise UserError(f"data.name {config.name} {_RULE}, got {type(made).__name__}.")
+
+
+def _are_arrays(made: Any) -> bool:
+    both = isinstance(made, (tuple, list)) and len(made) == 2
+    return both and all(isinstance(part, np.ndarray | Tensor) and part.ndim > 0 for part in made)
+
+
+def _paired(made: Any, path: str) -> Any:
+    """Turn arrays (inputs, labels) into a dataset; leave others alone."""
+    if not _are_arrays(made):
+        return made
+    x, y = made
+    if len(x) != len(y):
+        raise UserError(f"data.name {path} returned {len(x)} inputs and {len(y)} labels.")
+    with users_code(f"data.name {path} returned arrays of no numbers", reads=True):
+        # Copies: torch takes no array that is read-only, or runs backwards.
+        return TensorDataset(*(torch.from_numpy(p.copy()) if isinstance(p, np.ndarray) else p for p in made))
 
 
 def _from_module(module: Any, config: DataConfig) -> tuple[Any, Any, Any]:

@@ -154,6 +154,8 @@ def broken(what: str):
         "text": "a dataset",
         "none": None,
         "quadruple": (single(), single(), single(), single()),
+        "uneven arrays": (np.zeros((3, 2)), np.zeros(2, dtype=int)),
+        "arrays of objects": (np.array(["a", "b"], dtype=object), np.arange(2)),
         "stream": Stream(),
         "dict": (dict.fromkeys(range(3), row), None),
         "empty": Listed([]),
@@ -226,6 +228,19 @@ not_callable = 3
 
 def load(thing, **config):
     return load_source(DataConfig(name=f"{__name__}.{thing}", **config), clients=None, seed=0)
+
+
+def arrays(parts):
+    pair = (X.numpy()[::-1], Y.numpy()[::-1])
+    return pair if parts == 1 else (pair, None, (X[:2], Y[:2]))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_arrays_are_a_dataset(parts):
+    source = load("arrays", init_args={"parts": parts})
+    assert torch.equal(source.train.x, X.flip(0))
+    assert torch.equal(source.train.y, Y.flip(0))
+    assert (source.test is None, source.validation) == (parts == 1, None)
 
 
 def test_pair():
@@ -340,9 +355,11 @@ def test_what_a_tensor_dataset_makes_of_its_tensors_counts():
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("text", "must return a LightningDataModule, a Dataset, or Datasets as .*, got str"),
+        ("text", "must return a LightningDataModule, a Dataset .*, or Datasets as .*, got str"),
         ("none", "got NoneType"),
         ("quadruple", "got tuple"),
+        ("uneven arrays", "returned 3 inputs and 2 labels"),
+        ("arrays of objects", "returned arrays of no numbers: TypeError: can't convert"),
         ("stream", "must be a map-style Dataset, got Stream"),
         ("dict", "must be a map-style Dataset, got dict"),
         ("empty", "the training set has no examples"),
