@@ -83,7 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _stop(str(stop), 130)
     except KeyboardInterrupt:
         return _stop(
-            "stopped; what had begun goes on with: flsel train --resume RUN, flsel tune --resume SWEEP", 130
+            "stopped; what had begun goes on with: flsel train --resume RUN, flsel tune --resume SWEEP, "
+            "flsel compare --resume COMPARISON",
+            130,
         )
     except BrokenPipeError:
         # Nobody reads (flsel data | head); without this Python complains when it flushes at its end. A run

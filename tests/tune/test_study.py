@@ -14,7 +14,7 @@ from jobs import job
 from optuna.trial import TrialState
 from spaces import config_of
 
-from flsel.errors import UserError
+from flsel.errors import DivergedError, UserError
 from flsel.files import naming
 from flsel_tune.config import SweepConfig
 from flsel_tune.metric import parse_metrics
@@ -292,7 +292,7 @@ def test_several_metrics_have_a_front(tmp_path):
 
 
 @pytest.mark.parametrize(("sampler", "entries"), [("tpe", SPACE), ("grid", GRID)])
-def test_trials_whose_process_died_are_tried_again_on_request(tmp_path, sampler, entries):
+def test_trials_that_failed_are_tried_again_on_request(tmp_path, sampler, entries):
     made, space = study(tmp_path, sampler=sampler), make_space(entries, HICS)
     count = 18 if sampler == "grid" else 4
     asked = [made.ask(space) for _ in range(count)]
@@ -301,11 +301,12 @@ def test_trials_whose_process_died_are_tried_again_on_request(tmp_path, sampler,
     made.tell(0, FAIL, [], {"status": "failed", "died": True})
     made.tell(1, FAIL, [], {"status": "failed", "died": False})
     assert (made.left(count), made.repeated()) == (0, set())
-    assert (made.retry("machine"), made.retry("died"), made.retry("died")) == (0, 1, 0)
+    assert (made.retry("machine"), made.retry("failed"), made.retry("failed")) == (0, 2, 0)
     made = study(tmp_path, sampler=sampler)
-    assert (made.left(count), made.repeated()) == (1, {0})
-    assert made.ask(space) == (count, asked[0][1])
-    made.tell(count, COMPLETE, [0.5], {})
+    assert (made.left(count), made.repeated()) == (2, {0, 1})
+    for again in (0, 1):
+        assert made.ask(space) == (count + again, asked[again][1])
+        made.tell(count + again, COMPLETE, [0.5], {})
     assert made.left(count) == 0
 
 
@@ -316,9 +317,11 @@ def test_trials_that_the_machine_failed_are_marked_and_tried_again(tmp_path):
         with pytest.raises(UserError) as caught, naming(tmp_path / "last.ckpt"):
             raise error
         made.tell(made.ask(space)[0], FAIL, [], outcome(failure(job(tmp_path), caught.value)))
-    assert (made.retry("died"), made.retry("machine"), made.retry("machine")) == (0, 2, 0)
+    assert (made.retry("machine"), made.retry("machine")) == (2, 0)
     assert made.repeated() == {0, 1}
     assert made.left(3) == 2
+    made.tell(made.ask(space)[0], FAIL, [], outcome(failure(job(tmp_path), DivergedError("all"))))
+    assert made.retry("failed") == 1, "what failed by the user's code, once that is mended"
 
 
 def test_others_can_read_the_journal(tmp_path):

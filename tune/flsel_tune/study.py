@@ -130,12 +130,16 @@ class Study:
         """Have trials that failed for a reason tried again, under new numbers.
 
         Args:
-            reason: ``died`` (its process) or ``machine`` (a full disk, say).
+            reason: ``machine`` (a full disk, say), or ``failed`` for every trial that failed.
 
         Returns:
             How many there are.
         """
-        failed = [t for t in self.trials(TrialState.FAIL) if t.user_attrs.get(RESULT, {}).get(reason)]
+        failed = [
+            trial
+            for trial in self.trials(TrialState.FAIL)
+            if SETTINGS in trial.user_attrs and _failed(trial.user_attrs.get(RESULT, {}), reason)
+        ]
         again = [trial for trial in failed if trial.number not in self.repeated()]
         for trial in again:
             kept = {KEPT: trial.user_attrs[KEPT]} if KEPT in trial.user_attrs else {}
@@ -208,6 +212,11 @@ class Study:
 
     def _find(self, number: int) -> FrozenTrial:
         return self.study.get_trials(deepcopy=False)[number]
+
+
+def _failed(result: Mapping[str, Any], reason: str) -> bool:
+    """Tell whether a trial failed for a reason; one that diverged did not."""
+    return bool(result.get(reason) or result.get("status") == reason)
 
 
 def mend_journal(folder: Path) -> None:

@@ -60,7 +60,7 @@ def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path
     Args:
         plan: The sweep.
         folder: Its folder.
-        retry_failed: Try trials whose process died once more, under new numbers.
+        retry_failed: Try trials that failed otherwise once more, too, under new numbers.
 
     Returns:
         Its folder.
@@ -76,7 +76,7 @@ def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path
         if again := study.retry("machine"):
             _LOG.info("%d trials that failed with the machine (a full disk, say) are tried again", again)
         if retry_failed:
-            _LOG.info("%d trials whose process died are tried again", study.retry("died"))
+            _LOG.info("%d trials that failed are tried again", study.retry("failed"))
         if not study.left(plan.sweep.trials):
             _LOG.info("%s is finished; nothing is left to resume", folder)
             return _finish(plan, study)
@@ -129,6 +129,8 @@ def _finish(plan: SweepPlan, study: Study) -> Path:
     if not best_trials(study):
         errors = Counter(row["error"] for row in rows if row["error"])
         why = f": {errors.most_common(1)[0][0]}" if errors else "."
+        if any(row["status"] == "failed" for row in rows):
+            why += f" Once that is mended: {going_on('tune', _shown(folder))} --retry-failed"
         raise UserError(f"no trial of {_shown(folder)} was completed, so there is no best one{why}")
     return folder
 
