@@ -14,11 +14,11 @@ where V > epsilon, with epsilon = 0.01 and sigma2 = 0.1. Where there is no path 
 (gap = 1), which says nothing in a graph of cliques of identical clients; gap = 2 mends that.
 
 Clients are asked to train the first time that they can be reached, so the updates behind a graph may start
-from different global models; an unknown, zero or non-finite update has no edge. Asking takes no round, where
-the reference spends its first. The noise of the functional graph has the covariance of the server's holdout,
-not of the test set. The secure product has a commodity party of its own, for the paper's server could unmask
-every client; a client's product with itself is unknown to it. A local search takes the place of Gurobi.
-Clients are counted when they are sampled; ties are broken at random.
+from different global models; an unknown or non-finite update has no edge, a zero one the similarity 0.
+Asking takes no round, where the reference spends its first. The noise of the functional graph has the
+covariance of the server's holdout, not of the test set. The secure product has a commodity party of its own,
+for the paper's server could unmask every client; a client's product with itself is unknown to it. A local
+search takes the place of Gurobi. Clients are counted when they are sampled; ties are broken at random.
 """
 
 from __future__ import annotations

@@ -127,6 +127,18 @@ def test_welch_is_scipys():
     assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
 
 
+def test_unpaired_runs_that_do_not_vary_have_no_spread_and_no_test():
+    found, p = ours.welch_interval(np.full(3, 0.75), np.full(2, 0.5))
+    assert (found.value, found.low, found.high, found.n) == (0.25, 0.25, 0.25, 2)
+    assert math.isnan(p)
+
+
+def test_what_differs_by_rounding_is_a_tie():
+    found = ours.compare_pairs([0.1 + 0.2, 0.3, 0.7], [0.3, 0.1 + 0.2, 0.7])
+    assert found.improvement.value == 0.5
+    assert (found.difference.low, found.difference.high, found.p_exact) == (0.0, 0.0, 1.0)
+
+
 def test_interquartile_mean_drops_a_quarter_at_each_end():
     assert ours.interquartile_mean([100.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, -50.0]) == pytest.approx(3.5)
     assert ours.interquartile_mean([1.0, 5.0]) == 3.0

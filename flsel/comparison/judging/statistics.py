@@ -103,8 +103,10 @@ def welch_interval(ours: np.ndarray, theirs: np.ndarray) -> tuple[Estimate, floa
     """Estimate the difference of two means whose runs are not paired (Welch), with its p-value."""
     difference = float(ours.mean() - theirs.mean())
     n = min(len(ours), len(theirs))
-    if n < 2 or (_flat(ours) and _flat(theirs)):
+    if n < 2:
         return Estimate(difference, math.nan, math.nan, n), math.nan
+    if _flat(ours) and _flat(theirs):
+        return Estimate(difference, difference, difference, n), math.nan
     with warnings.catch_warnings():
         # One of the two may not vary at all, which SciPy warns of.
         warnings.filterwarnings("ignore", message="Precision loss", category=RuntimeWarning)
@@ -120,7 +122,10 @@ def compare_pairs(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | 
         ours: The variant's values ``[n]``, finite; logarithms, where a ratio is asked for.
         theirs: The baseline's under the same seeds.
     """
-    differences = np.asarray(ours, dtype=float) - np.asarray(theirs, dtype=float)
+    one, other = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
+    # Means of the same evaluations in another order are a tie.
+    tied = np.abs(one - other) <= 1e-12 * np.maximum(np.abs(one), np.abs(other))
+    differences = np.where(tied, 0.0, one - other)
     n = len(differences)
     return Paired(
         difference=mean_interval(differences),
