@@ -12,6 +12,7 @@ from lightning.fabric.loggers.csv_logs import CSVLogger
 from matplotlib.figure import Figure
 from PIL import Image
 from runs import settings
+from wandb.errors import UsageError
 from wandb_reader import read_run
 
 import flsel
@@ -305,9 +306,10 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(run_dir, init_modes, monke
     assert init_modes == ["offline"]
 
 
-def test_a_wrong_variable_costs_the_tracker_and_not_the_run(run_dir, monkeypatch, caplog):
+@pytest.mark.parametrize("kind", [ValueError, UsageError])  # the latter of a key that ends in a newline
+def test_a_wrong_variable_costs_the_tracker_and_not_the_run(run_dir, monkeypatch, caplog, kind):
     def refuse():  # as wandb does, once a process, of any variable that it cannot use
-        raise ValueError("1 validation error for Settings")
+        raise kind("1 validation error for Settings")
 
     monkeypatch.setattr("flsel.runner.trackers.wandb_run.has_key", refuse)
     assert loggers(TrackConfig(tracker="wandb", mode="online"), run_dir) == []

@@ -41,7 +41,7 @@ def start_run(mode: str, start: Mapping[str, Any]) -> Any:
             _LOG.warning("W&B finds no API key (`wandb login`), so the run is tracked offline.")
             mode = "offline"
         mode = resolved() if mode == "auto" else mode
-    except ValueError as error:  # another variable of wandb's is wrong
+    except Exception as error:  # another variable of wandb's is wrong, a key that ends in a newline for one
         return _without(error)
     run = _init(mode, start)
     if run is not None:
