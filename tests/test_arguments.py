@@ -266,3 +266,26 @@ def test_a_range_in_words(within: Range, words: str):
 )
 def test_a_value_as_it_is_shown(value: Any, text: str):
     assert shown(value) == text
+
+
+@dataclass
+class HalfKnown(Checked):
+    size: Annotated[int, Range(1)] = 1
+    frame: OnlyForTypeCheckers = None  # type: ignore[name-defined]  # noqa: F821
+
+
+class Half:
+    def __init__(
+        self,
+        frame: OnlyForTypeCheckers = None,  # type: ignore[name-defined]  # noqa: F821
+        size: Annotated[int, Range(1)] = 1,
+    ) -> None:
+        """Take what cannot be told, and what can."""
+
+
+@pytest.mark.parametrize("made", [HalfKnown, Half])
+def test_a_type_that_cannot_be_told_leaves_the_others_checked(made: type) -> None:
+    """Python 3.10 cannot tell that of ``_: KW_ONLY`` either."""
+    assert arguments(made)["frame"].hint is Any
+    with pytest.raises(UserError, match="size must be a whole number >= 1, got 0"):
+        check(made, {"frame": 3, "size": 0})

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from numbers import Integral, Real
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from flsel.arguments.ranges import Range, Tunable
@@ -78,8 +81,16 @@ def _type_hints(made: Callable[..., Any]) -> dict[str, Any]:
     source = made if is_dataclass(made) or not inspect.isclass(made) else made.__init__
     try:
         return get_type_hints(source, include_extras=True)
-    except (NameError, TypeError):  # a type that is imported for type checkers only
-        return {}
+    except (NameError, TypeError):
+        # A type that is imported for type checkers only, or ``_: KW_ONLY`` in Python 3.10, costs but itself.
+        bases = source.__mro__[::-1] if inspect.isclass(source) else (source,)
+        found = dict[str, Any]()
+        for base in bases:
+            for name, hint in inspect.get_annotations(base).items():
+                alone = SimpleNamespace(__annotations__={name: hint})
+                with suppress(NameError, TypeError):
+                    found |= get_type_hints(alone, vars(sys.modules[base.__module__]), include_extras=True)
+        return found
 
 
 def check(made: Callable[..., Any], values: Mapping[str, Any], prefix: str = "") -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, get_args, get_origin
+from typing import Any, TypeGuard, get_args, get_origin
 
 from flsel.arguments import Argument, Checked, alternatives, shown
 from flsel.errors import UserError, closest, imported
@@ -72,7 +72,7 @@ class Plugin:
                     f"{key} must be a class or a function, and {name} is a {type(made).__name__}."
                 )
             return made
-        if not (inspect.isclass(made) and issubclass(made, self.base)):
+        if not _derived(made, self.base):
             raise UserError(f"{key} must be derived from {self.base.__name__}, and {name} is not.")
         if inspect.isabstract(made):
             lacks = ", ".join(sorted(getattr(made, "__abstractmethods__", ())))
@@ -88,11 +88,16 @@ class Plugin:
     def _offered(self, name: str) -> type | None:
         """Return the class that the package offers by a name, if it does."""
         made = getattr(import_module(self.home), name, None)
-        if name.startswith("_") or not inspect.isclass(made) or not issubclass(made, self.base):
+        if name.startswith("_") or not _derived(made, self.base):
             return None
         # Not the base itself, nor Lightning's class in the place of what stands for it in a declaration.
         offered = made.__name__ != self.base.__name__ and f"{made.__module__}.".startswith(f"{self.home}.")
         return made if offered and not inspect.isabstract(made) else None
+
+
+def _derived(made: Any, base: type) -> TypeGuard[type]:
+    """Tell whether something is a class under a base; in Python 3.10 ``list[int]`` passes for a class."""
+    return get_origin(made) is None and inspect.isclass(made) and issubclass(made, base)
 
 
 def plugin(hint: Any) -> Plugin | None:
@@ -101,7 +106,7 @@ def plugin(hint: Any) -> Plugin | None:
         if get_origin(part) is Callable:
             given, made = get_args(part)
             return Plugin(made, len(given), factory=True)
-        if inspect.isclass(part) and issubclass(part, Checked):
+        if _derived(part, Checked):
             return Plugin(part)
     return None
 
