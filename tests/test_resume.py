@@ -23,11 +23,12 @@ from flsel.availability import LN
 from flsel.config.describe import describe
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.errors import Interrupted, UserError
-from flsel.objectives import FedProx
+from flsel.objectives import FedProx, Objective
 from flsel.runner.play import play, resume, run
 from flsel.runner.session import Session
 from flsel.selectors.afl import AFL
 from flsel.selectors.powd import PowD
+from flsel.stack import Params
 
 STATEFUL: dict[str, Any] = {
     "selector": AFL(),
@@ -43,6 +44,30 @@ def test_the_server_resumes_at_every_round(tmp_path: Path, backend: Any, selecto
     local = LocalConfig(batch_size=5, steps=3, optimizer=partial(optim.Adam, lr=0.01), backend=backend)
     config = settings(tmp_path, local=local, **(STATEFUL | {"selector": selector}))
     assert differ_when_resumed(config, range(config.rounds)) == []
+
+
+class NoisySGD(optim.SGD):
+    """The server's noise, as for differential privacy."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for param in self.param_groups[0]["params"]:
+            param.add_(torch.randn_like(param), alpha=0.1)
+
+
+class NoisySum(Objective):
+    """The same, on the sum of the updates."""
+
+    def aggregate(self, delta: Params) -> Params:
+        return {name: value + 0.1 * torch.randn_like(value) for name, value in delta.items()}
+
+
+@pytest.mark.parametrize(
+    "noisy", [{"server_optimizer": partial(NoisySGD, lr=1.0)}, {"objective": NoisySum()}], ids=["step", "sum"]
+)
+def test_the_servers_noise_is_the_same_in_a_resumed_run(tmp_path: Path, noisy: dict[str, Any]) -> None:
+    assert differ_when_resumed(settings(tmp_path, rounds=3, **noisy), [1]) == []
 
 
 @pytest.mark.parametrize("every", [1, 4])

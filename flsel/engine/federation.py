@@ -154,7 +154,9 @@ class Federation:
         every = torch.zeros(len(plan), dtype=torch.float64).index_copy_(0, keep, weights)
         delta = weighted_sum(rows(deltas, keep), weights)
         if overrides(objective, "aggregate"):
-            delta = check_aggregate(objective.aggregate(delta), delta, type(objective).__name__)
+            with self.program.drawing("aggregate", view.round):
+                aggregated = objective.aggregate(delta)
+            delta = check_aggregate(aggregated, delta, type(objective).__name__)
         lost = sorted(set(range(len(plan))).difference(keep.tolist()))
         return Outcome(
             delta=delta,

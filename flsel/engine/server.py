@@ -199,7 +199,9 @@ class Server:
         if rate is None:
             for name in self._trainable:
                 self.params[name].grad = -delta[name]
-            self.optimizer.step()
+            # One of the user's own may add noise.
+            with self.federation.program.drawing("server optimizer", self.round):
+                self.optimizer.step()
             self.optimizer.zero_grad()
         else:
             for name in self._trainable:

@@ -85,7 +85,7 @@ def _step_losses(program: Program, clients: Sequence[int]) -> Tensor:
     found, owner, share = [], [], []
     with program.evaluating(), torch.inference_mode(), program.fabric.autocast():
         for row, (client, shard) in enumerate(zip(clients, shards, strict=True)):
-            program.seed_evaluation(client)
+            program.seed_draws("evaluation", client)
             for part in _parts(program, shard):
                 found.append(loss_of(program.task.training_step(program.batch(shard[part]), part.start)))
                 owner.append(row)
@@ -104,7 +104,7 @@ def _gradient(program: Program, client: int, sums: Params) -> None:
         return
     for total in sums.values():
         total.zero_()
-    program.seed_evaluation(client)
+    program.seed_draws("evaluation", client)
     for part in _parts(program, shard):
         where = shard[part]
         with program.fabric.autocast():

@@ -96,18 +96,24 @@ class Program:
         A model that draws then, too, draws the same in each block, whatever was drawn before.
         """
         self.task.eval()
-        device = self.task.device
         laid_out = channels_last(self.task) if self.channels_last else nullcontext()
         try:
-            with repeatable(0, [device] if device.type == "cuda" else []), laid_out:
-                self.seed_evaluation()
+            with self.drawing("evaluation"), laid_out:
                 yield
         finally:
             self.kept.restore()
 
-    def seed_evaluation(self, *index: int) -> None:
-        """Seed what draws in an evaluation, or in a part of one that is to depend on its index alone."""
-        seed_layers(self.task.device, torch_seed(self.seed, "evaluation", *index))
+    @contextmanager
+    def drawing(self, purpose: str, *index: int) -> Iterator[None]:
+        """Let users' code draw from global generators what the run's seed, a purpose and indices say."""
+        device = self.task.device
+        with repeatable(0, [device] if device.type == "cuda" else []):
+            self.seed_draws(purpose, *index)
+            yield
+
+    def seed_draws(self, purpose: str, *index: int) -> None:
+        """Begin anew within :meth:`drawing`, for a part that is to depend on its own indices alone."""
+        seed_layers(self.task.device, torch_seed(self.seed, purpose, *index))
 
     def opponents(self, starts: Params, clients: int | Tensor) -> tuple[Params, ...]:
         """Return the frozen models that the objective's contrast compares with, see :meth:`Objective.models`.
