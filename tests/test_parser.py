@@ -285,7 +285,7 @@ def test_the_file_that_is_wrong_is_named(file: Any, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothere.yaml: there is no such file"):
         parse_file(tmp_path / "nothere.yaml")
     assert refused("--config", str(tmp_path)) == (
-        f"{tmp_path}: there is no such file, and flsel brings none of that name along (flsel configs lists them)."
+        f"{tmp_path}: this is a folder; give a file, such as config.yaml in the folder of a run."
     )
     (tmp_path / "c.yaml").write_bytes(b"\xff\xfe\x00")
     assert "it is not text" in refused("--config", str(tmp_path / "c.yaml"))

@@ -59,6 +59,8 @@ def find(name: str, *kinds: str) -> Path:
         return path
     known = {file.name: file.path for file in shipped(*kinds)}
     if name not in known:
+        if path.is_dir():
+            raise UserError("this is a folder; give a file, such as config.yaml in the folder of a run.")
         raise UserError(f"there is no such file{_hint(name, list(known))}")
     return known[name]
 
