@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from runs import InterruptIn, differ_when_resumed, left_behind, lines, same, settings, wait_for
-from torch import optim
+from torch import Tensor, optim
 
 from flsel.availability import LN
 from flsel.config.describe import describe
@@ -26,6 +27,7 @@ from flsel.errors import Interrupted, UserError
 from flsel.objectives import FedProx, Objective
 from flsel.runner.play import play, resume, run
 from flsel.runner.session import Session
+from flsel.selector import Plan, Selector, View
 from flsel.selectors.afl import AFL
 from flsel.selectors.powd import PowD
 from flsel.stack import Params
@@ -63,10 +65,26 @@ class NoisySum(Objective):
         return {name: value + 0.1 * torch.randn_like(value) for name, value in delta.items()}
 
 
+class InOneOrder(Selector):
+    """Draws once for all, where a selector has no generator of its own."""
+
+    def reset(self, sizes: Tensor, num_classes: int) -> None:
+        self.order = np.random.permutation(len(sizes))
+
+    def select(self, view: View) -> Plan:
+        return Plan.star(self.order[[view.round, view.round + 1]])
+
+
 @pytest.mark.parametrize(
-    "noisy", [{"server_optimizer": partial(NoisySGD, lr=1.0)}, {"objective": NoisySum()}], ids=["step", "sum"]
+    "noisy",
+    [
+        {"server_optimizer": partial(NoisySGD, lr=1.0)},
+        {"objective": NoisySum()},
+        {"selector": InOneOrder()},
+    ],
+    ids=["step", "sum", "reset"],
 )
-def test_the_servers_noise_is_the_same_in_a_resumed_run(tmp_path: Path, noisy: dict[str, Any]) -> None:
+def test_what_the_server_draws_is_the_same_in_a_resumed_run(tmp_path: Path, noisy: dict[str, Any]) -> None:
     assert differ_when_resumed(settings(tmp_path, rounds=3, **noisy), [1]) == []
 
 

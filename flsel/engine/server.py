@@ -78,8 +78,9 @@ class Server:
         with without_compiler():
             self.optimizer = optimizer([self.params[name] for name in self._trainable])  # type: ignore[misc]
         self._seconds: dict[str, float] = dict.fromkeys(_PHASES, 0.0)
-        selector.reset(federation.sizes.clone(), federation.data.population.num_classes)
-        self.objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
+        with program.drawing("reset"):
+            selector.reset(federation.sizes.clone(), federation.data.population.num_classes)
+            self.objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
 
     @property
     def finished(self) -> bool:
