@@ -526,3 +526,10 @@ def test_what_makes_no_logger_is_refused(run_dir):
         UserError, match=r"track\.tracker pathlib\.Path must make a Lightning logger, got PosixPath"
     ):
         loggers(TrackConfig(tracker="pathlib.Path"), run_dir)
+
+
+def test_a_logger_that_needs_arguments_is_refused(run_dir):
+    with pytest.raises(
+        UserError, match=r"^track\.tracker string\.Template cannot be built: .*missing 1 required"
+    ):
+        loggers(TrackConfig(tracker="string.Template"), run_dir)

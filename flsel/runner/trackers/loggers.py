@@ -104,7 +104,7 @@ def _own(path: str, run_dir: Path) -> Logger:
     from lightning.fabric.loggers.logger import Logger
 
     made = imported("track.tracker", path)
-    with users_code(f"track.tracker {path} cannot be built"):
+    with users_code(f"track.tracker {path} cannot be built", reads=True):
         asked = inspect.signature(made).parameters
         folder = next((name for name in ("save_dir", "root_dir") if name in asked), None)
         logger = made(**({folder: str(run_dir)} if folder else {}))
