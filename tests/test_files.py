@@ -172,10 +172,10 @@ def test_a_root_that_is_no_folder_names_the_key(tmp_path, blocked):
 
 
 def test_an_unwritable_root_names_the_key(tmp_path, monkeypatch):
-    def refuse(path, mode=0o777):
+    def refuse(*_, **__):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(os, "mkdir", refuse)
+    monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(UserError, match=r"cannot create the run folder .*permission denied.*output\.dir"):
         new_run_dir(tmp_path / "runs", "x")
 

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-import flsel.selectors
+from flsel.arguments.plugin import Plugin
 from flsel.selector import IDLE, Selector
 from flsel.selectors.complete import Complete
 from flsel.selectors.divfl import DivFL
 from flsel.selectors.gradnorm import GradientNorm
 from flsel.testing.fake import CLASSES, FakeFederation, World, label_counts
 
-
-def _shipped() -> list[type[Selector]]:
-    names = sorted(path.stem for path in Path(flsel.selectors.__file__).parent.glob("[a-z]*.py"))
-    modules = [importlib.import_module(f"flsel.selectors.{name}") for name in names]
-    classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
-    return sorted({c for c in classes if issubclass(c, Selector)} - {Selector}, key=lambda c: c.__name__)
-
-
-SHIPPED = _shipped()
+SHIPPED = list(Plugin(Selector).classes().values())
 SAMPLING = [selector for selector in SHIPPED if selector is not Complete]
 
 
