@@ -2,6 +2,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -315,6 +316,18 @@ def test_a_wrong_variable_costs_the_tracker_and_not_the_run(run_dir, monkeypatch
     assert loggers(TrackConfig(tracker="wandb", mode="online"), run_dir) == []
     (message,) = [record.getMessage() for record in caplog.records if record.name == "flsel"]
     assert message.startswith("W&B failed, the run goes on without it: ")
+
+
+@pytest.mark.parametrize("mode", ["auto", "offline"])
+def test_a_run_does_not_wait_for_ever_for_wandb(run_dir, monkeypatch, caplog, mode):
+    """As wandb does where its process does not start: in its own error it waits for a lock that it holds."""
+    ended = threading.Event()
+    monkeypatch.setattr("flsel.runner.trackers.wandb_run._SERVICE_SECONDS", 0.01)
+    monkeypatch.setattr("wandb.setup", ended.wait)
+    assert loggers(TrackConfig(tracker="wandb", mode=mode), run_dir) == []
+    ended.set()
+    (message,) = [record.getMessage() for record in caplog.records if record.name == "flsel"]
+    assert message.endswith("without it: TimeoutError: its process did not start within 0.01 s")
 
 
 def test_a_run_goes_on_without_wandb_if_it_cannot_start(run_dir, caplog):

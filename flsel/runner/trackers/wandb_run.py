@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import netrc
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 from flsel.runner.trackers.values import STEPS
 
 _LOG = logging.getLogger("flsel")
+_SERVICE_SECONDS = 60
 _INIT_SECONDS = 20
 _LOGIN_SECONDS = 5
 _FINISH_SECONDS = 60
@@ -36,6 +38,8 @@ def start_run(mode: str, start: Mapping[str, Any]) -> Any:
     for name in [name for name, value in os.environ.items() if name.startswith("WANDB_") and not value]:
         del os.environ[name]
     try:
+        if mode != "disabled":
+            _start_service()
         if mode == "online" and not has_key():
             # wandb would ask for one on a terminal and wait.
             _LOG.warning("W&B finds no API key (`wandb login`), so the run is tracked offline.")
@@ -51,6 +55,31 @@ def start_run(mode: str, start: Mapping[str, Any]) -> Any:
         for metric in STEPS:
             run.define_metric(metric, step_metric="round")
     return run
+
+
+def _start_service() -> None:
+    """Start wandb's process, in a thread: where that fails wandb waits for a lock that it holds itself.
+
+    Raises:
+        TimeoutError: If it does not run in time.
+    """
+    import wandb
+
+    failed: list[Exception] = []
+
+    def start() -> None:
+        try:
+            wandb.setup()
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=start, daemon=True)
+    thread.start()
+    thread.join(_SERVICE_SECONDS)
+    if failed:
+        raise failed[0]
+    if thread.is_alive():
+        raise TimeoutError(f"its process did not start within {_SERVICE_SECONDS} s")
 
 
 def _init(mode: str, start: Mapping[str, Any]) -> Any:
