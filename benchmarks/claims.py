@@ -89,12 +89,15 @@ CLAIMS = {
     "hics_written_2": Claim(
         "replications.md", "Uniform", (50, 100, 200), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
     ),
+    "hics_published_start_1": Claim("replications.md", "Weighted", (8, 16), 3, None, {}, "HiCS", "round 16"),
     "hics_published_start_3": Claim("replications.md", "Weighted", (8, 16), 3, None, {}, "HiCS", "round 16"),
     # The paper's numbers are those of hundreds of rounds.
     "hics_cifar10": Claim("replications.md", "Uniform", (12, 24), 3, None, {}, "HiCS", "round 24"),
     "hics_cifar10_more": Claim("replications.md", "Uniform", (50, 100, 150), 3, 0.6, {}, "HiCS", "round 150"),
     "fedcat_cnn": Claim("replications.md", "FedAvg", (8,), 1, None, {}, "FedCat", "round 8"),
     "fedcat_cnn_others": Claim("replications.md", "FedAvg", (4,), 1, None, {}, "FedCat", "round 4"),
+    # A plan of FedCat's is ten rounds long.
+    "fedcat_cnn_reasons": Claim("replications.md", "FedAvg", (10, 20), 1, None, {}, "FedCat", "round 20"),
     "fedgs_table2": Claim(
         "replications.md", "Uniform", (500, 1000), 10, None,
         {"LN": -0.014, "SLN": -0.006, "LDF": -0.022, "MDF": -0.051}, "FedGS 1", "best loss", loss=True,
