@@ -26,6 +26,7 @@ from flsel.comparison.declaration import Judging, read_declaration, write_declar
 from flsel.comparison.declare import read_seeds
 from flsel.comparison.grid import FILE, Grid, Setting, Variant
 from flsel.comparison.play import Sources, play
+from flsel.comparison.reading import Run
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
@@ -102,15 +103,26 @@ def declare(experiment: Experiment, folder: Path, grid: Grid, command: str) -> N
     write_declaration(folder, grid, Judging(**experiment.judging), [command])
 
 
-def play_only(folder: Path) -> None:
+def play_only(folder: Path) -> int:
     """Play what is left of a comparison, and say what became of each run.
+
+    Returns:
+        The exit code: 2 if a run failed.
 
     Raises:
         Interrupted: If a signal stopped it; it goes on from there when it is started again.
     """
     grid, _, _ = read_declaration(folder)
+    failed = []
+
+    def tell(run: Run) -> None:
+        print(run.folder, run.status, run.reason, flush=True)
+        if run.status == "failed":
+            failed.append(run)
+
     with Lock(folder, "comparison"):
-        play(grid, folder, Sources(), lambda run: print(run.folder, run.status, flush=True), lambda: None)
+        play(grid, folder, Sources(), tell, lambda: None)
+    return 2 if failed else 0
 
 
 def main(arguments: list[str]) -> int:
@@ -143,7 +155,7 @@ def main(arguments: list[str]) -> int:
             command = shlex.join(["python", "benchmarks/evidence.py", *arguments])
             declare(known[name], folder, grid, command)
         if chosen.no_report:
-            play_only(folder)
+            worst = max(worst, play_only(folder))
             continue
         more = ["--seeds", chosen.seeds] if chosen.seeds else []
         code = flsel(["compare", "--resume", str(folder), *more])

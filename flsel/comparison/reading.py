@@ -120,16 +120,16 @@ def read_run(folder: Path, *, variant: str = "", setting: str = "", seed: int | 
     Raises:
         UserError: If a file in it is damaged or of another version.
     """
-    config = folder / "config.yaml"
+    config, failure = folder / "config.yaml", folder / FAILURE
     if not config.is_file():
-        return Run(variant, setting, seed or 0, folder, "missing", "not played yet")
+        run = Run(variant, setting, seed or 0, folder, "missing", "not played yet")
+        return replace(run, **_read_failure(failure)) if failure.is_file() else run
     settings = read_settings(config)
     if type(settings.get("seed")) is not int:
         raise UserError(f"{config} is damaged: seed must be an integer.")
     run = Run(variant, setting, settings["seed"], folder, "unfinished", settings=settings)
     if (folder / "summary.json").is_file():
         return _finished(replace(run, status="complete", result=Result.load(folder)))
-    failure = folder / FAILURE
     if failure.is_file():
         return replace(run, **_read_failure(failure))
     rows = MetricsCsv(folder / "metrics.csv").rows()

@@ -21,6 +21,7 @@ from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
 from flsel.comparison.drive import compare_runs
 from flsel.comparison.judging.statistics import LEVEL
+from flsel.comparison.reading import read_run, write_failure
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.webpage import page
 from flsel.errors import UserError
@@ -254,6 +255,12 @@ def test_files_hold_every_number(tmp_path):
     assert "\\toprule" in found.to_latex()
     assert "PowD" in found.to_latex()
     assert "\\%" in found.to_latex()
+
+
+def test_a_run_that_could_not_be_built_says_why(tmp_path):
+    write_failure(tmp_path, "failed", "mnist not found")
+    run = read_run(tmp_path)
+    assert (run.status, run.reason) == ("failed", "mnist not found")
 
 
 def unfinished(failure: str) -> Callable[[Path], object]:
