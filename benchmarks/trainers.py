@@ -21,7 +21,7 @@ from torch import nn
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.config import DataConfig
-from flsel.local.batches import schedule
+from flsel.local.batches import dealt
 from flsel.models import HiCSFashionCNN, LogisticRegression, McMahanCNN
 from flsel.partition import Natural
 from flsel.rng import generator
@@ -138,8 +138,8 @@ class PlainLoop:
         shard = self.data.shards[client]
         self.model.load_state_dict(self.params)
         optimizer = self.make(self.model.parameters())
-        for row in schedule(self.spec, len(shard), seed=1, round=self.round, client=client):
-            positions = shard[row[row >= 0]].to(self.data.x.device)
+        for row in dealt(self.spec, shard.numpy(), seed=1, round=self.round, client=client):
+            positions = torch.from_numpy(row[row >= 0]).to(self.data.x.device)
             x, y = self.data.normalize(self.data.x[positions]), self.data.y[positions]
             optimizer.zero_grad()
             nn.functional.cross_entropy(self.model(x), y).backward()

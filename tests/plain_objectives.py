@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from flsel.local.batches import BatchSpec, schedule
+from flsel.local.batches import BatchSpec, dealt
 from flsel.runner.build import Built
 
 LR, STEPS, BATCH = 0.1, 4, 5
@@ -40,10 +40,9 @@ def loss(model: Model, x: Tensor, y: Tensor) -> Tensor:
 
 def batches(run: Built, round: int, client: int) -> list[tuple[Tensor, Tensor]]:
     data = run.data.population
-    shard = data.shards[client]
-    rows = schedule(BatchSpec(BATCH, steps=STEPS), len(shard), seed=0, round=round, client=client)
-    where = [shard[row[row >= 0]] for row in rows]
-    return [(data.x[index].double(), data.y[index]) for index in where]
+    shard = data.shards[client].numpy()
+    rows = dealt(BatchSpec(BATCH, steps=STEPS), shard, seed=0, round=round, client=client)
+    return [(data.x[row[row >= 0]].double(), data.y[row[row >= 0]]) for row in rows]
 
 
 def gradient(model: Model, value: Any) -> tuple[Model, Model]:

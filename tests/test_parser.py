@@ -148,6 +148,8 @@ WRONG = [
     (["--rounds"], "rounds needs a value: --rounds VALUE."),
     (["--selector.class_path"], "selector.class_path needs a value: --selector.class_path VALUE."),
     (["--config"], "config needs a file: --config FILE."),
+    (["--", "--rounds", "3"], "'--' is not expected here: a setting is given as --key value."),
+    (["--config", ""], "config needs a file: --config FILE."),
     (["3"], "'3' is not expected here: a setting is given as --key value."),
     (["--rounds", "9" * 5000], f"rounds must be a whole number in [1, 100,000,000], got '{'9' * 99}... (5,002 characters)."),
     (["--callbacks", "[" * 5000], f", or the import path of another Callback, got '{'[' * 99}... (5,002 characters)."),

@@ -32,7 +32,7 @@ def words(arguments: Sequence[str]) -> list[Word]:
         key, equals, value = word.removeprefix("--").partition("=")
         if word == "-h":
             found.append(("help", None))
-        elif not word.startswith("--"):
+        elif word == "--" or not word.startswith("--"):
             hint = f"; a file of settings as --config {word}" if word.endswith((".yaml", ".yml")) else ""
             raise UserError(f"{shown(word)} is not expected here: a setting is given as --key value{hint}.")
         elif equals:
@@ -75,7 +75,7 @@ def parse(given: Sequence[Word], command: str = "train") -> RunConfig:
 
 
 def _given(key: str, value: str | None) -> str:
-    if value is None:
+    if value is None or (key == "config" and not value):
         what = "file" if key == "config" else "value"
         raise UserError(f"{key} needs a {what}: --{key} {what.upper()}.")
     return value

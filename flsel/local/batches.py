@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.rng import generator
@@ -52,26 +50,8 @@ class BatchSpec:
         return self.epochs * -(-examples // self.size)
 
 
-def schedule(spec: BatchSpec, examples: int, *, seed: int, round: int, client: int) -> Tensor:
-    """Draw the batches of one visit.
-
-    Args:
-        spec: How much the client trains.
-        examples: The client's number of training examples, n_k.
-        seed: The run's seed.
-        round: Communication round.
-        client: Client id.
-
-    Returns:
-        Positions in the client's shard, int64 ``[steps, size]``; -1 pads batches that are shorter, always at
-        the end of the row. Each pass visits every example once.
-    """
-    shard = np.arange(examples, dtype=np.int64)
-    return torch.from_numpy(dealt(spec, shard, seed=seed, round=round, client=client))
-
-
 def dealt(spec: BatchSpec, shard: np.ndarray, *, seed: int, round: int, client: int) -> np.ndarray:
-    """Deal a client's examples to the batches of one visit, as :func:`schedule` draws them.
+    """Deal a client's examples to the batches of one visit.
 
     Args:
         spec: How much the client trains.
@@ -81,7 +61,8 @@ def dealt(spec: BatchSpec, shard: np.ndarray, *, seed: int, round: int, client: 
         client: Client id.
 
     Returns:
-        Entries of ``shard``, int64 ``[steps, size]``, -1 padded.
+        Entries of ``shard``, int64 ``[steps, size]``; -1 pads batches that are shorter, always at the end of
+        the row. Each pass visits every example once.
     """
     steps, examples = spec.num_steps(len(shard)), len(shard)
     if steps == 0:

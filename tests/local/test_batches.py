@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
-from flsel.local.batches import BatchSpec, schedule
+from flsel.local.batches import BatchSpec, dealt
 
 EXAMPLES, SIZES = st.integers(1, 60), st.integers(1, 20)
 
@@ -17,7 +17,7 @@ EXAMPLES, SIZES = st.integers(1, 60), st.integers(1, 20)
 @given(EXAMPLES, SIZES, st.integers(1, 3))
 def test_epochs_visit_every_example_once_each(examples: int, size: int, epochs: int) -> None:
     spec = BatchSpec(size, epochs=epochs)
-    rows = schedule(spec, examples, seed=0, round=1, client=2)
+    rows = dealt(spec, np.arange(examples), seed=0, round=1, client=2)
     assert rows.shape == (spec.num_steps(examples), size)
     per_epoch = rows.reshape(epochs, -1)
     for epoch in per_epoch:
@@ -33,14 +33,14 @@ def test_steps_are_counted_and_wrapped_batches_are_full(
     examples: int, size: int, steps: int, last: str
 ) -> None:
     spec = BatchSpec(size, steps=steps, last=last)  # type: ignore[arg-type]
-    rows = schedule(spec, examples, seed=3, round=0, client=0)
+    rows = dealt(spec, np.arange(examples), seed=3, round=0, client=0)
     assert rows.shape == (steps, size)
     assert int(rows.max()) < examples
     if last == "wrap":
         assert int(rows.min()) >= 0
         # The stream is a sequence of passes: after n draws every example was drawn n // examples times.
         stream = rows.reshape(-1)
-        counts = torch.bincount(stream, minlength=examples)
+        counts = np.bincount(stream, minlength=examples)
         assert int(counts.max()) - int(counts.min()) <= 1
 
 
@@ -55,14 +55,14 @@ def test_draws_depend_on_seed_round_and_client() -> None:
     spec = BatchSpec(4, epochs=1)
 
     def draw(seed: int = 0, round: int = 0, client: int = 0) -> list[int]:
-        return schedule(spec, 20, seed=seed, round=round, client=client).flatten().tolist()
+        return dealt(spec, np.arange(20), seed=seed, round=round, client=client).flatten().tolist()
 
     assert draw() == draw()
     assert len({tuple(draw()), tuple(draw(seed=1)), tuple(draw(round=1)), tuple(draw(client=1))}) == 4
 
 
 def test_a_client_without_examples_takes_no_step() -> None:
-    assert schedule(BatchSpec(4, steps=3), 0, seed=0, round=0, client=0).shape == (0, 4)
+    assert dealt(BatchSpec(4, steps=3), np.arange(0), seed=0, round=0, client=0).shape == (0, 4)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"epochs": 1, "steps": 2}])

@@ -17,7 +17,7 @@ from torch import Tensor, nn, optim
 
 from flsel.data.population import Normalize, Population
 from flsel.errors import UserError
-from flsel.local.batches import BatchSpec, schedule
+from flsel.local.batches import BatchSpec, dealt
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.program import Program, lr_factors
 from flsel.local.sequential import SequentialTrainer
@@ -152,8 +152,8 @@ def test_a_visit_is_plain_pytorch(kind: Any) -> None:
     net.load_state_dict({name: value[0] for name, value in starts.items()})
     plain = optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
     data = program.population
-    for row in schedule(spec, SIZES[1], seed=1, round=1, client=1):
-        where = data.shards[1][row[row >= 0]]
+    for row in dealt(spec, data.shards[1].numpy(), seed=1, round=1, client=1):
+        where = row[row >= 0]
         loss = nn.functional.cross_entropy(net(data.x[where]), data.y[where])
         plain.zero_grad()
         loss.backward()
