@@ -79,6 +79,15 @@ class Plugin:
             raise UserError(f"{key} cannot be {name}, which does not define {lacks}.")
         return made
 
+    def named(self, name: str) -> str:
+        """Return a class's short name, or its import path if it has none; what is no class as it is."""
+        try:
+            made = self.find("", name)
+        except UserError:
+            return name
+        short = made.__qualname__
+        return short if self._offered(short) is made else f"{made.__module__}.{short}"
+
     def rule(self) -> str:
         """Name the classes that fit, in words."""
         ours = self.home.startswith("flsel.")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
 import optuna
 import pytest
@@ -12,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spaces import ANY_SPACE, config_of
 
+from flsel.config.parser import parse_settings
 from flsel.errors import UserError
-from flsel.selector import Tunable
+from flsel.selector import Plan, Range, Selector, Tunable
 from flsel.selectors.fedcat import FedCat
 from flsel.selectors.hics import HiCS
-from flsel_tune.space import KEPT, Dimension, auto_space, class_name, declared, lookup, ordered
-from flsel_tune.space_file import make_space, to_plain
+from flsel_tune.space import KEPT, Dimension, auto_space, declared, lookup, named, ordered
+from flsel_tune.space_file import check_space, make_space, to_plain
 
 HICS = config_of("HiCS")
+OWN = f"{__name__}.Wide"
 BOTH = {
     "selector": {"type": "choice", "values": ["HiCS", "FedCor", "FedCat"]},
     "selector.lam": [
@@ -30,6 +34,15 @@ BOTH = {
     "selector.beta": {"type": "uniform", "low": 0.5, "high": 1, "when": {"selector": "FedCor"}},
     "local.batch_size": {"type": "choice", "values": [5, 10]},
 }
+
+
+@dataclass
+class Wide(Selector):
+    width: Annotated[int, Range(1), Tunable(1, 1000, log=True)] = 3
+    most: Annotated[int | None, Range(1), Tunable(1, 9)] = None
+
+    def select(self, view):
+        return Plan.star(view.pool[: view.budget])
 
 
 def asked(space, seed=0, **attributes):
@@ -262,6 +275,10 @@ def test_the_selectors_own_ranges():
         "selector.gamma0": {"type": "uniform", "low": 0.0, "high": 8.0},
     }
     assert auto_space(config_of("FedCat"))["selector.lam"] == {"type": "int", "low": 1, "high": 10}
+    assert auto_space(config_of(OWN)) == {
+        "selector.width": {"type": "int", "low": 1, "high": 1000, "log": True},
+        "selector.most": {"type": "int", "low": 1, "high": 9},
+    }
     assert list(to_plain(make_space(None, HICS))) == list(auto_space(HICS))
 
 
@@ -288,8 +305,48 @@ def test_lookup(key, value):
 
 
 @pytest.mark.parametrize(
-    ("value", "name"),
-    [({"class_path": "a.b.C", "init_args": {}}, "C"), ("a.b.C", "C"), ("C", "C"), (3, 3), (None, None)],
+    ("key", "value", "name"),
+    [
+        ("selector", {"class_path": "flsel.selectors.hics.HiCS", "init_args": {}}, "HiCS"),
+        ("selector", "flsel.selectors.HiCS", "HiCS"),
+        ("selector", "HiCS", "HiCS"),
+        ("selector", OWN, OWN),
+        ("selector", "no.such.HiCS", "no.such.HiCS"),
+        ("local.optimizer", "torch.optim.SGD", "SGD"),
+        ("local.lr_schedule", None, None),
+        ("data.name", "my_data.blobs", "my_data.blobs"),
+        ("budget", 3, 3),
+    ],
 )
-def test_class_name(value, name):
-    assert class_name(value) == name
+def test_the_name_of_a_class(key, value, name):
+    assert named(key, value) == name
+
+
+def test_a_class_of_ones_own_is_known_by_its_import_path():
+    entries = {
+        "selector": {"type": "choice", "values": ["HiCS", OWN]},
+        "selector.width": {"type": "int", "low": 1, "high": 99, "when": {"selector": OWN}},
+    }
+    config = config_of(OWN, width=7)
+    assert list(make_space(entries, config).first_points(config)) == [
+        ({"selector": OWN, f"selector.width [selector={OWN}]": 7}, []),
+        ({"selector": "HiCS"}, []),
+    ]
+    del entries["selector"]
+    assert list(make_space(entries, config).first_points(config)) == [
+        ({f"selector.width [selector={OWN}]": 7}, [])
+    ]
+
+
+def test_an_argument_without_a_default_is_drawn_where_its_class_is_first_tried():
+    entries = {
+        "local.lr_schedule": {"type": "choice", "values": [None, "StepLR"]},
+        "local.lr_schedule.step_size": {
+            "type": "int", "low": 2, "high": 9, "when": {"local.lr_schedule": "StepLR"},
+        },
+    }  # fmt: skip
+    space = make_space(entries, HICS)
+    check_space(space, lambda changes: parse_settings(HICS, changes))
+    points = list(space.first_points(HICS))
+    assert points[1] == ({"local.lr_schedule": "StepLR"}, [])
+    assert 2 <= enqueued(space, *points[1])["local.lr_schedule.step_size"] <= 9

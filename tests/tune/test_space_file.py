@@ -75,8 +75,9 @@ def test_a_single_condition_needs_no_list():
         ({**UNIFORM, "low": 2}, r"space x: low must be below high, got 2 and 1\."),
         ({**UNIFORM, "low": None}, r"space x: low must be (a number|below high)"),
         ({**UNIFORM, "high": "1"}, r"space x: high must be a number, got '1'\."),
-        ({**UNIFORM, "high": True}, r"space x: high must be a number, got True\."),
+        ({**UNIFORM, "high": True}, r"space x: high must be a number, got true\."),
         ({**UNIFORM, "high": float("inf")}, r"space x: high must be a number, got inf\."),
+        ({**UNIFORM, "high": 1e308}, r"high must be a number, from 1e-30 to 1e\+30 in size, got 1e\+308\."),
         ({**UNIFORM, "type": "loguniform"}, r"space x: low must be above 0 on a logarithmic scale, got 0\."),
         ({**UNIFORM, "type": "int", "log": True}, r"low must be above 0 on a logarithmic scale, got 0\."),
         ({**UNIFORM, "type": "int", "log": "yes"}, r"space x: log must be true or false, got 'yes'\."),
@@ -127,6 +128,17 @@ def test_a_condition_that_never_holds_is_refused():
     }
     with pytest.raises(UserError, match=r"lam: when\.selector must be one of the values.*, got 'HiSC'\."):
         make_space(entries, HICS)
+
+
+def test_a_setting_that_is_named_in_two_ways_is_one():
+    whole = {**UNIFORM, "when": {"selector.init_args.gamma0": 4.0, "selector.class_path": "HiCS"}}
+    (one,) = make_space({"selector.init_args.lam": whole}, HICS).dimensions
+    assert (one.key, one.when) == ("selector.lam", (("selector.gamma0", (4.0,)), ("selector", ("HiCS",))))
+    with pytest.raises(UserError, match=r"space selector\.lam must have entries whose conditions exclude"):
+        make_space({"selector.lam": UNIFORM, "selector.init_args.lam": UNIFORM}, HICS)
+    names = {"type": "choice", "values": ["HiCS", "flsel.selectors.HiCS"]}
+    with pytest.raises(UserError, match=r"space selector: values must differ from one another"):
+        make_space({"selector": names}, HICS)
 
 
 @pytest.mark.parametrize("entries", [{}, {"x": []}])

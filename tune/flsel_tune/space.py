@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import optuna
 
-from flsel.arguments import Tunable, arguments
+from flsel.arguments import Tunable, alternatives, arguments
 from flsel.config.schema import plugins
 from flsel.errors import UserError
 
@@ -148,6 +148,18 @@ class Space:
                 found[key] = values[0]
         return found
 
+    def needed(self, settings: Mapping[str, Value]) -> Settings:
+        """Return a value for each argument without a default of the classes that settings choose."""
+        found = Settings()
+        for dimension in self.dimensions:
+            top = _class_above(dimension.key)
+            chosen = settings.get(top)
+            if chosen is None or not dimension.applies(dict(self.fixed) | dict(settings)):
+                continue
+            if _default(top, chosen, dimension.key) is MISSING:
+                found[dimension.key] = dimension.ends()[0]
+        return found
+
     def first_points(self, config: Mapping[str, Any]) -> Iterator[tuple[dict[str, Value], list[str]]]:
         """List what is tried before anything is searched: known values, the config's own, classes' defaults.
 
@@ -167,6 +179,8 @@ class Space:
                 if not dimension.applies(dict(self.fixed) | settings):
                     continue
                 value = chosen.get(dimension.key, self._initial(dimension, config, chosen, known))
+                if value is MISSING:  # no default: it is drawn
+                    continue
                 settings[dimension.key] = value
                 if dimension.holds(value):
                     point[dimension.name] = value
@@ -182,18 +196,16 @@ class Space:
         yield {}, False
         for dimension in self.dimensions:
             if dimension.key in plugins() and dimension.kind == "choice":
-                own = class_name(lookup(config, dimension.key))
+                own = named(dimension.key, lookup(config, dimension.key))
                 yield from (({dimension.key: value}, True) for value in dimension.values if value != own)
 
     def _initial(self, dimension: Dimension, config: Mapping[str, Any], chosen: Settings, known: bool) -> Any:
         if known and dimension.init is not None:
             return dimension.init
-        top = next((key for key in plugins() if dimension.key.startswith(f"{key}.")), None)
-        if top is not None and top in chosen:
-            made = plugins()[top].find(top, str(chosen[top]))
-            return _default(made, dimension.key.removeprefix(f"{top}.").removeprefix("init_args."))
-        value = lookup(config, dimension.key)
-        return class_name(value) if dimension.key in plugins() else value
+        top = _class_above(dimension.key)
+        if top in chosen:
+            return _default(top, chosen[top], dimension.key)
+        return named(dimension.key, lookup(config, dimension.key))
 
 
 def auto_space(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,7 +230,11 @@ def auto_space(config: Mapping[str, Any]) -> dict[str, Any]:
 def declared(made: type) -> dict[str, tuple[Tunable, bool]]:
     """Return the search ranges that a class declares, by argument, and whether it is a whole number."""
     found = arguments(made).values()
-    return {each.name: (each.tunable, each.hint is int) for each in found if each.tunable is not None}
+    return {
+        each.name: (each.tunable, float not in alternatives(each.hint) and int in alternatives(each.hint))
+        for each in found
+        if each.tunable is not None
+    }
 
 
 def lookup(config: Mapping[str, Any], key: str) -> Any:
@@ -231,21 +247,31 @@ def lookup(config: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def class_name(value: Any) -> Any:
-    """Return the name of a class in a config of plain values; other values as they are."""
+def named(key: str, value: Any) -> Any:
+    """Return a setting's value as spaces know it: of a class its name, the import path of one's own."""
+    if key not in plugins():
+        return value
     path = value.get("class_path") if isinstance(value, Mapping) else value
-    return path.rpartition(".")[2] if isinstance(path, str) else path
+    return plugins()[key].named(path) if isinstance(path, str) else path
 
 
 def _entry(declared: tuple[Tunable, bool]) -> dict[str, Any]:
     tunable, whole = declared
     kind = "int" if whole else "loguniform" if tunable.log else "uniform"
-    return {"type": kind, "low": tunable.low, "high": tunable.high}
+    entry = {"type": kind, "low": tunable.low, "high": tunable.high}
+    return {**entry, "log": True} if whole and tunable.log else entry
 
 
-def _default(made: Any, argument: str) -> Any:
-    known = arguments(made).get(argument)
-    return None if known is None or known.default is MISSING else known.default
+def _class_above(key: str) -> str:
+    """Return the key of the class whose argument a setting is; an empty one if it is none's."""
+    return next((top for top in plugins() if key.startswith(f"{top}.")), "")
+
+
+def _default(top: str, name: Value, key: str) -> Any:
+    """Return the default of a class's argument, or ``MISSING``; None where it has no such argument."""
+    made = plugins()[top].find(top, str(name))
+    known = arguments(made).get(key.removeprefix(f"{top}."))
+    return None if known is None else known.default
 
 
 def ordered(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:

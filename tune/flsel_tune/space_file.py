@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from flsel.arguments import shown
+from flsel.arguments.ranges import absurd
+from flsel.arguments.words import sizes
 from flsel.config.describe import PRESENTATION
+from flsel.config.schema import plugins
 from flsel.errors import UserError, located, meant, short
 from flsel.files.shipped import SEARCH, find
 from flsel.files.yaml import read_yaml
-from flsel_tune.space import Dimension, Space, auto_space, class_name, lookup, ordered
+from flsel_tune.space import Dimension, Space, auto_space, lookup, named, ordered
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "uniform": ("low", "high"),
@@ -62,7 +66,7 @@ def make_space(entries: Mapping[Any, Any] | None, config: Mapping[str, Any]) -> 
     """
     entries = auto_space(config) if entries is None else entries
     dimensions = [
-        _dimension(str(key), entry)
+        _dimension(_key(key), entry)
         for key, given in entries.items()
         for entry in (given if isinstance(given, list) else [given])
     ]
@@ -72,7 +76,7 @@ def make_space(entries: Mapping[Any, Any] | None, config: Mapping[str, Any]) -> 
         _check_key(dimension, dimensions)
     keys = {dimension.key for dimension in dimensions}
     referred = {key for dimension in dimensions for key, _ in dimension.when} - keys
-    fixed = tuple((key, class_name(lookup(config, key))) for key in sorted(referred))
+    fixed = tuple((key, named(key, lookup(config, key))) for key in sorted(referred))
     _check_conditions(dimensions, dict(fixed))
     return Space(ordered(dimensions), fixed)
 
@@ -89,8 +93,9 @@ def check_space(space: Space, parses: Callable[[Mapping[str, Any]], object]) -> 
     """
     for dimension in space.dimensions:
         for value in (*dimension.ends(), *([] if dimension.init is None else [dimension.init])):
+            settings = {**space.conditions(dimension), dimension.key: value}
             try:
-                parses({**space.conditions(dimension), dimension.key: value})
+                parses(space.needed(settings) | settings)
             except UserError as error:
                 raise UserError(f"space {dimension.key} at {_shown(value)}: {error}") from error.__cause__
 
@@ -143,9 +148,9 @@ def _dimension(key: str, entry: Any) -> Dimension:
         high=_number(key, "high", entry.get("high")),
         step=None if entry.get("step") is None else _number(key, "step", entry["step"]),
         log=_flag(key, entry.get("log", False)),
-        values=_values(key, "values", entry["values"]) if kind == "choice" else (),
+        values=_values(key, "values", entry["values"], of=key) if kind == "choice" else (),
         when=_conditions(key, entry.get("when", {})),
-        init=entry.get("init"),
+        init=_name(key, entry.get("init")),
     )
     _check(made)
     return made
@@ -228,8 +233,9 @@ def _decimal(number: float | None) -> Decimal:
 def _number(key: str, name: str, value: Any) -> float:
     if value is None:
         return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UserError(f"space {key}: {name} must be a number, got {value!r}.")
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or absurd(value):
+        raise UserError(f"space {key}: {name} must be a number{sizes(value)}, got {shown(value)}.")
     return float(value)
 
 
@@ -239,8 +245,9 @@ def _flag(key: str, value: Any) -> bool:
     return value
 
 
-def _values(key: str, name: str, given: Any) -> tuple[Any, ...]:
-    values = tuple(given) if isinstance(given, list) else (given,)
+def _values(key: str, name: str, given: Any, *, of: str) -> tuple[Any, ...]:
+    """Return what may stand for a setting (``of``), in an entry's part of some name."""
+    values = tuple(_name(of, value) for value in (given if isinstance(given, list) else [given]))
     if not values or not all(
         value is None or isinstance(value, bool | int | float | str) for value in values
     ):
@@ -257,7 +264,21 @@ def _values(key: str, name: str, given: Any) -> tuple[Any, ...]:
 def _conditions(key: str, when: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     if not isinstance(when, Mapping):
         raise UserError(f"space {key}: when must be a mapping such as {{selector: HiCS}}, got {when!r}.")
-    return tuple((str(name), _values(key, f"when.{name}", given)) for name, given in when.items())
+    return tuple(
+        (_key(name), _values(key, f"when.{name}", given, of=_key(name))) for name, given in when.items()
+    )
+
+
+def _key(given: Any) -> str:
+    """Return a setting's key in short: named in two ways it would pass for two settings."""
+    top, _, inside = str(given).removesuffix(".class_path").partition(".init_args.")
+    if top not in plugins():
+        return str(given)
+    return f"{top}.{inside}" if inside else top
+
+
+def _name(key: str, value: Any) -> Any:
+    return named(key, value) if isinstance(value, str) else value
 
 
 def _shown(value: Any) -> str:
