@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import pytest
 import ray
 
 from flsel.errors import UserError
-from flsel_tune.cluster import _check_names, _nameable, cluster
+from flsel_tune.cluster import _check_names, _like_ctrl_c, _nameable, cluster
 from flsel_tune.config import SweepConfig
 
 
@@ -43,3 +44,18 @@ def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPat
         cluster(SweepConfig(), 0),
     ):
         pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_stop_a_sweep_as_ctrl_c_does(number: int) -> None:
+    before = signal.signal(number, lambda *_: sys.exit(15))  # as Ray has it
+    try:
+        with pytest.raises(KeyboardInterrupt), _like_ctrl_c():
+            signal.raise_signal(number)
+        with pytest.raises(SystemExit):
+            signal.raise_signal(number)
+        signal.signal(number, signal.SIG_IGN)  # as under nohup
+        with _like_ctrl_c():
+            signal.raise_signal(number)
+    finally:
+        signal.signal(number, before)

@@ -123,9 +123,9 @@ def test_signals_are_passed_on_and_a_kill_takes_the_inner_process_along(tmp_path
     assert eventually(lambda: not alive(inner))
 
 
-@pytest.mark.parametrize("ends", ["signal.SIG_DFL", "lambda *_: sys.exit(1)"])
+@pytest.mark.parametrize("ends", ["signal.SIG_DFL", "lambda *_: sys.exit(1)", "lambda *_: sys.exit(15)"])
 def test_a_process_that_a_signal_ends_is_not_started_again(tmp_path, ends):
-    """Before it listens to signals itself, or while Ray starts, which then ends it."""
+    """Before it listens to signals itself, or while Ray starts or ends, which then ends it."""
     wait = 'Path("inner").write_text("here"); time.sleep(99)'
     code = COMMAND.format(body=f'tell("work", "a b"); signal.signal(signal.SIGTERM, {ends}); {wait}')
     outer = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.PIPE, text=True)

@@ -231,7 +231,7 @@ def test_a_killed_sweep_ends_as_an_uninterrupted_one(home):
     begun = [*common, "--name", "broken"]
     assert stop(home, begun, lambda: reached(0, 20), signal.SIGKILL) == -signal.SIGKILL
     resumed = ["--resume", "sweeps/broken"]
-    assert stop(home, resumed, lambda: reached(1, 5), signal.SIGINT) == 130
+    assert stop(home, resumed, lambda: reached(1, 5), signal.SIGTERM) == 130  # which does what Ctrl-C does
     done = tune(home, *resumed)
     assert done.returncode == 0, done.stderr
     assert comparable(folder) == comparable(home / "sweeps" / "whole")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -67,7 +69,8 @@ def cluster(config: SweepConfig | CompareConfig, shared_bytes: int) -> Iterator[
                 _start(own, shared_bytes + _OBJECT_STORE)
         _hush()
         _check_room(config)
-        yield
+        with _like_ctrl_c():
+            yield
     finally:
         if config.address or own is not None:
             ray.shutdown()
@@ -109,6 +112,23 @@ def daemon_lives() -> bool:
     except OSError:
         return False
     return True
+
+
+@contextmanager
+def _like_ctrl_c() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP stop what is played as Ctrl-C does; Ray's own handler would just exit."""
+    numbers = [signal.SIGTERM, signal.SIGHUP] if threading.current_thread() is threading.main_thread() else []
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _interrupt) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 def _hush() -> None:

@@ -84,8 +84,8 @@ def supervise(
         code, told, stopped = _outside(child, read)
         if "cluster" in told:
             end_cluster(told["cluster"])
-        # A process that has nothing to save yet ends at once; while Ray starts, Ray ends it with code 1.
-        if "end" in told and not (stopped and code == 1):
+        # A process that has nothing to save yet ends at once; while Ray starts or ends, Ray ends it.
+        if "end" in told and not (stopped and code in (1, signal.SIGTERM)):
             return int(told["end"] or code)
         died = f"signal {-code}" if code < 0 else f"code {code}"
         how = told.get("why", f"Ray's daemon or the process of flsel {name} died ({died})")
