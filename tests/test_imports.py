@@ -68,6 +68,7 @@ from flsel.selectors import PowD
 assert inspect.isfunction(flsel.run) and inspect.isclass(flsel.Result) and inspect.isclass(PowD)
 assert flsel.RunConfig(selector=PowD(d=3)).selector.d == 3
 assert all(getattr(flsel, name) for name in flsel.__all__)
+assert dir(flsel) == flsel.__all__ and "PowD" in dir(flsel.selectors)
 """
     done = fresh(code)
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from runs import SMALL, built, left_behind, same, settings
 from torch import nn, optim
 
 from flsel.availability import LDF
+from flsel.comparison.drive import compare
 from flsel.config.describe import describe
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.config.parser import parse_file
@@ -24,6 +26,7 @@ from flsel.data.config import DataConfig
 from flsel.errors import UserError
 from flsel.models import MLP
 from flsel.partition import Dirichlet
+from flsel.runner.alone import alone
 from flsel.runner.play import run
 from flsel.selectors.md import MD
 from flsel.selectors.powd import PowD
@@ -189,6 +192,15 @@ def test_results_do_not_depend_on_global_random_state(tmp_path: Path) -> None:
     run(settings(tmp_path / "b"))
     assert torch.equal(state, torch.random.get_rng_state())
     assert same(left_behind(tmp_path / "a" / "run"), left_behind(tmp_path / "b" / "run"))
+
+
+def test_threads_play_one_run_at_a_time(tmp_path: Path) -> None:
+    wanted = {"config": settings(tmp_path), "selectors": "Uniform,MD", "seeds": 1}
+    with ThreadPoolExecutor(1) as thread, alone():
+        for other in (partial(run, settings(tmp_path)), partial(compare, wanted)):
+            with pytest.raises(UserError, match="another thread of this process plays a run"):
+                thread.submit(other).result()
+    assert not list(tmp_path.iterdir())
 
 
 def test_backends_agree_over_a_run_in_float64(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.errors import Interrupted, UserError, going_on
 from flsel.files import home, new_run_dir
+from flsel.runner.alone import alone
 from flsel.runner.lock import Lock
 from flsel.runner.settings import short_name
 
@@ -230,7 +231,7 @@ def compare(
         The numbers, the verdicts, figures, and :meth:`Comparison.write` for the files.
 
     Raises:
-        UserError: If something does not fit.
+        UserError: If something does not fit, or what is to be played would be beside another thread's run.
     """
     judging = {"baseline": baseline, "target": target, "last": last, "mismatch": mismatch}
     if isinstance(what, Mapping):
@@ -245,7 +246,10 @@ def compare(
                 f"config must be a RunConfig, such as flsel.RunConfig(rounds=50), got {config!r}."
             )
         texts = {name: _text(value) for name, value in settings.items() if name in ("selectors", "seeds")}
-        return start(config, CompareConfig(**{**judging, **settings, **texts}), f"flsel.compare({settings})")
+        with alone():
+            return start(
+                config, CompareConfig(**{**judging, **settings, **texts}), f"flsel.compare({settings})"
+            )
     if isinstance(what, str | PathLike) and (home(what) / FILE).is_file():
         return read_comparison(home(what), CompareConfig(**judging))  # type: ignore[arg-type]
     patterns = [what] if isinstance(what, str | PathLike) else what

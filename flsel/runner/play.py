@@ -9,6 +9,7 @@ from flsel.arguments import shown
 from flsel.config import RunConfig
 from flsel.errors import Interrupted, UserError, going_on, users_code
 from flsel.files import home
+from flsel.runner.alone import alone
 from flsel.runner.interrupt import Interrupt
 from flsel.runner.progress import Progress, final_table
 from flsel.runner.result import Result
@@ -28,12 +29,14 @@ def run(config: RunConfig) -> Result:
         What the run did and measured, and its model.
 
     Raises:
-        UserError: If a setting is wrong, a file cannot be written, or every client of a round diverges.
+        UserError: If a setting is wrong, a file cannot be written, every client of a round diverges, or
+            another thread plays a run.
         Interrupted: If a signal stopped the run; it can be resumed.
     """
     if not isinstance(config, RunConfig):
         raise UserError(f"run takes a RunConfig, such as flsel.RunConfig(rounds=50), got {shown(config)}.")
-    return play(Session.start(config))
+    with alone():
+        return play(Session.start(config))
 
 
 def resume(folder: str | Path, rounds: int | None = None) -> Result:
@@ -50,7 +53,8 @@ def resume(folder: str | Path, rounds: int | None = None) -> Result:
     Raises:
         UserError: As :func:`run`, or if what is in the folder is damaged or another process writes to it.
     """
-    return play(Session.resume(home(folder), rounds))
+    with alone():
+        return play(Session.resume(home(folder), rounds))
 
 
 def play(session: Session) -> Result:

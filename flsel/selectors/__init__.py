@@ -63,3 +63,8 @@ __all__ = [
 ]
 
 __getattr__ = lazily(__name__, {name: f"flsel.selectors.{module}" for name, module in _HOMES.items()})
+
+
+def __dir__() -> list[str]:
+    # What a notebook completes; names that nobody asked for yet are not among the module's own.
+    return __all__
