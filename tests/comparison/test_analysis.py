@@ -77,6 +77,23 @@ def test_one_seed_has_numbers_and_no_intervals(tmp_path):
     assert "[" not in found.to_markdown().split("## Results")[1].split("Intervals are")[0]
 
 
+def test_one_variant_with_one_seed_leaves_the_others_their_claims(tmp_path):
+    two(tmp_path, [0.80, 0.82, 0.79], [0.70, 0.69, 0.71])
+    made.run(tmp_path / "a1", made.climb(0.8), selector="AFL")
+    found = compare(tmp_path)
+    assert any(verdict.kind == "resolved" for verdict in found.verdicts)
+    said = " ".join(found.notes)
+    assert "One seed shows no spread" not in said
+    assert "cannot reject at 5 % with 3 seeds, corrected for 2 comparisons" in said
+
+
+def test_a_run_without_a_partner_is_no_part_of_a_ratio(tmp_path):
+    two(tmp_path, [0.95, 0.96, 0.99], [0.71, 0.72, 0.71])
+    made.run(tmp_path / "u4", made.climb(0.60), seed=4)  # never arrives
+    (ratio,) = [v.text for v in compare(tmp_path, target=0.7, last=1).verdicts if "rounds" in v.text]
+    assert not any(said in ratio for said in ("at most", "count as")), ratio
+
+
 def test_zero_variance_is_said(tmp_path):
     two(tmp_path, [0.8, 0.8, 0.8], [0.7, 0.7, 0.7])
     found = compare(tmp_path)

@@ -81,6 +81,13 @@ def test_sign_flips_are_enumerated(n):
     assert ours.sign_flip(differences) == pytest.approx(expected)
 
 
+def test_flips_that_are_equal_but_for_rounding_are_ties():
+    one, other = np.array([0.65, 0.73, 0.67, 0.80, 0.85]), np.array([0.89, 0.70, 0.70, 0.70, 0.71])
+    assert ours.sign_flip(one - other) == 1.0  # -24 + 3 - 3 + 10 + 14 = 0; SciPy's test finds 15 / 16
+    many = np.tile([-0.1, 0.2, 0.1, 0.3, -0.3, -0.2], 3)  # Flips are drawn, and every one reaches 0.
+    assert ours.sign_flip(many) == 1.0
+
+
 def test_five_pairs_cannot_reject_and_six_can():
     found = ours.compare_pairs(np.arange(1.0, 6.0), np.zeros(5))
     assert found.p_exact == found.p_floor == 0.0625

@@ -30,22 +30,23 @@ def _about_seeds(analysis: Analysis) -> Iterator[str]:
         why = "there is one variant" if alone else "no variant shares a finished seed with the baseline"
         yield f"Nothing is compared: {why}."
         return
-    fewest, family = min(d.found.difference.n for d in compared), len(compared)
-    if fewest < 2:
+    several, family = [d for d in compared if d.found.difference.n > 1], len(compared)
+    if not several:
         yield "One seed shows no spread: numbers stand without intervals, and no claim is made."
         return
-    needed = seeds_to_reject(family)
+    fewest, needed = min(d.found.difference.n for d in several), seeds_to_reject(family)
     if fewest < needed and all(d.paired for d in compared):
         corrected = f", corrected for {family} comparisons" if family > 1 else ""
         yield (
             f"The exact sign-flip test cannot reject at 5 % with {fewest} seeds{corrected}, whatever the "
             f"runs show; {needed} seeds could. Claims rest on the t intervals, which assume more."
         )
-    resolvable = [d.found.resolvable for d in compared if math.isfinite(d.found.resolvable)]
-    if max(resolvable, default=0.0) > 0:
+    known = [d.found for d in several if math.isfinite(d.found.resolvable)]
+    worst = max(known, key=lambda found: found.resolvable, default=None)
+    if worst is not None and worst.resolvable > 0:
         yield (
-            f"With {words.seeds(fewest)} a difference of {100 * max(resolvable):.1f} points of accuracy is "
-            "found four times in five; smaller ones may stay unseen."
+            f"With {words.seeds(worst.difference.n)} a difference of {100 * worst.resolvable:.1f} points of "
+            "accuracy is found four times in five; smaller ones may stay unseen."
         )
 
 

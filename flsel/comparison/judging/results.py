@@ -116,6 +116,10 @@ class Difference:
             return self.found.difference.map(np.exp)
         return self.found.difference
 
+    def counts(self, seed: int) -> bool:
+        """Tell whether runs of a seed are compared."""
+        return not self.paired or seed in self.seeds
+
     @property
     def resolved(self) -> bool:
         """Whether chance is excluded at 5 %, corrected for all comparisons in this measure."""

@@ -117,7 +117,7 @@ def _target(analysis: Analysis, variant: str, setting: str) -> Iterator[Verdict]
         return
     goal = f"{words.goal(analysis.target, last)}{words.where(setting)}"
     arrived = (
-        f"in {ours.found.reached} of {ours.found.n} seeds, {base} in {theirs.found.reached} of "
+        f"in {ours.found.reached} of {words.seeds(ours.found.n)}, {base} in {theirs.found.reached} of "
         f"{theirs.found.n}"
     )
     found = analysis.difference(variant, setting, name)
@@ -127,7 +127,11 @@ def _target(analysis: Analysis, variant: str, setting: str) -> Iterator[Verdict]
     elif found is None or found.shown.n < 2 or found.equal:
         yield Verdict("open", f"{variant} reaches {goal} {arrived}.")
     else:
-        late = [[a.at for a in side.arrivals.values() if not a.reached] for side in (ours, theirs)]
+        # Runs that are in no pair count nowhere in the ratio.
+        late = [
+            [a.at for seed, a in side.arrivals.items() if not a.reached and found.counts(seed)]
+            for side in (ours, theirs)
+        ]
         horizon = min([*late[0], *late[1]], default=0.0)
         tail = f"; it gets there {arrived}, and the others count as {horizon:g} rounds" if horizon else ""
         yield _ratio(analysis, found, goal, _BOUND[bool(late[0]), bool(late[1])], tail)
