@@ -12,7 +12,7 @@ from flsel._lazy import lazily
 if TYPE_CHECKING:
     from flsel.comparison.drive import compare
     from flsel.config.run import RunConfig
-    from flsel.runner.play import run
+    from flsel.runner.play import resume, run
     from flsel.runner.result import Result
     from flsel.selector import Need, Plan, Range, Selector, Tunable, Updates, View
 
@@ -27,6 +27,7 @@ __getattr__ = lazily(
         "Result": "flsel.runner.result",
         "RunConfig": "flsel.config.run",
         "compare": "flsel.comparison.drive",
+        "resume": "flsel.runner.play",
         "run": "flsel.runner.play",
     },
 )
@@ -43,6 +44,7 @@ __all__ = [
     "View",
     "__version__",
     "compare",
+    "resume",
     "run",
 ]
 
