@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import Any
 
 import pytest
 import ray
@@ -47,8 +48,11 @@ def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_other_signals_stop_a_sweep_as_ctrl_c_does(number: int) -> None:
+@pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
+def test_other_signals_stop_a_sweep_as_ctrl_c_does(number: int, ctrl_c: Any) -> None:
+    """Also where Ctrl-C is ignored, as by what a shell starts in the background."""
     before = signal.signal(number, lambda *_: sys.exit(15))  # as Ray has it
+    interrupts = signal.signal(signal.SIGINT, ctrl_c)
     try:
         with pytest.raises(KeyboardInterrupt), _like_ctrl_c():
             signal.raise_signal(number)
@@ -59,3 +63,4 @@ def test_other_signals_stop_a_sweep_as_ctrl_c_does(number: int) -> None:
             signal.raise_signal(number)
     finally:
         signal.signal(number, before)
+        signal.signal(signal.SIGINT, interrupts)

@@ -87,6 +87,15 @@ def test_the_best_loss_is_the_smallest(clock):
     assert "left" not in stream.getvalue().splitlines()[-1]
 
 
+def test_of_equal_trials_the_first_is_the_best_whichever_ends_first(clock):
+    stream = io.StringIO()
+    with (console := Console(3, ACCURACY, "objective", quiet=False, stream=stream)):
+        for number in (1, 0, 2):
+            console.reported(number, {}, report(0.5))
+            console.ended(number, ended("complete"))
+    assert re.findall(r"best .*, trial (\d)", stream.getvalue()) == ["1", "0", "0"]
+
+
 def test_a_better_trial_that_was_stopped_is_not_the_best(clock):
     stream = io.StringIO()
     console = Console(3, ACCURACY, "objective", quiet=False, stream=stream)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -85,9 +87,16 @@ def test_too_little_memory_for_one_trial_is_one_sentence(sweep):
         sweep([killed()], max_concurrent=1)
 
 
-def test_other_errors_are_not_hidden(sweep):
-    with pytest.raises(RuntimeError, match="another"):
-        sweep([RuntimeError("another")])
+def test_a_full_disk_is_one_sentence(sweep):
+    said = r"cannot be written: no space left on device\. Once that is mended: flsel tune --resume"
+    with pytest.raises(UserError, match=said):
+        sweep([OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("another"), ConnectionError("another")])
+def test_other_errors_are_not_hidden(sweep, error):
+    with pytest.raises(type(error), match="another"):
+        sweep([error])
     assert sweep.limits == [None]
 
 

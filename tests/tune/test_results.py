@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -14,8 +15,10 @@ from jobs import job
 from optuna.trial import TrialState
 from spaces import config_of
 
+from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.parser import parse_file, parse_settings
+from flsel_tune import sweep as sweep_module
 from flsel_tune.config import SweepConfig
 from flsel_tune.results import best_trials, trial_rows, write_results
 from flsel_tune.space_file import make_space
@@ -158,3 +161,22 @@ def test_texts_with_commas_stay_one_cell(tmp_path):
     write_results(*swept(tmp_path, [failed]))
     with (tmp_path / "trials.csv").open(newline="") as file:
         assert next(csv.DictReader(file))["error"] == 'a, "b"'
+
+
+def test_what_was_tried_again_is_not_counted_at_the_end(tmp_path, monkeypatch, capsys, caplog):
+    full = (TrialState.FAIL, [], {"status": "failed", "machine": True})
+    study, common = swept(tmp_path, [OUTCOMES[0], full])
+    study.tell(2, TrialState.COMPLETE, [0.1], {"status": "complete", "round": 6})
+    monkeypatch.setattr(sweep_module, "draw", lambda *_: [])
+    monkeypatch.setattr(sweep_module, "track_sweep", lambda *_: None)
+    plan = SimpleNamespace(job=common, config=RunConfig())
+    sweep_module._finish(plan, study)
+    assert "2 complete, 1 failed" in capsys.readouterr().out
+    assert "1 trials failed because the machine did" in caplog.text
+    caplog.clear()
+    study.retry("machine")
+    number, _ = study.ask(make_space(SPACE, config_of("Uniform")))
+    study.tell(number, TrialState.COMPLETE, [0.2], {"status": "complete", "round": 6})
+    sweep_module._finish(plan, study)
+    assert "3 complete\n" in capsys.readouterr().out
+    assert caplog.text == ""

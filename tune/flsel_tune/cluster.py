@@ -128,6 +128,8 @@ def _like_ctrl_c() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: object) -> None:
+    if not callable(signal.getsignal(signal.SIGINT)):  # ignored, as in what a shell started in the background
+        raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
 

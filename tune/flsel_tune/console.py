@@ -61,7 +61,7 @@ class Console(Board):
         settings, result = self._running.pop(number, (None, {}))
         self._counts[found["status"]] += 1
         value = result.get(self._name)
-        if found["status"] == "complete" and value is not None and self._is_better(value):
+        if found["status"] == "complete" and value is not None and self._is_better(value, number):
             self._best = (value, number)
         if not self.show(self._table):
             self._line(number, found, value, settings)
@@ -98,10 +98,13 @@ class Console(Board):
             table.add_row(str(number), str(result["round"]), f"{result[self._name]:.4f}", _words(settings))
         return table
 
-    def _is_better(self, value: float) -> bool:
+    def _is_better(self, value: float, number: int) -> bool:
         if self._best is None:
             return True
-        return value > self._best[0] if self._metric.mode == "max" else value < self._best[0]
+        best, its = self._best
+        if value == best:
+            return number < its  # as in the table at the end
+        return value > best if self._metric.mode == "max" else value < best
 
 
 def _words(settings: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.exceptions import OutOfMemoryError
 
-from flsel.errors import UserError, going_on
+from flsel.errors import UserError, going_on, machine_failed, sentence
 from flsel_tune.actor import TrialActor
 from flsel_tune.console import Console
 from flsel_tune.plan import SweepPlan
@@ -34,7 +34,7 @@ def play(plan: SweepPlan, study: Study, console: Console) -> bool:
         Whether all were run; False after Ctrl-C.
 
     Raises:
-        UserError: If the memory does not suffice for a single trial.
+        UserError: If the memory does not suffice for a single trial, or the disk for the study.
     """
     concurrent = plan.sweep.max_concurrent
     while trials := study.left(plan.sweep.trials):
@@ -57,6 +57,11 @@ def play(plan: SweepPlan, study: Study, console: Console) -> bool:
                 ) from error
             concurrent = max(1, min(concurrent or watch.running, watch.running) - 1)
             _LOG.warning("out of memory: the sweep goes on with max_concurrent %d", concurrent)
+        except OSError as error:
+            if not machine_failed(error):
+                raise
+            then = f"Once that is mended: {going_on('tune', plan.job.folder)}"
+            raise UserError(f"{plan.job.folder} cannot be written: {sentence(error)} {then}") from error
         finally:
             watch.close()
             shutil.rmtree(Path(plan.job.folder) / ".ray", ignore_errors=True)

@@ -109,22 +109,9 @@ class Study:
         return self.study.get_trials(states=wanted)
 
     def unfinished(self) -> list[tuple[int, Settings]]:
-        """Return the numbers and settings of trials that an earlier driver left running.
-
-        One that it had not yet given settings is marked as failed: nothing of it was run. If it was one of
-        the known points, that is tried again.
-        """
-        found = []
-        for trial in self.trials(TrialState.RUNNING):
-            if SETTINGS in trial.user_attrs:
-                found.append((trial.number, trial.user_attrs[SETTINGS]))
-            else:
-                point = trial.system_attrs.get("fixed_params")
-                if point is not None:
-                    self.study.enqueue_trial(point, user_attrs=trial.user_attrs)
-                why = "the sweep was stopped before the trial began"
-                self.tell(trial.number, TrialState.FAIL, [], {"status": "failed", "error": why})
-        return found
+        """Return the numbers and settings of trials that an earlier driver left running."""
+        running = self.trials(TrialState.RUNNING)
+        return [(t.number, t.user_attrs[SETTINGS]) for t in running if SETTINGS in t.user_attrs]
 
     def retry(self, reason: str) -> int:
         """Have trials that failed for a reason tried again, under new numbers.
@@ -159,7 +146,8 @@ class Study:
 
     def ask(self, space: Space) -> tuple[int, Settings] | None:
         """Start a trial; None if a grid has no points left."""
-        turn = len(self.trials())
+        asked = [trial for trial in self.trials(TrialState.RUNNING) if SETTINGS not in trial.user_attrs]
+        turn = len(self.trials()) - len(asked)
         if self._kind == "grid":
             if turn - len(self.repeated()) >= math.prod(
                 len(dimension.grid()) for dimension in space.dimensions
@@ -171,12 +159,21 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.study.sampler = sampler
-            trial = self.study.ask()
+            trial = self._again(asked[0].number) if asked else self.study.ask()
             settings = space(trial)
         # Nobody else may be asked what follows a trial: a grid would stop a loop that is not there.
         self.study.sampler = optuna.samplers.RandomSampler(0)
         trial.set_user_attr(SETTINGS, settings)
         return trial.number, settings
+
+    def _again(self, number: int) -> optuna.Trial:
+        """Return a trial whose driver was killed before it had all its settings, to draw the same ones."""
+        known = self._find(number)  # what the storage has read; samplers would look at what it had drawn
+        for drawn in (known.params, known.distributions):
+            drawn.clear()
+        for name in [name for name in known.system_attrs if "relative_params" in name]:
+            del known.system_attrs[name]
+        return optuna.Trial(self.study, known._trial_id)
 
     def report(self, number: int, round: int, value: float) -> bool:
         """Note the value at a communication round, once, and tell whether the trial should be stopped.

@@ -49,7 +49,8 @@ def track_sweep(plan: SweepPlan, study: Study, pictures: Sequence[Path]) -> None
 
 
 def _summary(plan: SweepPlan, study: Study, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    counts = Counter(row["status"] for row in rows)
+    repeated = study.repeated()
+    counts = Counter(row["status"] for row in rows if row["trial"] not in repeated)
     found: dict[str, Any] = {f"trials/{status}": count for status, count in counts.items()}
     for trial in best_trials(study)[:1]:
         found["best/trial"] = trial.number

@@ -96,7 +96,7 @@ def _play(plan: SweepPlan, study: Study) -> Path:
     repeated = study.repeated()
     rows = [row for row in trial_rows(study, job.metrics) if row["trial"] not in repeated]
     ended = [row for row in rows if row["status"] in _ENDED]
-    best = best_trials(study)
+    best = sorted(best_trials(study), key=lambda trial: trial.values[0], reverse=metric.mode == "max")
     console.resumed(
         Counter(row["status"] for row in ended), (best[0].values[0], best[0].number) if best else None
     )
@@ -119,9 +119,8 @@ def _finish(plan: SweepPlan, study: Study) -> Path:
         _LOG.warning("the sweep's own run was not tracked: %s", error)
     if not plan.config.quiet:
         _say(plan, study, pictures)
-    if failed := sum(
-        t.user_attrs.get(RESULT, {}).get("machine", False) for t in study.trials(TrialState.FAIL)
-    ):
+    dead = [t for t in study.trials(TrialState.FAIL) if t.number not in study.repeated()]
+    if failed := sum(t.user_attrs.get(RESULT, {}).get("machine", False) for t in dead):
         _LOG.warning(
             "%d trials failed because the machine did; once that is mended: %s",
             failed, going_on("tune", _shown(folder)),
@@ -137,8 +136,8 @@ def _finish(plan: SweepPlan, study: Study) -> Path:
 
 def _say(plan: SweepPlan, study: Study, pictures: list[Path]) -> None:
     folder, best = Path(plan.job.folder), best_trials(study)
-    rows = trial_rows(study, plan.job.metrics)
-    counts = Counter(row["status"] for row in rows)
+    rows, repeated = trial_rows(study, plan.job.metrics), study.repeated()
+    counts = Counter(row["status"] for row in rows if row["trial"] not in repeated)
     shown = [("trials", ", ".join(f"{counts[name]} {name}" for name in _ENDED if counts[name]))]
     for trial in best[:1]:
         row = rows[trial.number]
