@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from jobs import job, untimed
+from lightning.pytorch.callbacks import Callback
 from runs import left_behind, same
 from torch import optim
 
@@ -169,6 +170,33 @@ def test_reports_are_repeated_at_their_round_after_a_plan_of_several_rounds(tmp_
     killed.close()
     first, *others = reports(Trial(again, 0, {}))
     assert same_reports([first, *others], found)
+
+
+class Ends(Callback):
+    """Ends a run under the first seed after three rounds, and under the other after five."""
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        if trainer.current_epoch + 1 == (3 if "seed3" in trainer.default_root_dir else 5):
+            trainer.should_stop = True
+
+
+def test_a_callback_ends_a_run_as_it_ends_one_of_flsel_train(tmp_path):
+    common = job(tmp_path, callbacks=(Ends,))
+    found = reports(Trial(common, 0, {}))
+    assert [report["round"] for report in found] == [2, 4, 5]
+    assert [[len(rows) for rows in report["rows"]] for report in found] == [[3, 3], [1, 2], [0, 1]]
+    (tmp_path / "seed3").mkdir()
+    config = parse_settings(common.run_config({}, 3), {"output.dir": str(tmp_path / "seed3")})
+    alone = run(config)
+    assert alone.history["validation/accuracy"][-1] == found[-1]["seeds"][0]
+    assert len(alone.history["round"]) == 4
+    again = replace(common, folder=str(tmp_path / "again"))
+    killed = Trial(again, 0, {})
+    assert [killed.advance()["round"] for _ in range(2)] == [2, 4]
+    killed.close()
+    assert same_reports(reports(Trial(again, 0, {}))[1:], found[2:])
+    (last,) = reports(Trial(again, 0, {}))
+    assert (last["round"], last["objective"]) == (5, found[-1]["objective"])
 
 
 def test_several_metrics(tmp_path):

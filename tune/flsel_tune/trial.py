@@ -87,7 +87,8 @@ class Trial:
         self.folder = job.trial_folder(number)
         self._sessions = [self._session(settings, seed, source) for seed in job.seeds]
         self._open()
-        reached = self.round
+        # A run that a callback has ended waits for the others.
+        reached = min(job.rounds if session.over else session.server.round for session in self._sessions)
         self._next = max(job.report_every, reached // job.report_every * job.report_every)
         if reached >= job.rounds:
             self._next = job.rounds
@@ -105,21 +106,24 @@ class Trial:
         Returns:
             ``round``; the metrics' values, averaged over the seeds; the first one's standard deviation,
             ``spread``, and its value for each of the ``seeds``; ``rows``, for each of them the evaluations
-            since the last report; ``finished``, whether all rounds are played.
+            since the last report; ``finished``, whether all rounds are played, or callbacks ended all runs.
 
         Raises:
             UserError: If a run cannot go on; a DivergedError if a round had nothing to aggregate.
         """
         point = min(self._next, self.job.rounds)
-        finished = point >= self.job.rounds
         for session in self._sessions:
-            while session.server.round < point:
+            while session.server.round < point and not session.over:
                 session.step()
             session.save()
+        self._next = point + self.job.report_every
+        furthest = max(session.server.round for session in self._sessions)
+        ended = furthest <= point and all(session.over for session in self._sessions)
+        finished = ended or point >= self.job.rounds
+        for session in self._sessions:
             if finished and not session.complete:
                 session.end()
-        self._next = point + self.job.report_every
-        return self._report(point, finished)
+        return self._report(min(furthest, point) if finished else point, finished)
 
     @property
     def round(self) -> int:
