@@ -94,6 +94,14 @@ def test_a_run_without_a_partner_is_no_part_of_a_ratio(tmp_path):
     assert not any(said in ratio for said in ("at most", "count as")), ratio
 
 
+def test_runs_that_ended_before_their_last_round_are_said(tmp_path):
+    two(tmp_path, [0.80, 0.82], [0.70, 0.69], rounds=40)
+    assert not any("before their last round" in note for note in compare(tmp_path).notes)
+    summary = tmp_path / "p2" / "summary.json"
+    summary.write_text(summary.read_text().replace('"planned_rounds": 20', '"planned_rounds": 40'))
+    assert any(note.startswith("1 of 4 runs ended before") for note in compare(tmp_path).notes)
+
+
 def test_zero_variance_is_said(tmp_path):
     two(tmp_path, [0.8, 0.8, 0.8], [0.7, 0.7, 0.7])
     found = compare(tmp_path)

@@ -57,6 +57,13 @@ def _about_length(analysis: Analysis) -> Iterator[str]:
             f"Runs are so short that means are of {last} evaluation{'s' if last > 1 else ''}, half of what "
             f"the shortest run has, and not of {asked}."
         )
+    done = [run.summary for run in analysis.runs if run.status == "complete"]
+    early = sum(ended["rounds"] < ended["planned_rounds"] for ended in done)
+    if early:
+        yield (
+            f"{early} of {len(done)} runs ended before their last round (at a target, or by a callback): "
+            "what they end with, and their totals, are of other rounds. Costs to a target compare."
+        )
 
 
 def _about_targets(analysis: Analysis) -> Iterator[str]:
