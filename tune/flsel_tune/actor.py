@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 from flsel.data.population import Source
+from flsel_tune.guard import die_of_sigterm
 from flsel_tune.lean import defer
 from flsel_tune.shared import Packed, unpack
 from flsel_tune.trial import SweepJob, Trial, attempt, build_trial
@@ -33,6 +34,7 @@ class TrialActor(tune.Trainable):
     ) -> None:
         """Remember the trial; it is built by its first step, where errors can be reported."""
         assert job is not None
+        die_of_sigterm()
         logging.getLogger("flsel").setLevel(logging.WARNING)
         self._job = job
         self._source: Source | None = None if packed is None else unpack(packed)

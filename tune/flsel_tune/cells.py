@@ -81,9 +81,8 @@ def _finish(reference: Any, run: Run, ended: Callable[[Run], None]) -> None:
     try:
         ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        if isinstance(
-            error.cause, UserError
-        ):  # a full disk, say; Ray's error has the worker's traceback for a text
+        # A full disk, say, or a signal to the worker; Ray's error has the worker's traceback for a text.
+        if isinstance(error.cause, UserError | Interrupted):
             raise error.cause from None
         raise  # flsel's own
     except ray.exceptions.RayError as error:

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
@@ -47,6 +48,12 @@ def die(why: str) -> None:
         tell("why", why)
         sys.stdout.flush()
         os._exit(1)
+
+
+def die_of_sigterm() -> None:
+    """Have SIGTERM end a process of Ray's, for another to go on; Ray would raise it in what is played."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def supervise(

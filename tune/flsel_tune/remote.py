@@ -24,6 +24,7 @@ from flsel.local.visit import Visit
 from flsel.runner.build import Built, MakeTrainer, build
 from flsel.stack import Params
 from flsel_tune.cluster import connected
+from flsel_tune.guard import die_of_sigterm
 from flsel_tune.shared import Packed, pack, unpack
 
 # Actors that may die over the same visits before it is the visits' fault.
@@ -143,6 +144,7 @@ class _Actor:
     """The run again, for its program and its trainer."""
 
     def __init__(self, settings: dict[str, Any], packed: Packed) -> None:
+        die_of_sigterm()
         logging.getLogger("flsel").setLevel(logging.WARNING)
         self._settings, self._packed = settings, packed
         self._built: Built | None = None

@@ -174,8 +174,8 @@ def build_trial(job: SweepJob, number: int, settings: Settings, source: Source |
     try:
         return Trial(job, number, settings, source)
     except Exception as error:  # the model or the selector may be the user's own
-        if _mendable(error):
-            _note(job.trial_folder(number), error)
+        if lack := _lack(error):
+            _note(job.trial_folder(number), lack)
             raise
         return failure(job, error)
 
@@ -190,8 +190,8 @@ def attempt(trial: Trial) -> Report:
     try:
         report = trial.advance()
     except Exception as error:  # the run may be the user's own code
-        if _mendable(error):
-            _note(trial.folder, error)
+        if lack := _lack(error):
+            _note(trial.folder, lack)
             raise
         return failure(trial.job, error) | {"round": trial.round, "seconds": trial.seconds}
     values = [report[trial.job.objective(n)] for n in range(len(trial.job.metrics))]
@@ -224,10 +224,14 @@ def cause_of_death(folder: Path) -> str:
     return f"{said} (more often than `retries` allows)"
 
 
-def _mendable(error: Exception) -> bool:
-    """Tell whether memory was lacking, which another trial may have taken."""
-    lacking = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return lacking or (isinstance(error, RuntimeError) and _CPU_ALLOCATOR in str(error))
+def _lack(error: BaseException | None) -> BaseException | None:
+    """Return the error that says that memory was lacking, which another trial may have taken, or None."""
+    while error is not None:
+        refused = isinstance(error, RuntimeError) and _CPU_ALLOCATOR in str(error)
+        if refused or isinstance(error, MemoryError | torch.OutOfMemoryError):
+            return error
+        error = error.__cause__  # the sentence that it was put into hides it
+    return None
 
 
 def _note(folder: Path, error: BaseException) -> None:
