@@ -9,10 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 from jobs import job
+from lightning.pytorch.loggers import CSVLogger
 from spaces import config_of
 from wandb_reader import read_run
 
 from flsel.config.groups import TrackConfig
+from flsel.runner.trackers.tracker import Tracker
 from flsel_tune.config import SweepConfig
 from flsel_tune.results import mean_rows
 from flsel_tune.space_file import make_space
@@ -183,6 +185,18 @@ def test_a_trial_is_a_run_of_the_tracker(study, tmp_path, monkeypatch):
     assert "test/loss" not in logged
     assert logged["tune/validation/accuracy"] == 0.6
     assert run.summary["tune/status"] == "diverged"
+
+
+def test_other_trackers_are_told_a_trials_settings_and_its_result(study, tmp_path, monkeypatch):
+    told, results = {}, {}
+    monkeypatch.setattr(CSVLogger, "log_hyperparams", lambda self, given: told.update(given))
+    monkeypatch.setattr(Tracker, "summary", lambda self, given: results.update(given))
+    path = "lightning.pytorch.loggers.CSVLogger"
+    watching = watch(study, tmp_path, Seen(), TrackConfig(tracker=path))
+    watching.on_trial_result(1, [], trial(), report(2))
+    watching.on_trial_complete(1, [], trial(report(2)))
+    assert (told["selector"], told["dataset"], told["tune.trial"]) == ("PowD", "synthetic", 0)
+    assert results == {"tune/validation/accuracy": 0.6, "tune/status": "pruned", "tune/error": ""}
 
 
 def test_a_trial_that_goes_on_in_another_process_is_said(study, tmp_path, caplog):

@@ -15,6 +15,7 @@ from flsel.config.groups import TrackConfig
 from flsel.config.parser import parse_settings
 from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
+from flsel.runner.trackers.values import hyper_parameters
 from flsel_tune.console import Console
 from flsel_tune.results import mean_rows, write_results
 from flsel_tune.searcher import outcome
@@ -43,6 +44,7 @@ class Watch(Callback):
         self._track = track
         self._trackers: dict[int, Tracker] = {}
         self._logged: dict[int, int] = {}
+        self._values: dict[int, dict[str, float]] = {}
         self._alive = set[int]()
         self._silenced = set[str]()
 
@@ -113,28 +115,31 @@ class Watch(Callback):
         if result["status"] in ("running", "complete"):
             names = [self._job.objective(n) for n in range(len(self._job.metrics))]
             values = {f"tune/{m.text}": result[n] for m, n in zip(self._job.metrics, names, strict=True)}
+            self._values[number] = values
             self._trackers[number].log({**values, "tune/spread": result["spread"]}, result["round"])
 
-    def _open(self, number: int, settings: Mapping[str, Any]) -> Tracker:
-        described = self._job.run_config(settings, self._job.seeds[0])
+    def _open(self, number: int, chosen: Mapping[str, Any]) -> Tracker:
+        described = self._job.run_config(chosen, self._job.seeds[0])
         config = parse_settings(described)
         sweep = Path(self._job.folder).name
         folder = self._job.trial_folder(number)
         folder.mkdir(parents=True, exist_ok=True)
+        settings = {**described, "tune": {"trial": number, "seeds": list(self._job.seeds)}}
         loggers = make_loggers(
             replace(self._track, group=self._track.group or sweep),
             run_dir=folder,
             name=f"{sweep}-{number:04d}",
-            resolved_config={**described, "tune": {"trial": number, "seeds": list(self._job.seeds)}},
+            resolved_config=settings,
             tags=(type(config.selector).__name__, config.data.name),
             job_type="trial",
         )
-        return Tracker(loggers)
+        return Tracker(loggers, hyper_parameters(settings))
 
     def _close(self, number: int, found: Mapping[str, Any]) -> None:
         tracker = self._trackers.pop(number, None)
         if tracker is not None:
-            tracker.summary({"tune/status": found["status"], "tune/error": found["error"]})
+            values = self._values.pop(number, {})  # TensorBoard shows settings beside results only
+            tracker.summary({**values, "tune/status": found["status"], "tune/error": found["error"]})
             tracker.close("success" if found["status"] in ("complete", "pruned") else "failed")
 
     def _safely(self, what: str, action: Callable[[], None]) -> None:
