@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -129,6 +130,18 @@ def test_per_client_metrics_are_means_over_clients(tmp_path: Path) -> None:
     assert metrics["client/accuracy_worst10"] == pytest.approx(min(hits))
     assert metrics["client/accuracy_variance"] == pytest.approx(float(table.var(correction=0)))
     assert metrics["client/loss_mean"] == pytest.approx(sum(losses) / 8, rel=1e-5)
+
+
+def test_a_client_whose_loss_is_nan_is_no_client_without_examples(tmp_path: Path) -> None:
+    server = built(settings(tmp_path)).server
+    nan = float("nan")
+    server.evaluator.on_clients = lambda params: (
+        torch.tensor([0.5, nan, nan]),
+        torch.tensor([0.8, 0.4, nan]),
+    )
+    found = server._client_metrics()
+    assert found["client/accuracy_mean"] == pytest.approx(0.6)
+    assert math.isnan(found["client/loss_mean"])
 
 
 def test_the_trace_is_the_same_for_every_selector(tmp_path: Path) -> None:

@@ -213,7 +213,8 @@ class Server:
 
     def _client_metrics(self) -> dict[str, float]:
         losses, accuracies = self.evaluator.on_clients(self.params)
-        losses, accuracies = losses[~losses.isnan()], accuracies[~accuracies.isnan()]
+        # The accuracy is NaN where there are no examples, and there alone; a loss may overflow.
+        losses, accuracies = losses[~accuracies.isnan()], accuracies[~accuracies.isnan()]
         worst = accuracies.sort().values[: max(1, round(len(accuracies) / 10))]
         return {
             "client/loss_mean": float(losses.mean()),
