@@ -127,6 +127,9 @@ def imported(key: str, path: str) -> Any:
     failed, found, used = f"{start}, whose import failed", None, 0
     while used < len(parts):
         name = ".".join(parts[: used + 1])
+        # Python 3.13 keeps the frames of an import that fails, and all that they hold, for the collector.
+        if found is not None and not hasattr(found, "__path__") and name not in sys.modules:
+            break
         try:
             with users_code(failed):
                 found = import_module(name)
