@@ -49,6 +49,14 @@ class BatchSpec:
             return -(-self.epochs * examples // self.size)
         return self.epochs * -(-examples // self.size)
 
+    def num_examples(self, examples: int) -> int:
+        """Count the examples in all batches of one visit; one that is in several of them counts as often."""
+        steps = self.num_steps(examples)
+        if self.last == "wrap":
+            return steps * self.size
+        passes, rest = divmod(steps, max(-(-examples // self.size), 1))
+        return passes * examples + min(rest * self.size, examples)
+
 
 def dealt(spec: BatchSpec, shard: np.ndarray, *, seed: int, round: int, client: int) -> np.ndarray:
     """Deal a client's examples to the batches of one visit.

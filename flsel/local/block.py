@@ -14,7 +14,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from flsel.stack import Params
+from flsel.params import Params
 
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]
 # Tensors begin at multiples of so many bytes, as torch's own do.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -135,9 +136,6 @@ _KINDS: dict[Callable[..., Any], _Kind] = {
     torch.feature_alpha_dropout_: _Kind(channels=True, alpha=True, inplace=True),
 }
 
-# What torch keeps for the backward pass goes through these, for which it has no public question.
-_HOOKS: Callable[[bool], Any] = torch._C._autograd._top_saved_tensors_default_hooks
-
 
 def _arguments(
     input: Tensor, p: float, training: bool = True, inplace: bool = False, *, train: bool = True
@@ -168,7 +166,13 @@ def _unpadded(
 
 def _runs_again() -> bool:
     """Tell whether the backward pass may repeat what runs now, and would not know its masks."""
-    return not torch.is_grad_enabled() or _HOOKS(True) is not None
+    if not torch.is_grad_enabled():
+        return True
+    try:  # torch refuses to disable hooks on saved tensors, which checkpointing sets, while there are some
+        with disable_saved_tensors_hooks(""):
+            return False
+    except RuntimeError:
+        return True
 
 
 def _mixed(values: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from flsel.errors import UserError
 from flsel.local.tasks import Task
-from flsel.stack import Params, called
+from flsel.params import Params, called
 
 
 @final

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from flsel.local.plain import mixes
 from flsel.local.program import Program
 from flsel.local.tasks import averages_examples
-from flsel.stack import Params, called
+from flsel.params import Params, called
 
 _LOG = logging.getLogger("flsel")
 _REFUSED: WeakSet[Program] = WeakSet()

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from flsel.errors import UserError
-from flsel.local.kept import Kept
+from flsel.local.module_snapshot import Kept
+from flsel.local.torch_internals import own_parameters
 
 
 class Head(NamedTuple):
@@ -79,7 +80,7 @@ def find_layer(
 
 def _has_rows(layer: nn.Module, rows: int) -> bool:
     """Tell whether the layer has a weight ``[rows, L, ...]`` of its own (a parametrised one is computed)."""
-    weight = layer._parameters.get("weight")
+    weight = own_parameters(layer).get("weight")
     return weight is not None and weight.ndim >= 2 and weight.shape[0] == rows
 
 
@@ -90,7 +91,7 @@ def _listed(layers: dict[str, nn.Module]) -> str:
 def _names(module: nn.Module, layer: nn.Module, num_classes: int) -> Head:
     # By identity: a weight shared by two layers has one name only, that of the layer registered first.
     names = {id(parameter): name for name, parameter in module.named_parameters()}
-    bias = layer._parameters.get("bias")
+    bias = own_parameters(layer).get("bias")
     has_bias = bias is not None and bias.shape == (num_classes,)
     return Head(names[id(layer.weight)], names[id(bias)] if has_bias else None)
 
@@ -147,6 +148,10 @@ def _run(
             return ran, module(example)
         except NotImplementedError:  # A module without ``forward``: only its layers' names are left to go by.
             return [], None
+        except RuntimeError:  # of a model whose outputs are gradients, too
+            ran.clear()
+            with torch.enable_grad():
+                return ran, module(example)
 
 
 @contextmanager

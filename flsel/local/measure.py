@@ -8,42 +8,97 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from flsel.local.agreement import Question
 from flsel.local.gradients import gradients_at_once
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, convolves, loss_of
 from flsel.local.visit import Visit, alike
-from flsel.stack import Params
+from flsel.params import Params
 
 
-def losses(visits: Sequence[Visit]) -> Tensor:
-    """Return mean losses (see :meth:`flsel.local.trainer.LocalTrainer.losses`)."""
+def losses(visits: Sequence[Visit], *, plain: bool = False) -> Tensor:
+    """Return mean losses (see :meth:`flsel.local.trainer.LocalTrainer.losses`).
+
+    Args:
+        visits: The clients.
+        plain: One client at a time, images with their channels first.
+    """
     found = torch.empty(len(visits), dtype=torch.float64)
     for group in alike(visits, start=True):
         first = visits[group[0]]
         first.program.load(first.start)
         clients = [visits[position].client for position in group]
-        if isinstance(first.program.task, Classifier):
-            found[group] = pooled(first.program, clients)[0]
+        if not isinstance(first.program.task, Classifier):
+            found[group] = _step_losses(first.program, clients, plain)
+        elif plain:
+            alone = [pooled(first.program, [client], plain=True)[0] for client in clients]
+            found[group] = torch.cat(alone)
         else:
-            found[group] = _step_losses(first.program, clients)
+            found[group] = pooled(first.program, clients)[0]
     return found
 
 
-def gradients(visits: Sequence[Visit]) -> Params:
-    """Return gradients (see :meth:`flsel.local.trainer.LocalTrainer.gradients`)."""
+def gradients(visits: Sequence[Visit], *, plain: bool = False) -> Params:
+    """Return gradients (see :meth:`flsel.local.trainer.LocalTrainer.gradients`).
+
+    Args:
+        visits: The clients.
+        plain: One client at a time, images with their channels first.
+    """
     live = visits[0].program.trainable()
     stack = {n: p.new_full((len(visits), *p.shape), torch.nan) for n, p in live.items()}
     for group in alike(visits, start=True):
         first = visits[group[0]]
         first.program.load(first.start)
-        with first.program.evaluating():
-            at_once = gradients_at_once(first.program, [visits[position].client for position in group])
+        clients = [visits[position].client for position in group]
+        with first.program.evaluating(plain=plain):
+            at_once = {} if plain else gradients_at_once(first.program, clients)
             for name, rows in at_once.items():
                 stack[name][group] = rows
             for position in group if not at_once else []:
                 sums = {n: v[position] for n, v in stack.items()}
                 _gradient(first.program, visits[position].client, sums)
     return stack
+
+
+def squared_losses(visits: Sequence[Visit]) -> Tensor:
+    """Return the mean squared loss of each start on the examples that its visit trains on, in eval mode.
+
+    Returns:
+        Float64 ``[len(visits)]``, on the CPU; NaN for a client without examples.
+    """
+    found = torch.full((len(visits),), math.nan, dtype=torch.float64)
+    for group in alike(visits, start=True):
+        program = visits[group[0]].program
+        program.load(visits[group[0]].start)
+        with program.evaluating(), torch.inference_mode(), program.fabric.autocast():
+            for position in group:
+                visit = visits[position]
+                batches = program.batches(visit.client, visit.round)
+                used = torch.unique(batches[batches >= 0])
+                if len(used):
+                    program.seed_draws("evaluation", visit.client)
+                    losses = [_each_loss(program, used[part]) for part in _parts(program, used)]
+                    found[position] = float(torch.cat(losses).double().square().mean())
+    return found
+
+
+def _each_loss(program: Program, where: Tensor) -> Tensor:
+    """Return the loss of the loaded model on each example, ``[n]``."""
+    if isinstance(program.task, Classifier):
+        x, y = program.batch(where)
+        return nn.functional.cross_entropy(program.task(x), y, reduction="none")
+    # A task's own loss is a mean over its batch.
+    return torch.stack([loss_of(program.task.training_step(program.batch(one[None]), 0)) for one in where])
+
+
+def is_plain(question: Question, program: Program) -> bool:
+    """Tell whether the plain way to answer a question is the one that is taken in any case."""
+    if program.channels_last:
+        return False
+    if question == "losses":
+        return not isinstance(program.task, Classifier)
+    return question == "evaluation" or program.task.device.type == "cpu"
 
 
 def examples_at_once(task: nn.Module) -> int:
@@ -56,8 +111,13 @@ def examples_at_once(task: nn.Module) -> int:
     return 128 if convolves(task) else 256
 
 
-def pooled(program: Program, clients: Sequence[int]) -> tuple[Tensor, Tensor]:
+def pooled(program: Program, clients: Sequence[int], *, plain: bool = False) -> tuple[Tensor, Tensor]:
     """Evaluate the loaded model on several clients per forward pass and take the means client by client.
+
+    Args:
+        program: The client's side, its task a :class:`~flsel.local.tasks.Classifier`.
+        clients: The clients.
+        plain: Images have their channels first.
 
     Returns:
         Mean losses and accuracies, each float64 ``[len(clients)]``; NaN for a client without examples.
@@ -66,12 +126,12 @@ def pooled(program: Program, clients: Sequence[int]) -> tuple[Tensor, Tensor]:
     where = torch.cat(shards)
     sizes = torch.tensor([len(shard) for shard in shards])
     found = []
-    with program.evaluating(), torch.inference_mode(), program.fabric.autocast():
+    with program.measuring(plain=plain):
         for part in _parts(program, where):
             x, y = program.batch(where[part])
             logits = program.task(x)
             losses = nn.functional.cross_entropy(logits, y, reduction="none")
-            found.append(torch.stack([losses, (logits.argmax(dim=1) == y).to(losses)], dim=1))
+            found.append(torch.stack([losses.detach(), (logits.argmax(dim=1) == y).to(losses)], dim=1))
     # Read once: on a GPU every look at a number waits for all that was asked before.
     measured = torch.cat(found).cpu().double() if found else torch.empty((0, 2), dtype=torch.float64)
     owner = torch.repeat_interleave(torch.arange(len(shards)), sizes)
@@ -79,15 +139,16 @@ def pooled(program: Program, clients: Sequence[int]) -> tuple[Tensor, Tensor]:
     return means[:, 0], means[:, 1]
 
 
-def _step_losses(program: Program, clients: Sequence[int]) -> Tensor:
+def _step_losses(program: Program, clients: Sequence[int], plain: bool) -> Tensor:
     """Evaluate the task's own loss, a mean over the batch, client by client."""
     shards = [program.population.shards[client] for client in clients]
     found, owner, share = [], [], []
-    with program.evaluating(), torch.inference_mode(), program.fabric.autocast():
+    with program.measuring(plain=plain):
         for row, (client, shard) in enumerate(zip(clients, shards, strict=True)):
             program.seed_draws("evaluation", client)
             for part in _parts(program, shard):
-                found.append(loss_of(program.task.training_step(program.batch(shard[part]), part.start)))
+                loss = loss_of(program.task.training_step(program.batch(shard[part]), part.start))
+                found.append(loss.detach())
                 owner.append(row)
                 share.append(len(shard[part]) / len(shard))
     means = torch.tensor([0.0 if len(shard) else math.nan for shard in shards], dtype=torch.float64)

@@ -1,39 +1,20 @@
-"""Optimizers without what torch imports for them: its compiler, which takes longer than a small run."""
+"""What optimizers are made of, and how to make others like them."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch.optim import SGD, Optimizer
 
-from flsel.stack import Params
+from flsel.local.torch_internals import every_step_is_hooked, step_is_hooked
+from flsel.params import Params
 
-_NAMES = ("add_param_group", "state_dict", "load_state_dict")
-_GUARDED: dict[str, Any] = {name: vars(Optimizer)[name] for name in _NAMES}
-
-
-@contextmanager
-def without_compiler() -> Iterator[None]:
-    """Let optimizers be made, saved and restored without importing ``torch._dynamo``.
-
-    They import it to keep some methods out of what ``torch.compile`` compiles. Where nothing has imported it,
-    nothing is being compiled.
-    """
-    bare = {name: getattr(method, "__wrapped__", method) for name, method in _GUARDED.items()}
-    _set(_GUARDED if "torch._dynamo" in sys.modules else bare)
-    try:
-        yield
-    finally:
-        _set(_GUARDED)
-
-
-def _set(methods: dict[str, Any]) -> None:
-    for name, method in methods.items():
-        setattr(Optimizer, name, method)
+_TORCHS = str(Path(torch.optim.__file__).parent)
 
 
 def groups_of(optimizer: Optimizer, params: Params) -> list[tuple[dict[str, Any], list[str]]]:
@@ -72,7 +53,41 @@ def rate_of(optimizer: Optimizer) -> float | None:
     return float(group["lr"])
 
 
+def bare_step(optimizer: Optimizer) -> Callable[[], object]:
+    """Return what steps an optimizer; for one of torch's own classes without importing ``torch._dynamo``.
+
+    Torch's step imports it to mark where compiled graphs end.
+    """
+    layers: list[Any] = [type(optimizer).step]
+    while hasattr(layers[-1], "__wrapped__"):
+        layers.append(layers[-1].__wrapped__)
+    torchs = all(inspect.getfile(layer).startswith(_TORCHS) for layer in layers)
+    unlike = (
+        not torchs
+        or every_step_is_hooked()
+        or does_more(optimizer)
+        or "differentiable" not in optimizer.defaults
+    )
+    if unlike or "torch._dynamo" in sys.modules:
+        return optimizer.step
+
+    def step() -> None:
+        with torch.set_grad_enabled(optimizer.defaults["differentiable"]):
+            layers[-1](optimizer)
+
+    return step
+
+
+def clear_gradients(optimizer: Optimizer) -> None:
+    """Drop the gradients of an optimizer's parameters without importing ``torch._dynamo`` for it."""
+    if type(optimizer).zero_grad is not Optimizer.zero_grad:
+        optimizer.zero_grad()
+        return
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            param.grad = None
+
+
 def does_more(optimizer: Optimizer) -> bool:
     """Tell whether hooks, or a step of its own, add something to what an optimizer's class does in a step."""
-    own = vars(optimizer)
-    return "step" in own or any(own.get(f"_optimizer_step_{when}_hooks") for when in ("pre", "post"))
+    return "step" in vars(optimizer) or step_is_hooked(optimizer)

@@ -15,17 +15,18 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from flsel.data.population import Population
 from flsel.errors import UserError, short
+from flsel.local.agreement import Agreement
 from flsel.local.batches import BatchSpec, dealt
+from flsel.local.channels_last import channels_last
 from flsel.local.features import Features
-from flsel.local.kept import Kept
-from flsel.local.layout import channels_last
-from flsel.local.memory import OptimizerMemory
-from flsel.local.optimizers import without_compiler
+from flsel.local.module_snapshot import Kept
+from flsel.local.optimizer_states import OptimizerMemory
 from flsel.local.plain import PlainFabric
 from flsel.local.tasks import LARGEST, Task
+from flsel.local.torch_internals import copy_all, without_compiler
 from flsel.objectives import Objective
+from flsel.params import Params, places
 from flsel.rng import repeatable, seed_layers, torch_seed
-from flsel.stack import Params, places
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -47,8 +48,10 @@ class Program:
         fabric: Device and precision.
         at_once: Most examples in a forward pass of an evaluation.
         channels_last: Evaluations lay out images with their channels last.
+        differentiates: The task computes gradients in evaluations, too: a penalty or an energy, say.
         features: Looks at what enters the output layer, for an objective with a contrast; else None.
         memory: What clients' optimizers remember between visits; None starts each of them anew.
+        agreement: What the self-check has found.
         kept: What the task keeps beside what is sent; visits and evaluations leave it as it was.
     """
 
@@ -63,8 +66,10 @@ class Program:
     fabric: Fabric | PlainFabric
     at_once: int = 2048
     channels_last: bool = False
+    differentiates: bool = False
     features: Features | None = None
     memory: OptimizerMemory | None = None
+    agreement: Agreement = field(default_factory=Agreement)
     kept: Kept = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,8 +81,7 @@ class Program:
         These are the trainable parameters and the floating-point buffers (BatchNorm's running statistics);
         frozen parameters and integer buffers never change hands.
         """
-        buffers = {n: b for n, b in self.model.named_buffers() if b.is_floating_point()}
-        return self.trainable() | {n: b for n, b in buffers.items() if n in self.model.state_dict()}
+        return exchanged(self.model)
 
     def trainable(self) -> Params:
         """Return the live trainable parameters, by name."""
@@ -87,21 +91,43 @@ class Program:
         """Copy a model into the task."""
         live = self.state()
         with torch.no_grad():
-            torch._foreach_copy_([live[name] for name in params], list(params.values()))
+            copy_all([live[name] for name in params], list(params.values()))
 
     @contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def evaluating(self, *, plain: bool = False) -> Iterator[None]:
         """Have the loaded model ready for evaluations; :meth:`load` has no place within the block.
 
         A model that draws then, too, draws the same in each block, whatever was drawn before.
+
+        Args:
+            plain: Images have their channels first in any case.
         """
         self.task.eval()
-        laid_out = channels_last(self.task) if self.channels_last else nullcontext()
+        trusted = self.agreement.disagreement("evaluation") is None
+        laid_out = channels_last(self.task) if self.channels_last and trusted and not plain else nullcontext()
         try:
             with self.drawing("evaluation"), laid_out:
                 yield
         finally:
             self.kept.restore()
+
+    @contextmanager
+    def measuring(self, *, plain: bool = False) -> Iterator[None]:
+        """Have the loaded model ready for its outputs and losses: :meth:`evaluating` in the run's precision.
+
+        No graph is kept but for a task that computes gradients itself; it leaves none behind.
+
+        Args:
+            plain: As for :meth:`evaluating`.
+        """
+        graph = torch.enable_grad() if self.differentiates else torch.inference_mode()
+        with self.evaluating(plain=plain), graph, self.fabric.autocast():
+            try:
+                yield
+            finally:
+                if self.differentiates:
+                    self.optimizer.zero_grad()
+                    self.task.zero_grad()
 
     @contextmanager
     def drawing(self, purpose: str, *index: int) -> Iterator[None]:
@@ -192,6 +218,13 @@ class Program:
         y = data.y.index_select(0, flat).view(where.shape)
         device = self.task.device
         return data.normalize(x.to(device)), y.to(device)
+
+
+def exchanged(model: nn.Module) -> Params:
+    """Return the live tensors of a model that are sent between server and clients (:meth:`Program.state`)."""
+    trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
+    return trainable | {n: b for n, b in buffers.items() if n in model.state_dict()}
 
 
 class _Still(SGD):

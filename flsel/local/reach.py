@@ -11,7 +11,7 @@ from torch.optim import SGD, Optimizer
 
 from flsel.errors import UserError
 from flsel.local.optimizers import groups_of
-from flsel.stack import Params
+from flsel.params import Params
 
 
 @final

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import final
+from typing import Any, final
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from flsel.local import measure
 from flsel.local.dropout import Masks, step_keys, visit_key
+from flsel.local.optimizers import bare_step, clear_gradients
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
+from flsel.params import Params
 from flsel.rng import repeatable, seed_layers
-from flsel.stack import Params
 
 
 @final
@@ -46,6 +48,18 @@ class SequentialTrainer(LocalTrainer):
                         end[row] = live[name]
         return ends
 
+    def one_by_one(self, program: Program) -> bool:
+        """Return True (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        return True
+
+    def losses(self, visits: Sequence[Visit]) -> Tensor:
+        """Return the clients' losses, one client at a time, so that none depends on who else is asked."""
+        return measure.losses(visits, plain=True)
+
+    def gradients(self, visits: Sequence[Visit]) -> Params:
+        """Return the clients' gradients, one client at a time."""
+        return measure.gradients(visits, plain=True)
+
     def forget(self, program: Program) -> None:
         """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
         self._loops.pop(program, None)
@@ -63,9 +77,12 @@ class _Loop:
         optimizer = program.optimizer
         wrapped = program.fabric.setup_optimizers(optimizer)
         assert not isinstance(wrapped, tuple)
-        self._wrapped = wrapped
+        # Fabric's own wrapper does what a precision or a device asks for.
+        self._step = bare_step(optimizer) if wrapped is optimizer else wrapped.step
         # What configure_optimizers chose; restored at every visit, as an optimizer may write to it.
         self._groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+        # Some optimizers make their state at once: Adagrad of older releases of torch.
+        self._state = {param: _copied(state) for param, state in optimizer.state.items()}
         # An optimizer of one's own may count in itself.
         self._counts = {name: n for name, n in vars(optimizer).items() if isinstance(n, int | float)}
 
@@ -74,6 +91,7 @@ class _Loop:
         start, client, round, program = visit
         program.load(start)
         self._reset_optimizer(program.optimizer, program.lr_factors[round])
+        clear_gradients(program.optimizer)  # of a step that failed, in tracing for example
         if program.memory is not None:
             program.memory.recall(client, program.optimizer)
         # What draws from a global generator is seeded per visit, whoever else is in the cohort.
@@ -94,8 +112,8 @@ class _Loop:
             with torch.no_grad():
                 for name, grad in program.objective.corrected(grads, params, start, client).items():
                     params[name].grad = grad
-            self._wrapped.step()
-            program.optimizer.zero_grad()
+            self._step()
+            clear_gradients(program.optimizer)
         if program.memory is not None:
             program.memory.note(client, program.optimizer)
         # Another trainer of the same program finds the optimizer as it was configured.
@@ -104,6 +122,7 @@ class _Loop:
 
     def _reset_optimizer(self, optimizer: Optimizer, factor: float) -> None:
         optimizer.state.clear()
+        optimizer.state.update({param: _copied(state) for param, state in self._state.items()})
         vars(optimizer).update(self._counts)
         for group, initial in zip(optimizer.param_groups, self._groups, strict=True):
             group.update(initial)
@@ -119,3 +138,7 @@ def _backward(
         with program.fabric.autocast():
             loss = program.loss(lambda: loss_of(program.task.training_step(batch, step)), batch[0], models)
         program.fabric.backward(loss)
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()}

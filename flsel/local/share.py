@@ -12,7 +12,7 @@ from flsel.local.program import Program
 from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
-from flsel.stack import Params
+from flsel.params import Params
 
 Question = Literal["train", "losses", "gradients"]
 

@@ -9,23 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from flsel.errors import UserError
-from flsel.local.optimizers import without_compiler
-from flsel.stack import called
+from flsel.local.lightning_module import take
+from flsel.local.torch_internals import BATCH_NORM, CONVOLUTION, without_compiler
+from flsel.params import called
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
 
 LARGEST = torch.finfo(torch.float32).max
 """What a step can multiply a parameter of single precision by."""
-_UNCALLED = (
-    "backward", "on_after_backward", "on_before_optimizer_step", "configure_gradient_clipping",
-    "optimizer_step",
-)  # fmt: skip
-_NONE = "none: clients have no trainer"
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -58,7 +53,7 @@ class Classifier(nn.Module):
         if self.compute is None or not self.training:
             logits = self.net(x)
             return logits
-        kept = {id(p) for m in self.net.modules() if isinstance(m, _BatchNorm) for p in m.parameters(False)}
+        kept = {id(p) for m in self.net.modules() if isinstance(m, BATCH_NORM) for p in m.parameters(False)}
         rounded = {
             name: param if id(param) in kept else param.to(self.compute)
             for name, param in self.net.named_parameters()
@@ -97,51 +92,18 @@ def as_task(
         classifier: What a network is put in.
 
     Raises:
-        UserError: If there is nothing to train, or a LightningModule brings no loss.
+        UserError: If there is nothing to train, or a LightningModule brings no loss, or hooks that
+            clients do not call.
     """
-    own = is_lightning(model)
-    if own and _has_no_step(model):
-        raise UserError(f"model {type(model).__name__} is a LightningModule without a training_step.")
+    given = type(model).__name__
+    taken = take(cast("LightningModule", model)) if is_lightning(model) else None
     if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
-        given = type(model).__name__
         raise UserError(f"model must be a torch module with trainable parameters, got {given}.")
     if any(p.is_complex() or p.is_meta for p in model.parameters()):
-        raise UserError(f"model {type(model).__name__} must have parameters that are real numbers.")
-    if own and not model.automatic_optimization:
-        raise UserError(
-            f"model {type(model).__name__} sets automatic_optimization to False, and clients step by "
-            "themselves: let training_step return the loss, and leave backward and step to flsel."
-        )
-    if own:
-        _refuse_hooks(model)
-        # What clients log in their own steps is not the run's, and cannot be read under vmap.
-        model.log = model.log_dict = _ignore  # type: ignore[assignment]
-        # Without a trainer Lightning would answer a step that asks for the epoch with 0.
-        model._trainer = _NONE  # type: ignore[assignment]
-        return cast("LightningModule", model)
+        raise UserError(f"model {given} must have parameters that are real numbers.")
+    if taken is not None:
+        return taken
     return classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)))
-
-
-def _has_no_step(model: nn.Module) -> bool:
-    from lightning.pytorch import LightningModule
-
-    return getattr(type(model), "training_step", None) is LightningModule.training_step
-
-
-def _refuse_hooks(model: nn.Module) -> None:
-    """Refuse hooks that would change what a step does, and that clients do not call."""
-    from lightning.pytorch import LightningModule
-
-    for hook in _UNCALLED:
-        if getattr(type(model), hook) is not getattr(LightningModule, hook):
-            raise UserError(
-                f"model {type(model).__name__} overrides {hook}, which clients do not call: let "
-                "training_step or the optimizer do it (an optimizer's step may clip gradients)."
-            )
-
-
-def _ignore(*values: Any, **options: Any) -> None:
-    pass
 
 
 def make_optimizer(task: Task, override: OptimizerFactory | None) -> Optimizer:
@@ -204,6 +166,12 @@ def check_optimizer(optimizer: Optimizer, where: str) -> None:
                 )
 
 
+def writes_to_inputs(model: nn.Module) -> str:
+    """Return the sentence about a model whose ``forward`` writes to its inputs."""
+    name = type(model).__name__
+    return f"model {name} writes to its inputs, which are the dataset: change a copy (x = x.clone())."
+
+
 def averages_examples(task: Task) -> TypeGuard[Classifier]:
     """Tell whether a task's loss is known to be the mean of its examples' cross-entropies."""
     return isinstance(task, Classifier) and type(task).training_step is Classifier.training_step
@@ -211,7 +179,7 @@ def averages_examples(task: Task) -> TypeGuard[Classifier]:
 
 def convolves(task: nn.Module) -> bool:
     """Tell whether a module has convolutions, whose clients a CPU trains no faster as a stack of models."""
-    return any(isinstance(module, nn.modules.conv._ConvNd) for module in task.modules())
+    return any(isinstance(module, CONVOLUTION) for module in task.modules())
 
 
 def loss_of(output: Any) -> Tensor:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from torch import Tensor
 
 from flsel.local import measure
 from flsel.local.program import Program
 from flsel.local.visit import Visit
-from flsel.stack import Params
+from flsel.params import Params
 
 
 class LocalTrainer(ABC):
@@ -48,3 +48,19 @@ class LocalTrainer(ABC):
 
     def forget(self, program: Program) -> None:  # noqa: B027
         """Drop what was made of a program, whose task or objective was changed between two rounds."""
+
+    def kind(self, program: Program, clients: int) -> Hashable | None:
+        """Describe which federations' clients would share stacks with those of a program.
+
+        Args:
+            program: The program.
+            clients: Its clients in a call.
+
+        Returns:
+            The same for all of them; None where none are shared, or sharing does not pay.
+        """
+        return None
+
+    def one_by_one(self, program: Program) -> bool:
+        """Tell whether it leaves a program to sequential, so that there is nothing to compare with that."""
+        return False

@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn, optim
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
@@ -19,10 +18,11 @@ from flsel.local.optimizers import does_more, groups_of, made_like
 from flsel.local.plain import mixes
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
+from flsel.local.torch_internals import BATCH_NORM, gradients_are_hooked
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, alike
+from flsel.params import Params, stacked
 from flsel.rng import plain_states
-from flsel.stack import Params, stacked
 
 # Optimizers whose step treats every element alike, so that stacking models changes nothing.
 ELEMENTWISE = (
@@ -254,9 +254,7 @@ def require_vmap(program: Program) -> None:
 
 def _hooked(task: nn.Module) -> bool:
     """Tell whether a module's gradients go through hooks, which ``torch.func`` does not call."""
-    hooks = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
-    owners = [*task.modules(), *task.parameters()]
-    return any(getattr(owner, name, None) for owner in owners for name in hooks)
+    return any(gradients_are_hooked(owner) for owner in (*task.modules(), *task.parameters()))
 
 
 def why_not_vmap(program: Program) -> str | None:
@@ -265,7 +263,7 @@ def why_not_vmap(program: Program) -> str | None:
         return "torch.func.vmap does not apply mixed precision to linear layers and convolutions"
     for module in program.task.modules():
         kind = type(module).__name__
-        if isinstance(module, _BatchNorm):
+        if isinstance(module, BATCH_NORM):
             return f"{kind} keeps running statistics, which a stack cannot (GroupNorm can take its place)"
         if isinstance(module, nn.RNNBase):
             return f"{kind} is not supported by torch.func.vmap"

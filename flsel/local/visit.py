@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from flsel.local.program import Program
-from flsel.stack import Params, height, row
+from flsel.params import Params, height, row
 
 
 class Visit(NamedTuple):

@@ -18,7 +18,7 @@ import torch
 import torch.multiprocessing
 from torch import Tensor
 
-from flsel.errors import UserError
+from flsel.errors import UserError, relayed
 from flsel.local import share
 from flsel.local.block import Block, layout, take
 from flsel.local.program import Program
@@ -26,7 +26,7 @@ from flsel.local.sequential import SequentialTrainer
 from flsel.local.share import Part, Question, answer, blank, cut, distinct_starts
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
-from flsel.stack import Params
+from flsel.params import Params
 
 # Workers that may die over the same visits before it is the visits' fault.
 _ATTEMPTS = 3
@@ -93,6 +93,10 @@ class WorkersTrainer(LocalTrainer):
         if not share.worth("gradients", visits, stacks=False):
             return self._own.gradients(visits)
         return self._ask("gradients", visits)
+
+    def one_by_one(self, program: Program) -> bool:
+        """Tell whether it leaves a program to sequential."""
+        return self._own.one_by_one(program)
 
     def forget(self, program: Program) -> None:
         """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
@@ -263,8 +267,6 @@ def _answer(
     try:
         for name, value in answer(trainer, program, part, memory.starts, state).items():
             memory.answers[name][part.rows] = value
-    except UserError as error:
-        return error
-    except Exception as error:  # Told where the run can report it; a worker's own traceback would be lost.
-        return RuntimeError(f"{type(error).__name__} in a worker of local.workers: {error}")
+    except Exception as error:  # told where the run can report it; a worker's own traceback would be lost
+        return relayed(error)
     return None

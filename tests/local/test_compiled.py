@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 from dataclasses import replace
 from functools import partial
@@ -342,15 +343,17 @@ def test_a_step_that_does_more_is_left_to_another_trainer(what: str, instead: st
     assert said == [f"local.backend: the step is not compiled, since it {what}; {instead} trains instead"]
 
 
+TURNS = itertools.count(1)
+
+
 class Turning(nn.Linear):
-    """Counts its calls where nobody sees it, and scores by them."""
+    """Counts its calls outside the module, where nobody sees it, and scores by them."""
 
     def __init__(self) -> None:
         super().__init__(6, 4)
-        self.turns = itertools.count(1)
 
     def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input) * next(self.turns)
+        return super().forward(input) * next(TURNS)
 
 
 def test_a_step_that_is_never_twice_the_same_is_not_compiled(caplog: Any) -> None:
@@ -406,6 +409,27 @@ def test_what_vmap_refuses_in_turn_is_left_to_the_sequential_trainer(caplog: Any
     agree(make_program(None, SPECS["epochs"], net=Odd("branches on data")))
     (said,) = told(caplog)
     assert said.endswith("since its step branches on data; sequential trains instead")
+
+
+def test_that_vmap_trains_batches_of_several_sizes_is_logged_once(caplog: Any) -> None:
+    caplog.set_level(logging.INFO, logger="flsel")
+    program = make_program(None, SPECS["epochs"], net=Odd("branches on data"))
+    trainer = CompiledTrainer()
+    for round in range(2):
+        train(trainer, program, starts_of(program, 5), range(5), round)
+    assert [line.startswith("local.backend: vmap trains rounds whose batches") for line in told(caplog)] == [
+        True,
+        False,
+    ]
+
+
+def test_gradients_that_a_failed_step_left_are_nobodys() -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"])
+    starts = starts_of(program, 2)
+    expected = train(SequentialTrainer(), program, starts, [0, 1], 0)
+    for param in program.task.parameters():
+        param.grad = torch.ones_like(param)
+    assert largest_gap(train(SequentialTrainer(), program, starts, [0, 1], 0), expected) == 0.0
 
 
 class Convolved(nn.Module):

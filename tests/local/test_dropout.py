@@ -79,7 +79,12 @@ def test_what_cannot_be_hashed_is_left_to_torch_and_one_client_at_a_time(net: nn
     one = train(SequentialTrainer(), program, starts, [3, 0], 2)
     assert largest_gap(one, train(CompiledTrainer(), program, starts, [3, 0], 2)) == 0.0
     (said,) = told(caplog)
-    assert said.endswith("it draws random numbers other than dropout's; sequential trains instead")
+    # Some releases of torch refuse a repeated pass under vmap before anything is drawn.
+    repeats = (
+        isinstance(net, nn.Sequential) and "torch.func.vmap does not support one of its operations" in said
+    )
+    assert repeats or "it draws random numbers other than dropout's" in said
+    assert said.endswith("; sequential trains instead")
 
 
 def test_a_repeated_forward_pass_meets_the_mask_of_the_first() -> None:

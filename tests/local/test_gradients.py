@@ -14,7 +14,7 @@ from flsel.local import gradients
 from flsel.local.measure import gradients as measured
 from flsel.local.program import Program
 from flsel.local.visit import from_one
-from flsel.stack import Params
+from flsel.params import Params
 
 
 class Branching(nn.Linear):

@@ -11,11 +11,11 @@ from torch import optim
 
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
-from flsel.local.memory import OptimizerMemory
-from flsel.runner.play import run
+from flsel.execution.run import run
+from flsel.local.optimizer_states import OptimizerMemory
+from flsel.params import repeated
 from flsel.selectors.divfl import DivFL
 from flsel.selectors.fedcat import FedCat
-from flsel.stack import repeated
 
 SGD = partial(optim.SGD, lr=0.05, momentum=0.9)
 ADAM = partial(optim.Adam, lr=0.01)

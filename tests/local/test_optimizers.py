@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from test_trainers import SPECS, largest_gap, make_program, starts_of, train
 from torch import optim
 
-from flsel.local.optimizers import rate_of, without_compiler
+from flsel.local.optimizers import rate_of
+from flsel.local.sequential import SequentialTrainer
+from flsel.local.torch_internals import without_compiler
 
 LR = 0.3
 
@@ -51,3 +54,34 @@ def test_torchs_methods_are_back_after_an_error() -> None:
     with pytest.raises(ValueError, match="learning rate"), without_compiler():
         optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=-1.0)
     assert dict(vars(optim.Optimizer)) == before
+
+
+class Eager(optim.SGD):
+    """Makes its state where it is made itself, as Adagrad of older releases of torch does."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, lr=lr)
+        for param in (param for group in self.param_groups for param in group["params"]):
+            self.state[param] = {"sum": torch.full_like(param, 0.1), "steps": 0}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for param in group["params"]:
+                state = self.state[param]
+                state["steps"] += 1
+                state["sum"] += param.grad**2
+                param -= group["lr"] / state["steps"] * param.grad / state["sum"].sqrt()
+
+
+def test_every_visit_begins_with_the_state_that_an_optimizer_is_made_with() -> None:
+    program = make_program(partial(Eager, lr=LR), SPECS["epochs"])
+    starts = starts_of(program, 1)
+    trainer = SequentialTrainer()
+    first, again = (train(trainer, program, starts, [3], 2) for _ in range(2))
+    assert (
+        largest_gap(first, again)
+        == largest_gap(first, train(SequentialTrainer(), program, starts, [3], 2))
+        == 0
+    )
+    assert largest_gap(first, starts) > 0

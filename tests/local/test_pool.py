@@ -20,7 +20,7 @@ from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.visit import Visit, from_rows
 from flsel.objectives import SCAFFOLD, FedProx, Objective
-from flsel.stack import Params
+from flsel.params import Params
 
 
 def federation(seed: int, **settings: Any) -> Program:

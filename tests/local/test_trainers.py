@@ -26,7 +26,7 @@ from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer, require_vmap
 from flsel.local.visit import from_rows
 from flsel.objectives import FedAvg, FedProx, Objective
-from flsel.stack import Params
+from flsel.params import Params
 
 SIZES = (7, 23, 1, 40, 16)
 

@@ -15,8 +15,9 @@ from test_objective_trainers import OBJECTIVES, ready
 from test_trainers import OPTIMIZERS, SPECS, Regression, largest_gap, make_program, starts_of, train
 from torch import Tensor
 
+from flsel.commands.cli import main
 from flsel.config.groups import LocalConfig
-from flsel.errors import UserError
+from flsel.errors import RelayedError, UserError
 from flsel.local import share
 from flsel.local.block import Block, layout
 from flsel.local.compiled.trainer import CompiledTrainer
@@ -25,7 +26,7 @@ from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import Visit, from_rows
 from flsel.local.workers import WorkersTrainer
 from flsel.objectives import FedProx, LocalUpdates
-from flsel.stack import Params
+from flsel.params import Params
 
 CLIENTS = [3, 0, 2, 4, 1]
 
@@ -221,12 +222,42 @@ class Failing(Regression):
         raise ArithmeticError("no such number")
 
 
-def test_an_error_in_a_worker_is_told_and_the_workers_go() -> None:
+def test_an_error_in_a_worker_ends_the_workers() -> None:
     program = make_program(None, SPECS["epochs"], net=Failing())
     trainer = WorkersTrainer(SequentialTrainer, 2)
-    with pytest.raises(RuntimeError, match=r"ArithmeticError in a worker .*no such number"):
+    with pytest.raises(RelayedError, match=r"raised ArithmeticError: no such number"):
         train(trainer, program, starts_of(program, 5), CLIENTS, 1)
     assert not trainer._workers
+
+
+BROKEN = """
+import torch
+
+class Net(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(60, 10)
+
+    def forward(self, x):
+        if torch.is_grad_enabled() and self.training:
+            raise ArithmeticError("no such number")
+        return super().forward(x.flatten(1))
+"""
+
+
+@pytest.mark.usefixtures("here")
+def test_an_error_in_the_users_model_is_told_the_same_whatever_the_number_of_workers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence, exit code 2, and nothing left of a run that never got through a round."""
+    (tmp_path / "broken_in_training.py").write_text(BROKEN)
+    said = []
+    for workers in ("1", "2"):
+        words = ["--model", "broken_in_training.Net", "--local.backend", "sequential", "--quiet", "true"]
+        assert main(["train", *words, "--local.workers", workers, "--output.name", "run"]) == 2
+        said.append(capsys.readouterr().err)
+        assert not (tmp_path / "runs" / "run").exists()
+    assert "raised ArithmeticError: no such number (broken_in_training.py, line" in said[0]
+    assert said[0] == said[1]
 
 
 def test_a_run_with_workers_is_the_same_run(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flsel.local.dropout import step_keys, visit_key
 from flsel.local.visit import Visit
-from flsel.stack import Params, repeated, stacked
+from flsel.params import Params, repeated, stacked
 
 
 @dataclass(frozen=True)

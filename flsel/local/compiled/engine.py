@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from flsel.local.compiled.bank import Bank
+from flsel.local.compiled.batch_independence import weighs_examples
 from flsel.local.compiled.cohort import Cohort, padded, starts_of
 from flsel.local.compiled.inputs import Inputs
-from flsel.local.compiled.mixing import weighs_examples
 from flsel.local.compiled.pool import Pool
+from flsel.local.compiled.stacked_params import Bank
 from flsel.local.compiled.step import Step
 from flsel.local.compiled.trace import Example, kept_by
 from flsel.local.tasks import convolves
 from flsel.local.visit import Visit
-from flsel.stack import Params, whole
+from flsel.params import Params, whole
 
 # Shapes that stay compiled; each keeps the memory of one stack of models and their activations.
 _SHAPES = 16

@@ -15,6 +15,7 @@ from flsel.data.population import Population
 from flsel.local.optimizers import groups_of
 from flsel.local.program import Program
 from flsel.local.tasks import averages_examples, convolves
+from flsel.local.torch_internals import is_hooked
 from flsel.objectives.objective import Objective, overrides
 
 # Multiplications and additions of a federation's own step, forward, up to which a wider stack is faster on
@@ -23,7 +24,6 @@ ARITHMETIC = 2_000_000
 # Bytes of inputs that are copied so that several federations can be read as one.
 _COPIED = 2**28
 _PLAIN = (bool, int, float, str, type(None), torch.dtype, type)
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 _known: WeakKeyDictionary[Program, Hashable] = WeakKeyDictionary()
 
@@ -138,10 +138,9 @@ def _described(program: Program) -> Hashable:
 
 
 def _module(name: str, module: nn.Module) -> Hashable:
-    own = dict(vars(module))
-    if any(own.pop(hooks) for hooks in _HOOKS):
+    if is_hooked(module):
         raise _Unlike
-    public = {key: value for key, value in own.items() if not _torchs(key)}
+    public = {key: value for key, value in vars(module).items() if not _torchs(key)}
     return name, type(module), _plain(public)
 
 

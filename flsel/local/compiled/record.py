@@ -12,17 +12,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from flsel.local.compiled.refuse import Unstackable, root
+from flsel.local.torch_internals import UNSAFE_VIEW, TorchDispatchMode, schema, tree_leaves, tree_map_only
 
 aten = torch.ops.aten
 # What returns views without saying so, and what says so.
 _VIEWS = {
     aten.unsafe_split.Tensor: aten.split.Tensor,
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
-    aten._unsafe_view.default: aten.view.default,
+    UNSAFE_VIEW: aten.view.default,
 }
 
 
@@ -51,11 +50,11 @@ def record(function: Callable[..., Sequence[Tensor]], *inputs: Tensor) -> fx.Gra
     return fx.GraphModule(recorder.constants, recorder.graph)
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Sees every operation as the last before its kernel."""
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.graph, self.constants = fx.Graph(), nn.Module()
         self._nodes: dict[int, fx.Node] = {}
         self._changing: set[fx.Node] = set()
@@ -125,7 +124,7 @@ def _reads_data(func: Any, args: Sequence[Any]) -> bool:
 
 def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[fx.Node]:
     """List what an operation writes to in place."""
-    declared = [a for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    places = {a.name: i for i, a in enumerate(func._schema.arguments)}
+    declared = [a for a in schema(func).arguments if a.alias_info is not None and a.alias_info.is_write]
+    places = {a.name: i for i, a in enumerate(schema(func).arguments)}
     given = [args[places[a.name]] if places[a.name] < len(args) else kwargs.get(a.name) for a in declared]
     return [leaf for leaf in tree_leaves(given) if isinstance(leaf, fx.Node)]

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from flsel.local.kept import Kept
+from flsel.local.module_snapshot import Kept
+from flsel.local.torch_internals import OpOverload, overload, schema
 from flsel.rng import plain_states
 
 aten = torch.ops.aten
@@ -58,15 +59,15 @@ def out_of_place(task: nn.Module) -> Iterator[None]:
 def check(graph: fx.Graph, node: fx.Node) -> None:
     """Refuse what a replay would not repeat; an operation in place becomes one that returns a new value."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return
     if torch.Tag.nondeterministic_seeded in target.tags:
         raise Unstackable("it draws random numbers")
-    if not target._schema.is_mutable:
+    if not schema(target).is_mutable:
         return
     changed = node.args[0]
     plain = getattr(aten, target.overloadpacket.__name__.removesuffix("_"), None)
-    if not isinstance(changed, fx.Node) or not hasattr(plain, target._overloadname):
+    if not isinstance(changed, fx.Node) or not hasattr(plain, overload(target)):
         raise Refused("it writes to a tensor in place")
     order = {n: i for i, n in enumerate(graph.nodes)}
     base = root(changed, parts=True)
@@ -75,7 +76,7 @@ def check(graph: fx.Graph, node: fx.Node) -> None:
     if any(order[user] > order[node] for n in before for user in n.users):
         raise Refused("it writes to a part of a tensor in place")
     with graph.inserting_after(node):
-        value = graph.call_function(getattr(plain, target._overloadname), node.args, dict(node.kwargs))
+        value = graph.call_function(getattr(plain, overload(target)), node.args, dict(node.kwargs))
     value.meta = dict(node.meta)
     node.replace_all_uses_with(value)
     changed.replace_all_uses_with(value, lambda user: order.get(user, -1) > order[node])
@@ -86,9 +87,9 @@ def is_view(node: fx.Node) -> bool:
     """Tell whether a node looks at its first argument's memory."""
     if node.target is operator.getitem:
         return True
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return False
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in node.target._schema.returns)
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in schema(node.target).returns)
 
 
 def root(node: fx.Node, *, parts: bool = False) -> fx.Node:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from flsel.local.compiled.refuse import is_view
+from flsel.local.torch_internals import TO_COPY, OpOverload, has_kernel, schema
 
 aten = torch.ops.aten
 
@@ -20,13 +21,13 @@ _FAST = (
     "amax", "sum", "clamp_min", "gather", "where", "sqrt", "rsqrt", "maximum", "minimum", "mean", "addcmul",
     "eq", "unsqueeze",
 )  # fmt: skip
-_COPIES = (aten.clone.default, aten._to_copy.default)
+_COPIES = (aten.clone.default, TO_COPY)
 
 
 def called(module: fx.GraphModule) -> Callable[..., Any]:
     """Return a graph as a function that calls operations by their fastest names."""
     for node in module.graph.nodes:
-        short = node.target.overloadpacket.__name__ if isinstance(node.target, torch._ops.OpOverload) else ""
+        short = node.target.overloadpacket.__name__ if isinstance(node.target, OpOverload) else ""
         if short in _FAST and not node.kwargs:
             node.target = getattr(torch, short)
     module.recompile()
@@ -192,20 +193,16 @@ class _Storages:
 
 def _out_form(target: Any, device: torch.device) -> tuple[Callable[..., Any], str] | None:
     """Find the form of an operation that writes to a given tensor, and the name of that argument."""
-    if target is operator.getitem or not isinstance(target, torch._ops.OpOverload):
+    if target is operator.getitem or not isinstance(target, OpOverload):
         return None
-    own = [(a.name, str(a.type)) for a in target._schema.arguments]
+    own = [(a.name, str(a.type)) for a in schema(target).arguments]
     packet = target.overloadpacket
     for name in packet.overloads():
         other = getattr(packet, name)
-        outs = [a.name for a in other._schema.arguments if a.is_out]
-        rest = [(a.name, str(a.type)) for a in other._schema.arguments if not a.is_out]
+        outs = [a.name for a in schema(other).arguments if a.is_out]
+        rest = [(a.name, str(a.type)) for a in schema(other).arguments if not a.is_out]
         # Without a kernel of its own the form is the plain operation and a copy.
-        if (
-            len(outs) == 1
-            and rest == own
-            and torch._C._dispatch_has_kernel_for_dispatch_key(other.name(), device.type.upper())
-        ):
+        if len(outs) == 1 and rest == own and has_kernel(other, device.type):
             short = packet.__name__
             fast = getattr(torch, short) if short in _FAST and outs == ["out"] else other
             return fast, outs[0]

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flsel.local.compiled.bank import Bank
-from flsel.local.compiled.feed import Feed, Handed, Run, Tabled
+from flsel.local.compiled.fuse_graph import tidy
 from flsel.local.compiled.inputs import Inputs
 from flsel.local.compiled.record import record
 from flsel.local.compiled.replay import FlatCode, called
 from flsel.local.compiled.split import Parts, split
-from flsel.local.compiled.tidy import tidy
+from flsel.local.compiled.stacked_params import Bank
+from flsel.local.compiled.step_inputs import Feed, Handed, Run, Tabled
 from flsel.local.compiled.trace import Example, Traced, trace, visit_inputs
 from flsel.local.compiled.update import DeviceSums, Late, Member, Sums, emit_sgd, sgd_settings, split_late
-from flsel.stack import Params
+from flsel.params import Params
 
 # How often a number of steps comes before what depends on their labels is traced, and for how many numbers.
 _OFTEN, _FLAT = 3, 8

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.func import vmap
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from flsel.local.compiled.record import record
 from flsel.local.compiled.refuse import TURNS, Unread, Unstackable, check, out_of_place, watched
@@ -18,8 +18,9 @@ from flsel.local.dropout import Masks
 from flsel.local.head import undisturbed
 from flsel.local.program import Program
 from flsel.local.tasks import loss_of
+from flsel.local.torch_internals import tree_flatten, tree_unflatten
 from flsel.objectives.objective import Objective, overrides
-from flsel.stack import Params
+from flsel.params import Params
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ def trace(program: Program, example: Example) -> Traced:
     names = _used(program, example)
     step = _Flat(program, example, names, len(visit), len(labels))
     inputs = [*example.params.values(), *visit, *labels, example.x]
+    _import_all()
     with undisturbed(program.task), watched(program.kept), out_of_place(program.task):
         graph = record(step, *inputs)
     graph.graph.eliminate_dead_code()
@@ -123,6 +125,12 @@ def trace(program: Program, example: Example) -> Traced:
     count = len(example.params)
     (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{count + len(visit) + 1}")
     return Traced(graph, names, count, len(visit), len(labels), inputs, drops=bool(keys.users))
+
+
+@cache
+def _import_all() -> None:
+    """Have ``vmap`` import what it needs: operations that an import runs would be recorded."""
+    vmap(torch.neg)(torch.zeros(1))
 
 
 class _Flat:

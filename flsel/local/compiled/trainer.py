@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
@@ -18,7 +18,7 @@ from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import DRAWS, Unmapped, VmapTrainer, require_vmap
 from flsel.local.visit import Visit, alike
-from flsel.stack import Params
+from flsel.params import Params
 
 _LOG = logging.getLogger("flsel")
 # Federations, or pools of them, that stay compiled.
@@ -45,6 +45,7 @@ class CompiledTrainer(LocalTrainer):
         self._chunk, self._tabled = chunk, tabled
         self._engines: OrderedDict[tuple[Program, ...], Engine] = OrderedDict()
         self._others: WeakKeyDictionary[Program, LocalTrainer] = WeakKeyDictionary()
+        self._sized: WeakSet[Program] = WeakSet()
         self._vmap, self._sequential = VmapTrainer(chunk), SequentialTrainer()
 
     def train(self, visits: Sequence[Visit]) -> Params:
@@ -62,17 +63,13 @@ class CompiledTrainer(LocalTrainer):
         return ends
 
     def kind(self, program: Program, clients: int) -> Hashable | None:
-        """Describe which federations' clients would share stacks with those of a program.
-
-        Args:
-            program: The program.
-            clients: Its clients in a call.
-
-        Returns:
-            The same for all of them; None where sharing does not pay.
-        """
+        """Describe which programs' clients share stacks (see :class:`flsel.local.trainer.LocalTrainer`)."""
         bounded = self._chunk is not None or program in self._others
         return None if bounded or not pays(program, clients) else signature(program)
+
+    def one_by_one(self, program: Program) -> bool:
+        """Tell whether it leaves a program to sequential."""
+        return self._others.get(program) is self._sequential
 
     def forget(self, program: Program) -> None:
         """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
@@ -91,7 +88,7 @@ class CompiledTrainer(LocalTrainer):
                 if engine.takes(visits):
                     engine.train(rows, visits, ends)
                     return
-                other = self._vmap
+                other = self._say_sizes(programs)
             except UserError:
                 raise
             except Unstackable as refusal:
@@ -131,12 +128,24 @@ class CompiledTrainer(LocalTrainer):
         for key in [key for key in self._engines if set(programs) & set(key)]:
             del self._engines[key]
 
+    def _say_sizes(self, programs: tuple[Program, ...]) -> LocalTrainer:
+        """Leave visits whose batches have several sizes to vmap; this is logged once for each program."""
+        if not self._sized.issuperset(programs):
+            self._sized.update(programs)
+            _LOG.info(
+                "local.backend: vmap trains rounds whose batches have several sizes, since the loss may not "
+                "be a mean over examples; local.last_batch: wrap makes all batches alike"
+            )
+        return self._vmap
+
     def _give_up(self, programs: tuple[Program, ...], reason: str, other: LocalTrainer) -> LocalTrainer:
         name = "vmap" if other is self._vmap else "sequential"
         _LOG.warning("local.backend: the step is not compiled, since %s; %s trains instead", reason, name)
         self._drop(programs)
         for program in programs:
             program.kept.restore()  # what was left of the attempt
+            for param in program.task.parameters():
+                param.grad = None
         self._others.update(dict.fromkeys(programs, other))
         return other
 

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from flsel.local.compiled.fuse_graph import shape_of
 from flsel.local.compiled.refuse import root
 from flsel.local.compiled.replay import FlatCode
-from flsel.local.compiled.tidy import shape_of
+from flsel.local.torch_internals import foreach_add_, foreach_mul, foreach_mul_
 
 aten = torch.ops.aten
 
@@ -136,12 +137,12 @@ class Sums:
         if len(values) == 1:
             self.flat.code.call_method("add_", (values[0], others[0]), {"alpha": by})
         elif values:
-            self.flat.code.call_function(torch._foreach_add_, (values, others), {"alpha": by})
+            self.flat.code.call_function(foreach_add_, (values, others), {"alpha": by})
 
     def scale(self, values: list[fx.Node], by: fx.Node) -> None:
         """Multiply with a number."""
         if values:
-            self.flat.code.call_function(torch._foreach_mul_, (values, by))
+            self.flat.code.call_function(foreach_mul_, (values, by))
 
     def add_product(self, late: Late, keep: fx.Node | None, by: fx.Node) -> None:
         """Keep so much of a target, and add a product of matrices times a number."""
@@ -169,8 +170,8 @@ class DeviceSums(Sums):
     def add(self, values: list[fx.Node], others: list[Any], by: fx.Node) -> None:
         """Add others times a number."""
         if values:
-            scaled = self.flat.code.call_function(torch._foreach_mul, (others, by))
-            self.flat.code.call_function(torch._foreach_add_, (values, scaled))
+            scaled = self.flat.code.call_function(foreach_mul, (others, by))
+            self.flat.code.call_function(foreach_add_, (values, scaled))
 
     def add_product(self, late: Late, keep: fx.Node | None, by: fx.Node) -> None:
         """Keep so much of a target, and add a product of matrices times a number."""

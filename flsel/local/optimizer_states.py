@@ -11,8 +11,8 @@ from torch.optim import SGD, Optimizer
 
 from flsel.errors import UserError
 from flsel.objectives._memory import store
+from flsel.params import Params
 from flsel.selector.state import Stateful
-from flsel.stack import Params
 
 
 @final

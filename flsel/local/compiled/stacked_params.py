@@ -12,7 +12,7 @@ from torch.optim import SGD, Optimizer
 from flsel.local.compiled.update import sgd_settings
 from flsel.local.optimizers import groups_of, made_like
 from flsel.local.program import Program, scale_lr
-from flsel.stack import Params
+from flsel.params import Params
 
 
 class Bank:

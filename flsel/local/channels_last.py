@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from flsel.local.head import undisturbed
 from flsel.local.tasks import Classifier, Task, loss_of
+from flsel.local.torch_internals import own_parameters
 
 _LOG = logging.getLogger("flsel")
 
@@ -74,5 +75,5 @@ def _close(one: Tensor, other: Tensor) -> bool:
 
 def _weights(module: nn.Module) -> list[nn.Parameter]:
     """Return the weights of a module's convolutions of images, each once."""
-    own = (m._parameters.get("weight") for m in module.modules() if isinstance(m, nn.Conv2d))
+    own = (own_parameters(m).get("weight") for m in module.modules() if isinstance(m, nn.Conv2d))
     return list({id(weight): weight for weight in own if weight is not None}.values())

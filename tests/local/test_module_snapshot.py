@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import random
 from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from test_trainers import largest_gap, make_program, starts_of, told, train
@@ -39,6 +44,13 @@ class Counting(nn.Module):
         self.layer, self.how = nn.Linear(6, 4), how
         self.number, self.items, self.table, self.clock = 0, deque[int](), {"now": 0}, Clock()
         self.last: Tensor | None = None
+        self.array, self.names = np.zeros(1), SimpleNamespace(now=0)
+        self.met, self.pair, self.long = {0}, ([0], 0), [0] * 300
+        self.dice, self.draws = random.Random(1), np.random.default_rng(1)
+        if how == "iterator":
+            self.iterator = itertools.count(1)
+        if how == "frozen":
+            self.frozen = nn.Parameter(torch.zeros(1), requires_grad=False)
         self.register_buffer("sent", torch.zeros(()))
         self.register_buffer("own", torch.zeros(()), persistent=False)
         self.register_buffer("whole", torch.zeros((), dtype=torch.int64))
@@ -54,6 +66,8 @@ class Counting(nn.Module):
             self.table["now"] += 1
         elif self.how == "clock":
             self.clock.now += 1
+        elif self.how in SIMPLE:
+            return SIMPLE[self.how](self)
         elif self.how == "new":
             self.ticks = getattr(self, "ticks", 0) + 1
         elif self.how == "last":
@@ -74,7 +88,49 @@ class Counting(nn.Module):
         return out
 
 
-HOW = ("number", "items", "table", "clock", "new", "last", "own", "whole", "sent")
+def _array(net: Any) -> Any:
+    net.array += 1
+    return float(net.array[0])
+
+
+def _names(net: Any) -> Any:
+    net.names.now += 1
+    return net.names.now
+
+
+def _met(net: Any) -> Any:
+    net.met.add(len(net.met))
+    return len(net.met)
+
+
+def _pair(net: Any) -> Any:
+    net.pair[0].append(1)
+    return len(net.pair[0])
+
+
+def _long(net: Any) -> Any:
+    net.long.append(1)
+    return len(net.long) - 299
+
+
+def _frozen(net: Any) -> Any:
+    net.frozen.data.add_(1)
+    return net.frozen.item()
+
+
+# What keeps the number, and how it grows.
+SIMPLE: dict[str, Callable[[Any], Any]] = {
+    "array": _array,
+    "names": _names,
+    "met": _met,
+    "pair": _pair,
+    "long": _long,
+    "dice": lambda net: 1 + net.dice.random(),
+    "draws": lambda net: 1 + net.draws.random(),
+    "iterator": lambda net: next(net.iterator),
+    "frozen": _frozen,
+}
+HOW = ("number", "items", "table", "clock", "new", "last", "own", "whole", *SIMPLE, "sent")
 
 
 def counting(how: str) -> Any:
@@ -117,3 +173,10 @@ def test_a_stack_is_not_asked_to_keep_it(how: str, caplog: Any) -> None:
     assert said.endswith("; sequential trains instead")
     with pytest.raises(UserError, match=r"keeps something in the module|vmap"):
         train(VmapTrainer(), program, starts, CLIENTS, 0)
+
+
+def test_what_cannot_begin_anew_is_refused() -> None:
+    net = nn.Linear(6, 4)
+    net.numbers = (n for n in range(9))  # type: ignore[assignment]
+    with pytest.raises(UserError, match="a model must not keep a generator in an attribute"):
+        make_program(lambda p: optim.SGD(p, lr=0.1), BatchSpec(8, steps=3), net=net)

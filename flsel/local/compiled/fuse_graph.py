@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from flsel.local.compiled.record import Made
+from flsel.local.torch_internals import LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD, TO_COPY
 
 aten = torch.ops.aten
 
@@ -152,7 +153,7 @@ def _changes_nothing(node: fx.Node, source: fx.Node) -> bool:
         return node.args[1:] in ((1,), (1.0,)) and dtype_of(node) == dtype_of(source)
     if shape_of(source) is None or shape_of(node) != shape_of(source):
         return False
-    if node.target is aten._to_copy.default:
+    if node.target is TO_COPY:
         return dtype_of(node) == dtype_of(source)
     return node.target in (aten.view.default, aten.expand.default)
 
@@ -184,7 +185,7 @@ def _fuse(graph: fx.Graph, node: fx.Node) -> None:
     elif node.target is aten.relu.default:
         # The same kernel, but with a form that writes to a given tensor.
         node.target, node.args = aten.clamp_min.default, (node.args[0], 0)
-    elif node.target is aten._log_softmax.default:
+    elif node.target is LOG_SOFTMAX:
         _fuse_softmax(graph, node)
     elif _turns(node):
         _fuse_turn(graph, node)
@@ -243,7 +244,7 @@ def _fuse_softmax(graph: fx.Graph, node: fx.Node) -> None:
     of what comes from above depend on labels only. The softmax is spelled out, since torch's own goes through
     short rows one by one.
     """
-    backward = [user for user in node.users if user.target is aten._log_softmax_backward_data.default]
+    backward = [user for user in node.users if user.target is LOG_SOFTMAX_BACKWARD]
     if not backward or len(backward) < len(node.users):
         return
     x, dim, _ = node.args

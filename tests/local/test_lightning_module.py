@@ -1,0 +1,278 @@
+"""What of a LightningModule clients run, what is refused, and what is told of."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
+from runs import built, settings
+from torch import Tensor, nn, optim
+
+from flsel.config.groups import LocalConfig
+from flsel.errors import UserError
+from flsel.local.lightning_module import REFUSED, REPLACED
+from flsel.local.tasks import as_task
+from flsel.objectives import SCAFFOLD
+
+# Methods of Lightning's own that nobody overrides to have them called, and those that clients do call.
+NO_HOOKS = {
+    "optimizers", "lr_schedulers", "print", "log", "log_dict", "all_gather", "manual_backward",
+    "toggle_optimizer", "untoggle_optimizer", "toggled_optimizer", "clip_gradients", "freeze", "unfreeze",
+    "to_onnx", "to_torchscript", "to_tensorrt", "load_from_checkpoint",
+    "forward", "training_step", "configure_optimizers",
+}  # fmt: skip
+DIMENSION, CLASSES = 8, 4
+
+
+class Net(LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(DIMENSION, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        return nn.functional.cross_entropy(self(x), y)
+
+    def configure_optimizers(self) -> optim.Optimizer:
+        return optim.SGD(self.parameters(), lr=0.1)
+
+
+def hooks() -> set[str]:
+    owners = (LightningModule, ModelHooks, DataHooks, CheckpointHooks)
+    names = {name for owner in owners for name, made in vars(owner).items() if callable(made)}
+    return {name for name in names if not name.startswith("_")} - NO_HOOKS
+
+
+def test_every_hook_of_lightning_is_refused_or_told_of():
+    known = {*REFUSED, *REPLACED}
+    assert hooks() <= known
+    assert not set(REFUSED) & set(REPLACED)
+
+
+@pytest.mark.parametrize("hook", sorted(REFUSED))
+def test_a_hook_that_could_change_training_is_refused(hook):
+    if not hasattr(LightningModule, hook):
+        pytest.skip("of another version of Lightning")
+    model = type("Hooked", (Net,), {hook: lambda self, *given, **named: None})()
+    with pytest.raises(UserError, match=rf"model Hooked overrides {hook}, which clients do not call: "):
+        as_task(model, None)
+
+
+@pytest.mark.parametrize("hook", sorted(REPLACED))
+def test_a_hook_in_whose_place_flsel_does_something_is_told_of_once(hook, caplog):
+    name = f"Replaced_{hook}"
+    made = type(name, (Net,), {hook: lambda self, *given, **named: None})
+    with caplog.at_level(logging.WARNING, "flsel"):
+        for _ in range(2):
+            as_task(made(), None)
+    assert [record.getMessage().split(" will not")[0] for record in caplog.records] == [
+        f"model {name}: {hook}"
+    ]
+
+
+class Logs(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.log("train_loss", loss)
+        self.log_dict({"a": 1, "b": 2}, prog_bar=True)
+        return loss
+
+
+def test_what_is_logged_is_told_to_be_dropped(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "flsel"):
+        for _ in range(2):
+            built(settings(tmp_path, model=Logs)).server.step()
+    told = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
+    assert [text.partition(", which")[0] for text in told] == [
+        "model Logs logs train_loss",
+        "model Logs logs a, b",
+    ]
+
+
+class BatchAlone(Net):
+    def training_step(self, batch: Any) -> Tensor:  # type: ignore[override]
+        return super().training_step(batch, 0)
+
+
+class WritesToItsBatch(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        x.mul_(3.0)
+        y.fill_(0)
+        return nn.functional.cross_entropy(self(x), y)
+
+
+class CopiesItsBatch(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        return nn.functional.cross_entropy(self(x * 3.0), torch.zeros_like(y))
+
+
+def played(folder: Any, model: Any, backend: str = "auto", **changes: Any) -> Any:
+    config = settings(
+        folder, model=model, local=LocalConfig(batch_size=5, steps=3, backend=backend), **changes
+    )
+    server = built(config).server
+    metrics = [dict(server.evaluate(torch.empty(0, dtype=torch.int64)))]
+    metrics += [dict(server.step().metrics or {}) for _ in range(3)]
+    return server, [
+        {k: v for k, v in row.items() if k.startswith(("test/", "validation/"))} for row in metrics
+    ]
+
+
+@pytest.mark.parametrize("backend", ["auto", "sequential"])
+def test_a_step_may_leave_out_the_batchs_number(backend, tmp_path):
+    one, other = (played(tmp_path, model, backend) for model in (Net, BatchAlone))
+    assert one[1] == other[1]
+    assert all(torch.equal(one[0].params[name], other[0].params[name]) for name in one[0].params)
+
+
+def test_a_step_that_writes_to_its_batch_writes_to_no_set(tmp_path):
+    one, other = (played(tmp_path, model, "sequential") for model in (WritesToItsBatch, CopiesItsBatch))
+    assert one[1] == other[1]
+    assert all(torch.equal(one[0].params[name], other[0].params[name]) for name in one[0].params)
+
+
+class WritesWhenAsked(nn.Module):
+    writes = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(DIMENSION, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.clamp_(-1, 1) if self.writes else x)
+
+
+def test_a_network_that_comes_to_write_to_its_inputs_ends_the_evaluation(tmp_path):
+    run = built(settings(tmp_path, model=WritesWhenAsked))
+    run.program.model.writes = True
+    with pytest.raises(UserError, match="model WritesWhenAsked writes to its inputs, which are the dataset"):
+        run.server.evaluate(torch.empty(0, dtype=torch.int64))
+
+
+class Adversarial(Net):
+    """Trains on inputs that are moved along the loss's gradient (FGSM)."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        x = x.detach().clone().requires_grad_()
+        (grad,) = torch.autograd.grad(nn.functional.cross_entropy(self(x), y), x)
+        return nn.functional.cross_entropy(self((x + 0.1 * grad.sign()).detach()), y)
+
+
+class BackwardInside(Adversarial):
+    """The same by backward(), which leaves gradients at the parameters."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        x = x.detach().clone().requires_grad_()
+        nn.functional.cross_entropy(self(x), y).backward()
+        moved = (x + 0.1 * x.grad.sign()).detach()
+        self.zero_grad()
+        return nn.functional.cross_entropy(self(moved), y)
+
+
+class Penalised(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        x = x.detach().clone().requires_grad_()
+        loss = nn.functional.cross_entropy(self(x), y)
+        (grad,) = torch.autograd.grad(loss, x, create_graph=True)
+        return loss + grad.pow(2).sum()
+
+
+class Energy(nn.Module):
+    """Logits that are minus the gradient of an energy of the inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(DIMENSION, 6), nn.Linear(6, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.detach().clone().requires_grad_()
+        energy = self.outer(torch.tanh(self.inner(x))).sum()
+        return -torch.autograd.grad(energy, x, create_graph=True)[0][:, :CLASSES]
+
+
+class MetaLearner(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        names = dict(self.layer.named_parameters())
+
+        def loss(params: Any) -> Tensor:
+            return nn.functional.cross_entropy(torch.func.functional_call(self.layer, params, (x,)), y)
+
+        grads = torch.autograd.grad(loss(names), list(names.values()), create_graph=True)
+        return loss({name: p - 0.1 * grad for (name, p), grad in zip(names.items(), grads, strict=True)})
+
+
+@pytest.mark.parametrize("model", [Adversarial, BackwardInside, Penalised, Energy, MetaLearner])
+def test_gradients_in_evaluations(model, tmp_path):
+    server, metrics = played(tmp_path, model, "sequential")
+    run = built(settings(tmp_path, model=model))
+    assert run.program.differentiates
+    task, test = run.program.task.eval(), run.data.test
+    x = run.program.population.normalize(test.x)
+    if model is Energy:
+        expected = nn.functional.cross_entropy(task(x), test.y)
+    else:
+        expected = task.training_step((x, test.y), 0)
+    assert metrics[0]["test/loss"] == pytest.approx(float(expected.detach()), rel=1e-6)
+    assert all(p.grad is None for p in server.federation.program.task.parameters())
+
+
+def test_other_models_are_measured_without_gradients(tmp_path):
+    assert not built(settings(tmp_path, model=Net)).program.differentiates
+
+
+class PartlyTrained(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Linear(DIMENSION, DIMENSION)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.features(x))
+
+    def configure_optimizers(self) -> optim.Optimizer:
+        return optim.SGD(self.layer.parameters(), lr=0.1)
+
+
+class Frozen(PartlyTrained):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features.requires_grad_(False)
+
+
+@pytest.mark.parametrize("backend", ["auto", "sequential"])
+def test_scaffold_with_an_optimizer_of_some_parameters(backend, tmp_path):
+    part, frozen = (
+        played(tmp_path, model, backend, objective=SCAFFOLD()) for model in (PartlyTrained, Frozen)
+    )
+    assert all(torch.allclose(part[0].params[name], value) for name, value in frozen[0].params.items())
+    control = part[0].federation.program.objective.control_
+    assert not control["features.weight"].any()
+    assert control["layer.weight"].any()
+
+
+def test_a_copied_model_keeps_the_hooks_of_its_parameters(tmp_path):
+    calls = []
+    net = nn.Linear(DIMENSION, CLASSES)
+    net.weight.register_hook(lambda grad: calls.append("hook") or grad * 0)
+    net.bias.register_post_accumulate_grad_hook(lambda p: calls.append("after") or setattr(p, "grad", None))
+    config = settings(tmp_path, model=net)
+    config = replace(config, local=replace(config.local, optimizer=partial(optim.SGD, lr=0.1)))
+    server = built(config).server
+    server.step()
+    assert {"hook", "after"} <= set(calls)
+    assert torch.equal(server.params["weight"], net.weight)
+    assert torch.equal(server.params["bias"], net.bias)
