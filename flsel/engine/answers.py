@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from flsel.engine.evaluation import Evaluator
+from flsel.engine.stopwatch import Stopwatch
 from flsel.errors import UserError
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, from_one
 from flsel.metrics import Cost, Ledger, models_down, models_up, trainings
-from flsel.stack import Params, height, repeated
+from flsel.params import Params, height, repeated
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Answers:
         round: Communication round.
         params: The global model.
         ledger: Cost of the round so far.
+        stopwatch: Simulated seconds of the round so far; None without devices.
     """
 
     evaluator: Evaluator
@@ -40,6 +42,7 @@ class Answers:
     round: int
     params: Params
     ledger: Ledger
+    stopwatch: Stopwatch | None = None
 
     def labels(self) -> Tensor:
         """Return the label counts."""
@@ -59,9 +62,7 @@ class Answers:
         """Return the clients' losses; NaN for those unavailable or without examples."""
         free = self.availability(self.round)
         asked = [int(c) for c in clients if free[int(c)]]
-        self.ledger.charge(
-            models_down(len(asked), self.params) + Cost(passes=len(asked), scalars_up=len(asked))
-        )
+        self._charge(asked, models_down(1, self.params) + Cost(passes=1, scalars_up=1), at=at)
         answered = torch.full((len(clients),), torch.nan, dtype=torch.float64)
         if asked:
             rows = torch.tensor([i for i, c in enumerate(clients) if free[int(c)]], dtype=torch.int64)
@@ -71,8 +72,8 @@ class Answers:
     def shadow(self, clients: Sequence[int]) -> Params:
         """Return the end models of the clients' training."""
         self._require_available(clients, "to train")
-        self.ledger.charge(trainings(len(clients), self.params, down=self.program.objective.messages, up=1))
-        self.ledger.charge(Cost(shadow_trainings=len(clients)))
+        each = trainings(1, self.params, down=self.program.objective.messages, up=1)
+        self._charge(clients, each + Cost(shadow_trainings=1))
         if len(clients) == 0:
             return repeated(self.params, 0)
         return self.trainer.train(self._visits(clients))
@@ -85,8 +86,8 @@ class Answers:
     def gradients(self, clients: Sequence[int]) -> Params:
         """Return the gradients of the clients' losses at the global model."""
         self._require_available(clients, "for its gradient")
-        both_ways = models_down(len(clients), self.params) + models_up(len(clients), self.params)
-        self.ledger.charge(both_ways + Cost(passes=len(clients)))
+        both_ways = models_down(1, self.params) + models_up(1, self.params)
+        self._charge(clients, both_ways + Cost(passes=1), backward=True)
         if len(clients) == 0:
             return repeated(self.program.trainable(), 0)
         return self.trainer.gradients(self._visits(clients))
@@ -99,6 +100,21 @@ class Answers:
     def available_at(self, hop: int) -> Tensor:
         """Tell who is available ``hop`` rounds from now."""
         return self.availability(self.round + hop).clone()
+
+    def durations(self, clients: Sequence[int]) -> Tensor:
+        """Return the parts of a local training by the table of devices, in simulated seconds."""
+        assert self.stopwatch is not None  # see runner.build
+        return torch.from_numpy(self.stopwatch.clock.parts(clients))
+
+    def _charge(
+        self, clients: Sequence[int], each: Cost, *, at: Params | None = None, backward: bool = False
+    ) -> None:
+        """Charge what a question costs, in counts and, with devices, in simulated seconds."""
+        self.ledger.charge(each * len(clients))
+        if self.stopwatch is not None:
+            clock, asked = self.stopwatch.clock, [int(client) for client in clients]
+            passes = clock.training(asked) if each.trainings else clock.forward(asked, backward=backward)
+            self.stopwatch.ask(asked, each, passes, known_model=at is None)
 
     def _visits(self, clients: Sequence[int], at: Params | None = None) -> list[Visit]:
         return from_one(self.params if at is None else at, clients, self.round, self.program)

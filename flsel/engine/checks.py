@@ -10,12 +10,12 @@ from torch import Tensor
 
 from flsel.errors import UserError, short
 from flsel.objectives.objective import Objective, overrides
-from flsel.selector import IDLE, Plan, View
-from flsel.stack import Params
+from flsel.params import Params
+from flsel.selector import IDLE, Plan, Selector, View
 
 
 def check_plan(plan: object, view: View, name: str) -> None:
-    """Refuse a plan outside the budget, the run or the pool.
+    """Refuse a plan with too many paths or hops, or with unavailable clients.
 
     Args:
         plan: What the selector planned.
@@ -29,9 +29,10 @@ def check_plan(plan: object, view: View, name: str) -> None:
         raise UserError(f"{name}.select must return a Plan, such as Plan.star(clients), got {plan!r}.")
     if len(plan) == 0:
         raise UserError(f"{name} planned nobody in round {view.round}; a plan needs at least one path.")
-    if len(plan) > view.budget:
+    if len(plan) > view.clients_per_round:
         raise UserError(
-            f"{name} planned {len(plan)} paths in round {view.round}; the budget is {view.budget}."
+            f"{name} planned {len(plan)} paths in round {view.round}; "
+            f"clients_per_round is {view.clients_per_round}."
         )
     if any(len(path) != plan.hops for path in plan.paths):
         raise UserError(f"{name} planned paths of different lengths in round {view.round}.")
@@ -65,6 +66,19 @@ def check_hops(plan: Plan, objective: Objective, remembers: bool, name: str) -> 
         )
     if plan.hops > 1 and remembers:
         raise UserError(f"local.keep_optimizer must be false with {name}, which chains {plan.hops} clients.")
+
+
+def check_phases(selector: Selector, objective: Objective) -> None:
+    """Refuse an objective that learns from every update where some of them are not sent.
+
+    Raises:
+        UserError: Naming the selector and the objective.
+    """
+    if selector.two_phase and overrides(objective, "observe"):
+        raise UserError(
+            f"objective {type(objective).__name__} keeps state of every participant, and with "
+            f"{type(selector).__name__} some of them send no update: use FedAvg or FedProx."
+        )
 
 
 def check_aggregate(found: Any, given: Params, name: str) -> Params:

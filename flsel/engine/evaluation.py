@@ -9,11 +9,14 @@ from torch import Tensor
 
 from flsel.data.population import Examples
 from flsel.errors import UserError
+from flsel.local.answer_checks import check_evaluation, check_losses
 from flsel.local.measure import pooled
 from flsel.local.program import Program
-from flsel.local.tasks import Classifier, loss_of
+from flsel.local.tasks import Classifier, loss_of, writes_to_inputs
+from flsel.local.torch_internals import writes_to
+from flsel.local.visit import Visit, from_one
+from flsel.params import Params, height, row
 from flsel.rng import generator
-from flsel.stack import Params, height, row
 
 _NOISE = 128  # Examples in the batch of noise, as in FedGS's reference code.
 
@@ -31,14 +34,30 @@ class Evaluator:
         self._server = server
         self._program = program
 
-    def measure(self, params: Params, examples: Examples) -> tuple[float, float]:
+    def measure(self, params: Params, examples: Examples, round: int = 0) -> tuple[float, float]:
         """Measure a model on a held-out set.
+
+        Args:
+            params: The model.
+            examples: The set.
+            round: Communication rounds that made the model.
 
         Returns:
             Mean loss and accuracy in [0, 1].
         """
+
+        def plain(params: Params) -> float:
+            self._program.load(params)
+            return self._measure(examples.x, examples.y, plain=True)[0]
+
         self._program.load(params)
-        return self._measure(examples.x, examples.y)
+        found = self._measure(examples.x, examples.y)
+        if self._program.agreement.due("evaluation"):
+            visit = Visit(params, 0, round, self._program)
+            if check_evaluation(visit, found[0], plain):
+                self._program.load(params)
+                found = self._measure(examples.x, examples.y)
+        return found
 
     def server_loss(self, params: Params) -> float:
         """Return a model's mean loss on the server's holdout.
@@ -50,8 +69,12 @@ class Evaluator:
             raise UserError("the selector asks for the server's loss: set data.server to a share above 0.")
         return self.measure(params, self._server)[0]
 
-    def on_clients(self, params: Params) -> tuple[Tensor, Tensor]:
+    def on_clients(self, params: Params, round: int = 0) -> tuple[Tensor, Tensor]:
         """Measure a model on every client's training data.
+
+        Args:
+            params: The model.
+            round: Communication rounds that made it.
 
         Returns:
             Mean losses and accuracies, each float64 ``[N]``; NaN for a client without examples.
@@ -59,7 +82,12 @@ class Evaluator:
         self._program.load(params)
         data = self._program.population
         if isinstance(self._program.task, Classifier):
-            return pooled(self._program, range(len(data)))
+            found = pooled(self._program, range(len(data)))
+            if not check_losses(from_one(params, range(len(data)), round, self._program), found[0]):
+                return found
+            self._program.load(params)
+            alone = [pooled(self._program, [client], plain=True) for client in range(len(data))]
+            return torch.cat([loss for loss, _ in alone]), torch.cat([share for _, share in alone])
         rows = [
             self._measure(data.x[shard], data.y[shard]) if len(shard) else (float("nan"), float("nan"))
             for shard in data.shards
@@ -81,8 +109,8 @@ class Evaluator:
         rows = []
         for index in range(height(models)):
             self._program.load(row(models, index))
-            with self._program.evaluating(), torch.inference_mode(), self._program.fabric.autocast():
-                rows.append(task(noise).double().mean(dim=0).cpu())
+            with self._program.measuring():
+                rows.append(task(noise).detach().double().mean(dim=0).cpu())
         return torch.stack(rows)
 
     def _noise(self) -> Tensor:
@@ -99,22 +127,26 @@ class Evaluator:
         noise: Tensor = centre + torch.tensordot(mix, x - centre, dims=1)
         return noise
 
-    def _measure(self, x: Tensor, y: Tensor) -> tuple[float, float]:
-        """Measure the loaded model on raw examples."""
+    def _measure(self, x: Tensor, y: Tensor, *, plain: bool = False) -> tuple[float, float]:
+        """Measure the loaded model on raw examples; ``plain``: images have their channels first."""
         task, device = self._program.task, self._program.task.device
         size = self._program.at_once
         # In float64: a share of 10,000 examples is then exact to the last digit that is printed.
         total = torch.zeros((), dtype=torch.float64, device=device)
         hits = torch.zeros((), dtype=torch.int64, device=device)
-        with self._program.evaluating(), torch.inference_mode(), self._program.fabric.autocast():
+        written = writes_to(x, unknown=0)
+        with self._program.measuring(plain=plain):
             for first in range(0, len(y), size):
                 labels = y[first : first + size].to(device)
                 inputs = self._program.population.normalize(x[first : first + size].to(device))
                 logits = task(inputs)
+                hits += (logits.argmax(dim=1) == labels).sum()
                 if isinstance(task, Classifier):
                     loss = torch.nn.functional.cross_entropy(logits, labels)
                 else:
-                    loss = loss_of(task.training_step((inputs, labels), first))
-                total += loss.double() * len(labels)
-                hits += (logits.argmax(dim=1) == labels).sum()
+                    # A step may write to its batch, which clients get a copy of, too.
+                    loss = loss_of(task.training_step((inputs.clone(), labels.clone()), first))
+                total += loss.detach().double() * len(labels)
+        if writes_to(x, unknown=0) != written:
+            raise UserError(writes_to_inputs(self._program.model))
         return float(total) / len(y), float(hits) / len(y)

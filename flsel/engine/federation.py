@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,22 +13,25 @@ import torch
 from torch import Tensor
 
 from flsel.data.population import FederatedData
+from flsel.engine import reports
 from flsel.engine.answers import Answers
-from flsel.engine.checks import check_aggregate, check_hops, check_plan, check_weights
+from flsel.engine.arrival import Arrival
+from flsel.engine.checks import check_aggregate, check_hops, check_phases, check_plan, check_weights
+from flsel.engine.clock import Clock, RoundTime
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.job import Job
+from flsel.engine.stopwatch import Stopwatch
 from flsel.engine.watches import own_randomness, remembered, unwritten
-from flsel.errors import DivergedError
+from flsel.errors import DivergedError, UserError
 from flsel.local.program import Program
 from flsel.local.reach import Reach
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit import from_one
-from flsel.metrics import Cost, Ledger, trainings
+from flsel.metrics import NOTHING, Cost, Ledger, models_up, trainings
 from flsel.objectives import LocalUpdates
 from flsel.objectives.objective import overrides
+from flsel.params import Params, finite_rows, rows, weighted_sum, whole
 from flsel.rng import generator
-from flsel.selector import Need, Plan, Selector, Updates, View
-from flsel.stack import Params, finite_rows, rows, weighted_sum, whole
+from flsel.selector import Late, Need, Plan, Selector, Updates, View
 
 _UPDATES = Need.DELTAS | Need.HEAD
 
@@ -45,6 +48,7 @@ class Outcome:
         available: Number of clients that were available.
         ledger: What the round cost.
         seconds: Wall time of each phase.
+        time: Simulated seconds; None without devices.
     """
 
     delta: Params
@@ -54,6 +58,7 @@ class Outcome:
     available: int
     ledger: Ledger
     seconds: dict[str, float]
+    time: RoundTime | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,8 @@ class Federation:
         reach: How far a constant gradient moves the parameters in numbers of steps.
         head: Names of the output layer's weight and bias (None without one).
         rounds: Communication rounds of the run.
-        budget: Most paths per round.
+        clients_per_round: Most paths per round that are aggregated.
+        clock: What clients' work takes on their simulated devices; None without devices.
     """
 
     data: FederatedData
@@ -80,40 +86,53 @@ class Federation:
     reach: Reach
     head: tuple[str, str | None] | None
     rounds: int
-    budget: int
+    clients_per_round: int
+    clock: Clock | None = None
     sizes: Tensor = field(init=False)
     labels: Tensor = field(init=False)
+    trained: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", self.data.population.sizes)
         object.__setattr__(self, "labels", self.data.population.label_counts())
+        used = [min(size, self.program.spec.num_examples(size)) for size in self.sizes.tolist()]
+        object.__setattr__(self, "trained", whole(used))
 
-    def open(self, round: int, params: Params, selector: Selector) -> Job:
+    def open(self, round: int, params: Params, selector: Selector, started: float = 0.0) -> Job:
         """Decide who trains.
 
         Args:
             round: Communication round that begins.
             params: The global model; not written to, and not to change until the round is closed.
             selector: Who decides.
+            started: Simulated seconds of the run so far.
 
         Raises:
             UserError: If the selector's plan breaks the contract.
         """
-        started = time.perf_counter()
+        began = time.perf_counter()
         name, objective = type(selector).__name__, self.program.objective
-        view = self._view(round, params, selector.needs)
+        view = self._view(round, params, selector.needs, started)
         watched = unwritten(f"{name}.select", params.values())
         with own_randomness(name, round), remembered(selector, round), watched:
             plan = selector.select(view)
         check_plan(plan, view, name)
         check_hops(plan, objective, self.program.memory is not None, name)
-        own_loss = self._own_loss(plan, view) if Need.OWN_LOSS in selector.needs else None
-        job = Job(view, plan, selector, self.program, own_loss, time.perf_counter() - started)
-        each_way = objective.messages
+        check_phases(selector, objective)
+        arrival = self._arrival(plan, view, selector)
+        plan = plan if arrival is None else arrival.plan
+        own_loss = reports.own_losses(self.trainer, self.program, plan, view)
+        job = Job(view, plan, selector, self.program, own_loss, time.perf_counter() - began, arrival)
         if self.program.memory is not None:
             self.program.memory.forget()  # of trainings that the selector asked for
-        for hop in range(plan.hops):
-            view.ledger.charge(trainings(job.trainings(hop), params, down=each_way, up=each_way))
+        if arrival is None:
+            told = reports.told(selector.needs)
+            if told is not NOTHING:
+                view.ledger.charge(told * len({visits[0] for visits in plan.visits}))
+            each_way = objective.messages
+            for hop in range(plan.hops):
+                up = 0 if selector.two_phase and hop == plan.hops - 1 else each_way
+                view.ledger.charge(trainings(job.trainings(hop), params, down=each_way, up=up))
         return job
 
     def close(self, job: Job, ends: Params) -> Outcome:
@@ -144,6 +163,11 @@ class Federation:
             shown += deltas.values()
         with unwritten(f"{name}.weigh", shown):
             weights = check_weights(selector.weigh(view, updates), len(keep), name)
+        if selector.two_phase:
+            sent = {updates.plan.paths[k] for k in weights.nonzero().flatten().tolist()}
+            view.ledger.charge(models_up(len(sent) * objective.messages, view.params))
+            if view.stopwatch is not None:
+                view.stopwatch.collect({path[-1] for path in sent})
         if type(selector).observe is not Selector.observe:
             with remembered(selector, view.round), unwritten(f"{name}.observe", [*shown, weights]):
                 selector.observe(view, updates, weights)
@@ -166,14 +190,46 @@ class Federation:
             available=int(np.count_nonzero(view.available.numpy())),
             ledger=view.ledger,
             seconds={"select": job.seconds, "aggregate": time.perf_counter() - started},
+            time=self._finish(job, lost),
         )
 
-    def _view(self, round: int, params: Params, needs: Need) -> View:
-        ledger = Ledger()
+    def _arrival(self, plan: Plan, view: View, selector: Selector) -> Arrival | None:
+        """Let a plan run on simulated devices, and charge what took place; None without devices."""
+        if self.clock is None:
+            return None
+        rules, last = self.clock.rules, plan.hops - 1
+        if plan.hops > 1 and rules.over_selection > 1:
+            raise UserError(
+                f"time.over_selection must be 1 with {type(selector).__name__}, which chains {plan.hops} "
+                f"clients, got {rules.over_selection:g}: of unfinished paths there is no first."
+            )
+        extra, held = reports.told(view.needs), selector.two_phase
+        arrival: Arrival = view.stopwatch.train(plan, extra, wanted=self.clients_per_round, held=held)
+        each_way = self.program.objective.messages
+        kept = sum(work.hop == last for work in arrival.work) if held else 0
+        view.ledger.charge(trainings(len(arrival.work) - kept, view.params, down=each_way, up=each_way))
+        if held:
+            view.ledger.charge(trainings(kept, view.params, down=each_way, up=0))
+        if extra is not NOTHING:
+            view.ledger.charge(extra * len({work.client for work in arrival.work if work.first}))
+        return arrival
+
+    def _finish(self, job: Job, lost: Sequence[int]) -> RoundTime | None:
+        """Return what a round took on simulated devices, and charge it; None without devices."""
+        stopwatch, arrival = job.view.stopwatch, job.arrival
+        if arrival is None:
+            return None
+        time: RoundTime = stopwatch.finish(arrival, job.view.ledger["server_passes"], lost)
+        job.view.ledger.charge(Cost(client_seconds=time.client_seconds))
+        return time
+
+    def _view(self, round: int, params: Params, needs: Need, started: float) -> View:
+        ledger, clock, wanted = Ledger(), self.clock, self.clients_per_round
+        stopwatch = None if clock is None else Stopwatch(clock, round, started)
         return View(
             round=round,
             rounds=self.rounds,
-            budget=self.budget,
+            clients_per_round=wanted if clock is None else clock.rules.asked(wanted, len(self.sizes)),
             # Copies: an array over a tensor's memory can be written to without anybody noticing.
             available=self.available(round).clone(),
             sizes=self.sizes.clone(),
@@ -182,6 +238,8 @@ class Federation:
             rng=generator(self.program.seed, "select", round),
             ledger=ledger,
             needs=needs,
+            stopwatch=stopwatch,
+            trained=self.trained.clone(),
             answers=Answers(
                 evaluator=self.evaluator,
                 trainer=self.trainer,
@@ -191,15 +249,9 @@ class Federation:
                 round=round,
                 params=params,
                 ledger=ledger,
+                stopwatch=stopwatch,
             ),
         )
-
-    def _own_loss(self, plan: Plan, view: View) -> Tensor:
-        clients = [visits[0] for visits in plan.visits]
-        distinct = sorted(set(clients))
-        view.ledger.charge(Cost(passes=len(distinct), scalars_up=len(distinct)))
-        losses = self.trainer.losses(from_one(view.params, distinct, view.round, self.program))
-        return losses[torch.tensor([distinct.index(c) for c in clients])]
 
     def _updates(self, job: Job, keep: Tensor, deltas: Params) -> Updates:
         kept, needs = job.plan, job.view.needs
@@ -211,6 +263,10 @@ class Federation:
         answers: dict[str, Any] = {}
         if job.own_loss is not None:
             answers["own_loss"] = job.own_loss[keep]
+        if Need.SQUARED_LOSS in needs:
+            answers["squared_loss"] = reports.squared(self.program, kept, job.view)
+        if Need.DURATIONS in needs and job.arrival is not None:
+            answers["durations"] = torch.tensor(job.arrival.durations, dtype=torch.float64)[keep]
         if Need.DELTAS in needs:
             answers["deltas"] = rows(deltas, keep)
         if Need.HEAD in needs:
@@ -230,6 +286,7 @@ class Federation:
             needs=needs,
             answers=answers,
             travelled=partial(self._travel, steps),
+            late=Late.of({} if job.arrival is None else job.arrival.late),
         )
 
     def _travel(self, steps: list[list[int]]) -> Tensor:

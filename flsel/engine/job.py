@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from flsel.engine.arrival import Arrival
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, from_one, from_rows
+from flsel.params import Params, repeated, replaced, rows
 from flsel.selector import IDLE, Plan, Selector, View
-from flsel.stack import Params, repeated, replaced, rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +25,13 @@ class Job:
 
     Attributes:
         view: What the selector saw; its cost holds the training that is planned.
-        plan: Who trains, checked.
+        plan: Who trains, checked; without what comes too late on simulated devices.
         selector: Who planned.
         program: The client's side of the federation.
         own_loss: Loss of the global model on the data of each path's first client, float64 ``[K]``; None
             where nobody asked.
         seconds: Wall time that it took to plan.
+        arrival: What becomes of the plan on simulated devices; None without devices.
     """
 
     view: View
@@ -38,6 +40,7 @@ class Job:
     program: Program
     own_loss: Tensor | None
     seconds: float
+    arrival: Arrival | None = None
 
     def visits(self, hop: int, at: Params | None = None) -> list[Visit]:
         """Say what has to be trained in a hop.

@@ -13,12 +13,14 @@ from torch.optim import Optimizer
 
 from flsel.config.groups import EvaluationConfig
 from flsel.data.heterogeneity import cohort_entropy
+from flsel.engine.clock import Elapsed
 from flsel.engine.federation import Federation, Outcome
 from flsel.engine.job import Job, train
-from flsel.local.optimizers import rate_of, without_compiler
+from flsel.local.optimizers import rate_of
+from flsel.local.torch_internals import without_compiler
 from flsel.metrics import Cost, Ledger, names
+from flsel.params import Params, whole
 from flsel.selector import Selector
-from flsel.stack import Params, whole
 
 _LEDGER, _PHASES = names("ledger"), names("seconds")
 
@@ -69,6 +71,7 @@ class Server:
         self.rounds_to_target: int | None = None
         self.counts = torch.zeros(len(federation.data.population), dtype=torch.int64)
         self.ledger = Ledger()
+        self.elapsed = Elapsed()
         self.params: Params = {
             name: torch.nn.Parameter(value.detach().clone(), requires_grad=False)
             for name, value in program.state().items()
@@ -84,9 +87,16 @@ class Server:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are played, or the target was reached and ends the run."""
+        """Whether all rounds are played, or the target or the simulated time was reached and ends the run."""
         reached = self.rounds_to_target is not None and self.config.stop_at_target
-        return reached or self.round >= self.federation.rounds
+        return reached or self.out_of_time or self.round >= self.federation.rounds
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the simulated seconds have passed after which the run ends."""
+        clock = self.federation.clock
+        limit = None if clock is None else clock.rules.stop_after_seconds
+        return limit is not None and self.elapsed.seconds >= limit
 
     def step(self) -> RoundRecord:
         """Play one round: open it, train, close it."""
@@ -97,7 +107,7 @@ class Server:
 
     def open(self) -> Job:
         """Decide who trains in the coming round; nothing that is kept changes but the selector's state."""
-        return self.federation.open(self.round, self.params, self.selector)
+        return self.federation.open(self.round, self.params, self.selector, self.elapsed.seconds)
 
     def close(self, job: Job, ends: Params, seconds: float = 0.0) -> RoundRecord:
         """Aggregate what came back, step the server optimizer, and evaluate when due.
@@ -115,6 +125,8 @@ class Server:
         clients = whole([c for visits in outcome.plan.visits for c in visits])
         self.counts.index_add_(0, clients, torch.ones_like(clients))
         self.ledger.charge(outcome.ledger.total)
+        if outcome.time is not None:
+            self.elapsed.add(outcome.time)
         if outcome.dropped:
             self.ledger.charge(Cost(dropped_updates=len(outcome.dropped)))
         self.round = began + outcome.plan.hops
@@ -123,7 +135,7 @@ class Server:
         self._seconds["aggregate"] += time.perf_counter() - started
         due = self.round // self.config.every > began // self.config.every
         metrics = None
-        if due or self.round >= self.federation.rounds:
+        if due or self.round >= self.federation.rounds or self.out_of_time:
             metrics = self.evaluate(clients)
         return RoundRecord(began, self.round, outcome, metrics)
 
@@ -140,12 +152,16 @@ class Server:
         data, metrics = self.federation.data, dict[str, float]()
         for name, examples in (("test", data.test), ("validation", data.validation)):
             if examples is not None:
-                loss, accuracy = self.evaluator.measure(self.params, examples)
+                loss, accuracy = self.evaluator.measure(self.params, examples, self.round)
                 metrics |= {f"{name}/loss": loss, f"{name}/accuracy": accuracy}
         if self.config.per_client:
             metrics |= self._client_metrics()
         metrics |= self._selection_metrics(cohort)
-        metrics |= {f"ledger/{name}": float(self.ledger[name]) for name in _LEDGER}
+        timed = self.federation.clock is not None
+        counted = [name for name in _LEDGER if timed or name != "client_seconds"]
+        metrics |= {f"ledger/{name}": float(self.ledger[name]) for name in counted}
+        if timed:
+            metrics |= self.elapsed.measure(self.round)
         self._seconds["evaluate"] += time.perf_counter() - started
         metrics |= {f"seconds/{phase}": self._seconds[phase] for phase in _PHASES}
         self._seconds = dict.fromkeys(_PHASES, 0.0)
@@ -158,6 +174,8 @@ class Server:
         """Return everything that survives a round."""
         memory = self.federation.program.memory
         kept = {} if memory is None else {"optimizer_memory": memory.state_dict()}
+        if self.federation.clock is not None:
+            kept["clock"] = self.elapsed.state_dict()
         with without_compiler():
             optimizer = self.optimizer.state_dict()
         return {
@@ -170,6 +188,7 @@ class Server:
             "objective": self.objective.state_dict(),
             "counts": self.counts,
             "ledger": dict(self.ledger),
+            "agreement": self.federation.program.agreement.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -186,12 +205,16 @@ class Server:
         memory = self.federation.program.memory
         if memory is not None:
             memory.load_state_dict(state["optimizer_memory"])
+        if "agreement" in state:  # not in those of an older flsel
+            self.federation.program.agreement.load_state_dict(state["agreement"])
         for name, value in state["model"].items():
             self.params[name].copy_(value)
         with without_compiler():
             self.optimizer.load_state_dict(state["server_optimizer"])
         self.counts = state["counts"]
         self.ledger = Ledger(state["ledger"])
+        if self.federation.clock is not None:
+            self.elapsed.load_state_dict(state["clock"])
         self.round = state["round"]
         self.rounds_to_target = state["rounds_to_target"]
 
@@ -212,7 +235,7 @@ class Server:
             self.params[name] += delta[name] / max(weight, 1.0)
 
     def _client_metrics(self) -> dict[str, float]:
-        losses, accuracies = self.evaluator.on_clients(self.params)
+        losses, accuracies = self.evaluator.on_clients(self.params, self.round)
         # The accuracy is NaN where there are no examples, and there alone; a loss may overflow.
         losses, accuracies = losses[~accuracies.isnan()], accuracies[~accuracies.isnan()]
         worst = accuracies.sort().values[: max(1, round(len(accuracies) / 10))]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from flsel.errors import UserError
+from flsel.local.torch_internals import writes_to
 from flsel.rng import plain_states
 from flsel.selector import Selector
 
@@ -109,8 +110,8 @@ def _global_states() -> dict[str, object]:
     }
 
 
-def _imprint(tensor: Tensor) -> tuple[int, str]:
+def _imprint(tensor: Tensor) -> tuple[object, str]:
     """Return what changes when a tensor is written to, by itself or by an array over its memory."""
     # Tensors that were made for inference keep no count of writes; NaN as a text equals itself.
-    count = 0 if tensor.is_inference() else tensor._version
+    count = 0 if tensor.is_inference() else writes_to(tensor, unknown=0)
     return count, str(tensor.sum().item()) if tensor.device.type == "cpu" else ""

@@ -1,0 +1,211 @@
+"""Which paths of a plan arrive, and when: the rules of a round on simulated devices, as pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from flsel.config.groups import TimeConfig
+from flsel.selector import IDLE, Plan
+
+Take = Callable[[int, list[int], list[bool]], np.ndarray]
+"""Returns the seconds of trainings in a hop, of clients, which may be the first of their path."""
+
+
+class Worked(NamedTuple):
+    """One local training that took place, in time or not.
+
+    Attributes:
+        hop: Its hop.
+        client: Who trained.
+        first: Whether it is the first training of a path.
+        seconds: What it took the client.
+        paths: Positions in the plan of the paths whose model it trained.
+    """
+
+    hop: int
+    client: int
+    first: bool
+    seconds: float
+    paths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What arrives of a plan.
+
+    Attributes:
+        plan: The paths that are aggregated, without what came too late.
+        kept: Their positions in the plan that was made.
+        seconds: Seconds of all hops together.
+        durations: Seconds of the trainings along each path that is aggregated.
+        late: Seconds of the trainings that came too late, by client; without clients that are aggregated.
+        work: Every training that took place.
+    """
+
+    plan: Plan
+    kept: tuple[int, ...]
+    seconds: float
+    durations: tuple[float, ...]
+    late: dict[int, float]
+    work: tuple[Worked, ...]
+
+    @property
+    def client_seconds(self) -> float:
+        """Seconds of all trainings together."""
+        return math.fsum(worked.seconds for worked in self.work)
+
+    def wasted(self, lost: Collection[int]) -> float:
+        """Return the seconds of trainings that no aggregated path holds.
+
+        Args:
+            lost: Rows of ``plan`` that are not aggregated after all.
+        """
+        rows = {k: row for row, k in enumerate(self.kept) if row not in lost}
+        return math.fsum(
+            worked.seconds
+            for worked in self.work
+            if not any(k in rows and self.plan.paths[rows[k]][worked.hop] != IDLE for k in worked.paths)
+        )
+
+
+def arrive(plan: Plan, take: Take, rules: TimeConfig, *, wanted: int) -> Arrival:
+    """Let a plan's paths run on the clients' devices.
+
+    Paths whose models arrive at the same time are ordered by client id, then by their place in the plan.
+
+    Args:
+        plan: Paths of H hops.
+        take: What trainings take.
+        rules: Deadline, what becomes of late paths, and whether the server stands between two hops.
+        wanted: Paths that the server waits for, where all have one hop.
+    """
+    if plan.hops == 1 and rules.deadline is None and wanted >= len(plan):
+        return _everybody(plan, take)
+    return (
+        _by_relay(plan, take, rules) if rules.relay and plan.hops > 1 else _by_hops(plan, take, rules, wanted)
+    )
+
+
+def _everybody(plan: Plan, take: Take) -> Arrival:
+    """Wait for every path of one hop: the usual round, which takes no time to simulate."""
+    worked = _trainings(plan, 0, range(len(plan)), take)
+    took = {k: training.seconds for training in worked for k in training.paths}
+    every = range(len(plan))
+    durations = tuple(took[k] for k in every)
+    return Arrival(plan, tuple(every), max(durations), durations, {}, tuple(worked))
+
+
+def _by_hops(plan: Plan, take: Take, rules: TimeConfig, wanted: int) -> Arrival:
+    """Let all paths wait for each other after each hop."""
+    cut = [list(path) for path in plan.paths]
+    total, going, kept = [0.0] * len(plan), set(range(len(plan))), set(range(len(plan)))
+    seconds, late, work = 0.0, dict[int, float](), list[Worked]()
+    for hop in range(plan.hops):
+        worked = _trainings(plan, hop, sorted(going), take)
+        if not worked:
+            continue
+        work += worked
+        finished, busy = list[tuple[float, int, int]](), dict[int, float]()
+        for training in worked:
+            # A client that trains two models in a hop trains one after the other.
+            busy[training.client] = busy.get(training.client, 0.0) + training.seconds
+            finished += [(busy[training.client], training.client, k) for k in training.paths]
+        arrived, passed = _first(finished, wanted if plan.hops == 1 else len(plan), rules.deadline)
+        seconds += passed
+        for took, client, k in finished:
+            total[k] += took
+            if k in arrived:
+                continue
+            late[client] = took
+            going.discard(k)
+            begun = any(client != IDLE for client in cut[k][:hop])
+            cut[k][hop:] = [IDLE] * (plan.hops - hop)
+            if rules.late == "drop" or not begun:
+                kept.discard(k)
+    return _arrival(cut, sorted(kept), seconds, total, late, work)
+
+
+def _by_relay(plan: Plan, take: Take, rules: TimeConfig) -> Arrival:
+    """Let each path go from client to client without waiting for the others."""
+    by_hop = [_trainings(plan, hop, range(len(plan)), take) for hop in range(plan.hops)]
+    ends = [[0.0] * plan.hops for _ in plan.paths]
+    for hop, worked in enumerate(by_hop):
+        took = {k: training.seconds for training in worked for k in training.paths}
+        for k in range(len(plan)):
+            ends[k][hop] = (ends[k][hop - 1] if hop else 0.0) + took.get(k, 0.0)
+    finished = [(ends[k][-1], plan.visits[k][-1], k) for k in range(len(plan))]
+    arrived, passed = _first(finished, len(plan), rules.deadline)
+    cut, kept, late = [list(path) for path in plan.paths], set(arrived), dict[int, float]()
+    for k in set(range(len(plan))) - arrived:
+        missed = next(hop for hop in range(plan.hops) if ends[k][hop] > passed)
+        late[plan.paths[k][missed]] = ends[k][missed] - (ends[k][missed - 1] if missed else 0.0)
+        cut[k][missed:] = [IDLE] * (plan.hops - missed)
+        if rules.late == "rest" and any(client != IDLE for client in cut[k]):
+            kept.add(k)
+    # Nobody starts a training after the round is over.
+    work = [
+        training
+        for hop, worked in enumerate(by_hop)
+        for training in worked
+        if any((ends[k][hop - 1] if hop else 0.0) < passed for k in training.paths)
+    ]
+    return _arrival(cut, sorted(kept), passed, [path[-1] for path in ends], late, work)
+
+
+def _trainings(plan: Plan, hop: int, going: Sequence[int], take: Take) -> list[Worked]:
+    """Return the trainings of a hop; in the first one a client's training serves all its paths."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for k in going:
+        client = plan.paths[k][hop]
+        if client != IDLE:
+            groups.setdefault((client, k if hop else 0), []).append(k)
+    clients = [client for client, _ in groups]
+    first = [not hop or all(c == IDLE for c in plan.paths[paths[0]][:hop]) for paths in groups.values()]
+    seconds = take(hop, clients, first).tolist() if clients else []
+    return [
+        Worked(hop, client, begins, took, tuple(paths))
+        for client, begins, took, paths in zip(clients, first, seconds, groups.values(), strict=True)
+    ]
+
+
+def _first(
+    finished: list[tuple[float, int, int]], wanted: int, deadline: float | None
+) -> tuple[set[int], float]:
+    """Return the paths that arrive, and how long the server waits.
+
+    Args:
+        finished: Seconds, client and path, for each path.
+        wanted: Paths that the server waits for.
+        deadline: Seconds after which it stops to wait, once a path has arrived.
+    """
+    ordered = sorted(finished)
+    in_time = [entry for entry in ordered if deadline is None or entry[0] <= deadline]
+    arrived = (in_time or [entry for entry in ordered if entry[0] == ordered[0][0]])[:wanted]
+    if deadline is None or not in_time or len(arrived) in (wanted, len(ordered)):
+        return {k for _, _, k in arrived}, arrived[-1][0]
+    return {k for _, _, k in arrived}, deadline
+
+
+def _arrival(
+    cut: list[list[int]],
+    kept: list[int],
+    seconds: float,
+    total: list[float],
+    late: dict[int, float],
+    work: list[Worked],
+) -> Arrival:
+    plan = Plan(tuple(tuple(cut[k]) for k in kept))
+    aggregated = {client for path in plan.visits for client in path}
+    return Arrival(
+        plan=plan,
+        kept=tuple(kept),
+        seconds=seconds,
+        durations=tuple(total[k] for k in kept),
+        late={client: late[client] for client in sorted(late) if client not in aggregated},
+        work=tuple(work),
+    )

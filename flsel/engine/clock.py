@@ -1,0 +1,248 @@
+"""The simulated clock: what a client's work takes, and how the seconds of a run add up.
+
+All numbers follow from the table of devices and from what the ledger is charged; no wall time enters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from flsel.config.groups import TimeConfig
+from flsel.devices import Table
+from flsel.errors import UserError
+from flsel.metrics import Cost
+from flsel.rng import generator
+
+SCALAR = 8  # Bytes of a number that is sent to the server.
+_ROUNDS, _CLIENTS = 16, 64  # Rounds and clients whose jitter comes from one generator.
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """What a client's requests take on its simulated device.
+
+    Attributes:
+        table: The clients' devices.
+        rules: What a round waits for.
+        seed: The run's seed.
+        sizes: Training examples of each client, int64 ``[N]``.
+        trained: Examples in the batches of one local training of each client, int64 ``[N]``.
+        frozen: Models besides its own that a local step runs forward.
+        messages: Model-sized messages that go each way at a training.
+        model: Bytes of a model.
+    """
+
+    table: Table
+    rules: TimeConfig
+    seed: int
+    sizes: np.ndarray
+    trained: np.ndarray
+    frozen: int
+    messages: int
+    model: int
+    _blocks: dict[tuple[int, int], list[list[float]]] = field(default_factory=dict, init=False, repr=False)
+
+    def training(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the forward passes of examples that a local training is worth, float64 ``[n]``."""
+        passes: np.ndarray = self.trained[_ids(clients)] * (1.0 + self.rules.backward + self.frozen)
+        return passes
+
+    def forward(self, clients: Sequence[int] | np.ndarray, *, backward: bool = False) -> np.ndarray:
+        """Return the forward passes of one pass over the clients' data, float64 ``[n]``.
+
+        Args:
+            clients: Ids of n clients.
+            backward: Whether gradients are computed, too.
+        """
+        passes: np.ndarray = self.sizes[_ids(clients)] * (1.0 + (self.rules.backward if backward else 0.0))
+        return passes
+
+    def seconds(
+        self,
+        clients: Sequence[int] | np.ndarray,
+        passes: np.ndarray,
+        *,
+        down: np.ndarray | float,
+        up: np.ndarray | float,
+        round: int | None,
+    ) -> np.ndarray:
+        """Return what requests take: delay, download, computing and upload, float64 ``[n]``.
+
+        Args:
+            clients: Ids of n clients.
+            passes: Forward passes of examples that each computes, ``[n]``.
+            down: Bytes that each receives.
+            up: Bytes that each sends.
+            round: Communication round, for the jitter; None leaves it out.
+        """
+        received, computed, returned = self._parts(_ids(clients), passes, down=down, up=up, round=round)
+        total: np.ndarray = received + computed + returned
+        return total
+
+    def train(self, clients: Sequence[int], round: int) -> np.ndarray:
+        """Return what local trainings take that receive and send whole models, float64 ``[n]``."""
+        who, (received, computed, returned) = _ids(clients), self._trainings
+        computing = computed[who] if self._still else computed[who] * self._jitter(who, round)
+        total: np.ndarray = received[who] + computing + returned[who]
+        return total
+
+    @cached_property
+    def _trainings(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The parts of each client's training, each float64 ``[N]``: most rounds ask for nothing else."""
+        parts = self.parts(np.arange(len(self.sizes)))
+        return parts[:, 0].copy(), parts[:, 1].copy(), parts[:, 2].copy()
+
+    @cached_property
+    def _still(self) -> bool:
+        return not np.asarray(self.table.jitter).any()
+
+    def profile(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return what a local training takes by the table, without jitter, float64 ``[n]``."""
+        parts = self.parts(clients)
+        total: np.ndarray = parts[:, 0] + parts[:, 1] + parts[:, 2]
+        return total
+
+    def parts(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the parts of :meth:`profile`: delay and download, computing, upload, float64 ``[n, 3]``."""
+        who, each_way = _ids(clients), float(self.messages * self.model)
+        return np.stack(self._parts(who, self.training(who), down=each_way, up=each_way, round=None), axis=1)
+
+    def check_deadline(self) -> None:
+        """Refuse a deadline that no client meets.
+
+        Raises:
+            UserError: Naming the fastest client's seconds.
+        """
+        everyone = np.flatnonzero(self.sizes > 0)
+        if self.rules.deadline is None or len(everyone) == 0:
+            return
+        seconds = self.profile(everyone)
+        fastest = int(seconds.argmin())
+        if seconds[fastest] > self.rules.deadline:
+            raise UserError(
+                "time.deadline must be met by at least one client, got "
+                f"{self.rules.deadline:g}: the fastest, client {everyone[fastest]}, takes "
+                f"{seconds[fastest]:.4g} simulated seconds."
+            )
+
+    def _parts(
+        self,
+        who: np.ndarray,
+        passes: np.ndarray,
+        *,
+        down: np.ndarray | float,
+        up: np.ndarray | float,
+        round: int | None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        table = self.table
+        computed = passes * np.asarray(table.seconds)[who]
+        if round is not None:
+            computed = computed * self._jitter(who, round)
+        received = np.asarray(table.delay)[who] + down / np.asarray(table.down)[who]
+        return received, computed, up / np.asarray(table.up)[who]
+
+    def _jitter(self, clients: np.ndarray, round: int) -> np.ndarray:
+        spread = np.asarray(self.table.jitter)[clients]
+        if not spread.any():
+            still: np.ndarray = spread + 1.0
+            return still
+        draws = [self._draw(round, client) for client in clients.tolist()]
+        factors: np.ndarray = np.exp(spread * (draws - spread / 2))
+        return factors
+
+    def _draw(self, round: int, client: int) -> float:
+        """Return the visit's standard normal draw: a function of seed, round and client alone.
+
+        A generator for each visit would take longer than a small round, so a block of rounds and clients
+        shares one.
+        """
+        rounds, row = divmod(round, _ROUNDS)
+        clients, column = divmod(client, _CLIENTS)
+        if (rounds, clients) not in self._blocks:
+            for old in [key for key in self._blocks if key[0] != rounds]:
+                del self._blocks[old]
+            block = generator(self.seed, "device", rounds, clients).standard_normal((_ROUNDS, _CLIENTS))
+            self._blocks[rounds, clients] = block.tolist()
+        return self._blocks[rounds, clients][row][column]
+
+
+@dataclass(frozen=True)
+class RoundTime:
+    """Simulated seconds of a step.
+
+    Attributes:
+        seconds: All of it.
+        questions: Waiting for answers to the selector's questions.
+        client_seconds: Sum over clients, those included that nobody waited for.
+        wasted: Of that what had no effect on the model: late clients, probe trainings, dropped updates.
+        late: Clients that were asked and not aggregated, ascending.
+    """
+
+    seconds: float
+    questions: float
+    client_seconds: float
+    wasted: float
+    late: tuple[int, ...] = ()
+
+
+class Elapsed:
+    """The simulated time of a run so far; a part of the server's state."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.questions = 0.0
+        self.wasted = 0.0
+        self._measured = (0, 0.0, 0.0)  # Round, seconds and questions at the last evaluation.
+
+    def add(self, time: RoundTime) -> None:
+        """Let a step's time pass."""
+        self.seconds += time.seconds
+        self.questions += time.questions
+        self.wasted += time.wasted
+
+    def measure(self, round: int) -> dict[str, float]:
+        """Return the columns ``clock/*``; those of a round are means since the last call.
+
+        Args:
+            round: Communication rounds completed.
+        """
+        before, seconds, questions = self._measured
+        self._measured = (round, self.seconds, self.questions)
+        passed, rounds = self.seconds - seconds, round - before
+        return {
+            "clock/seconds": self.seconds,
+            "clock/round": passed / rounds if rounds else 0.0,
+            "clock/questions": (self.questions - questions) / passed if passed else 0.0,
+            "clock/wasted_client_seconds": self.wasted,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return {
+            "seconds": self.seconds,
+            "questions": self.questions,
+            "wasted": self.wasted,
+            "measured": list(self._measured),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        self.seconds, self.questions, self.wasted = (
+            float(state[name]) for name in ("seconds", "questions", "wasted")
+        )
+        round, seconds, questions = state["measured"]
+        self._measured = int(round), float(seconds), float(questions)
+
+
+def sent(each: Cost) -> float:
+    """Return the bytes that one client sends at a request of this cost; numbers go along as float64."""
+    return float(each.bytes_up + SCALAR * each.scalars_up)
+
+
+def _ids(clients: Sequence[int] | np.ndarray) -> np.ndarray:
+    return np.asarray(clients, dtype=np.int64)
