@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flsel.stack import Params, finite_rows
+from flsel.params import Params, finite_rows
 
 
 def allocate(params: Params, clients: int) -> tuple[Tensor, Params]:

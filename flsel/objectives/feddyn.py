@@ -31,7 +31,7 @@ from torch import Tensor
 from flsel.arguments import Range
 from flsel.objectives._memory import allocate, store
 from flsel.objectives.objective import LocalUpdates, Objective
-from flsel.stack import Params
+from flsel.params import Params
 
 
 @final

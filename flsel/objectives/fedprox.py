@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flsel.arguments import Range
 from flsel.objectives.objective import Objective
-from flsel.stack import Params
+from flsel.params import Params
 
 
 @final

@@ -26,7 +26,7 @@ from torch import Tensor
 from flsel.arguments import Range
 from flsel.objectives._memory import allocate, store
 from flsel.objectives.objective import LocalUpdates, Objective
-from flsel.stack import Params
+from flsel.params import Params
 
 
 @final
@@ -44,6 +44,7 @@ class MOON(Objective):
     """
 
     averages: ClassVar[bool] = True
+    frozen_models: ClassVar[int] = 2
 
     mu: Annotated[float, Range(0)] = 1.0
     temperature: Annotated[float, Range(above=0)] = 0.5

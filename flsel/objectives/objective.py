@@ -11,8 +11,8 @@ from torch import Tensor
 
 from flsel.arguments import Checked
 from flsel.errors import UserError
+from flsel.params import Params
 from flsel.selector.state import Stateful
-from flsel.stack import Params
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,9 @@ class Objective(Checked, Stateful, ABC):
 
     messages: ClassVar[int] = 1
     """Model-sized messages that go each way at a visit: the model, and what else the method sends."""
+
+    frozen_models: ClassVar[int] = 0
+    """Models of :meth:`models` that each local step runs forward; simulated devices take time for them."""
 
     averages: ClassVar[bool] = False
     """Whether :meth:`contrast` is the mean over a batch's examples of what it is for each of them."""

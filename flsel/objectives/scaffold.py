@@ -24,7 +24,7 @@ from torch import Tensor
 
 from flsel.objectives._memory import allocate, store
 from flsel.objectives.objective import LocalUpdates, Objective
-from flsel.stack import Params
+from flsel.params import Params
 
 
 @final
@@ -61,6 +61,8 @@ class SCAFFOLD(Objective):
         new = {
             # Without a step (or at a learning rate of zero) this is not finite, and the row stays.
             name: old[name] - control - updates.deltas[name] / _as_column(reach[name], updates.deltas[name])
+            if name in reach
+            else old[name]  # what the optimizer leaves alone has no drift
             for name, control in self.control_.items()
         }
         kept = store(self.slots_, self.controls_, updates.clients, new)

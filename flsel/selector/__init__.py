@@ -4,16 +4,18 @@ A selector answers up to three questions a round: who trains (:meth:`Selector.se
 update count (:meth:`Selector.weigh`), what did we learn (:meth:`Selector.observe`). It declares the
 information it needs, pulls it from a read-only :class:`View`, and every answer's cost enters the ledger.
 
-Dimensions: N clients, K paths (the cohort), H hops, C classes. *pool*: clients available now; *budget*:
-paths per round; *delta*: end model minus start model; a *stack* has a leading [K].
+Dimensions: N clients, K paths (the cohort), H hops, C classes. *pool*: clients available now; *delta*: end
+model minus start model; a *stack* has a leading [K].
 """
 
 from flsel.arguments import Range, Tunable
 from flsel.selector.base import Selector
 from flsel.selector.diagnostic import Diagnostic
 from flsel.selector.plan import IDLE, Plan
-from flsel.selector.view import ON_HOLDOUT, Need, Updates, View
+from flsel.selector.updates import Late, Updates
+from flsel.selector.view import ON_HOLDOUT, Need, View
 
 __all__ = [
-    "IDLE", "ON_HOLDOUT", "Diagnostic", "Need", "Plan", "Range", "Selector", "Tunable", "Updates", "View",
+    "IDLE", "ON_HOLDOUT", "Diagnostic", "Late", "Need", "Plan", "Range", "Selector", "Tunable", "Updates",
+    "View",
 ]  # fmt: skip

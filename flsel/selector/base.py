@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from flsel.arguments import Checked
 from flsel.selector.diagnostic import Diagnostic
 from flsel.selector.plan import Plan
 from flsel.selector.state import Stateful
-from flsel.selector.view import Need, Updates, View
+from flsel.selector.updates import Updates
+from flsel.selector.view import Need, View
 
 
 class Selector(Checked, Stateful, ABC):
@@ -25,12 +27,24 @@ class Selector(Checked, Stateful, ABC):
 
     A dataclass is the short way: its fields are the arguments, each with its range
     (:mod:`flsel.arguments`), and they are checked when it is made.
+
+    Attributes:
+        two_phase: Whether participants keep their update until :meth:`weigh` has given it a weight. What
+            weighs zero is not sent, and the ledger counts no model for it. Of an update that is not sent,
+            :meth:`weigh` may use what a client can report in a few numbers, which the selector charges.
     """
+
+    two_phase: ClassVar[bool] = False
 
     @property
     def needs(self) -> Need:
         """What the selector may ask for: a class attribute, or a property where it depends on arguments."""
         return Need.NONE
+
+    @property
+    def assumes_arrival(self) -> bool:
+        """Whether the weights are unbiased only if all chosen clients' updates arrive."""
+        return False
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Allocate state before the first round.
@@ -40,11 +54,11 @@ class Selector(Checked, Stateful, ABC):
             num_classes: C.
         """
 
-    def check_budget(self, budget: int) -> None:
-        """Refuse, before a run starts, a budget that the arguments do not fit.
+    def check_clients_per_round(self, clients_per_round: int) -> None:
+        """Refuse, before a run starts, a K that the arguments do not fit.
 
         Args:
-            budget: Most paths per round (K).
+            clients_per_round: Most paths per round (K).
 
         Raises:
             UserError: If they do not.
@@ -52,7 +66,7 @@ class Selector(Checked, Stateful, ABC):
 
     @abstractmethod
     def select(self, view: View) -> Plan:
-        """Choose at most ``view.budget`` paths of clients that are available."""
+        """Choose at most ``view.clients_per_round`` paths of clients that are available."""
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh the updates, float64 ``[K]``, finite and >= 0; zero drops an update.

@@ -1,9 +1,10 @@
-"""What a selector may know: what it declares, a view before a round's training, the updates after it."""
+"""What a selector may know before a round's training: what it declares, and a view."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,9 @@ import numpy as np
 from torch import Tensor
 
 from flsel.errors import UndeclaredNeedError, UserError
-from flsel.metrics import Ledger
-from flsel.selector.plan import Plan, ids
-from flsel.stack import Params, whole
+from flsel.metrics import Cost, Ledger
+from flsel.params import Params
+from flsel.selector.plan import ids
 
 
 class Need(enum.Flag):
@@ -44,6 +45,10 @@ class Need(enum.Flag):
     """Mean outputs of any models on Gaussian noise shaped like the server's holdout."""
     TRUE_MODELS = enum.auto()
     """The models that labelled the clients' examples, which only generated data have."""
+    DURATIONS = enum.auto()
+    """Simulated seconds of local training: by the profiles before, as observed after; needs ``devices``."""
+    SQUARED_LOSS = enum.auto()
+    """A participant's mean squared loss on the examples that it trains on, told with its update."""
 
 
 ON_HOLDOUT = Need.SERVER_LOSS | Need.NOISE_OUTPUTS
@@ -57,7 +62,7 @@ class View:
     Attributes:
         round: Index of this communication round, from 0.
         rounds: Communication rounds of the whole run.
-        budget: Most paths that the plan may have.
+        clients_per_round: Most paths that the plan may have.
         available: Clients available now, bool ``[N]``; at least one is.
         sizes: Training examples per client, int64 ``[N]``.
         num_classes: C.
@@ -65,13 +70,17 @@ class View:
         rng: This round's generator for the selector's draws.
         ledger: Cost of the round so far; whoever causes costs that no answer counts charges them here.
         needs: What the selector declared.
+        stopwatch: The federation's simulated clock in this round; None without devices. Selectors read
+            :attr:`clock`.
+        trained: Distinct examples in a local training of each client, int64 ``[N]``; None stands for
+            ``sizes``.
         answers: The federation's side of the questions below: a method for each need, named like it in lower
             case, and ``available_at(hop)``.
     """
 
     round: int
     rounds: int
-    budget: int
+    clients_per_round: int
     available: Tensor
     sizes: Tensor
     num_classes: int
@@ -80,6 +89,18 @@ class View:
     ledger: Ledger
     needs: Need
     answers: Any
+    stopwatch: Any = None
+    trained: Tensor | None = None
+
+    @property
+    def clock(self) -> float:
+        """Simulated seconds of the run before this round; 0 without devices."""
+        return 0.0 if self.stopwatch is None else float(self.stopwatch.started)
+
+    @property
+    def examples(self) -> Tensor:
+        """Distinct examples in a local training of each client, int64 ``[N]``: at most ``sizes``."""
+        return self.sizes if self.trained is None else self.trained
 
     @property
     def pool(self) -> np.ndarray:
@@ -173,6 +194,51 @@ class View:
         available: Tensor = self.answers.available_at(hop)
         return available
 
+    def durations(self, clients: Sequence[int]) -> Tensor:
+        """Tell how long a local training of clients takes by their device profiles (``Need.DURATIONS``).
+
+        Args:
+            clients: Ids of n clients, available or not.
+
+        Returns:
+            Simulated seconds of download, training and upload, float64 ``[n]``, without jitter.
+        """
+        parts = self.parts(clients)
+        return parts[:, 0] + parts[:, 1] + parts[:, 2]
+
+    def parts(self, clients: Sequence[int]) -> Tensor:
+        """Tell the parts of :meth:`durations` (``Need.DURATIONS``).
+
+        Args:
+            clients: Ids of n clients, available or not.
+
+        Returns:
+            Simulated seconds of delay and download, of computing, and of upload, float64 ``[n, 3]``.
+        """
+        parts: Tensor = self._ask(Need.DURATIONS, self._clients(clients))
+        return parts
+
+    def charge(self, cost: Cost, clients: Sequence[int]) -> None:
+        """Charge what the selector causes beyond its questions.
+
+        Args:
+            cost: All of it.
+            clients: Who sends and receives an even share of its bytes.
+        """
+        self.ledger.charge(cost)
+        if self.stopwatch is not None:
+            self.stopwatch.traffic(self._clients(clients), cost)
+
+    def one_request(self) -> AbstractContextManager[None]:
+        """Count the questions within a ``with`` block as one: clients answer them side by side.
+
+        For questions that are cut into parts to bound memory.
+        """
+        found: AbstractContextManager[None] = (
+            nullcontext() if self.stopwatch is None else self.stopwatch.one_request()
+        )
+        return found
+
     def _clients(self, asked: Sequence[int]) -> list[int]:
         found, most = list(ids(asked)), len(self.sizes)
         stranger = next((client for client in found if not 0 <= client < most), None)
@@ -181,69 +247,16 @@ class View:
         return found
 
     def _ask(self, need: Need, *question: Any) -> Any:
-        _require(self.needs, need)
+        require(self.needs, need)
         return getattr(self.answers, str(need.name).lower())(*question)
 
 
-@dataclass(frozen=True)
-class Updates:
-    """What the participants of a round returned; row k belongs to path k.
+def require(declared: Need, need: Need) -> None:
+    """Refuse what a selector did not declare.
 
-    Paths that ended in a non-finite model are not in here: their update was dropped.
-
-    Attributes:
-        plan: The plan without the dropped paths.
-        sizes: Training examples seen along each path, int64 ``[K]``.
-        steps: Local optimizer steps taken along each path, int64 ``[K]``.
-        needs: What the selector declared.
-        answers: Named stacks behind the gated properties.
-        travelled: Answers :attr:`travel`; None where every step goes as far as plain SGD's.
+    Raises:
+        UndeclaredNeedError: Naming the need.
     """
-
-    plan: Plan
-    sizes: Tensor
-    steps: Tensor
-    needs: Need
-    answers: Mapping[str, Any]
-    travelled: Callable[[], Tensor] | None = None
-
-    @property
-    def clients(self) -> Tensor:
-        """First client that every path visits, int64 ``[K]`` (the client, where paths have length one)."""
-        return whole([visits[0] for visits in self.plan.visits])
-
-    @property
-    def travel(self) -> Tensor:
-        """How far a constant gradient carries the model along each path, in first steps, float64 ``[K]``.
-
-        For plain SGD the steps; with momentum more, as later steps go farther. An update divided by it
-        compares with those of clients that take other numbers of steps.
-        """
-        return self.steps.double() if self.travelled is None else self.travelled()
-
-    @property
-    def own_loss(self) -> Tensor:
-        """Loss of the received model on the data of ``clients``, float64 ``[K]`` (``Need.OWN_LOSS``)."""
-        _require(self.needs, Need.OWN_LOSS)
-        own_loss: Tensor = self.answers["own_loss"]
-        return own_loss
-
-    @property
-    def head(self) -> Params:
-        """Output layer's update (``Need.HEAD``): ``weight [K, C, L]`` and ``bias [K, C]`` if it has one."""
-        _require(self.needs, Need.HEAD)
-        head: Params = self.answers["head"]
-        return head
-
-    @property
-    def deltas(self) -> Params:
-        """End model minus global model, each tensor ``[K, ...]`` (``Need.DELTAS``)."""
-        _require(self.needs, Need.DELTAS)
-        deltas: Params = self.answers["deltas"]
-        return deltas
-
-
-def _require(declared: Need, need: Need) -> None:
     if need not in declared:
         raise UndeclaredNeedError(
             f"the selector asked for {need.name} without declaring it; add Need.{need.name} to its `needs`."

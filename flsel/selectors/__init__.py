@@ -12,15 +12,28 @@ if TYPE_CHECKING:
     from flsel.selectors.clustered_by_size import ClusteredSamplingBySize
     from flsel.selectors.complete import Complete
     from flsel.selectors.divfl import DivFL
+    from flsel.selectors.e3cs import E3CS
+    from flsel.selectors.f3ast import F3AST
+    from flsel.selectors.fedau import FedAU
     from flsel.selectors.fedcat import FedCat
+    from flsel.selectors.fedcbs import FedCBS
     from flsel.selectors.fedcor import FedCor
+    from flsel.selectors.fedcs import FedCS
     from flsel.selectors.fedgs import FedGS
     from flsel.selectors.fedpns import FedPNS
     from flsel.selectors.gradnorm import GradientNorm
+    from flsel.selectors.greedyfed import GreedyFed
+    from flsel.selectors.haccs import HACCS
     from flsel.selectors.hics import HiCS
     from flsel.selectors.hics_oracle import HiCSOracle
+    from flsel.selectors.kvib import KVib
     from flsel.selectors.md import MD
+    from flsel.selectors.oort import Oort
+    from flsel.selectors.optimal_sampling import OptimalSampling
+    from flsel.selectors.osmd import OSMD
     from flsel.selectors.powd import PowD
+    from flsel.selectors.tifl import TiFL
+    from flsel.selectors.ucbcs import UCBCS
     from flsel.selectors.uniform import Uniform
     from flsel.selectors.weighted import Weighted
 
@@ -30,34 +43,60 @@ _HOMES = {
     "ClusteredSamplingBySize": "clustered_by_size",
     "Complete": "complete",
     "DivFL": "divfl",
+    "E3CS": "e3cs",
+    "F3AST": "f3ast",
+    "FedAU": "fedau",
     "FedCat": "fedcat",
+    "FedCBS": "fedcbs",
     "FedCor": "fedcor",
+    "FedCS": "fedcs",
     "FedGS": "fedgs",
     "FedPNS": "fedpns",
     "GradientNorm": "gradnorm",
+    "GreedyFed": "greedyfed",
+    "HACCS": "haccs",
     "HiCS": "hics",
     "HiCSOracle": "hics_oracle",
+    "KVib": "kvib",
     "MD": "md",
+    "Oort": "oort",
+    "OptimalSampling": "optimal_sampling",
+    "OSMD": "osmd",
     "PowD": "powd",
+    "TiFL": "tifl",
+    "UCBCS": "ucbcs",
     "Uniform": "uniform",
     "Weighted": "weighted",
 }
 
 __all__ = [
     "AFL",
+    "E3CS",
+    "F3AST",
+    "HACCS",
     "MD",
+    "OSMD",
+    "UCBCS",
     "ClusteredSampling",
     "ClusteredSamplingBySize",
     "Complete",
     "DivFL",
+    "FedAU",
+    "FedCBS",
+    "FedCS",
     "FedCat",
     "FedCor",
     "FedGS",
     "FedPNS",
     "GradientNorm",
+    "GreedyFed",
     "HiCS",
     "HiCSOracle",
+    "KVib",
+    "Oort",
+    "OptimalSampling",
     "PowD",
+    "TiFL",
     "Uniform",
     "Weighted",
 ]

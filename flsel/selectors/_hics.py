@@ -14,11 +14,11 @@ from scipy.special import entr, log_softmax, softmax
 from torch import Tensor
 
 from flsel.errors import UserError
+from flsel.params import Params
 from flsel.selectors._pairwise import angles, nearest, unit
 from flsel.selectors._sampling import without
 from flsel.selectors._sketch import EXACT
 from flsel.selectors._ward import Linkage, cut_into, ward
-from flsel.stack import Params
 
 Signal = Literal["bias", "weight_mean", "layer"]
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from flsel.stack import Params, inner_products
+from flsel.params import Params, inner_products
 
 Expectation = Literal["sum", "mean"]
 

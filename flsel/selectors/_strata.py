@@ -44,26 +44,27 @@ class Rows(NamedTuple):
     mass: np.ndarray
 
 
-def shares_of(pool: np.ndarray, sizes: np.ndarray, budget: int) -> Shares:
+def shares_of(pool: np.ndarray, sizes: np.ndarray, clients_per_round: int) -> Shares:
     """Return the clients of the pool that have examples; if none has, all of them with equal masses.
 
     Args:
         pool: Ids of the available clients, int64, ascending.
         sizes: Examples of each of them.
-        budget: Most rows; there are at most as many as clients.
+        clients_per_round: Most rows; there are at most as many as clients.
 
     Raises:
         UserError: If the masses do not fit into 64-bit integers.
     """
     sizes = sizes.astype(np.int64) if sizes.any() else np.ones(len(pool), dtype=np.int64)
     some = sizes > 0
-    count = min(budget, int(np.count_nonzero(some)))
+    count = min(clients_per_round, int(np.count_nonzero(some)))
     # Exact, by halves of 32 bits each: a sum of 64-bit integers may overflow.
     total = count * ((int((sizes >> 32).sum()) << 32) + int((sizes & (2**32 - 1)).sum()))
     if total >= _MOST:
         raise UserError(
-            "budget times the examples of the available clients must be below 9.2e18 for Clustered Sampling, "
-            f"whose sums are exact integers, got {total:.2g}; lower budget or the clients' sizes."
+            "clients_per_round times the examples of the available clients must be below 9.2e18 for "
+            f"Clustered Sampling, whose sums are exact integers, got {total:.2g}; lower "
+            "clients_per_round or the clients' sizes."
         )
     return Shares(pool[some], count * sizes[some], int(sizes.sum()))
 

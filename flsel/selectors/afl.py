@@ -58,8 +58,8 @@ class AFL(Selector):
         pool = with_examples(view.pool, view.sizes)
         value = self.value_.numpy()[pool]
         seen = ~np.isnan(value)
-        first = view.rng.permutation(pool[~seen])[: view.budget]
-        rest = pool[seen][self._draw(value[seen], view.budget - len(first), view.rng)]
+        first = view.rng.permutation(pool[~seen])[: view.clients_per_round]
+        rest = pool[seen][self._draw(value[seen], view.clients_per_round - len(first), view.rng)]
         # Without this, a client whose updates never come back would be "new", and chosen, for ever.
         self.value_ = self.value_.index_fill(0, torch.from_numpy(first), 0.0)
         return Plan.star(np.concatenate([first, rest]))
@@ -74,9 +74,9 @@ class AFL(Selector):
         finite = value.isfinite()
         self.value_ = self.value_.index_put((updates.clients[finite],), value[finite])
 
-    def _draw(self, value: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
+    def _draw(self, value: np.ndarray, clients_per_round: int, rng: np.random.Generator) -> np.ndarray:
         """Draw positions in ``value`` (float64 ``[n]``, finite): Algorithm 1 on n clients."""
-        count = min(budget, len(value))
+        count = min(clients_per_round, len(value))
         uniform = math.ceil(self.alpha3 * count - _ROUNDING)
         log_weights = tempered(value, count - uniform, alpha1=self.alpha1, alpha2=self.alpha2, rng=rng)
         active = successive(log_weights, count - uniform, rng)

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from flsel.arguments import Range
 from flsel.errors import UserError
+from flsel.params import flatten
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._pairwise import squared_lengths
 from flsel.selectors._sampling import equal_weights, shares
@@ -35,7 +36,6 @@ from flsel.selectors._similarity import Similarity, dissimilarities, leaf_order
 from flsel.selectors._sketch import EXACT, sketch_length, sketched
 from flsel.selectors._strata import Rows, Shares, by_size, by_tree, draw, pour, shares_of
 from flsel.selectors._ward import ward
-from flsel.stack import flatten
 
 
 @final
@@ -66,6 +66,11 @@ class ClusteredSampling(Selector):
         if self.sketch is not None and self.similarity == "L1":
             raise UserError("similarity must be cosine or L2 where updates are sketched, got L1.")
 
+    @property
+    def assumes_arrival(self) -> bool:
+        """Whether the weights are unbiased only if all chosen clients' updates arrive: they are."""
+        return True
+
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all updates.
 
@@ -84,8 +89,8 @@ class ClusteredSampling(Selector):
     def select(self, view: View) -> Plan:
         """Build R from the updates known and draw one client from every row."""
         if view.round < self.warm_up:
-            return Plan.star(view.rng.choice(view.pool, view.budget, p=shares(view.pool_sizes)))
-        pool = shares_of(view.pool, view.pool_sizes, view.budget)
+            return Plan.star(view.rng.choice(view.pool, view.clients_per_round, p=shares(view.pool_sizes)))
+        pool = shares_of(view.pool, view.pool_sizes, view.clients_per_round)
         return Plan.star(pool.clients[draw(self._rows(pool, view.rng), pool.capacity, view.rng)])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:

@@ -27,9 +27,14 @@ class ClusteredSamplingBySize(Selector):
     its weight is at most that of multinomial sampling.
     """
 
+    @property
+    def assumes_arrival(self) -> bool:
+        """Whether the weights are unbiased only if all chosen clients' updates arrive: they are."""
+        return True
+
     def select(self, view: View) -> Plan:
         """Draw one client from every row."""
-        shares = shares_of(view.pool, view.pool_sizes, view.budget)
+        shares = shares_of(view.pool, view.pool_sizes, view.clients_per_round)
         rows = by_size(shares.masses, shares.capacity)
         return Plan.star(shares.clients[draw(rows, shares.capacity, view.rng)])
 

@@ -1,6 +1,6 @@
 """Complete participation: everyone who is available trains, as in centralised comparisons.
 
-**Deviations**: none; there is no paper. A budget below the number of available clients is an error, because
+**Deviations**: none; there is no paper. K below the number of available clients is an error, because
 leaving somebody out would no longer be complete participation.
 """
 
@@ -16,19 +16,20 @@ from flsel.selector import Plan, Selector, View
 class Complete(Selector):
     """Select every available client; weights are proportional to their examples.
 
-    The budget must be at least the number of clients that are ever available at once.
+    ``clients_per_round`` must be at least the number of clients that are ever available at once.
     """
 
     def select(self, view: View) -> Plan:
         """Take the whole pool.
 
         Raises:
-            UserError: If the budget is smaller than the pool.
+            UserError: If ``clients_per_round`` is smaller than the pool.
         """
         pool = view.pool
-        if view.budget < len(pool):
+        if view.clients_per_round < len(pool):
             raise UserError(
-                f"the budget must be the number of clients ({len(view.sizes)}) for complete participation: "
-                f"{len(pool)} are available in round {view.round}, got {view.budget}."
+                f"clients_per_round must be the number of clients ({len(view.sizes)}) for "
+                f"complete participation: {len(pool)} are available in round {view.round}, "
+                f"got {view.clients_per_round}."
             )
         return Plan.star(pool)

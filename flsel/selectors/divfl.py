@@ -26,12 +26,12 @@ from torch import Tensor
 
 from flsel.arguments import Range, Tunable
 from flsel.errors import UserError
+from flsel.params import flatten
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._facility import greedy, lazy_greedy, represented, stochastic_greedy
 from flsel.selectors._pairwise import distances, squared_lengths
 from flsel.selectors._sampling import equal_weights, with_examples
 from flsel.selectors._sketch import sketch_distances, sketch_length, sketched
-from flsel.stack import flatten
 
 _MOST = 20_000
 _AT_ONCE = 32  # Clients asked at a time: bounds the stack of their gradients.
@@ -98,13 +98,14 @@ class DivFL(Selector):
         asked = view.available & (view.sizes > 0)
         if self.mode == "no_overhead":
             asked &= ~self.known_
-        self._ask(view, np.flatnonzero(asked.numpy()))
+        with view.one_request():
+            self._ask(view, np.flatnonzero(asked.numpy()))
         known = self.known_.numpy()
         candidates = view.pool[known[view.pool]]
-        chosen = self._choose(candidates, min(view.budget, len(candidates)), view.rng)
+        chosen = self._choose(candidates, min(view.clients_per_round, len(candidates)), view.rng)
         able = with_examples(view.pool, view.sizes)
         strangers = view.rng.permutation(able[~known[able]])
-        return Plan.star([*chosen, *strangers[: view.budget - len(chosen)].tolist()])
+        return Plan.star([*chosen, *strangers[: view.clients_per_round - len(chosen)].tolist()])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh updates by examples, equally, or by the clients represented."""
@@ -126,7 +127,8 @@ class DivFL(Selector):
         told = np.flatnonzero((view.sizes[updates.clients] > 0).numpy())
         clients = updates.clients.numpy()[told]
         if self.signal == "gradient":
-            self._ask(view, clients)
+            with view.one_request():
+                self._ask(view, clients)
         else:
             self._store(clients, flatten(updates.deltas)[told])
             self._measure(clients)

@@ -59,17 +59,17 @@ class FedCat(Selector):
     groups_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
-        """Forget counts and groups; their shapes wait for K, the first round's budget."""
+        """Forget counts and groups; their shapes wait for the first round's K."""
         self.count_ = torch.zeros((len(sizes), 0), dtype=torch.int64)  # [N, K]
         self.groups_ = torch.zeros(len(sizes), dtype=torch.int64)  # [N], in 0..K-1
 
     def select(self, view: View) -> Plan:
         """Plan a cycle of K rounds, or of what is left of the run; one round without concatenation."""
-        hops = min(view.budget, view.rounds - view.round) if self.concatenation else 1
+        hops = min(view.clients_per_round, view.rounds - view.round) if self.concatenation else 1
         if self.grouping:
             self._regroup(view)
             self.count_ = self.count_.clone()
-            groups = [np.flatnonzero(self.groups_ == group) for group in range(view.budget)]
+            groups = [np.flatnonzero(self.groups_ == group) for group in range(view.clients_per_round)]
             chosen = [self._choose(view, hop, groups) for hop in range(hops)]
         else:
             chosen = [_uniform(view, hop) for hop in range(hops)]
@@ -83,11 +83,11 @@ class FedCat(Selector):
     def _regroup(self, view: View) -> None:
         """Deal the devices to K groups whose sizes differ by one at most, every lambda K rounds."""
         clients, positions = self.count_.shape
-        fresh = positions != view.budget
+        fresh = positions != view.clients_per_round
         if fresh:
-            self.count_ = torch.zeros((clients, view.budget), dtype=torch.int64)
-        if fresh or view.round % (self.lam * view.budget) == 0:
-            self.groups_ = torch.from_numpy(view.rng.permutation(np.arange(clients) % view.budget))
+            self.count_ = torch.zeros((clients, view.clients_per_round), dtype=torch.int64)
+        if fresh or view.round % (self.lam * view.clients_per_round) == 0:
+            self.groups_ = torch.from_numpy(view.rng.permutation(np.arange(clients) % view.clients_per_round))
 
     def _choose(self, view: View, hop: int, groups: list[np.ndarray]) -> list[int]:
         """Choose one available device per group for a round of the cycle and count it (Algorithm 3).
@@ -100,7 +100,7 @@ class FedCat(Selector):
         Returns:
             K device ids, IDLE for a group without an available device.
         """
-        position = (view.round + hop) % view.budget
+        position = (view.round + hop) % view.clients_per_round
         available = _available(view, hop)
         counts = self.count_[:, position].numpy()
         chosen = []
@@ -142,10 +142,10 @@ def dispatch(chosen: list[list[int]]) -> list[tuple[int, ...]]:
     Returns:
         K paths of H entries: copy i meets entry (o + i) mod K in round o.
     """
-    budget = len(chosen[0])
+    clients_per_round = len(chosen[0])
     return [
-        tuple(entries[(offset + copy) % budget] for offset, entries in enumerate(chosen))
-        for copy in range(budget)
+        tuple(entries[(offset + copy) % clients_per_round] for offset, entries in enumerate(chosen))
+        for copy in range(clients_per_round)
     ]
 
 
@@ -160,9 +160,9 @@ def _available(view: View, hop: int) -> np.ndarray:
 def _uniform(view: View, hop: int) -> list[int]:
     """Draw K distinct available devices; IDLE takes the places, drawn too, of those that are missing."""
     pool = np.flatnonzero(_available(view, hop))
-    drawn = np.full(view.budget, IDLE)
-    count = min(view.budget, len(pool))
-    places = view.rng.permutation(view.budget)[:count]
+    drawn = np.full(view.clients_per_round, IDLE)
+    count = min(view.clients_per_round, len(pool))
+    places = view.rng.permutation(view.clients_per_round)[:count]
     drawn[places] = view.rng.choice(pool, count, replace=False)
     chosen: list[int] = drawn.tolist()
     return chosen

@@ -33,10 +33,10 @@ import torch
 from torch import Tensor
 
 from flsel.arguments import Range, Tunable
+from flsel.params import Params, finite_rows, height, rows
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors import _gp
 from flsel.selectors._sampling import equal_weights, shares, with_examples, without
-from flsel.stack import Params, finite_rows, height, rows
 
 Variant = Literal["paper", "reference"]
 
@@ -185,10 +185,10 @@ class FedCor(Selector):
             share=shares(view.sizes.numpy()),
             alpha=self.alpha_.numpy(),
             allowed=np.isin(np.arange(len(view.sizes)), candidates),
-            count=view.budget,
+            count=view.clients_per_round,
         )
         others = view.rng.permutation(without(candidates, chosen))
-        cohort = np.append(np.array(chosen, dtype=np.int64), others)[: view.budget]
+        cohort = np.append(np.array(chosen, dtype=np.int64), others)[: view.clients_per_round]
         self.alpha_ = self.alpha_.clone()
         self.alpha_[torch.from_numpy(cohort)] *= self.beta
         return cohort
@@ -197,7 +197,7 @@ class FedCor(Selector):
 def _uniform(view: View) -> list[int]:
     """Draw a uniform cohort without replacement."""
     able = with_examples(view.pool, view.sizes)
-    clients: list[int] = view.rng.permutation(able)[: view.budget].tolist()
+    clients: list[int] = view.rng.permutation(able)[: view.clients_per_round].tolist()
     return clients
 
 

@@ -33,15 +33,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.arguments import Range, Tunable, shown
+from flsel.arguments import Range, Tunable, UserPath, shown
 from flsel.errors import UserError
+from flsel.params import flatten
 from flsel.selector import Diagnostic, Need, Plan, Selector, View
 from flsel.selectors._graph import EPSILON, SIGMA2, Variant, adjacency, distances, shortest_paths, similarity
 from flsel.selectors._pairwise import inner_products
 from flsel.selectors._qubo import cohort_problem, solve
 from flsel.selectors._sampling import with_examples
 from flsel.selectors._sspp import secure_products, traffic
-from flsel.stack import flatten
 
 _NEEDS = {
     "labels": Need.LABELS,
@@ -78,7 +78,7 @@ class FedGS(Selector):
     """
 
     alpha: Annotated[float, Range(0), Tunable(0.0, 5.0)] = 1.0
-    graph: str = "labels"
+    graph: Annotated[str, UserPath()] = "labels"
     _: KW_ONLY
     epsilon: Annotated[float | Literal["auto"], Range(0, below=1), Tunable(0.0, 0.5)] = "auto"
     sigma2: Annotated[float | Literal["auto"], Range(above=0), Tunable(0.01, 10.0, log=True)] = "auto"
@@ -135,7 +135,7 @@ class FedGS(Selector):
             self.count_.numpy(),
             self.graph_.numpy(),
             items,
-            count=min(view.budget, len(items)),
+            count=min(view.clients_per_round, len(items)),
             alpha=self.alpha,
             paper=self.variant == "paper",
         )
@@ -156,7 +156,8 @@ class FedGS(Selector):
         if len(self.graph_) and len(new) == 0:
             return
         if Need.SHADOW in self.needs:
-            self._train(view, new)
+            with view.one_request():
+                self._train(view, new)
             self.asked_ = self.asked_.index_fill(0, torch.from_numpy(new), True)
         else:
             if Need.LABELS in self.needs:
@@ -196,7 +197,7 @@ class FedGS(Selector):
         features = self.feature_.numpy()[where]
         products = np.full((len(known), len(known)), np.nan)
         if self.graph == "secure":
-            view.ledger.charge(traffic(*features.shape))
+            view.charge(traffic(*features.shape), where.tolist())
             found = _hidden_products(features, view.rng, unit=self.variant == "reference")
         else:
             found = inner_products(features, features)

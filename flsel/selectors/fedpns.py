@@ -32,10 +32,10 @@ from torch import Tensor
 
 from flsel.arguments import Range, Tunable
 from flsel.errors import UserError
+from flsel.params import Params, height, squared_norms, weighted_sum
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors._optimal import Expectation, optimal_aggregation
 from flsel.selectors._sampling import successive, with_examples, without
-from flsel.stack import Params, height, squared_norms, weighted_sum
 
 _EXACT = 1e-9  # 0.7 * 30 is 21.000000000000004 in floating point; the paper means 21.
 
@@ -85,10 +85,10 @@ class FedPNS(Selector):
         """Draw without replacement from the clients with examples, by the probabilities, and count them."""
         pool, probability = with_examples(view.pool, view.sizes), self.probability_.numpy()
         with np.errstate(divide="ignore"):
-            drawn = pool[successive(np.log(probability[pool]), view.budget, view.rng)]
-        if len(drawn) < min(view.budget, len(pool)):
+            drawn = pool[successive(np.log(probability[pool]), view.clients_per_round, view.rng)]
+        if len(drawn) < min(view.clients_per_round, len(pool)):
             others = view.rng.permutation(without(pool, drawn))
-            drawn = np.append(drawn, others)[: view.budget]
+            drawn = np.append(drawn, others)[: view.clients_per_round]
         # Here and not in observe: who was asked took part, whether or not the update arrives.
         self.chosen_ = self.chosen_.clone()
         self.chosen_[torch.from_numpy(drawn)] += 1

@@ -67,7 +67,7 @@ class HiCS(Selector):
             times the median over the clients of largest minus mean entry.
         lam: Weight of the angle against the difference of entropies (lambda).
         gamma0: Preference for balanced clusters at the start (gamma^0); 0 makes all clusters equal.
-        num_clusters: Clusters (M); null means K, the budget.
+        num_clusters: Clusters (M); null means K.
         signal: What is read off the output layer (v): ``bias`` its bias update, ``weight_mean`` the row means
             of its weight update (also for models without bias), ``layer`` these for the entropies and the
             whole layer for the angles.
@@ -135,15 +135,15 @@ class HiCS(Selector):
         asked = self.asked_.numpy()[able]
         new = np.count_nonzero(~self.asked_.numpy() & (sizes > 0))
         order = able[~asked] if self.warm_up_by_id else view.rng.permutation(able[~asked])
-        first = order[: view.budget]
+        first = order[: view.clients_per_round]
         self.asked_ = self.asked_.index_fill(0, torch.from_numpy(first), True)
-        warming_up = view.round < math.ceil(np.count_nonzero(sizes) / view.budget)
-        # Fewer than the budget only where nobody new is left: who is away shall leave no place empty.
-        if len(first) and warming_up and len(first) == min(new, view.budget):
+        warming_up = view.round < math.ceil(np.count_nonzero(sizes) / view.clients_per_round)
+        # Fewer than K only where nobody new is left: who is away shall leave no place empty.
+        if len(first) and warming_up and len(first) == min(new, view.clients_per_round):
             return Plan.star(first)
-        drawn = self._draw(view, able[asked], view.budget - len(first))
+        drawn = self._draw(view, able[asked], view.clients_per_round - len(first))
         others = with_examples(view.pool, view.sizes)
-        return Plan.star(fill_up(np.concatenate([first, drawn]), others, view.budget, view.rng))
+        return Plan.star(fill_up(np.concatenate([first, drawn]), others, view.clients_per_round, view.rng))
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/K, K the number of updates returned."""
@@ -224,7 +224,7 @@ class HiCS(Selector):
             self._direction(measured),
             entropies,
             lam=self.lam,
-            count=self.num_clusters or view.budget,
+            count=self.num_clusters or view.clients_per_round,
             linkage=self.linkage,
             rng=view.rng,
         )

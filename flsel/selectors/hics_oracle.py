@@ -8,7 +8,7 @@ arXiv:2310.00198; the variant is that of the authors' published code, not of the
 - Entropies are those of the clients' label counts, so there is no warm-up and no temperature. Angles are
   between updates, zero for clients that never took part: 0 between two of these, pi/2 from one of them to
   another (0 in the code).
-- The code fixes M = 5; here M is the budget by default, as in the paper's HiCS-FL.
+- The code fixes M = 5; here M is K by default, as in the paper's HiCS-FL.
 - All else as in :mod:`flsel.selectors.hics`: Ward on rows, draws by data share inside a cluster among the
   available clients, a sample in place of the matrix beyond 2,000 clients.
 """
@@ -45,7 +45,7 @@ class HiCSOracle(Selector):
     Attributes:
         lam: Weight of the angle against the difference of entropies (lambda).
         gamma0: Preference for balanced clusters at the start (gamma^0); 0 makes all clusters equal.
-        num_clusters: Clusters (M); null means K, the budget.
+        num_clusters: Clusters (M); null means K.
         signal: Whose angles are compared (v): the output layer's ``bias`` update or the row means of its
             weight update, ``weight_mean``.
         linkage: Ward's method on the ``rows`` of the distance matrix or on the ``condensed`` matrix.
@@ -71,8 +71,10 @@ class HiCSOracle(Selector):
         free = view.available.numpy()[able]
         gamma = annealed(self.gamma0, view.round, view.rounds)
         weights = log_weights(means, labels[free], sizes[able[free]], gamma)
-        drawn = able[free][successive(weights, view.budget, view.rng)]
-        return Plan.star(fill_up(drawn, with_examples(view.pool, view.sizes), view.budget, view.rng))
+        drawn = able[free][successive(weights, view.clients_per_round, view.rng)]
+        return Plan.star(
+            fill_up(drawn, with_examples(view.pool, view.sizes), view.clients_per_round, view.rng)
+        )
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/K."""
@@ -93,7 +95,7 @@ class HiCSOracle(Selector):
             self.signal_.numpy()[able],
             entropies,
             lam=self.lam,
-            count=self.num_clusters or view.budget,
+            count=self.num_clusters or view.clients_per_round,
             linkage=self.linkage,
             rng=view.rng,
         )

@@ -20,14 +20,19 @@ from flsel.selectors._sampling import equal_weights, shares
 
 @final
 class MD(Selector):
-    """Draw K = budget clients with replacement, with probability p_k; each draw weighs 1/K.
+    """Draw K clients with replacement, with probability p_k; each draw weighs 1/K.
 
     A client drawn c times appears on c paths, so it weighs c/K in all: E[weight] = p_k.
     """
 
+    @property
+    def assumes_arrival(self) -> bool:
+        """Whether the weights are unbiased only if all chosen clients' updates arrive: they are."""
+        return True
+
     def select(self, view: View) -> Plan:
         """Draw clients of the pool with replacement, by data share."""
-        return Plan.star(view.rng.choice(view.pool, view.budget, p=shares(view.pool_sizes)))
+        return Plan.star(view.rng.choice(view.pool, view.clients_per_round, p=shares(view.pool_sizes)))
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every draw 1/K."""

@@ -25,32 +25,34 @@ from flsel.selectors._sampling import equal_weights, largest, log_shares, succes
 @final
 @dataclass(eq=False)
 class PowD(Selector):
-    """Draw d candidates by data share without replacement, then keep the budget's worth of largest losses.
+    """Draw d candidates by data share without replacement, then keep the K with the largest losses.
 
     Attributes:
-        d: Candidates asked for their loss (d), at least the budget; null means twice the budget. The budget
-            itself makes this sampling by data share without replacement, the number of clients the largest
+        d: Candidates asked for their loss (d), at least K; null means 2 K. d = K
+            makes this sampling by data share without replacement, the number of clients the largest
             losses of all.
     """
 
     needs = Need.LOSSES
     d: Annotated[int | None, Range(1)] = None
 
-    def check_budget(self, budget: int) -> None:
-        """Refuse a budget above d.
+    def check_clients_per_round(self, clients_per_round: int) -> None:
+        """Refuse a K above d.
 
         Raises:
             UserError: If it is.
         """
-        if self.d is not None and self.d < budget:
-            raise UserError(f"selector.d must be at least the budget ({budget}), got {self.d}.")
+        if self.d is not None and self.d < clients_per_round:
+            raise UserError(
+                f"selector.d must be at least clients_per_round ({clients_per_round}), got {self.d}."
+            )
 
     def select(self, view: View) -> Plan:
         """Draw candidates, ask for their losses and keep the largest."""
-        d = 2 * view.budget if self.d is None else self.d
+        d = 2 * view.clients_per_round if self.d is None else self.d
         candidates = view.pool[successive(log_shares(view.pool_sizes), d, view.rng)]
         losses = view.losses(candidates.tolist()).numpy()
-        return Plan.star(candidates[largest(losses, view.budget, view.rng)])
+        return Plan.star(candidates[largest(losses, view.clients_per_round, view.rng)])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/K."""

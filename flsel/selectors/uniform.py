@@ -34,10 +34,15 @@ class Uniform(Selector):
 
     weights: Weights = "size"
 
+    @property
+    def assumes_arrival(self) -> bool:
+        """Whether the weights are unbiased only if all chosen clients' updates arrive."""
+        return self.weights in ("partial", "scaled")
+
     def select(self, view: View) -> Plan:
         """Draw distinct clients with examples from the pool, each with the same chance."""
         pool = with_examples(view.pool, view.sizes)
-        return Plan.star(view.rng.choice(pool, min(view.budget, len(pool)), replace=False))
+        return Plan.star(view.rng.choice(pool, min(view.clients_per_round, len(pool)), replace=False))
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh as the argument ``weights`` says, float64 ``[K]``."""

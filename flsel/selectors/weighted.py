@@ -28,7 +28,7 @@ class Weighted(Selector):
 
     def select(self, view: View) -> Plan:
         """Draw distinct clients of the pool by data share."""
-        return Plan.star(view.pool[successive(log_shares(view.pool_sizes), view.budget, view.rng)])
+        return Plan.star(view.pool[successive(log_shares(view.pool_sizes), view.clients_per_round, view.rng)])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update 1/K."""

@@ -29,7 +29,7 @@ class Losses:
 
 def view(
     sizes: Sequence[int],
-    budget: int,
+    clients_per_round: int,
     *,
     seed: int = 0,
     absent: Sequence[int] = (),
@@ -41,7 +41,7 @@ def view(
     return View(
         round=0,
         rounds=10,
-        budget=budget,
+        clients_per_round=clients_per_round,
         available=available,
         sizes=torch.tensor(sizes),
         num_classes=2,

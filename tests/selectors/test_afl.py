@@ -23,10 +23,10 @@ def seen(selector: AFL, value: list[float]) -> AFL:
     return selector
 
 
-def reference_inclusion(value, budget, *, alpha1, alpha2, alpha3):
+def reference_inclusion(value, clients_per_round, *, alpha1, alpha2, alpha3):
     """Chance of each client to be selected, by enumerating the orders of Algorithm 1; no ties."""
-    n, uniform = len(value), math.ceil(round(alpha3 * budget, 6))
-    active = budget - uniform
+    n, uniform = len(value), math.ceil(round(alpha3 * clients_per_round, 6))
+    active = clients_per_round - uniform
     dropped = min(math.floor(round(alpha1 * n, 6)), n - active)
     kept = sorted(range(n), key=lambda k: value[k])[dropped:]
     chance = np.zeros(n)
@@ -41,7 +41,7 @@ def reference_inclusion(value, budget, *, alpha1, alpha2, alpha3):
 
 
 @pytest.mark.parametrize(
-    ("budget", "alpha1", "alpha2", "alpha3"),
+    ("clients_per_round", "alpha1", "alpha2", "alpha3"),
     [
         (3, 1 / 3, 0.7, 1 / 3),
         (3, 0.0, 2.0, 0.0),
@@ -51,13 +51,15 @@ def reference_inclusion(value, budget, *, alpha1, alpha2, alpha3):
         (3, 0.9, 1.0, 1.0),
     ],
 )
-def test_selection_follows_algorithm_1(budget, alpha1, alpha2, alpha3):
+def test_selection_follows_algorithm_1(clients_per_round, alpha1, alpha2, alpha3):
     value = [0.3, 2.0, 1.1, -0.4, 0.9, 1.7]
     arguments = {"alpha1": alpha1, "alpha2": alpha2, "alpha3": alpha3}
     selector = seen(AFL(**arguments), value)
-    chance = reference_inclusion(value, budget, **arguments)
-    assert chance.sum() == pytest.approx(budget)
-    assert_frequencies(lambda seed: chosen(selector.select(view([1] * 6, budget, seed=seed))), chance)
+    chance = reference_inclusion(value, clients_per_round, **arguments)
+    assert chance.sum() == pytest.approx(clients_per_round)
+    assert_frequencies(
+        lambda seed: chosen(selector.select(view([1] * 6, clients_per_round, seed=seed))), chance
+    )
 
 
 def test_valuation_is_root_size_times_loss_and_stays_until_the_next_report():
@@ -105,14 +107,17 @@ def test_dropped_clients_keep_their_valuation():
 
 
 @pytest.mark.parametrize(
-    ("budget", "alpha3", "uniform"), [(5, 0.1, 1), (30, 0.1, 3), (10, 0.3, 3), (4, 0.0, 0), (4, 1.0, 4)]
+    ("clients_per_round", "alpha3", "uniform"),
+    [(5, 0.1, 1), (30, 0.1, 3), (10, 0.3, 3), (4, 0.0, 0), (4, 1.0, 4)],
 )
-def test_uniform_share_is_rounded_up_but_not_by_a_rounding_error(budget, alpha3, uniform):
+def test_uniform_share_is_rounded_up_but_not_by_a_rounding_error(clients_per_round, alpha3, uniform):
     selector = seen(AFL(alpha1=0.0, alpha2=1000.0, alpha3=alpha3), list(range(1000)))
-    sure = set(range(1000 - (budget - uniform), 1000))
-    plans = [set(chosen(selector.select(view([1] * 1000, budget, seed=seed)))) for seed in range(10)]
-    assert all(len(plan) == budget and sure <= plan for plan in plans)
-    assert uniform == 0 or any(plan - set(range(1000 - budget, 1000)) for plan in plans)
+    sure = set(range(1000 - (clients_per_round - uniform), 1000))
+    plans = [
+        set(chosen(selector.select(view([1] * 1000, clients_per_round, seed=seed)))) for seed in range(10)
+    ]
+    assert all(len(plan) == clients_per_round and sure <= plan for plan in plans)
+    assert uniform == 0 or any(plan - set(range(1000 - clients_per_round, 1000)) for plan in plans)
 
 
 @given(

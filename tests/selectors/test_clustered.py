@@ -31,8 +31,8 @@ BLOCKS = [(case, kind) for case in CASES for kind in case["by_similarity"]]
 NAMES = [f"{case['name']}-{kind}" for case, kind in BLOCKS]
 
 
-def at(sizes, budget, round=0, **more):
-    return replace(view(sizes, budget, needs=Need.DELTAS, **more), round=round)
+def at(sizes, clients_per_round, round=0, **more):
+    return replace(view(sizes, clients_per_round, needs=Need.DELTAS, **more), round=round)
 
 
 def updates(clients, deltas):
@@ -165,7 +165,7 @@ def test_warm_up_is_multinomial():
     assert all(sorted(plan) == [0, 1, 2, 3] for plan in plans[1])
 
 
-def test_pools_smaller_than_the_budget_and_clients_without_examples():
+def test_pools_smaller_than_the_clients_per_round_and_clients_without_examples():
     selector = told(ClusteredSampling(), [0, 2, 2, 2], torch.eye(4, dtype=torch.float64))
     assert sorted(chosen(selector.select(at([0, 2, 2, 2], 9, 1)))) == [1, 2, 3]
     assert chosen(selector.select(at([0, 2, 2, 2], 2, 1, absent=[1, 3]))) == [2]
@@ -235,11 +235,13 @@ def test_ten_thousand_clients():
     sizes, selector = [3] * 10_000, ClusteredSampling()
     selector.reset(torch.tensor(sizes), 10)
     selector.rows_ = torch.from_numpy(generator(0, "test").normal(size=(10_000, SKETCH))).float()
-    for budget in (10, 100):
-        now = at(sizes, budget, 5)
+    for clients_per_round in (10, 100):
+        now = at(sizes, clients_per_round, 5)
         plan = chosen(selector.select(now))
-        selector.observe(now, updates(plan, torch.ones(budget, 1000)), torch.ones(budget))
-        assert len(plan) == budget
+        selector.observe(
+            now, updates(plan, torch.ones(clients_per_round, 1000)), torch.ones(clients_per_round)
+        )
+        assert len(plan) == clients_per_round
 
 
 def test_updates_too_long_for_squared_distances_are_refused_and_angles_are_not():

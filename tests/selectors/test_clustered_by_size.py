@@ -10,10 +10,10 @@ from flsel.selectors.clustered_by_size import ClusteredSamplingBySize
 SIZES = [900, 500, 60, 50, 40, 30, 20, 10]
 
 
-def weight_moments(sizes, budget, *, absent=(), times=1500):
+def weight_moments(sizes, clients_per_round, *, absent=(), times=1500):
     selector, total, square = ClusteredSamplingBySize(), np.zeros(len(sizes)), np.zeros(len(sizes))
     for seed in range(times):
-        now = view(sizes, budget, seed=seed, absent=absent)
+        now = view(sizes, clients_per_round, seed=seed, absent=absent)
         plan, weight = chosen(selector.select(now)), np.zeros(len(sizes))
         np.add.at(weight, plan, selector.weigh(now, updates(plan, sizes)).numpy())
         total, square = total + weight, square + weight**2
@@ -42,7 +42,7 @@ def test_shares_are_the_pools():
     np.testing.assert_allclose(mean, [0.6, 0.3, 0.1, 0.0], atol=0.06)
 
 
-def test_pools_smaller_than_the_budget_and_clients_without_examples():
+def test_pools_smaller_than_the_clients_per_round_and_clients_without_examples():
     assert sorted(chosen(ClusteredSamplingBySize().select(view([2, 2, 2], 9)))) == [0, 1, 2]
     assert chosen(ClusteredSamplingBySize().select(view([0, 5, 0], 3))) == [1]
     assert sorted(chosen(ClusteredSamplingBySize().select(view([0, 0], 2)))) == [0, 1]

@@ -48,9 +48,9 @@ class Federation:
         return {"w": 1.0 - self.table[list(clients)]}
 
 
-def see(federation: Federation, selector: DivFL, budget: int, **changes) -> View:
+def see(federation: Federation, selector: DivFL, clients_per_round: int, **changes) -> View:
     sizes = changes.pop("sizes", [10] * len(federation.table))
-    now = plain_views.view(sizes, budget, needs=selector.needs, answers=federation, **changes)
+    now = plain_views.view(sizes, clients_per_round, needs=selector.needs, answers=federation, **changes)
     return replace(now, params={"w": torch.ones(federation.table.shape[1])})
 
 
@@ -310,13 +310,13 @@ def test_more_clients_than_the_distances_are_kept_for():
         DivFL().reset(torch.ones(20_001, dtype=torch.int64), 10)
 
 
-@pytest.mark.parametrize("budget", [10, 100])
-def test_three_thousand_clients(budget):
+@pytest.mark.parametrize("clients_per_round", [10, 100])
+def test_three_thousand_clients(clients_per_round):
     table = np.random.default_rng(0).normal(size=(3000, 20)) + 8 * np.arange(3000)[:, None] % 7
     selector, federation = fresh(DivFL("no_overhead"), 3000), Federation(table.tolist())
-    selector.select(see(federation, selector, budget))
-    now = see(federation, selector, budget)
+    selector.select(see(federation, selector, clients_per_round))
+    now = see(federation, selector, clients_per_round)
     plan = selector.select(now)
     updates = report(now, plan, federation)
     selector.observe(now, updates, selector.weigh(now, updates))
-    assert len(set(plan.paths)) == budget
+    assert len(set(plan.paths)) == clients_per_round

@@ -29,10 +29,10 @@ class Attendance:
         return self.table[hop]
 
 
-def at_round(round: int, sizes: list[int], budget: int, **settings) -> View:
+def at_round(round: int, sizes: list[int], clients_per_round: int, **settings) -> View:
     seed, table = settings.get("seed", 0), settings.get("table")
-    table = np.ones((budget, len(sizes)), dtype=bool) if table is None else table
-    now = view(sizes, budget, seed=seed * 1000 + round, answers=Attendance(table))
+    table = np.ones((clients_per_round, len(sizes)), dtype=bool) if table is None else table
+    now = view(sizes, clients_per_round, seed=seed * 1000 + round, answers=Attendance(table))
     return replace(
         now, round=round, rounds=settings.get("rounds", 1000), available=torch.from_numpy(table[0])
     )
@@ -56,10 +56,10 @@ def paper(counts: np.ndarray, groups: list[list[int]], sizes: list[int], rounds:
 
     Returns the devices that trained each copy in every round, and the global models after the cycles.
     """
-    budget, counts, glb = len(groups), counts.copy(), 0.0
+    clients_per_round, counts, glb = len(groups), counts.copy(), 0.0
     trained, models = [], []
     for r in rounds:
-        offset = r % budget
+        offset = r % clients_per_round
         l_dev = []
         for group in groups:  # Algorithm 3, the greedy branch
             weights = [1 / math.sqrt(counts[dev][offset]) for dev in group]
@@ -67,14 +67,14 @@ def paper(counts: np.ndarray, groups: list[list[int]], sizes: list[int], rounds:
             l_dev.append(dev)
             counts[dev][offset] += 1
         if offset == 0:
-            copies = [(glb, 0.0)] * budget
-        tags = [(offset + i) % budget for i in range(budget)]  # Algorithm 2
+            copies = [(glb, 0.0)] * clients_per_round
+        tags = [(offset + i) % clients_per_round for i in range(clients_per_round)]  # Algorithm 2
         gradients = [0.5 * (dev - copies[tags.index(tag)][0]) for tag, dev in enumerate(l_dev)]
         copies = [
             (m + gradients[tag], d + sizes[l_dev[tag]]) for (m, d), tag in zip(copies, tags, strict=True)
         ]
         trained.append([l_dev[tag] for tag in tags])
-        if offset == budget - 1:  # Equation (3)
+        if offset == clients_per_round - 1:  # Equation (3)
             glb = sum(d * m for m, d in copies) / sum(d for _, d in copies)
             models.append(glb)
     return trained, models, counts
@@ -107,12 +107,14 @@ def test_the_papers_algorithms_round_by_round():
 
 def test_dispatch_is_the_papers_rotation():
     # Section 3.2, 1-based: copy i meets selected device ((i + j - 2) % K + 1) in round j of the cycle.
-    for budget in range(1, 6):
-        chosen = [[100 * j + g for g in range(1, budget + 1)] for j in range(1, budget + 1)]
+    for clients_per_round in range(1, 6):
+        chosen = [
+            [100 * j + g for g in range(1, clients_per_round + 1)] for j in range(1, clients_per_round + 1)
+        ]
         paths = dispatch(chosen)
-        for i in range(1, budget + 1):
-            for j in range(1, budget + 1):
-                assert paths[i - 1][j - 1] == 100 * j + ((i + j - 2) % budget + 1)
+        for i in range(1, clients_per_round + 1):
+            for j in range(1, clients_per_round + 1):
+                assert paths[i - 1][j - 1] == 100 * j + ((i + j - 2) % clients_per_round + 1)
 
 
 @pytest.mark.parametrize(
@@ -165,34 +167,36 @@ def test_devices_are_drawn_with_their_chances(epsilon):
     data=st.data(),
 )
 def test_a_copy_meets_every_group_once_and_no_device_twice(clients, cycles, lam, epsilon, data):
-    budget = data.draw(st.integers(1, clients))
+    clients_per_round = data.draw(st.integers(1, clients))
     sizes = [3] * clients
     selector = FedCat(lam=lam, epsilon=epsilon)
     selector.reset(torch.tensor(sizes), 2)
     for cycle in range(cycles):
         before = selector.groups_
-        plan = selector.select(at_round(cycle * budget, sizes, budget, seed=data.draw(st.integers(0, 99))))
+        plan = selector.select(
+            at_round(cycle * clients_per_round, sizes, clients_per_round, seed=data.draw(st.integers(0, 99)))
+        )
         groups = selector.groups_
-        occupied = torch.bincount(groups, minlength=budget)
-        assert len(plan) == plan.hops == budget
+        occupied = torch.bincount(groups, minlength=clients_per_round)
+        assert len(plan) == plan.hops == clients_per_round
         assert occupied.min() >= 1
         assert occupied.max() - occupied.min() <= 1
         assert cycle % lam == 0 or torch.equal(before, groups)
         for path in plan.paths:
-            assert sorted(int(groups[k]) for k in path) == list(range(budget))
-            assert len(set(path)) == budget
-        for hop in range(budget):
-            assert len({path[hop] for path in plan.paths}) == budget
-        assert selector.count_.sum(dim=0).tolist() == [budget * (cycle + 1)] * budget
+            assert sorted(int(groups[k]) for k in path) == list(range(clients_per_round))
+            assert len(set(path)) == clients_per_round
+        for hop in range(clients_per_round):
+            assert len({path[hop] for path in plan.paths}) == clients_per_round
+        assert selector.count_.sum(dim=0).tolist() == [clients_per_round * (cycle + 1)] * clients_per_round
 
 
 def test_groups_are_drawn_anew_every_lambda_cycles():
-    sizes, budget, lam = [1] * 30, 3, 2
+    sizes, clients_per_round, lam = [1] * 30, 3, 2
     selector = FedCat(lam=lam)
     selector.reset(torch.tensor(sizes), 2)
     seen = []
     for cycle in range(8):
-        selector.select(at_round(cycle * budget, sizes, budget))
+        selector.select(at_round(cycle * clients_per_round, sizes, clients_per_round))
         seen.append(selector.groups_.tolist())
     assert all(seen[c] == seen[c + 1] for c in range(0, 8, 2))
     assert len({tuple(groups) for groups in seen}) == 4
@@ -210,15 +214,15 @@ def test_every_device_gets_its_turn_at_every_position():
 
 @given(clients=st.integers(2, 12), epsilon=st.floats(0, 1), grouping=st.booleans(), data=st.data())
 def test_only_devices_available_at_the_hop_are_chosen(clients, epsilon, grouping, data):
-    budget = data.draw(st.integers(1, clients))
-    table = np.random.default_rng(data.draw(st.integers(0, 10**6))).random((budget, clients)) < 0.4
+    clients_per_round = data.draw(st.integers(1, clients))
+    table = np.random.default_rng(data.draw(st.integers(0, 10**6))).random((clients_per_round, clients)) < 0.4
     table[0, data.draw(st.integers(0, clients - 1))] = True
-    left = data.draw(st.integers(1, 2 * budget))
+    left = data.draw(st.integers(1, 2 * clients_per_round))
     selector = FedCat(epsilon=epsilon, grouping=grouping)
     selector.reset(torch.ones(clients, dtype=torch.int64), 2)
-    now = at_round(0, [1] * clients, budget, table=table, rounds=left)
+    now = at_round(0, [1] * clients, clients_per_round, table=table, rounds=left)
     plan = selector.select(now)
-    assert plan.hops == min(budget, left)
+    assert plan.hops == min(clients_per_round, left)
     assert now.answers.asked == list(range(1, plan.hops))
     assert all(plan.visits)
     trained = Counter()
@@ -232,9 +236,9 @@ def test_only_devices_available_at_the_hop_are_chosen(clients, epsilon, grouping
             served = {int(g) for g in selector.groups_[torch.from_numpy(table[hop])]}
             assert len(clients_now) == len(served)
         else:
-            assert len(clients_now) == min(budget, int(table[hop].sum()))
+            assert len(clients_now) == min(clients_per_round, int(table[hop].sum()))
     if grouping:
-        assert selector.count_.sum(dim=0).tolist() == [trained[hop] for hop in range(budget)]
+        assert selector.count_.sum(dim=0).tolist() == [trained[hop] for hop in range(clients_per_round)]
 
 
 def test_later_availability_does_not_reach_earlier_picks():
@@ -272,11 +276,11 @@ def test_weights_are_the_examples_along_the_path():
 
 
 def test_without_concatenation_groups_and_counts_serve_one_round():
-    sizes, budget = [2] * 9, 3
+    sizes, clients_per_round = [2] * 9, 3
     selector = FedCat(concatenation=False, lam=2)
     selector.reset(torch.tensor(sizes), 2)
     for round in range(12):
-        plan = selector.select(at_round(round, sizes, budget))
+        plan = selector.select(at_round(round, sizes, clients_per_round))
         assert plan.hops == 1
         assert sorted(int(selector.groups_[path[0]]) for path in plan.paths) == [0, 1, 2]
     # Columns are the positions of the cycle: round r counts in column r mod K.
@@ -314,7 +318,7 @@ def test_with_neither_it_is_fedavg():
     assert_frequencies(draw, [0.4] * 5)
 
 
-def test_another_budget_starts_the_counts_anew():
+def test_another_clients_per_round_starts_the_counts_anew():
     selector = FedCat()
     selector.reset(torch.ones(6, dtype=torch.int64), 2)
     selector.select(at_round(0, [1] * 6, 2))
@@ -324,11 +328,11 @@ def test_another_budget_starts_the_counts_anew():
 
 
 @pytest.mark.parametrize("clients", [10_000, 100_000])
-@pytest.mark.parametrize("budget", [10, 100])
-def test_speed_of_a_cycle(clients, budget):
+@pytest.mark.parametrize("clients_per_round", [10, 100])
+def test_speed_of_a_cycle(clients, clients_per_round):
     sizes = [5] * clients
     selector = FedCat()
     selector.reset(torch.tensor(sizes), 2)
-    now = at_round(0, sizes, budget)
+    now = at_round(0, sizes, clients_per_round)
     plan = selector.select(now)
-    assert len(plan) == len(selector.weigh(now, played(plan, sizes))) == budget
+    assert len(plan) == len(selector.weigh(now, played(plan, sizes))) == clients_per_round

@@ -42,8 +42,10 @@ class Clients:
         ends = torch.tensor([[self.poison.get(k, float(k))] for k in clients])
         return {"w": ends}
 
-    def view(self, round, budget, *, seed=0):
-        now = view(self.sizes, budget, seed=seed + round, absent=self.absent, needs=NEEDS, answers=self)
+    def view(self, round, clients_per_round, *, seed=0):
+        now = view(
+            self.sizes, clients_per_round, seed=seed + round, absent=self.absent, needs=NEEDS, answers=self
+        )
         return replace(now, round=round, rounds=100, params={"w": self.w}, ledger=Ledger())
 
 
@@ -52,12 +54,12 @@ def started(selector, sizes=SIZES):
     return selector
 
 
-def play(selector, clients, rounds, budget=2):
+def play(selector, clients, rounds, clients_per_round=2):
     """Play rounds; return per round what was asked, and the cohorts."""
     asked, cohorts = [], []
     for round in range(rounds):
         clients.asked.clear()
-        cohorts.append(chosen(selector.select(clients.view(round, budget))))
+        cohorts.append(chosen(selector.select(clients.view(round, clients_per_round))))
         asked.append([kind for kind, _ in clients.asked])
         clients.w = torch.tensor([float(np.mean(cohorts[-1]))])
     return asked, cohorts
@@ -189,11 +191,11 @@ def test_equal_embeddings_are_filled_up_at_random():
 
 
 @pytest.mark.parametrize(
-    ("absent", "budget", "size"), [((0, 1, 2), 5, 2), ((0, 1, 2, 3, 5), 3, 1), ((), 6, 5)]
+    ("absent", "clients_per_round", "size"), [((0, 1, 2), 5, 2), ((0, 1, 2, 3, 5), 3, 1), ((), 6, 5)]
 )
-def test_small_pools(absent, budget, size):
+def test_small_pools(absent, clients_per_round, size):
     selector, clients = started(FedCor(warmup=1, delta_t=2, steps=1)), Clients(absent=absent)
-    _, cohorts = play(selector, clients, 6, budget)
+    _, cohorts = play(selector, clients, 6, clients_per_round)
     assert all(len(set(cohort)) == len(cohort) == size for cohort in cohorts)
     assert not set().union(*cohorts) & set(absent)
 
@@ -201,7 +203,7 @@ def test_small_pools(absent, budget, size):
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_reports_that_are_no_number_are_left_out(poison):
     selector, clients = started(FedCor(warmup=2, delta_t=2, steps=5)), Clients(poison={0: poison, 5: poison})
-    play(selector, clients, 5, budget=3)
+    play(selector, clients, 5, clients_per_round=3)
     silent = [0, 4, 5]
     assert selector.changes_.isnan().all(0).nonzero().flatten().tolist() == silent
     everyone = Clients(poison=dict.fromkeys(range(6), poison))
@@ -220,8 +222,8 @@ def test_the_contract_beyond_warmup(variant):
     check_selector(lambda: FedCor(warmup=1, delta_t=2, samples=2, d=3, steps=2, variant=variant))
 
 
-@pytest.mark.parametrize(("clients", "budget"), [(10_000, 100), (100_000, 10)])
-def test_many_clients(clients, budget):
+@pytest.mark.parametrize(("clients", "clients_per_round"), [(10_000, 100), (100_000, 10)])
+def test_many_clients(clients, clients_per_round):
     selector = started(FedCor(warmup=0, delta_t=100), [3] * clients)
-    now = Clients([3] * clients).view(1, budget)
-    assert len(set(selector.select(now).paths)) == budget
+    now = Clients([3] * clients).view(1, clients_per_round)
+    assert len(set(selector.select(now).paths)) == clients_per_round

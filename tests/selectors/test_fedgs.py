@@ -56,9 +56,9 @@ class Federation:
         return models["w"].double() ** 2
 
 
-def see(federation: Federation, selector: FedGS, budget: int, clients: int = 6, **changes) -> View:
+def see(federation: Federation, selector: FedGS, clients_per_round: int, clients: int = 6, **changes) -> View:
     sizes = changes.pop("sizes", [10] * clients)
-    now = plain_views.view(sizes, budget, needs=selector.needs, answers=federation, **changes)
+    now = plain_views.view(sizes, clients_per_round, needs=selector.needs, answers=federation, **changes)
     return replace(now, params={"w": torch.ones(2)})
 
 
@@ -221,21 +221,23 @@ def test_clients_without_examples_come_only_where_nobody_else_is_there():
 @settings(max_examples=25)
 @given(
     clients=st.integers(1, 12),
-    budget=st.integers(1, 12),
+    clients_per_round=st.integers(1, 12),
     seed=st.integers(0, 2**32),
     share=st.floats(0.2, 1.0),
 )
-def test_alpha_zero_takes_the_smallest_counts(clients, budget, seed, share):
+def test_alpha_zero_takes_the_smallest_counts(clients, clients_per_round, seed, share):
     selector, rng = fresh(FedGS(alpha=0.0), (10,) * clients), np.random.default_rng(seed)
-    budget = min(budget, clients)
+    clients_per_round = min(clients_per_round, clients)
     assert selector.needs == Need.NONE
     for round in range(6):
         absent = np.flatnonzero(rng.random(clients) > share)[: clients - 1].tolist()
         before = selector.count_.clone()
-        plan = selector.select(see(Federation(), selector, budget, clients, seed=round, absent=absent))
+        plan = selector.select(
+            see(Federation(), selector, clients_per_round, clients, seed=round, absent=absent)
+        )
         chosen = plain_views.chosen(plan)
         pool = [k for k in range(clients) if k not in absent]
-        assert len(set(chosen)) == min(budget, len(pool))
+        assert len(set(chosen)) == min(clients_per_round, len(pool))
         assert set(chosen) <= set(pool)
         left = [int(before[k]) for k in pool if k not in chosen]
         assert max(int(before[k]) for k in chosen) <= min(left, default=10**9)

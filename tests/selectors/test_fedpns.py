@@ -34,10 +34,10 @@ class Server:
         return self.loss(at["w"])
 
 
-def now(clients, budget=None, *, server=None, w=None, **changes):
+def now(clients, clients_per_round=None, *, server=None, w=None, **changes):
     answers = server or Server()
     needs = Need.DELTAS | Need.SERVER_LOSS
-    plain = view([5] * clients, budget or clients, needs=needs, answers=answers, **changes)
+    plain = view([5] * clients, clients_per_round or clients, needs=needs, answers=answers, **changes)
     return replace(plain, params={"w": torch.zeros(3) if w is None else w})
 
 

@@ -31,8 +31,8 @@ def returned(rows, clients=None, steps=None):
     )
 
 
-def weigh(selector, back, budget=None):
-    return selector.weigh(view([5] * 50, budget or len(back.plan)), back).tolist()
+def weigh(selector, back, clients_per_round=None):
+    return selector.weigh(view([5] * 50, clients_per_round or len(back.plan)), back).tolist()
 
 
 def test_the_macro_set_is_uniform():
@@ -52,22 +52,22 @@ def test_running_statistics_do_not_count():
 @given(st.integers(0, 10_000), st.integers(1, 10), st.integers(1, 10))
 def test_the_largest_norms_weigh_equally(seed, count, keep):
     rows = generator(seed, "test").normal(size=(count, 4))
-    weights = weigh(GradientNorm(keep), returned(rows), budget=10)
+    weights = weigh(GradientNorm(keep), returned(rows), clients_per_round=10)
     largest = np.argsort(-np.linalg.norm(rows, axis=1))[:keep]
     expected = np.zeros(count)
     expected[largest] = 1 / min(keep, count)
     assert weights == pytest.approx(expected.tolist())
 
 
-@pytest.mark.parametrize(("budget", "kept"), [(1, 1), (2, 1), (5, 3), (20, 10)])
-def test_half_the_budget_is_kept(budget, kept):
-    weights = weigh(GradientNorm(), returned(np.arange(2 * budget).reshape(budget, 2)))
+@pytest.mark.parametrize(("clients_per_round", "kept"), [(1, 1), (2, 1), (5, 3), (20, 10)])
+def test_half_the_clients_per_round_is_kept(clients_per_round, kept):
+    weights = weigh(GradientNorm(), returned(np.arange(2 * clients_per_round).reshape(clients_per_round, 2)))
     assert np.count_nonzero(weights) == kept
     assert sum(weights) == pytest.approx(1.0)
 
 
 def test_fewer_updates_than_to_keep():
-    assert weigh(GradientNorm(4), returned([[1.0, 0], [2.0, 0]]), budget=8) == [0.5, 0.5]
+    assert weigh(GradientNorm(4), returned([[1.0, 0], [2.0, 0]]), clients_per_round=8) == [0.5, 0.5]
 
 
 def test_ties_go_to_the_lowest_id():
@@ -105,8 +105,8 @@ def test_norms_that_are_not_finite_are_never_kept(poison):
 
 
 def test_keep_out_of_range():
-    with pytest.raises(UserError, match=r"keep must be at most the budget \(3\), got 4"):
-        GradientNorm(4).check_budget(3)
+    with pytest.raises(UserError, match=r"keep must be at most clients_per_round \(3\), got 4"):
+        GradientNorm(4).check_clients_per_round(3)
 
 
 def test_the_contract_with_other_arguments():

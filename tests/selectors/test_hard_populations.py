@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
-from flsel.arguments.plugin import Plugin
+from flsel.config.plugin import Plugin
 from flsel.selector import IDLE, Selector
 from flsel.selectors.complete import Complete
 from flsel.selectors.divfl import DivFL
+from flsel.selectors.fedcs import FedCS
 from flsel.selectors.gradnorm import GradientNorm
+from flsel.selectors.haccs import HACCS
 from flsel.testing.fake import CLASSES, FakeFederation, World, label_counts
 
 SHIPPED = list(Plugin(Selector).classes().values())
@@ -42,7 +46,7 @@ def emptied(counts: torch.Tensor, clients: list[int]) -> torch.Tensor:
 @pytest.mark.parametrize("presence", [0.4, 1.0])
 @pytest.mark.parametrize("selector", SAMPLING, ids=lambda c: c.__name__)
 def test_clients_without_examples_come_only_where_nobody_else_is_there(selector, presence):
-    world = World(emptied(label_counts(12), [0, 3, 4, 7, 8, 11]), budget=4, presence=presence)
+    world = World(emptied(label_counts(12), [0, 3, 4, 7, 8, 11]), clients_per_round=4, presence=presence)
     some = world.counts.sum(1) > 0
     met = False
     for available, visited, _ in cohorts(selector(), world):
@@ -54,7 +58,7 @@ def test_clients_without_examples_come_only_where_nobody_else_is_there(selector,
 
 @pytest.mark.parametrize("selector", SHIPPED, ids=lambda c: c.__name__)
 def test_more_are_asked_for_than_there_are(selector):
-    world = World(label_counts(6), budget=6, presence=0.3)
+    world = World(label_counts(6), clients_per_round=6, presence=0.3)
     for available, visited, _ in cohorts(selector(), world):
         assert visited
         assert set(visited) <= set(np.flatnonzero(available.numpy()).tolist())
@@ -65,18 +69,23 @@ def test_more_are_asked_for_than_there_are(selector):
 def test_a_federation_of_one(selector, examples):
     counts = torch.zeros((1, CLASSES), dtype=torch.int64)
     counts[0, 2] = examples
-    for _, visited, weights in cohorts(selector(), World(counts, budget=1, presence=1.0)):
+    for _, visited, weights in cohorts(selector(), World(counts, clients_per_round=1, presence=1.0)):
         assert visited == [0]
         assert weights.tolist() == [1.0]
 
 
+# FedCS takes the fastest, however alike the clients are in what they learn.
 # To DivFL clients with the same gradient are one: it takes the first of them, as its documentation says.
-@pytest.mark.parametrize("selector", [s for s in SHIPPED if s is not DivFL], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(
+    "selector", [s for s in SHIPPED if s not in (DivFL, FedCS)], ids=lambda c: c.__name__
+)
 def test_clients_that_are_all_alike_are_all_chosen_in_time(selector):
     """Equal losses, updates and labels leave nothing to prefer: nobody is starved."""
     counts = torch.full((6, CLASSES), 5)
-    budget = 6 if selector is Complete else 3
-    world = World(counts, budget=budget, presence=1.0, alike=True, rounds=30)
-    made = GradientNorm(keep=2) if selector is GradientNorm else selector()
+    clients_per_round = 6 if selector is Complete else 3
+    world = World(counts, clients_per_round=clients_per_round, presence=1.0, alike=True, rounds=30)
+    # To HACCS clients with the same labels are one cluster, whose fastest it takes where latency counts.
+    special = {GradientNorm: partial(GradientNorm, keep=2), HACCS: partial(HACCS, rho=0.0)}
+    made = special.get(selector, selector)()
     seen = {client for _, visited, _ in cohorts(made, world, rounds=30) for client in visited}
     assert seen == set(range(6))

@@ -40,8 +40,8 @@ GATE = json.loads((GOLDEN / "06_hics_round_with_gate.json").read_text())["cases"
 ENTROPY = json.loads((GOLDEN / "01_hics_entropy.json").read_text())
 
 
-def at(sizes, budget, round=0, rounds=1000, **more):
-    return replace(view(sizes, budget, needs=Need.HEAD, **more), round=round, rounds=rounds)
+def at(sizes, clients_per_round, round=0, rounds=1000, **more):
+    return replace(view(sizes, clients_per_round, needs=Need.HEAD, **more), round=round, rounds=rounds)
 
 
 def head(bias, weight=None):
@@ -467,11 +467,13 @@ def test_ten_thousand_clients():
     selector.reset(torch.tensor(sizes), 10)
     selector.asked_[:] = selector.measured_[:] = True
     selector.signal_ = torch.from_numpy(generator(0, "test").normal(size=(clients, 10)))
-    for budget in (10, 100):
-        now = at(sizes, budget, 500, 10_000)
+    for clients_per_round in (10, 100):
+        now = at(sizes, clients_per_round, 500, 10_000)
         plan = chosen(selector.select(now))
-        selector.observe(now, updates(plan, head(np.ones((budget, 10)))), torch.ones(budget))
-        assert len(set(plan)) == budget
+        selector.observe(
+            now, updates(plan, head(np.ones((clients_per_round, 10)))), torch.ones(clients_per_round)
+        )
+        assert len(set(plan)) == clients_per_round
 
 
 def test_weights_are_equal_and_divide_by_the_number_returned():

@@ -22,10 +22,10 @@ class Labels:
         return torch.tensor(COUNTS)
 
 
-def at(budget, round, seed=0, absent=()):
+def at(clients_per_round, round, seed=0, absent=()):
     sizes = np.sum(COUNTS, axis=1).tolist()
     needs = Need.LABELS | Need.HEAD
-    now = view(sizes, budget, seed=seed, absent=absent, needs=needs, answers=Labels())
+    now = view(sizes, clients_per_round, seed=seed, absent=absent, needs=needs, answers=Labels())
     return replace(now, round=round, rounds=100)
 
 

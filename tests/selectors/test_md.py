@@ -32,7 +32,7 @@ def test_weights_are_unbiased_and_count_repeats():
     np.testing.assert_allclose(square / 2000 - (total / 2000) ** 2, variance, atol=0.012)
 
 
-def test_a_pool_smaller_than_the_budget_repeats_clients():
+def test_a_pool_smaller_than_the_clients_per_round_repeats_clients():
     plan = MD().select(view(SIZES, 6, absent=[1, 3]))
     assert chosen(plan) == [0] * 6
     torch.testing.assert_close(MD().weigh(view(SIZES, 6), updates([0] * 6, SIZES)).sum().item(), 1.0)

@@ -17,9 +17,11 @@ from flsel.selectors.powd import PowD
 SIZES = [8, 4, 2, 5, 1]
 
 
-def play(selector, losses, budget, *, sizes=SIZES, seed=0, absent=()):
+def play(selector, losses, clients_per_round, *, sizes=SIZES, seed=0, absent=()):
     answers = Losses(losses)
-    plan = selector.select(view(sizes, budget, seed=seed, absent=absent, needs=Need.LOSSES, answers=answers))
+    plan = selector.select(
+        view(sizes, clients_per_round, seed=seed, absent=absent, needs=Need.LOSSES, answers=answers)
+    )
     assert len(answers.asked) == 1
     return chosen(plan), answers.asked[0]
 
@@ -37,27 +39,29 @@ def test_the_largest_losses_among_the_candidates_win():
         assert taken == sorted(asked, key=lambda k: -losses[k])[:2]
 
 
-def test_d_equal_to_the_budget_is_sampling_without_replacement():
+def test_d_equal_to_the_clients_per_round_is_sampling_without_replacement():
     chance = inclusion(np.array(SIZES) / 20, 2)
     assert_frequencies(lambda seed: play(PowD(2), [5, 4, 3, 2, 1], 2, seed=seed)[0], chance)
 
 
 @given(st.permutations(range(6)), st.integers(1, 6), st.integers(0, 1000))
-def test_asking_everybody_finds_the_largest_under_any_numbering(order, budget, seed):
+def test_asking_everybody_finds_the_largest_under_any_numbering(order, clients_per_round, seed):
     losses, sizes = np.arange(6.0), np.array([3, 1, 4, 1, 5, 9])
-    plain, _ = play(PowD(6), losses.tolist(), budget, sizes=sizes.tolist(), seed=seed)
-    renumbered, _ = play(PowD(6), losses[order].tolist(), budget, sizes=sizes[order].tolist(), seed=seed)
-    assert [order[k] for k in renumbered] == plain == [5, 4, 3, 2, 1, 0][:budget]
+    plain, _ = play(PowD(6), losses.tolist(), clients_per_round, sizes=sizes.tolist(), seed=seed)
+    renumbered, _ = play(
+        PowD(6), losses[order].tolist(), clients_per_round, sizes=sizes[order].tolist(), seed=seed
+    )
+    assert [order[k] for k in renumbered] == plain == [5, 4, 3, 2, 1, 0][:clients_per_round]
 
 
 @pytest.mark.parametrize(
-    ("d", "budget", "absent", "asked"),
+    ("d", "clients_per_round", "absent", "asked"),
     [(None, 2, (), 4), (None, 3, (), 5), (4, 3, (), 4), (100, 3, (), 5), (4, 2, (1, 2, 3), 2), (5, 1, (), 5)],
 )
-def test_number_of_candidates(d, budget, absent, asked):
-    taken, candidates = play(PowD(d), [1.0] * 5, budget, absent=absent)
+def test_number_of_candidates(d, clients_per_round, absent, asked):
+    taken, candidates = play(PowD(d), [1.0] * 5, clients_per_round, absent=absent)
     assert len(candidates) == asked
-    assert len(taken) == min(budget, asked)
+    assert len(taken) == min(clients_per_round, asked)
     assert not set(absent) & set(candidates)
 
 
@@ -86,9 +90,9 @@ def test_weights_are_equal():
     assert PowD().weigh(view(SIZES, 2), updates([0, 4], SIZES)).tolist() == [0.5, 0.5]
 
 
-def test_d_below_the_budget_is_refused():
-    with pytest.raises(UserError, match=r"d must be at least the budget \(3\), got 2"):
-        PowD(2).check_budget(3)
+def test_d_below_the_clients_per_round_is_refused():
+    with pytest.raises(UserError, match=r"d must be at least clients_per_round \(3\), got 2"):
+        PowD(2).check_clients_per_round(3)
 
 
 def test_a_hundred_thousand_clients():

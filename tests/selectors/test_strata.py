@@ -24,7 +24,7 @@ SIZES = st.lists(st.integers(1, 200), min_size=1, max_size=15)
 
 
 def shares_in(view: View) -> Shares:
-    return shares_of(view.pool, view.pool_sizes, view.budget)
+    return shares_of(view.pool, view.pool_sizes, view.clients_per_round)
 
 
 def table(rows, clients, capacity):
@@ -131,5 +131,7 @@ def test_the_pool_sets_capacity_and_number_of_rows():
 def test_more_examples_than_integers_hold_are_refused():
     sizes = [10**15] * 100
     assert shares_in(view(sizes, 50)).masses.sum() == 5 * 10**18
-    with pytest.raises(UserError, match=r"budget times the examples .* must be below 9\.2e18 .* got 1e\+19"):
+    with pytest.raises(
+        UserError, match=r"clients_per_round times the examples .* must be below 9\.2e18 .* got 1e\+19"
+    ):
         shares_in(view(sizes, 100))

@@ -24,9 +24,9 @@ def test_every_set_of_the_pool_has_the_same_chance():
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32))
-def test_distinct_clients_of_the_pool(clients, budget, seed):
-    plan = chosen(Uniform().select(view([1] * clients, budget, seed=seed)))
-    assert len(set(plan)) == len(plan) == min(clients, budget)
+def test_distinct_clients_of_the_pool(clients, clients_per_round, seed):
+    plan = chosen(Uniform().select(view([1] * clients, clients_per_round, seed=seed)))
+    assert len(set(plan)) == len(plan) == min(clients, clients_per_round)
 
 
 @pytest.mark.parametrize(

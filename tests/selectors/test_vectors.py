@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
+from flsel.params import flatten
 from flsel.selectors._pairwise import distances, inner_products, nearest
 from flsel.selectors._sketch import sketch_distances, sketched
-from flsel.stack import flatten
 
 
 def test_models_become_rows() -> None:

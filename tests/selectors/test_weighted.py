@@ -13,11 +13,13 @@ from flsel.selectors.weighted import Weighted
 SIZES = [5, 1, 0, 14, 4]
 
 
-@pytest.mark.parametrize("budget", [1, 2, 3])
-def test_clients_are_drawn_one_after_another(budget):
-    plans = [chosen(Weighted().select(view(SIZES, budget, seed=seed))) for seed in range(1500)]
-    assert_frequencies(lambda seed: plans[seed], inclusion([n / 24 for n in SIZES], budget), times=1500)
-    # The first of the cohort is drawn by share alone, whatever the budget.
+@pytest.mark.parametrize("clients_per_round", [1, 2, 3])
+def test_clients_are_drawn_one_after_another(clients_per_round):
+    plans = [chosen(Weighted().select(view(SIZES, clients_per_round, seed=seed))) for seed in range(1500)]
+    assert_frequencies(
+        lambda seed: plans[seed], inclusion([n / 24 for n in SIZES], clients_per_round), times=1500
+    )
+    # The first of the cohort is drawn by share alone, whatever K is.
     assert_frequencies(lambda seed: plans[seed][:1], [n / 24 for n in SIZES], times=1500)
 
 
@@ -37,10 +39,10 @@ def test_shares_are_the_pools():
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.integers(1, 12), st.integers(0, 2**32))
-def test_distinct_clients_with_examples(sizes, budget, seed):
-    plan = chosen(Weighted().select(view(sizes, budget, seed=seed)))
+def test_distinct_clients_with_examples(sizes, clients_per_round, seed):
+    plan = chosen(Weighted().select(view(sizes, clients_per_round, seed=seed)))
     drawable = [k for k, n in enumerate(sizes) if n > 0] or list(range(len(sizes)))
-    assert len(set(plan)) == len(plan) == min(budget, len(drawable))
+    assert len(set(plan)) == len(plan) == min(clients_per_round, len(drawable))
     assert set(plan) <= set(drawable)
 
 

@@ -1,0 +1,103 @@
+"""Fed-CBS: draw clients one after another so that the labels of the cohort are balanced.
+
+J. Zhang, A. Li, M. Tang, J. Sun, X. Chen, F. Zhang, C. Chen, Y. Chen, H. Li: "Fed-CBS: A Heterogeneity-Aware
+Client Sampling Mechanism for Federated Learning via Class-Imbalance Reduction", ICML 2023 (arXiv:2209.15245),
+section 4.
+
+**Deviations**: formulas are those of a summary of the paper, checked against a public reading of them in
+code, since neither the authors' code nor the paper's text was at hand. What does not depend on the candidate
+cancels in a draw: candidate i follows the m - 1 chosen ones with probability proportional to QCID(S +
+i)^(-beta_m), where beta_m = ``beta`` m, as in that code. Participations are counted from one, as there, so
+that a client that never took part has a finite bonus. The clients' label counts stand for the encrypted inner
+products of the paper, from which a server learns the same QCID and nothing else. B is the number of classes
+of the task. A QCID below 1e-9 counts as 1e-9. Candidates are the clients available now that have examples.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.arguments import Range, Tunable
+from flsel.selector import Need, Plan, Selector, View
+from flsel.selectors._sampling import successive, with_examples
+
+_SMALLEST = 1e-9  # A perfectly balanced cohort has QCID 0, and would have an infinite weight.
+
+
+@final
+@dataclass(eq=False)
+class FedCBS(Selector):
+    """Draw a balanced cohort, with a bonus for clients that took part seldom in the first draw.
+
+    Attributes:
+        lam: Weight of the bonus of the first draw (lambda).
+        beta: Growth of the exponents: the m-th draw has beta_m = beta m. A large one makes the cohort greedy.
+    """
+
+    needs = Need.LABELS
+    lam: Annotated[float, Range(0), Tunable(0.1, 100.0, log=True)] = 10.0
+    beta: Annotated[float, Range(0), Tunable(0.1, 10.0, log=True)] = 1.0
+    count_: Tensor = field(init=False, repr=False)
+
+    def reset(self, sizes: Tensor, num_classes: int) -> None:
+        """Forget who took part."""
+        self.count_ = torch.zeros(len(sizes), dtype=torch.int64)
+
+    def select(self, view: View) -> Plan:
+        """Draw the cohort and count its participation."""
+        pool = with_examples(view.pool, view.sizes)
+        counts = view.labels[torch.from_numpy(pool)].double()
+        imbalance = Imbalance(counts)
+        chosen: list[int] = []
+        for draw in range(1, min(view.clients_per_round, len(pool)) + 1):
+            log_weights = -self.beta * draw * np.log(imbalance.with_each().clip(_SMALLEST))
+            if draw == 1:
+                log_weights = np.logaddexp(log_weights, self._log_bonus(pool, view.round))
+            log_weights[chosen] = -np.inf
+            chosen.append(int(successive(log_weights, 1, view.rng)[0]))
+            imbalance.add(chosen[-1])
+        cohort = torch.from_numpy(pool[chosen])
+        self.count_ = self.count_.index_add(0, cohort, torch.ones_like(cohort))
+        return Plan.star(cohort)
+
+    def _log_bonus(self, pool: np.ndarray, round: int) -> np.ndarray:
+        """Return the logarithm of lambda sqrt(3 ln t / (2 T_i)), t from one; -inf where that is zero."""
+        spread = 1.5 * math.log(round + 1)
+        with np.errstate(divide="ignore"):
+            bonus: np.ndarray = np.log(self.lam * np.sqrt(spread / (1 + self.count_.numpy()[pool])))
+        return bonus
+
+
+class Imbalance:
+    """QCID of a growing cohort: the squared distance of its shares of labels from equal shares.
+
+    Args:
+        counts: Label counts of n clients, float64 ``[n, B]``.
+    """
+
+    def __init__(self, counts: Tensor) -> None:
+        self._counts = counts
+        self._squares = counts.square().sum(dim=1)
+        self._totals = counts.sum(dim=1)
+        self._inside = torch.zeros(counts.shape[1], dtype=torch.float64)
+
+    def add(self, client: int) -> None:
+        """Take a client, by its row, into the cohort."""
+        self._inside = self._inside + self._counts[client]
+
+    def with_each(self) -> np.ndarray:
+        """Return QCID of the cohort with each client, float64 ``[n]``; its largest value without examples.
+
+        Only inner products of counts are used. They are whole numbers, so nothing is lost to rounding.
+        """
+        equal = 1.0 / len(self._inside)
+        squares = self._squares + 2.0 * (self._counts @ self._inside) + self._inside @ self._inside
+        totals = self._totals + self._inside.sum()
+        found = squares / totals.square() - equal
+        return torch.where(totals > 0, found.clamp(min=0.0), 1.0 - equal).numpy()
