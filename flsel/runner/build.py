@@ -22,20 +22,24 @@ from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
 from flsel.engine.server import Server
 from flsel.errors import UserError, users_code
+from flsel.local import torch_internals
+from flsel.local.agreement import Agreement
 from flsel.local.compiled.trainer import CompiledTrainer
-from flsel.local.layout import takes_channels_last
 from flsel.local.measure import examples_at_once
-from flsel.local.memory import OptimizerMemory, check_remembers
+from flsel.local.optimizer_states import OptimizerMemory, check_remembers
 from flsel.local.program import Program, lr_factors
 from flsel.local.reach import Reach
+from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import check_optimizer, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer, require_vmap, why_not_vmap
 from flsel.local.workers import WorkersTrainer
+from flsel.params import model_bytes
 from flsel.runner.callbacks import check_callbacks
+from flsel.runner.clock import make_clock
 from flsel.runner.device import set_up
-from flsel.runner.inputs import load_data, on_device, sample
+from flsel.runner.load_data import load_data, on_device, sample
 from flsel.runner.network import check_logits, find_features, head_names, make_model
 from flsel.selector import ON_HOLDOUT, Need
 
@@ -87,9 +91,10 @@ def build(config: RunConfig, source: Source | None = None, trainer: LocalTrainer
         raise UserError(f"{name}.needs must be a Need, such as Need.LABELS, got {needs!r}.")
     data = load_data(config, source)
     clients = len(data.population)
-    if config.budget > clients:
+    if config.clients_per_round > clients:
         raise UserError(
-            f"budget must be at most the number of clients, got budget {config.budget} of {clients}."
+            "clients_per_round must be at most the number of clients, got clients_per_round "
+            f"{config.clients_per_round} of {clients}."
         )
     program, data = _make_program(config, data, callbacks)
     federation = _make_federation(config, program, data, trainer)
@@ -97,11 +102,28 @@ def build(config: RunConfig, source: Source | None = None, trainer: LocalTrainer
         raise UserError(
             f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
         )
+    if Need.DURATIONS & needs and config.devices is None:
+        raise UserError(
+            f"devices must be set with {type(config.selector).__name__}, which needs the clients' simulated "
+            "durations, got null: for example --devices LogNormal."
+        )
     selector = Spec.of(config.selector, "selector").build()
-    selector.check_budget(config.budget)
+    rules = config.time
+    if (rules.over_selection > 1 or rules.deadline is not None) and selector.assumes_arrival:
+        _warn_of_bias(type(selector).__name__)
+    selector.check_clients_per_round(config.time.asked(config.clients_per_round, clients))
     server = Server(federation, config.evaluation, selector, config.server_optimizer)
     check_optimizer(server.optimizer, "server_optimizer")
     return Built(server, program, data, callbacks)
+
+
+@functools.cache
+def _warn_of_bias(name: str) -> None:
+    _LOG.warning(
+        "%s's weights are unbiased only if all chosen clients arrive: with time.over_selection or "
+        "time.deadline fast clients count more",
+        name,
+    )
 
 
 def build_with(config: RunConfig, make_trainer: MakeTrainer | None) -> Built:
@@ -135,11 +157,11 @@ def _make_program(
         optimizer=make_optimizer(task, config.local.optimizer),
         fabric=fabric,
         at_once=config.evaluation.batch_size or examples_at_once(task),
+        agreement=Agreement(config.local.check),
     )
-    first = check_logits(program, data.test)
+    program = check_logits(program, data.test)
     features, memory = find_features(config, program, data), _memory(config, program)
-    last = takes_channels_last(task, *first)
-    return replace(program, channels_last=last, features=features, memory=memory), data
+    return replace(program, features=features, memory=memory), data
 
 
 def _make_federation(
@@ -157,7 +179,8 @@ def _make_federation(
         reach=reach,
         head=head_names(config, program.model, data),
         rounds=config.rounds,
-        budget=config.budget,
+        clients_per_round=config.clients_per_round,
+        clock=make_clock(config, data.population.sizes.numpy(), model_bytes(program.state())),
     )
 
 
@@ -178,6 +201,9 @@ def _make_trainer(config: LocalConfig, program: Program) -> LocalTrainer:
         compiles = program.task.device.type in ("cpu", "cuda")
         backend = ("compiled" if compiles else "vmap") if stacks else "sequential"
         _LOG.info("local.backend auto: %s", backend)
+    if backend != "sequential" and torch_internals.gone():
+        torch_internals.warn_of_gone()
+        backend = "sequential"
     if backend != "sequential":
         require_vmap(program)
     make: dict[str, Callable[[], LocalTrainer]] = {
@@ -185,9 +211,12 @@ def _make_trainer(config: LocalConfig, program: Program) -> LocalTrainer:
         "vmap": functools.partial(VmapTrainer, config.chunk),
         "sequential": SequentialTrainer,
     }
-    if config.workers == 1:
-        return make[backend]()
-    return WorkersTrainer(make[backend], config.workers, config.chunk)
+
+    def shared(make: Callable[[], LocalTrainer]) -> LocalTrainer:
+        return make() if config.workers == 1 else WorkersTrainer(make, config.workers, config.chunk)
+
+    plain = functools.partial(shared, SequentialTrainer)
+    return CheckedTrainer(shared(make[backend]), backend, plain)
 
 
 def _availability(config: RunConfig, data: FederatedData) -> Callable[[int], Tensor]:

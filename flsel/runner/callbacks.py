@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flsel.arguments import shown
 from flsel.engine.server import Server
-from flsel.errors import UserError, users_code
+from flsel.errors import UserError, short, users_code
+from flsel.local.lightning_module import warn_once
 from flsel.local.program import Program
 from flsel.local.tasks import Task
+from flsel.local.torch_internals import writes_to
+from flsel.runner.lightning_internals import interval_of
 
 # Of lightning.pytorch.callbacks.
 _INSTEAD = {
@@ -23,8 +28,21 @@ _INSTEAD = {
 }
 
 
+# Lightning's hooks that are called once a round, and those that could change a step and are never called.
+CALLED = (
+    "setup", "on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_epoch_end",
+    "on_validation_end", "on_train_end", "state_dict", "load_state_dict", "state_key",
+)  # fmt: skip
+OF_A_STEP = (
+    "on_train_batch_start", "on_train_batch_end", "on_before_backward", "on_after_backward",
+    "on_before_optimizer_step", "on_before_zero_grad",
+)  # fmt: skip
+
+
 def check_callbacks(callbacks: Sequence[Any]) -> None:
-    """Refuse Lightning's callbacks that cannot work on rounds, and say what to use instead.
+    """Refuse Lightning's callbacks that cannot work on rounds, and hooks of local steps, which clients lack.
+
+    Hooks that are not called and cannot change a step are told of.
 
     Raises:
         UserError: If there is one.
@@ -37,8 +55,30 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
         for kind, instead in _INSTEAD.items():
             if isinstance(callback, getattr(known, kind)):
                 raise UserError(f"callbacks cannot have {type(callback).__name__}: {instead}.")
-        if isinstance(callback, known.Timer) and callback._interval != "epoch":
+        if isinstance(callback, known.Timer) and interval_of(callback) != "epoch":
             raise UserError("callbacks: Timer must have interval: epoch, since an epoch is a round here.")
+        # A timer counts rounds, and a bar of Lightning's has no steps to show.
+        if not isinstance(callback, (known.Timer, known.ProgressBar)):
+            _check_hooks(callback, known.Callback)
+
+
+def _check_hooks(callback: Any, base: type) -> None:
+    name = type(callback).__name__
+    hooks = [hook for hook in dir(base) if not hook.startswith("_") and hook not in CALLED]
+    own = [hook for hook in hooks if hook in vars(callback) or _overrides(callback, hook, base)]
+    for hook in own:
+        if hook in OF_A_STEP:
+            raise UserError(
+                f"callback {name} has {hook}, which clients do not call: let the model's training_step or "
+                "the optimizer do it, or a hook of rounds (docs/callbacks.md)."
+            )
+    if own:
+        warn_once(f"callback {name}: {', '.join(own)} will not be called; docs/callbacks.md lists what is")
+
+
+def _overrides(callback: Any, hook: str, base: type) -> bool:
+    made = getattr(type(callback), hook, None)
+    return made is not None and made is not getattr(base, hook)
 
 
 class RoundTrainer:
@@ -140,6 +180,27 @@ class Callbacks:
         """Call a hook of flsel's: it gets ``server`` beside the arguments."""
         self._each(hook, (), {"server": self.trainer.server, **arguments})
 
+    def evaluated(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Tell of an evaluation (``on_evaluation``), and return it with the numbers that callbacks add to it.
+
+        Raises:
+            UserError: If one adds what is no number, or changes what flsel measured.
+        """
+        told: dict[str, Any] = dict(metrics)
+        self.trainer.took(metrics)
+        self.tell("on_evaluation", metrics=told)
+        names = [type(c).__name__ for c in self.trainer.callbacks if hasattr(c, "on_evaluation")]
+        who = f"on_evaluation of {' or '.join(names)}"
+        for name, value in metrics.items():
+            if name not in told or told[name] is not value:
+                raise UserError(
+                    f"{who} must leave {name} as it was measured; it may add metrics of other names."
+                )
+        for name in [name for name in told if name not in metrics]:
+            told[name] = _number(who, name, told[name])
+        self.trainer.took(told)
+        return told
+
     def state_dict(self) -> dict[str, Any]:
         """Return what the callbacks want to keep, by position and class.
 
@@ -197,13 +258,21 @@ class Callbacks:
             program.kept.renew()
 
 
+def _number(who: str, name: Any, value: Any) -> float:
+    """Return what a callback adds to an evaluation as a number."""
+    with suppress(TypeError, ValueError):
+        if isinstance(name, str) and name not in ("", "round") and not isinstance(value, str | bytes):
+            return float(value)
+    raise UserError(f"{who} must add numbers by name to metrics, got {short(name, 60)}: {shown(value)}.")
+
+
 def _traits(program: Program) -> list[Any]:
     """List what a callback may change of what clients compute, so that a change is seen."""
     owners = [vars(layer) for layer in program.task.modules()] + [vars(program.objective)]
     values = [value for own in owners for name, value in own.items() if name != "training"]
     tensors = [*program.task.buffers(), *(value for value in values if isinstance(value, Tensor))]
     plain = [value if isinstance(value, bool | int | float | str) else id(value) for value in values]
-    return [*plain, *((id(tensor), tensor._version) for tensor in tensors)]
+    return [*plain, *((id(tensor), writes_to(tensor)) for tensor in tensors)]
 
 
 def _is_plain(value: Any) -> bool:

@@ -20,10 +20,11 @@ from flsel.config.parser import parse_settings
 from flsel.errors import UserError, going_on
 from flsel.files import check_regular, naming, sync_files, sync_folder
 from flsel.runner.digest import digest
-from flsel.runner.fields import COUNT, MAPPING, NUMBERS, Field, is_count, is_number, maps_to, wrong_field
-from flsel.runner.record import Mark
+from flsel.runner.file_schema import COUNT, MAPPING, NUMBERS, Field, is_count, is_number, maps_to, wrong_field
+from flsel.runner.run_files import read_marks
+from flsel.runner.run_log import Mark
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,9 @@ class Checkpoint:
         wall: Wall-clock seconds of all processes so far.
         rounds: Communication rounds that the run was to have.
         stopped: Whether a callback ended it.
-        metrics: How far ``metrics.csv`` had grown.
-        plans: How far ``rounds.jsonl`` had grown.
+        files: How far the files that grow had grown, by name.
         callbacks: What the callbacks keep.
-        data: What tells its data from others; empty in those of an older flsel.
+        data: What tells its data from others.
     """
 
     server: dict[str, Any]
@@ -47,8 +47,7 @@ class Checkpoint:
     wall: float
     rounds: int
     stopped: bool
-    metrics: Mark
-    plans: Mark
+    files: dict[str, Mark]
     callbacks: dict[str, Any]
     data: dict[str, Any]
 
@@ -78,8 +77,7 @@ class Checkpoints:
             UserError: If the file cannot be written; the checkpoints before it are then untouched.
         """
         content = vars(checkpoint) | {
-            "metrics": checkpoint.metrics.plain(),
-            "plans": checkpoint.plans.plain(),
+            "files": {name: mark.plain() for name, mark in checkpoint.files.items()}
         }
         content |= {"version": VERSION, "fingerprint": self._fingerprint}
         content["settings"] = json.dumps(self._settings)
@@ -113,14 +111,13 @@ class Checkpoints:
                 f"checkpoint {path} belongs to another config than {self._run / 'config.yaml'}; restore "
                 "that file, or start a new run with --config."
             )
-        content.setdefault("data", {})
         _check_fields(path, content)
         try:
-            marks = {name: Mark.of(content[name]) for name in ("metrics", "plans")}
+            files = read_marks(content["files"])
         except ValueError as error:
             raise UserError(f"checkpoint {path} is not one of flsel: {error}.") from None
         fields = {name: content[name] for name in Checkpoint.__dataclass_fields__}
-        return Checkpoint(**{**fields, **marks})
+        return Checkpoint(**{**fields, "files": files})
 
     def _means_the_same(self, stored: Any) -> bool:
         """Tell whether settings differ only in some that are newer than the checkpoint, at their defaults."""
@@ -170,7 +167,7 @@ def read_model(run: Path) -> dict[str, Tensor]:
     path, _ = _places(run)
     if not path.exists():
         raise UserError(f"checkpoint {path} is missing, and with it the trained model.")
-    content = {"data": {}} | _read(path)
+    content = _read(path)
     _check_fields(path, content)
     model: dict[str, Tensor] = content["server"]["model"]
     return model
@@ -227,8 +224,7 @@ _FIELDS: Mapping[str, Field] = {
     "wall": (lambda value: is_number(value) and value >= 0, "a number of seconds >= 0"),
     "rounds": (lambda value: is_count(value) and value > 0, "a whole number >= 1"),
     "stopped": (lambda value: isinstance(value, bool), "true or false"),
-    "metrics": MAPPING,
-    "plans": MAPPING,
+    "files": MAPPING,
     "callbacks": MAPPING,
     "data": MAPPING,
 }

@@ -14,6 +14,7 @@ from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.local.plain import DTYPES, PlainFabric
 from flsel.local.tasks import Classifier, Task, as_task, is_lightning
+from flsel.local.torch_internals import has_bf16
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -70,8 +71,7 @@ def _rounding(task: Task) -> Task:
     if recurrent is not None:
         raise UserError(f"precision {_BFLOAT} cannot train {recurrent}: use bf16-mixed.")
     task.compute = torch.bfloat16
-    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)
-    if task.device.type == "cpu" and not supported():
+    if task.device.type == "cpu" and not has_bf16():
         _LOG.warning("precision %s: this CPU has no AVX-512 BF16, so 32-true is likely faster", _BFLOAT)
     return task
 

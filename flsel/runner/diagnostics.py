@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from flsel.errors import UserError
-from flsel.files import write_atomic
-from flsel.runner.record import JsonLines
+from flsel.runner.run_log import JsonLines
 from flsel.selector.diagnostic import Diagnostic, Kind, diagnostics_of
 
 if TYPE_CHECKING:
@@ -50,22 +49,15 @@ class Recorder:
     """Writes diagnostics while a run is played; a selector without any leaves no file.
 
     Args:
-        folder: The run's folder.
+        file: Where they go.
         clients: N.
         rounds: Communication rounds of the whole run.
     """
 
-    def __init__(self, folder: Path, clients: int, rounds: int) -> None:
-        self._file = JsonLines(folder / FILE)
+    def __init__(self, file: JsonLines, clients: int, rounds: int) -> None:
+        self._file = file
         self._clients = np.unique(np.linspace(0, clients - 1, min(clients, MOST_CLIENTS)).round().astype(int))
         self._every = math.ceil(rounds / MOST_ROUNDS)
-
-    def rewind(self, round: int) -> None:
-        """Drop what was written after a round, which will be played again."""
-        if self._file.path.exists():
-            whole = [line.decode() for line in self._file.lines]
-            kept = [line for line, row in zip(whole, self._file.rows(), strict=True) if row["round"] <= round]
-            write_atomic(self._file.path, "".join(kept))
 
     def after(self, selector: Selector, before: int, round: int) -> None:
         """Write what is kept over the rounds, where it is due.

@@ -37,12 +37,13 @@ def fingerprints(federation: Federation, model: str) -> dict[str, str]:
     """Hash what runs of one seed must share to be compared in pairs.
 
     Args:
-        federation: Clients, holdouts and availability.
+        federation: Clients, holdouts, availability and devices.
         model: Digest of the initial model.
 
     Returns:
         By name: ``partition``, every client's shard; ``holdouts``, the server's, validation and test sets;
-        ``availability``, who can be reached in each round; ``model``, the initial parameters. Labels enter
+        ``availability``, who can be reached in each round; ``model``, the initial parameters; with
+        simulated devices also ``devices``, their table. Labels enter
         whole, inputs by a sample of at most 1,024.
     """
     data = federation.data
@@ -51,12 +52,22 @@ def fingerprints(federation: Federation, model: str) -> dict[str, str]:
     for round in range(federation.rounds):
         trace.update(np.packbits(federation.available(round).numpy()).tobytes())
     held = [None if e is None else _sample(e.x, e.y) for e in (data.server, data.validation, data.test)]
+    clock = federation.clock
+    # The seed enters by the jitter of visits.
+    devices = (
+        {} if clock is None else {"devices": digest([clock.seed, *map(_tensor, vars(clock.table).values())])}
+    )
     return {
         "partition": digest([_sample(population.x, population.y), list(population.shards)]),
         "holdouts": digest(held),
         "availability": trace.hexdigest(),
         "model": model,
+        **devices,
     }
+
+
+def _tensor(column: np.ndarray | float) -> Tensor:
+    return torch.from_numpy(np.array(column, dtype=np.float64))
 
 
 def data_digest(data: FederatedData) -> dict[str, Any]:

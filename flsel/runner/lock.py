@@ -33,6 +33,10 @@ _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, e
 _ours: set[tuple[int, int]] = set()
 
 
+class LockedError(UserError):
+    """Another process, or another part of this one, writes to a folder."""
+
+
 class Lock:
     """The right to write to a folder; a context manager.
 
@@ -59,7 +63,8 @@ class Lock:
         """Take the lock, or refuse at once.
 
         Raises:
-            UserError: If another process, or another part of this one, holds it, or the folder is read-only.
+            LockedError: If another process, or another part of this one, holds it.
+            UserError: If the folder is read-only.
         """
         with suppress(OSError):  # said, where it matters, by the call that opens it
             if _key(os.stat(self._path)) in _ours:
@@ -102,10 +107,10 @@ class Lock:
                 "the file system of %s has no locks: let no second process write there", self._path.parent
             )
 
-    def _refusal(self, note: dict[str, Any], otherwise: str = "") -> UserError:
+    def _refusal(self, note: dict[str, Any], otherwise: str = "") -> LockedError:
         who = f"process {note['pid']} on {note['host']}" if note else "another process"
         since = f" since {note['since']}" if "since" in note else ""
-        return UserError(
+        return LockedError(
             f"{self._kind} {self._path.parent} is being written by {who}{since}: wait for it or stop it"
             f"{otherwise}."
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,15 +12,18 @@ from torch.nn.parameter import is_lazy
 
 from flsel.arguments import arguments
 from flsel.arguments.spec import Spec
-from flsel.config import RunConfig, given
+from flsel.config import RunConfig, model_object
 from flsel.data.population import Examples, FederatedData
 from flsel.errors import UserError, users_code
+from flsel.local.channels_last import takes_channels_last
 from flsel.local.features import Features
 from flsel.local.head import find_head, find_layer
 from flsel.local.program import Program
+from flsel.local.tasks import Classifier, loss_of, writes_to_inputs
+from flsel.local.torch_internals import writes_to
 from flsel.objectives.objective import overrides
 from flsel.rng import repeatable, torch_seed
-from flsel.runner.inputs import sample
+from flsel.runner.load_data import sample
 from flsel.selector import Need
 
 
@@ -32,7 +37,7 @@ def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]
     """
     known = {"num_classes": num_classes, "input_shape": input_shape}
     # An object or a lambda from Python is no setting that a file could hold; whatever else is, is a Spec.
-    made, is_set = given.copied(config.model), dict[str, Any]()
+    made, is_set = model_object.copied(config.model), dict[str, Any]()
     accepted = arguments(made) if made else {}
     if made is None:
         spec = Spec.of(config.model, "model")
@@ -49,23 +54,27 @@ def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]
         return model
 
 
-def check_logits(program: Program, test: Examples) -> tuple[Tensor, Tensor]:
+def check_logits(program: Program, test: Examples) -> Program:
     """Run the model once, so that a shape that does not fit is said before anything is written.
 
     Returns:
-        The two inputs that it ran on, as the model takes them, and their labels.
+        The program, as its evaluations go: with gradients, or channels last.
 
     Raises:
         UserError: If it is so.
     """
     classes, name = program.population.num_classes, f"model {type(program.model).__name__}"
-    x = program.population.normalize(test.x[:2].to(program.task.device))
-    written, parameters = x._version, _parameters(program)
+    x, y = (
+        program.population.normalize(test.x[:2].to(program.task.device)),
+        test.y[:2].to(program.task.device),
+    )
+    written, parameters = writes_to(x, unknown=0), _parameters(program)
+    program = replace(program, differentiates=_differentiates(program, x, y))
     refused = f"{name} does not accept inputs of shape {tuple(test.x.shape[1:])}"
-    with users_code(refused, reads=True), program.evaluating(), torch.inference_mode():
+    with users_code(refused, reads=True), program.measuring():
         logits = program.task(x)
-    if x._version != written:
-        raise UserError(f"{name} writes to its inputs, which are the dataset: change a copy (x = x.clone()).")
+    if writes_to(x, unknown=0) != written:
+        raise UserError(writes_to_inputs(program.model))
     if _parameters(program) != parameters:
         raise UserError(f"{name} makes, drops or freezes parameters in forward: do it in __init__.")
     if not isinstance(logits, Tensor) or logits.shape != (len(x), classes):
@@ -75,7 +84,19 @@ def check_logits(program: Program, test: Examples) -> tuple[Tensor, Tensor]:
         )
     if not logits.is_floating_point():
         raise UserError(f"{name} must return logits that are real numbers, got {logits.dtype}.")
-    return x, test.y[:2].to(program.task.device)
+    return replace(program, channels_last=takes_channels_last(program.task, x, y))
+
+
+def _differentiates(program: Program, x: Tensor, y: Tensor) -> bool:
+    """Tell whether a task's outputs or losses fail without gradients, and only then."""
+    for differentiates in (False, True):
+        # What it raises in both is said by whoever runs it first.
+        with suppress(Exception), replace(program, differentiates=differentiates).measuring():
+            program.task(x.clone())
+            if not isinstance(program.task, Classifier):
+                loss_of(program.task.training_step((x.clone(), y.clone()), 0))
+            return differentiates
+    return False
 
 
 def _parameters(program: Program) -> list[tuple[str, int, bool]]:

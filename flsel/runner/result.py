@@ -14,10 +14,11 @@ import numpy as np
 from flsel.arguments import Range, check
 from flsel.errors import UserError, going_on
 from flsel.files import check_folder, home, naming
-from flsel.metrics import METRICS, PLAYING, first_hit
+from flsel.metrics import METRICS, first_hit
+from flsel.runner.cost_axes import COST_AXES
 from flsel.runner.lock import LOCK_FILE
-from flsel.runner.reading import Played, check_same, read_rounds, read_settings, read_summary
-from flsel.runner.record import MetricsCsv
+from flsel.runner.result_files import Played, check_same, read_rounds, read_settings, read_summary
+from flsel.runner.run_log import MetricsCsv
 
 if TYPE_CHECKING:
     from torch import nn
@@ -139,6 +140,16 @@ class Result:
         """Best metrics over the evaluations: a diagnostic, since to choose by test data is to cheat."""
         return dict(self.summary["best"])
 
+    @property
+    def self_check(self) -> dict[str, dict[str, Any]]:
+        """Where ``local.check`` found that fast answers were wrong; empty where it did not.
+
+        The keys are what was computed: ``train``, ``losses``, ``gradients`` or ``evaluation``. From ``round``
+        on it was computed the plain way, clients were trained by ``sequential`` for example. Where ``late``
+        is true, the rounds before took the fast answers.
+        """
+        return dict(self.summary["self_check"])
+
     @cached_property
     def history(self) -> dict[str, np.ndarray]:
         """Columns of ``metrics.csv`` by name: ``round`` is int64 ``[E]``, the others are float64 ``[E]``."""
@@ -181,7 +192,7 @@ class Result:
         self,
         target: float | None = None,
         *,
-        cost: str = "round",
+        cost: str = "rounds",
         metric: str = "test/accuracy",
         window: Annotated[int, Range(1)] = 1,
     ) -> Spent:
@@ -189,8 +200,8 @@ class Result:
 
         Args:
             target: The target, of accuracies in (0, 1]; None is the one in the settings.
-            cost: ``round``, ``seconds`` (selecting, training and aggregating) or a column of
-                ``metrics.csv`` that adds up, such as ``ledger/bytes_down``.
+            cost: An axis of :mod:`flsel.runner.cost_axes`, such as ``rounds``, ``bytes`` (both ways) or
+                ``seconds``, or a column of ``metrics.csv`` that adds up, such as ``ledger/trainings``.
             metric: What has to reach it: a column, from above if less of it is better.
             window: Evaluations, >= 1, whose running mean counts. First hits reward jumpy curves.
 
@@ -231,13 +242,17 @@ class Result:
         return input_normalisation(self.summary["data"])
 
     def _cost(self, name: str) -> np.ndarray:
-        if name != "seconds":
-            column = self._column(name)
-            if name != "round" and not name.startswith("ledger/"):
-                raise UserError(f"cost must be round, seconds or a column of ledger/, got {name}.")
-            return column
-        total: np.ndarray = sum(np.cumsum(self._column(part)) for part in PLAYING)  # type: ignore[assignment]
-        return total
+        axis = COST_AXES.get(name)
+        if name == "simulated_seconds" and "clock/seconds" not in self.history:
+            raise UserError(f"cost simulated_seconds needs devices, and the run {self.folder} has none.")
+        if axis is not None:
+            spent = axis.spent({column: self._column(column) for column in axis.columns})
+            assert spent is not None
+            return spent
+        column = self._column(name)
+        if name != "round" and not name.startswith("ledger/"):
+            raise UserError(f"cost must be {', '.join(COST_AXES)} or a column of ledger/, got {name}.")
+        return column
 
     def _column(self, name: str) -> np.ndarray:
         if name not in self.history:

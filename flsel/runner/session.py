@@ -19,18 +19,19 @@ from flsel.engine.job import Job, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, blamed, short, users_code
 from flsel.files import new_run_dir, write_atomic
+from flsel.params import Params
 from flsel.runner.build import Built, MakeTrainer, build, build_with
 from flsel.runner.callbacks import Callbacks, RoundTrainer
+from flsel.runner.checkpoint import Checkpoint
 from flsel.runner.digest import check_data, data_digest, digest
-from flsel.runner.extend import check_extension
-from flsel.runner.journal import Journal
+from flsel.runner.extend_rounds import check_extension
 from flsel.runner.lock import Lock
 from flsel.runner.pictures import draw_curves, draw_partition
-from flsel.runner.record import write_summary
+from flsel.runner.run_log import write_summary
+from flsel.runner.run_writer import Journal
 from flsel.runner.settings import read_config, run_name
 from flsel.runner.summary import summary
 from flsel.runner.trackers.run import RunTracker
-from flsel.stack import Params
 
 
 class Session:
@@ -111,20 +112,23 @@ class Session:
         return cls(config, folder, build_with(config, make_trainer))
 
     @classmethod
-    def at(cls, config: RunConfig, folder: Path, source: Source | None = None) -> Session:
-        """Make the session of a part of something larger, such as a sweep; without trackers and pictures.
+    def at(
+        cls, config: RunConfig, folder: Path, source: Source | None = None, *, tracked: bool = False
+    ) -> Session:
+        """Create a session inside a sweep or comparison, which draws pictures of all its runs.
 
         Args:
             config: The settings.
             folder: The run's folder; created, or gone on with if it holds the same run.
             source: The dataset, if it is at hand already.
+            tracked: Open the trackers that the settings name.
 
         Raises:
             UserError: If a setting is wrong.
         """
         built = build(config, source)
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(config, folder, built, tracked=False, pictured=False)
+        return cls(config, folder, built, tracked=tracked, pictured=False)
 
     def __enter__(self) -> Session:
         try:
@@ -137,11 +141,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A run that never got through a round leaves nothing to look at or to go on with.
-        refused = isinstance(error, UserError) or (error is not None and blamed(error) is not None)
-        if self._new and refused and self.server.round == 0:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        self.close()
+        self.close(error)
 
     def open(self) -> None:
         """Take the folder, go back to the last checkpoint, and unless the run is complete, get ready to play.
@@ -150,12 +150,13 @@ class Session:
             UserError: If somebody else writes to the folder, or what is in it is damaged or another run's.
         """
         self._lock.acquire()
-        self._restore()
+        state = self._restore()
         if self.complete:
             self._status = "success"
             return
+        self._journal.rewind(state)
         self._journal.summary.unlink(missing_ok=True)
-        write_atomic(self.folder / "config.yaml", yaml.safe_dump(self.described, sort_keys=False))
+        self._write_settings()
         if self._tracked:
             self._tracker.open(
                 self.config, self.built, self.folder, described=self.described, rows=self.rows()
@@ -169,8 +170,16 @@ class Session:
         self._callbacks.call("on_fit_start")
         self._callbacks.call("on_train_start")
 
-    def close(self) -> None:
-        """Finish the trackers and let others have the folder."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Finish the trackers and let others have the folder.
+
+        Args:
+            error: What ended the run, if something did.
+        """
+        # A run that never got through a round leaves nothing to look at or to go on with.
+        refused = isinstance(error, UserError) or (error is not None and blamed(error) is not None)
+        if self._new and refused and self.server.round == 0:
+            shutil.rmtree(self.folder, ignore_errors=True)
         self._tracker.close(self._status)
         self._lock.release()
 
@@ -259,8 +268,8 @@ class Session:
         self._tracker.end(self.folder)
         self._status = "success"
 
-    def _restore(self) -> None:
-        """Go back to the last checkpoint: state, and files without what will be played again."""
+    def _restore(self) -> Checkpoint | None:
+        """Go back to the last checkpoint, and check what the files hold; nothing is written."""
         state = self._journal.load()
         if state is not None:
             check_data(state.data, self._data, self.folder)
@@ -277,8 +286,18 @@ class Session:
             if state.rounds != self.config.rounds:
                 reached = self.server.rounds_to_target is not None
                 ended = state.stopped or (reached and self.config.evaluation.stop_at_target)
+                ended = ended or self.server.out_of_time
                 check_extension(self.config, state.rounds, self.server.round, ended=ended)
-        self._journal.rewind(state, self.server.round)
+        return state
+
+    def _write_settings(self) -> None:
+        """Write ``config.yaml``, unless it says the same already: its words may be the user's own."""
+        try:
+            known = describe(read_config(self.folder))
+        except UserError:  # none yet
+            known = {}
+        if known != self.described:
+            write_atomic(self.folder / "config.yaml", yaml.safe_dump(self.described, sort_keys=False))
 
     def _measure_initial_model(self) -> None:
         self._callbacks.trainer.sanity_checking = True
@@ -288,9 +307,8 @@ class Session:
         self._callbacks.trainer.sanity_checking = False
 
     def _evaluated(self, metrics: dict[str, float]) -> None:
-        """Write down an evaluation, and show it to trackers and callbacks."""
+        """Show an evaluation to the callbacks, and write it down with what they add to it."""
+        metrics = self._callbacks.evaluated(metrics)
         self._journal.evaluated(self.server.round, metrics)
         self._tracker.log(metrics, self.server.round)
-        self._callbacks.trainer.took(metrics)
-        self._callbacks.tell("on_evaluation", metrics=metrics)
         self._callbacks.call("on_validation_end")

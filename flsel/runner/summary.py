@@ -12,6 +12,18 @@ from flsel.runner.provenance import device_name, git_commit, versions
 from flsel.runner.trained import describe_inputs
 
 
+def sequential_since(found: Mapping[str, Any]) -> str:
+    """Say since when sequential trained a run's clients.
+
+    Args:
+        found: What ``self_check`` holds of ``train``.
+    """
+    since = f"sequential since round {found['round']}"
+    if found["gap"] is None:
+        return f"{since}: the fast trainer failed"
+    return f"{since}: the fast trainer was {found['gap']:.2g} of an update away"
+
+
 def summary(
     config: RunConfig,
     built: Built,
@@ -44,11 +56,13 @@ def summary(
         "target": config.evaluation.target,
         "rounds_to_target": server.rounds_to_target,
         "dropped_updates": server.ledger["dropped_updates"],
+        "self_check": built.program.agreement.summary(),
         "wall_seconds": seconds,
         "device": device,
         "device_name": device_name(device),
         "fingerprints": fingerprints(server.federation, initial_model),
         "data": describe_inputs(data.population),
+        "test_examples": len(data.test.y),
         "versions": versions(),
         "git_commit": git_commit(),
     }

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from flsel.commands import cli
+from flsel.commands import tuning as command
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.errors import UserError
 from flsel.runner.lock import Lock
-from flsel_tune import command
 from flsel_tune.config import SweepConfig
 from flsel_tune.space_file import check_space
 from flsel_tune.sweep import _new_folder
@@ -72,11 +72,21 @@ def written(folder, name, content):
 
 def test_settings_of_the_sweep_and_of_its_runs(begun, tmp_path):
     space = written(tmp_path, "space.yaml", "selector.lam: {type: uniform, low: 0.2, high: 0.4}")
-    arguments = ["--max-concurrent", "2", "--trials=6", "--space", space, "--seeds", "[1,2]", "--budget", "3"]
+    arguments = [
+        "--max-concurrent",
+        "2",
+        "--trials=6",
+        "--space",
+        space,
+        "--seeds",
+        "[1,2]",
+        "--clients_per_round",
+        "3",
+    ]
     assert cli.main(["tune", *HICS, *arguments]) == 0
     (plan,) = begun
     assert plan.sweep == SweepConfig(space=space, trials=6, max_concurrent=2, seeds=(1, 2))
-    assert (plan.config.budget, plan.config.rounds) == (3, 5)
+    assert (plan.config.clients_per_round, plan.config.rounds) == (3, 5)
     assert [(d.key, d.low, d.high) for d in plan.space.dimensions] == [("selector.lam", 0.2, 0.4)]
     assert (plan.job.seeds, plan.job.rounds, plan.job.report_every) == ((1, 2), 5, 1)
 
@@ -224,7 +234,7 @@ def test_a_resumed_sweep_may_change_how_it_is_run(begun, sweep, changes):
         (["--space", "auto"], "is a sweep of another space than auto: leave --space out"),
         (["--space", "gone.yaml"], "space gone.yaml: there is no such file."),
         ([*HICS, "--rounds", "6"], "settings in its config.yaml, and the ones given are others"),
-        (["--budget", "3"], "settings in its config.yaml, and the ones given are others"),
+        (["--clients_per_round", "3"], "settings in its config.yaml, and the ones given are others"),
         (["--gpus", "0.5"], "gpus must stay 0.0 when"),
         (["--trials", "0"], "trials must be a whole number in [1, 1,000,000], got 0."),
         (["--trails", "9"], "there is no setting trails; did you mean trials?"),
@@ -251,6 +261,45 @@ def test_a_resumes_settings_are_kept_once_a_cluster_has_taken_them(sweep, monkey
         monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given, room=room: room())
         assert cli.main(["tune", "--resume", str(sweep), "--trials", "64"]) == code
         assert yaml.safe_load((sweep / "sweep.yaml").read_text())["trials"] == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "said"),
+    [
+        ("space.yaml", "high: 1.0", "high: 2.0", "selector.lam.high 2.0 instead of 1.0"),
+        ("config.yaml", "rounds: 5", "rounds: 6", "rounds 6 instead of 5"),
+        ("sweep.yaml", "reduction: 3", "reduction: 4", "reduction 4 instead of 3"),
+    ],
+)
+def test_a_sweep_whose_files_were_edited_is_refused(sweep, monkeypatch, capsys, name, before, after, said):
+    monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
+    monkeypatch.setattr("flsel_tune.sweep._play", lambda plan, study: None)
+    monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given: nullcontext())
+    for _ in range(2):
+        assert cli.main(["tune", "--resume", str(sweep)]) == 0
+    text = (sweep / name).read_text()
+    (sweep / name).write_text(text.replace(before, after))
+    assert (sweep / name).read_text() != text
+    assert cli.main(["tune", "--resume", str(sweep)]) == 2
+    *_, sentence = capsys.readouterr().err.splitlines()
+    assert sentence.startswith(
+        f"flsel: error: {sweep / name} was changed since the sweep began ({said}): restore it, "
+    )
+
+
+def test_a_resume_leaves_settings_that_say_the_same_as_they_are_written(sweep, monkeypatch):
+    monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
+    monkeypatch.setattr("flsel_tune.sweep._play", lambda plan, study: None)
+    monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given: nullcontext())
+    file = sweep / "sweep.yaml"
+    plain = yaml.safe_load(file.read_text())
+    del plain["retries"]
+    text = "# mine\n" + yaml.safe_dump({**plain, "cpus": 1}, sort_keys=True)
+    file.write_text(text)
+    for given, kept in (([], True), (["--retries", "2"], True), (["--retries", "5"], False)):
+        assert cli.main(["tune", "--resume", str(sweep), *given]) == 0
+        assert (file.read_text() == text) is kept
+    assert yaml.safe_load(file.read_text())["retries"] == 5
 
 
 @pytest.mark.parametrize(
@@ -286,9 +335,25 @@ def test_a_folder_that_lacks_a_file_is_no_sweep(refused, sweep, name):
     assert refused("--resume", sweep) == f"{sweep} is not the folder of a sweep: it holds no {name}."
 
 
-def test_a_damaged_file_is_named(refused, sweep):
-    (sweep / "sweep.yaml").write_text("trials: [")
-    assert f"{sweep / 'sweep.yaml'}: the file is not valid YAML" in refused("--resume", sweep)
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("sweep.yaml", "trials: [", "the file is not valid YAML"),
+        ("sweep.yaml", "trials: -1", "trials must be a whole number in [1"),
+        ("sweep.yaml", "trails: 3", "there is no setting trails of a sweep"),
+        ("space.yaml", "selector.lam: 3", "space selector.lam must be an entry such as"),
+        ("space.yaml", "- 3", "the file must be a mapping of settings"),
+        ("config.yaml", "rounds: 0", "rounds must be a whole number in [1"),
+        ("config.yaml", "selector: 3", "selector must be one of "),
+    ],
+)
+def test_a_damaged_file_is_named_and_nothing_is_written(refused, sweep, name, text, said):
+    (sweep / name).write_text(text)
+    before = {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()}
+    sentence = refused("--resume", sweep)
+    assert str(sweep / name) in sentence, sentence
+    assert said in sentence
+    assert {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()} == before
 
 
 # --- help ---

@@ -42,7 +42,7 @@ class Wide(Selector):
     most: Annotated[int | None, Range(1), Tunable(1, 9)] = None
 
     def select(self, view):
-        return Plan.star(view.pool[: view.budget])
+        return Plan.star(view.pool[: view.clients_per_round])
 
 
 def asked(space, seed=0, **attributes):
@@ -219,9 +219,14 @@ def test_all_first_points_are_suggested_as_they_are():
 
 
 def test_conditions_may_refer_to_the_config():
-    entry = {"type": "uniform", "low": 0.5, "high": 1, "when": {"selector": ["FedCor", "HiCS"], "budget": 6}}
+    entry = {
+        "type": "uniform",
+        "low": 0.5,
+        "high": 1,
+        "when": {"selector": ["FedCor", "HiCS"], "clients_per_round": 6},
+    }
     space = make_space({"selector.lam": entry}, HICS)
-    assert space.fixed == (("budget", 6), ("selector", "HiCS"))
+    assert space.fixed == (("clients_per_round", 6), ("selector", "HiCS"))
     assert list(asked(space)) == ["selector.lam"]
 
 
@@ -290,14 +295,14 @@ def test_a_selector_without_ranges_needs_a_file():
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("budget", 6),
+        ("clients_per_round", 6),
         ("data.name", "synthetic"),
         ("selector.lam", 0.1),
         ("selector.init_args.lam", 0.1),
         ("selector.class_path", "flsel.selectors.hics.HiCS"),
         ("selector.beta", None),
         ("nothing.at.all", None),
-        ("budget.of", None),
+        ("clients_per_round.of", None),
     ],
 )
 def test_lookup(key, value):
@@ -315,7 +320,7 @@ def test_lookup(key, value):
         ("local.optimizer", "torch.optim.SGD", "SGD"),
         ("local.lr_schedule", None, None),
         ("data.name", "my_data.blobs", "my_data.blobs"),
-        ("budget", 3, 3),
+        ("clients_per_round", 3, 3),
     ],
 )
 def test_the_name_of_a_class(key, value, name):

@@ -108,7 +108,7 @@ def test_a_single_condition_needs_no_list():
         ({"type": ["int"], "low": 0, "high": 1}, r"space x: type must be one of .*, got \['int'\]"),
         ([UNIFORM, UNIFORM], r"space x must have entries whose conditions exclude one another\."),
         (
-            [{**UNIFORM, "when": {"budget": 2}}, {**UNIFORM, "when": {"rounds": 5}}],
+            [{**UNIFORM, "when": {"clients_per_round": 2}}, {**UNIFORM, "when": {"rounds": 5}}],
             r"space x must have entries whose conditions exclude one another\.",
         ),
         ([], r"space must have at least one setting to search over\."),
@@ -177,15 +177,21 @@ def parses(selector):
             r"space selector\.lam at 2\.0: .*lam must be a number in \[0, 1\]",
         ),
         (
-            {"budget": {"type": "int", "low": 0, "high": 3}},
-            r"space budget at 0: budget must be a whole number >= 1, got 0",
+            {"clients_per_round": {"type": "int", "low": 0, "high": 3}},
+            r"space clients_per_round at 0: clients_per_round must be a whole number >= 1, got 0",
         ),
-        ({"budget": {**UNIFORM, "high": 1.5}}, r"space budget at 0\.0: budget must be a whole number"),
+        (
+            {"clients_per_round": {**UNIFORM, "high": 1.5}},
+            r"space clients_per_round at 0\.0: clients_per_round must be a whole number",
+        ),
         ({"selector": {"type": "choice", "values": ["HiCS", "FedCorr"]}}, r"FedCorr: .*did you mean FedCor"),
         ({"local.steps": {"type": "choice", "values": [3, None]}, "local.epochs": UNIFORM}, "local.epochs"),
         (
-            {"budget": {**UNIFORM, "type": "int"}, "selector.d": {**UNIFORM, "when": {"selector": "PoWD"}}},
-            r"space budget at 0|space selector\.d at 0\.0: selector has no class PoWD; did you mean PowD",
+            {
+                "clients_per_round": {**UNIFORM, "type": "int"},
+                "selector.d": {**UNIFORM, "when": {"selector": "PoWD"}},
+            },
+            r"space clients_per_round at 0|selector\.d at 0\.0: selector has no class PoWD; did you mean",
         ),
     ],
 )
@@ -199,7 +205,7 @@ def test_a_misspelt_condition_on_the_config_is_refused():
         "selector.lam": UNIFORM,
         "selector.d": {"type": "int", "low": 6, "high": 9, "when": {"selector": "PoWD"}},
     }
-    with pytest.raises(UserError, match=r"selector\.d at 6: selector has no class PoWD; did you mean PowD"):
+    with pytest.raises(UserError, match=r"selector\.d at 6: selector has no class PoWD; did you mean"):
         check_space(make_space(entries, HICS), parses("HiCS"))
 
 
@@ -239,14 +245,27 @@ OF_SELECTORS = {
     "afl": "AFL",
     "clustered": "ClusteredSampling",
     "divfl": "DivFL",
+    "e3cs": "E3CS",
+    "f3ast": "F3AST",
+    "fedau": "FedAU",
     "fedcat": "FedCat",
+    "fedcbs": "FedCBS",
     "fedcor": "FedCor",
+    "fedcs": "FedCS",
     "fedgs": "FedGS",
     "fedpns": "FedPNS",
     "gradnorm": "GradientNorm",
+    "greedyfed": "GreedyFed",
+    "haccs": "HACCS",
     "hics": "HiCS",
     "hics_oracle": "HiCSOracle",
+    "kvib": "KVib",
+    "oort": "Oort",
+    "optimal_sampling": "OptimalSampling",
+    "osmd": "OSMD",
     "powd": "PowD",
+    "tifl": "TiFL",
+    "ucbcs": "UCBCS",
 }
 ALL = [*OF_SELECTORS, "selectors", "local"]
 
@@ -291,8 +310,11 @@ def test_a_shipped_files_first_points_are_defaults(name):
     expected = {
         "fedgs": [["selector.epsilon", "selector.sigma2"]],
         "gradnorm": [["selector.keep"]],
+        "kvib": [["selector.theta"]],
         "hics": [["selector.temperature"]],
+        "optimal_sampling": [["selector.mean"]],
         "powd": [["selector.d"]],
+        "ucbcs": [["selector.sigma"]],
     }
     assert own == expected.get(name, [])
 

@@ -17,11 +17,12 @@ from spaces import config_of
 from flsel.errors import DivergedError, UserError
 from flsel.files import naming
 from flsel_tune.config import SweepConfig
+from flsel_tune.journal import mend_journal
 from flsel_tune.metric import parse_metrics
-from flsel_tune.searcher import outcome
 from flsel_tune.space_file import make_space
-from flsel_tune.study import BASELINE, JOURNAL, SETTINGS, Study, mend_journal
+from flsel_tune.study import BASELINE, JOURNAL, SETTINGS, Study
 from flsel_tune.trial import failure
+from flsel_tune.workload import outcome
 
 COMPLETE, PRUNED, FAIL = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL
 HICS = config_of("HiCS")
@@ -364,6 +365,62 @@ def test_a_line_that_a_full_disk_cut_costs_that_line(tmp_path):
     mend_journal(tmp_path)
     assert path.read_bytes() == whole
     assert len(study(tmp_path).trials(COMPLETE)) == 2
+
+
+BINARY = b"\x80\x04\x95" + bytes(range(256)) * 4
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: BINARY,
+        lambda whole: BINARY.replace(b"\n", b""),
+        lambda whole: whole + BINARY,
+        lambda whole: whole + BINARY.replace(b"\n", b""),
+        lambda whole: b'{"a": 1}\n{"op_code": 0',
+        lambda whole: whole[100:] + b'{"op_code": 0',
+    ],
+)
+def test_a_journal_that_is_refused_is_left_as_it_is(tmp_path, damage):
+    played(study(tmp_path), make_space(PLAIN, HICS), 2)
+    (tmp_path / "trials/0000").mkdir(parents=True)
+    path = tmp_path / JOURNAL
+    path.write_bytes(damage(path.read_bytes()))
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=r"study\.journal (is damaged|holds 0 studies)"):
+        mend_journal(tmp_path)
+    assert path.read_bytes() == before
+
+
+DECLARED = {
+    "config.yaml": {"rounds": 20, "selector": {"class_path": "a.B", "init_args": {"lam": 0.5}}},
+    "space.yaml": {"selector.lam": LAM, "local.steps": {"type": "choice", "values": [1, 2]}},
+    "sweep.yaml": {"sampler": "tpe", "seeds": [1, 2]},
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value", "said"),
+    [
+        ("space.yaml", "selector.lam", {**LAM, "high": 2}, "selector.lam.high 2 instead of 1"),
+        ("space.yaml", "selector.lam", None, "selector.lam"),
+        ("space.yaml", "local.lr", LAM, "local.lr.type uniform instead of null"),
+        ("space.yaml", "local.steps", {"type": "choice", "values": [1, 3]}, "local.steps.values"),
+        ("config.yaml", "rounds", 30, "rounds 30 instead of 20"),
+        ("sweep.yaml", "seeds", [1, 3], "seeds"),
+    ],
+)
+def test_a_sweep_whose_files_were_edited_is_refused_with_what_changed(tmp_path, file, key, value, said):
+    study(tmp_path).hold_to(tmp_path, DECLARED)
+    study(tmp_path).hold_to(tmp_path, DECLARED)
+    before = (tmp_path / JOURNAL).read_bytes()
+    edited = {**DECLARED, file: {**DECLARED[file], key: value}}
+    if value is None:
+        del edited[file][key]
+    with pytest.raises(UserError) as caught:
+        study(tmp_path).hold_to(tmp_path, edited)
+    assert str(caught.value).startswith(f"{tmp_path / file} was changed since the sweep began ({said}")
+    assert (tmp_path / JOURNAL).read_bytes().startswith(before)
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ from processes import PLUGIN, eventually, family, words_of
 from wandb_reader import read_run
 
 from flsel.config.parser import parse_file
-from flsel.runner.play import run
+from flsel.execution.run import run
 
 CONFIG = """
 seed: 3
 rounds: 12
 clients: 8
-budget: 3
+clients_per_round: 3
 data: {name: npz, path: points.npz, validation: 0.2, server: 0.1}
 partition: {class_path: Dirichlet, init_args: {alpha: 0.5}}
 local: {batch_size: 5, steps: 3, optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.1}}}
@@ -206,7 +206,7 @@ def test_several_metrics_are_optimised_together_and_resumed(home):
         (folder / "best.yaml").read_text()
     )
     drawn = {path.stem for path in (folder / "figures").iterdir()}
-    assert {"curves", "pareto", "history", "slices", "parallel"} == drawn
+    assert drawn == {"pareto", *(f"{name}-{n}" for name in ("history", "slices", "parallel") for n in (1, 2))}
     assert all(f"{metric} " in done.stdout for metric in metrics)
 
 

@@ -22,11 +22,12 @@ from flsel.config.groups import LocalConfig
 from flsel.config.parser import parse_settings
 from flsel.engine.evaluation import Evaluator
 from flsel.errors import DivergedError, UserError
+from flsel.execution import stack
+from flsel.execution.on_ray.deaths import cause_of_death
+from flsel.execution.run import run
 from flsel.models import MLP
-from flsel.runner import session
-from flsel.runner.play import run
 from flsel.selectors.fedcat import FedCat
-from flsel_tune.trial import Trial, attempt, cause_of_death, failure
+from flsel_tune.trial import Trial, attempt, failure
 
 POWD = {"selector": "PowD", "selector.d": 5}
 
@@ -113,17 +114,18 @@ def test_a_trial_killed_where_one_seed_has_moved_and_the_other_not(whole, tmp_pa
     common, expected = replace(whole[0], folder=str(tmp_path)), whole[1]
     trial = Trial(common, 0, POWD)
     trial.advance()
-    second = trial._sessions[1]
-    step, left = second.step, iter(range(steps))
+    second = trial._runs[1].session
+    open_round, left = second.open_round, iter(range(steps))
 
-    def stepping():
-        next(left)
-        return step()
+    def opening():
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return open_round()
 
-    monkeypatch.setattr(second, "step", stepping)
-    with pytest.raises(StopIteration):
+    monkeypatch.setattr(second, "open_round", opening)
+    with pytest.raises(KeyboardInterrupt):
         reports(trial)
-    assert trial._sessions[0].server.round > second.server.round
+    assert trial._runs[0].session.server.round > second.server.round
     trial.close()
     *_, last = reports(Trial(common, 0, POWD))
     assert last["seeds"] == expected[-1]["seeds"]
@@ -135,7 +137,7 @@ def test_a_trial_killed_where_one_seed_has_moved_and_the_other_not(whole, tmp_pa
 def test_a_trial_killed_before_its_first_report_starts_again(whole, tmp_path):
     common, expected = replace(whole[0], folder=str(tmp_path)), whole[1]
     trial = Trial(common, 0, POWD)
-    trial._sessions[0].step()
+    trial._runs[0].session.step()
     trial.close()
     assert same_reports(reports(Trial(common, 0, POWD)), expected)
 
@@ -265,7 +267,7 @@ def test_errors_are_reported_but_for_those_that_another_process_may_mend(tmp_pat
 
 def test_a_trial_that_is_refused_memory_in_a_round_may_be_tried_again(tmp_path, monkeypatch):
     trial = Trial(job(tmp_path), 0, {})
-    monkeypatch.setattr(session, "train", lambda *_: torch.empty(10**15))
+    monkeypatch.setattr(stack, "train", lambda *_: torch.empty(10**15))
     with pytest.raises(UserError, match="round 0 failed: the memory is not enough"):
         attempt(trial)
     assert cause_of_death(trial.folder).startswith("out of memory: RuntimeError: [enforce fail at alloc_cpu")
@@ -294,8 +296,8 @@ def test_a_failure_has_the_fields_of_a_report(whole):
 
 
 def test_settings_that_do_not_fit_are_an_error(tmp_path):
-    with pytest.raises(UserError, match="budget must be at most the number of clients"):
-        Trial(job(tmp_path), 0, {"budget": 99})
+    with pytest.raises(UserError, match="clients_per_round must be at most the number of clients"):
+        Trial(job(tmp_path), 0, {"clients_per_round": 99})
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from flsel.arguments import Range, check
-from flsel.comparison.beside import check_gpus
+from flsel.arguments import Range, UserPath, check_settings
 from flsel.errors import UserError
+from flsel.execution.executor import Resources, check_gpus
 from flsel.files import check_folder_name
 
 Sampler = Literal["tpe", "cmaes", "gp", "random", "grid"]
 Scheduler = Literal["asha", "median", "none"]
+# Settings that say how a sweep is run, not what it finds; a resumed sweep may change them.
+CHANGEABLE = ("trials", "max_concurrent", "gpus", "memory", "address", "retries")
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class SweepConfig:
         trials: Settings to try, 1 to 10^6; a resumed sweep counts those tried before.
         metric: What to optimise, over the validation set: ``validation/accuracy`` (its last value),
             ``best(validation/loss)``, ``auc(validation/accuracy)`` (mean over the rounds),
-            ``rounds_to(validation/accuracy, 0.7)``, or anything else that ``metrics.csv`` has; several,
-            separated by commas, are optimised together.
+            ``rounds_to(validation/accuracy, 0.7)``, with devices ``seconds_to(validation/accuracy, 0.7)``,
+            or anything else that ``metrics.csv`` has; several, separated by commas, are optimised together.
         mode: ``max``, ``min`` or ``auto``: accuracies up; losses, rounds, costs and seconds down; for all
             metrics or, separated by commas, for each.
         sampler: How settings are suggested: ``tpe``, ``cmaes`` (numbers only), ``gp``, ``random``, ``grid``.
@@ -47,7 +49,7 @@ class SweepConfig:
         UserError: If a value is out of range.
     """
 
-    space: str = "auto"
+    space: Annotated[str, UserPath()] = "auto"
     trials: Annotated[int, Range(1, 10**6, seconds=1.0)] = 32
     metric: str = "validation/accuracy"
     mode: str = "auto"
@@ -64,11 +66,23 @@ class SweepConfig:
     retries: Annotated[int, Range(0)] = 2
     report_every: Annotated[int | None, Range(1)] = None
     name: str | None = None
-    folder: str = "sweeps"
+    folder: Annotated[str, UserPath()] = "sweeps"
 
     def __post_init__(self) -> None:
-        check(type(self), vars(self))
+        check_settings(self)
         if self.seeds is not None and len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"seeds must differ from one another, got {list(self.seeds)}.")
         check_gpus(self.gpus)
         check_folder_name("name", self.name)
+
+    @property
+    def resources(self) -> Resources:
+        """What trials may use on Ray."""
+        return Resources(
+            cpus=self.cpus,
+            gpus=self.gpus,
+            memory=self.memory,
+            address=self.address,
+            max_concurrent=self.max_concurrent,
+            retries=self.retries,
+        )

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from rich.table import Table
 
-from flsel.runner.board import Board
+from flsel.execution.live_table import Board
 from flsel_tune.metric import Metric
 
 _ENDED = ("complete", "pruned", "diverged", "failed")

@@ -12,11 +12,17 @@ from flsel.errors import UserError
 from flsel.metrics import METRICS, first_hit, mean_over_rounds
 
 Rows = Sequence[Mapping[str, float]]
-How = Literal["last", "best", "auc", "rounds_to"]
+How = Literal["last", "best", "auc", "rounds_to", "seconds_to"]
 Mode = Literal["max", "min"]
 
 _CALL = re.compile(r"(\w+)\(\s*([^,()\s]+)\s*(?:,\s*([^,()\s]+)\s*)?\)")
-_HOWS: Mapping[str, How] = {"last": "last", "best": "best", "auc": "auc", "rounds_to": "rounds_to"}
+_HOWS: Mapping[str, How] = {
+    "last": "last",
+    "best": "best",
+    "auc": "auc",
+    "rounds_to": "rounds_to",
+    "seconds_to": "seconds_to",
+}
 
 
 @dataclass(frozen=True)
@@ -27,9 +33,9 @@ class Metric:
         text: How the user wrote it.
         source: Column of ``metrics.csv``.
         how: ``last`` value, ``best`` so far, ``auc`` (mean over the rounds by the trapezoidal rule) or
-            ``rounds_to`` a target.
+            ``rounds_to`` or (simulated) ``seconds_to`` a target.
         mode: Whether to maximise or minimise it.
-        target: Value to reach, for ``rounds_to``.
+        target: Value to reach, for ``rounds_to`` and ``seconds_to``.
     """
 
     text: str
@@ -44,6 +50,8 @@ class Metric:
         of = METRICS[self.source]
         if self.how == "rounds_to":
             return f"rounds to {of.label} {self.target:g}"
+        if self.how == "seconds_to":
+            return f"simulated seconds to {of.label} {self.target:g}"
         words = {"best": f"best {of.label}", "auc": f"mean {of.label} over the rounds"}
         return of.axis(words.get(self.how))
 
@@ -59,7 +67,8 @@ class Metric:
             have no value before the first cohort. For ``rounds_to`` a run that has not reached its target is
             censored: its value is T (1 + shortfall), where the shortfall in (0, 1] is the part that is left
             of the way from the first value to the target. So it is worse than every run that reached the
-            target, and better the nearer it came.
+            target, and better the nearer it came. For ``seconds_to`` T is the run's simulated seconds,
+            extrapolated to all rounds; ``time.stop_after_seconds`` ends all runs alike.
         """
         if len(rows) > 1 and math.isnan(rows[0][self.source]):
             rows = rows[1:]
@@ -70,14 +79,16 @@ class Metric:
             return max(values) if self.mode == "max" else min(values)
         if self.how == "auc":
             return mean_over_rounds([float(row["round"]) for row in rows], values)
-        if self.how == "rounds_to":
+        if self.how in ("rounds_to", "seconds_to"):
             assert self.target is not None
+            spent = [float(row["round" if self.how == "rounds_to" else "clock/seconds"]) for row in rows]
+            whole = rounds if self.how == "rounds_to" else spent[-1] * rounds / max(rows[-1]["round"], 1)
             better = _better(self.source)
             hit = first_hit(values, self.target, better=better)
             if hit is not None:
-                return float(rows[hit]["round"])
+                return spent[hit]
             nearest = min(values) if better == "min" else max(values)
-            return rounds * (1 + (self.target - nearest) / (self.target - values[0]))
+            return whole * (1 + (self.target - nearest) / (self.target - values[0]))
         return values[-1]
 
 
@@ -114,6 +125,11 @@ def check_logged(metrics: Iterable[Metric], logged: Iterable[str]) -> None:
     """
     known = sorted(name for name in logged if not name.startswith("test/") and name != "round")
     for metric in metrics:
+        if metric.how == "seconds_to" and "clock/seconds" not in known:
+            raise UserError(
+                f"metric {metric.text} needs simulated devices, and this run has none: set devices, for "
+                "example --devices LogNormal."
+            )
         if metric.source in known:
             continue
         if metric.source.startswith("validation/"):
@@ -131,23 +147,24 @@ def _parse(text: str, mode: str) -> Metric:
     if how is None or not re.fullmatch(r"[\w/]+", source):
         raise UserError(
             "metric must be a name such as validation/accuracy, best(NAME), auc(NAME) or "
-            f"rounds_to(NAME, TARGET), got {text!r}."
+            f"rounds_to(NAME, TARGET) or seconds_to(NAME, TARGET), got {text!r}."
         )
     if source.startswith("test/"):
         raise UserError(
             f"metric must not be measured on the test set, which is for the report, got {source}: "
             f"take validation/{source.removeprefix('test/')}."
         )
-    if (how == "rounds_to") != (target is not None):
-        needs = "a target: rounds_to(NAME, TARGET)" if how == "rounds_to" else f"no target: {how}({source})"
+    reaches = how in ("rounds_to", "seconds_to")
+    if reaches != (target is not None):
+        needs = f"a target: {how}(NAME, TARGET)" if reaches else f"no target: {how}({source})"
         raise UserError(f"metric {how} takes {needs}, got {text!r}.")
     value = None if target is None else _number(target, text)
-    if how == "rounds_to":
+    if reaches:
         if mode == "max" or _better(source) is None:
             raise UserError(f"metric {text} must be minimised, and be of an accuracy or a loss.")
         if _better(source) == "max" and not 0 < (value or 0) <= 1:
             raise UserError(f"metric {text} must have a target in (0, 1], as accuracies are shares.")
-        return Metric(text, source, "rounds_to", "min", value)
+        return Metric(text, source, how, "min", value)
     chosen = _better(source) if mode == "auto" else mode
     if chosen is None:
         raise UserError(

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from flsel.comparison.beside import beside_others
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.data.population import Source
+from flsel.data.sources import load_source
 from flsel.errors import UserError
 from flsel.runner.build import build
 from flsel_tune.config import SweepConfig
 from flsel_tune.metric import check_logged, parse_metrics
-from flsel_tune.shared import shared_source
 from flsel_tune.space import Space
 from flsel_tune.space_file import check_space, make_space
 from flsel_tune.trial import SweepJob
@@ -66,7 +66,7 @@ def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] 
     space = make_space(entries, describe(config))
     check_space(space, lambda changes: parse_settings(base, changes))
     _check_sampler(space, sweep, len(metrics))
-    source = shared_source(config, space)
+    source = _shared_source(config, space)
     every = config.evaluation.every
     report = sweep.report_every or math.ceil(config.rounds / _REPORTS)
     job = SweepJob(
@@ -78,9 +78,24 @@ def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] 
         folder="",
     )
     first = parse_settings(base, {"seed": job.seeds[0]})
-    built = build(first, source)
+    # Only here: a cluster's machine may have more cores for a trial than this one.
+    built = build(replace(first, threads=min(first.threads or 1, os.cpu_count() or 1)), source)
     check_logged(metrics, built.server.evaluate(torch.empty(0, dtype=torch.int64)))
     return SweepPlan(config, sweep, space, job, source)
+
+
+def _shared_source(config: RunConfig, space: Space) -> Source | None:
+    """Load the dataset that all trials have in common; None if each has its own.
+
+    A generated dataset depends on the seed, and is small; a space may also vary the data.
+
+    Raises:
+        UserError: If the dataset is missing, unreadable or malformed.
+    """
+    varies = any(dimension.key.startswith("data.") for dimension in space.dimensions)
+    if config.data.name == "synthetic" or varies:
+        return None
+    return load_source(config.data, clients=config.clients, seed=config.seed)
 
 
 def check_schedule(sweep: SweepConfig, rounds: int) -> None:
@@ -106,7 +121,7 @@ def _base(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
             f"gpus must be above 0 for accelerator {config.accelerator}; 0.5 lets two trials share one."
         )
     config = replace(config, evaluation=replace(config.evaluation, stop_at_target=False))
-    return describe(beside_others(config, sweep.cpus, sweep.gpus))
+    return describe(sweep.resources.fit(config))
 
 
 def _check_sampler(space: Space, sweep: SweepConfig, metrics: int) -> None:

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 from flsel.arguments import shown
+from flsel.arguments.messages import sizes
 from flsel.arguments.ranges import absurd
-from flsel.arguments.words import sizes
 from flsel.config.describe import PRESENTATION
 from flsel.config.schema import plugins
 from flsel.errors import UserError, located, meant, short
@@ -233,7 +233,7 @@ def _decimal(number: float | None) -> Decimal:
 def _number(key: str, name: str, value: Any) -> float:
     if value is None:
         return math.nan
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or absurd(value):
         raise UserError(f"space {key}: {name} must be a number{sizes(value)}, got {shown(value)}.")
     return float(value)
@@ -254,6 +254,9 @@ def _values(key: str, name: str, given: Any, *, of: str) -> tuple[Any, ...]:
         raise UserError(
             f"space {key}: {name} must be a list of numbers, texts, true, false or null, got {given!r}."
         )
+    wild = next((value for value in values if not isinstance(value, str) and absurd(value)), None)
+    if wild is not None:
+        raise UserError(f"space {key}: {name} must be numbers{sizes(wild)}, got {shown(wild)}.")
     if len(values) > _MOST_VALUES:
         raise UserError(f"space {key}: {name} must be at most {_MOST_VALUES}, got {len(values)}.")
     if len({(type(value), value) for value in values}) < len(values):

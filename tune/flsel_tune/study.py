@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
-import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,15 +17,18 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
-from flsel.errors import UserError, users_code
-from flsel.files import check_regular
+from flsel.comparison.parse_variants import pairs
+from flsel.comparison.parse_variants import shown as differences
+from flsel.errors import UserError, short
 from flsel.rng import torch_seed
+from flsel.runner.trackers.values import flat
 from flsel_tune.config import Sampler, SweepConfig
 from flsel_tune.metric import Metric
 from flsel_tune.space import KEPT, Settings, Space, Value
 
 SETTINGS, RESULT, BASELINE, STOPPED = "settings", "result", "baseline", "stopped"
 REPEATS = "repeats"
+DECLARED = "declared"
 JOURNAL = "study.journal"
 _LOG = logging.getLogger("flsel")
 
@@ -86,6 +89,28 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.study.set_metric_names(asked)
+
+    def hold_to(self, folder: Path, declared: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep what the sweep's files say when it begins, and refuse a sweep whose files say something else.
+
+        Args:
+            folder: Folder of the sweep.
+            declared: By name of a file what it says that trials depend on, as plain values.
+
+        Raises:
+            UserError: Naming the file and the first entry that was changed.
+        """
+        now = json.loads(json.dumps(declared))
+        stored = self.study.user_attrs.get(DECLARED)
+        if stored is None:
+            self.study.set_user_attr(DECLARED, now)
+            return
+        for file, says in now.items():
+            if changed := pairs(flat(stored.get(file, says)), flat(says)):
+                raise UserError(
+                    f"{folder / file} was changed since the sweep began ({short(differences(changed))}): "
+                    "restore it, or start a new sweep, since trials of both are not one search."
+                )
 
     def enqueue(self, points: Iterable[tuple[dict[str, Value], list[str]]]) -> None:
         """Have points tried before anything is searched; the first is what others are compared with.
@@ -173,7 +198,7 @@ class Study:
             drawn.clear()
         for name in [name for name in known.system_attrs if "relative_params" in name]:
             del known.system_attrs[name]
-        return optuna.Trial(self.study, known._trial_id)
+        return optuna.Trial(self.study, self._id(number))
 
     def report(self, number: int, round: int, value: float) -> bool:
         """Note the value at a communication round, once, and tell whether the trial should be stopped.
@@ -185,10 +210,10 @@ class Study:
             return True
         if round in trial.intermediate_values or not math.isfinite(value):
             return False
-        self._storage.set_trial_intermediate_value(trial._trial_id, round, value)
+        self._storage.set_trial_intermediate_value(self._id(number), round, value)
         stop = self.study.pruner.prune(self.study, self._find(number)) and BASELINE not in trial.user_attrs
         if stop:
-            self._storage.set_trial_user_attr(trial._trial_id, STOPPED, True)
+            self._storage.set_trial_user_attr(self._id(number), STOPPED, True)
         return stop
 
     def tell(
@@ -204,8 +229,13 @@ class Study:
         """
         trial = self._find(number)
         if not trial.state.is_finished():
-            self._storage.set_trial_user_attr(trial._trial_id, RESULT, dict(result))
+            self._storage.set_trial_user_attr(self._id(number), RESULT, dict(result))
             self.study.tell(number, list(values) if state == TrialState.COMPLETE else None, state)
+
+    def _id(self, number: int) -> int:
+        """Return what the storage calls a trial."""
+        study = self._storage.get_study_id_from_name(self.study.study_name)
+        return self._storage.get_trial_id_from_study_id_trial_number(study, number)
 
     def _find(self, number: int) -> FrozenTrial:
         return self.study.get_trials(deepcopy=False)[number]
@@ -214,40 +244,6 @@ class Study:
 def _failed(result: Mapping[str, Any], reason: str) -> bool:
     """Tell whether a trial failed for a reason; one that diverged did not."""
     return bool(result.get(reason) or result.get("status") == reason)
-
-
-def mend_journal(folder: Path) -> None:
-    """Check the journal of a sweep that goes on, and cut a last line that a full disk or a power loss cut.
-
-    Nobody else writes to it: the sweep's lock is held.
-
-    Args:
-        folder: Folder of the sweep.
-
-    Raises:
-        UserError: If it is damaged, or missing though trials have begun.
-    """
-    path = folder / JOURNAL
-    path.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # Optuna's own, of a process that was killed
-    begun = any((folder / "trials").glob("*"))
-    if not path.exists() and not begun:
-        return
-    if not path.exists():
-        raise UserError(
-            f"{path} is missing, and with it what the trials were: restore it, or start a new sweep."
-        )
-    check_regular(path)
-    known: list[str] = []
-    with users_code(f"{path} is damaged: restore it, or start a new sweep", reads=True):
-        whole = path.read_bytes()
-        if whole and not whole.endswith(b"\n"):
-            os.truncate(path, whole.rfind(b"\n") + 1)
-            _LOG.warning("%s ended within a line, which is cut; its trial goes on from before that", path)
-        known = optuna.get_all_study_names(JournalStorage(JournalFileBackend(str(path))))
-    if len(known) > 1 or (begun and not known):
-        raise UserError(
-            f"{path} holds {len(known)} studies instead of one: restore it, or start a new sweep."
-        )
 
 
 def _pruner(config: SweepConfig, rounds: int) -> BasePruner:

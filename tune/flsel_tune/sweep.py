@@ -7,27 +7,34 @@ import logging
 import shutil
 from collections import Counter
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 from optuna.trial import TrialState
 
-from flsel.config.describe import describe
+from flsel.config.describe import PRESENTATION, describe
 from flsel.errors import Interrupted, UserError, going_on
+from flsel.execution.on_ray.cluster import cluster
+from flsel.execution.on_ray.shared_data import pack
+from flsel.execution.on_ray.supervisor import tell
+from flsel.execution.progress import final_table
 from flsel.files import new_run_dir, write_atomic
+from flsel.files.yaml import read_yaml
 from flsel.runner.lock import Lock
-from flsel.runner.progress import final_table
 from flsel.runner.settings import dataset_and_selector
-from flsel_tune.cluster import cluster
+from flsel_tune.config import CHANGEABLE, SweepConfig
 from flsel_tune.console import Console
 from flsel_tune.figures import draw
-from flsel_tune.guard import tell
+from flsel_tune.journal import mend_journal
 from flsel_tune.plan import SweepPlan
 from flsel_tune.results import best_trials, trial_rows, write_results
-from flsel_tune.shared import pack
 from flsel_tune.space_file import to_plain
-from flsel_tune.study import RESULT, Study, mend_journal
+from flsel_tune.study import RESULT, Study
 from flsel_tune.summary import track_sweep
+from flsel_tune.trial import TrialSteps
+from flsel_tune.workload import SweepWorkload
 
 _LOG = logging.getLogger("flsel")
 _ENDED = ("complete", "pruned", "diverged", "failed")
@@ -43,7 +50,7 @@ def start(plan: SweepPlan) -> Path:
         UserError: If there is no room for a trial or a file cannot be written.
         Interrupted: If Ctrl-C stopped it; it can be resumed.
     """
-    with cluster(plan.sweep, _shared_bytes(plan)):
+    with cluster(plan.sweep.resources, _shared_bytes(plan)):
         folder = _new_folder(plan)
         plan = replace(plan, job=replace(plan.job, folder=str(folder)))
         with Lock(folder, "sweep"):
@@ -80,16 +87,16 @@ def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path
         if not study.left(plan.sweep.trials):
             _LOG.info("%s is finished; nothing is left to resume", folder)
             return _finish(plan, study)
-        with cluster(plan.sweep, _shared_bytes(plan)):
+        with cluster(plan.sweep.resources, _shared_bytes(plan)):
             # A later resume goes on with what is given now, once a cluster has taken it.
-            write_atomic(folder / "sweep.yaml", _sweep_yaml(plan))
+            _write_settings(plan, folder / "sweep.yaml")
             tell("work", str(folder.resolve()))
             return _play(plan, study)
 
 
 def _play(plan: SweepPlan, study: Study) -> Path:
     # Ray reads its settings from the environment when it is imported; cluster() has set them.
-    from flsel_tune.loop import play
+    from flsel.execution.on_ray.tune_loop import execute
 
     metric, job = plan.job.metrics[0], plan.job
     console = Console(plan.sweep.trials, metric, job.objective(0), quiet=plan.config.quiet)
@@ -100,9 +107,14 @@ def _play(plan: SweepPlan, study: Study) -> Path:
     console.resumed(
         Counter(row["status"] for row in ended), (best[0].values[0], best[0].number) if best else None
     )
-    with console:
-        finished = play(plan, study, console)
-    if not finished:
+    workload, packed = SweepWorkload(plan, study, console), None if plan.source is None else pack(plan.source)
+    begin, again = partial(TrialSteps, job), going_on("tune", job.folder)
+    try:
+        with console:
+            execute(workload, begin, packed, Path(job.folder), plan.sweep.resources, again=again)
+    finally:
+        workload.close()
+    if study.trials(TrialState.RUNNING) or (not study.exhausted and study.left(plan.sweep.trials)):
         write_results(study, job)
         raise Interrupted(f"stopped; continue with: {going_on('tune', _shown(job.folder))}")
     return _finish(plan, study)
@@ -160,10 +172,21 @@ def _study(plan: SweepPlan) -> Study:
         rounds=plan.config.rounds,
         seed=plan.config.seed,
     )
+    study.hold_to(Path(plan.job.folder), _declared(plan))
     if plan.sweep.sampler != "grid":
         points = list(plan.space.first_points(describe(plan.config)))
         study.enqueue(points[: plan.sweep.trials])
     return study
+
+
+def _declared(plan: SweepPlan) -> dict[str, dict[str, Any]]:
+    """Return what a sweep's files say that its trials depend on."""
+    apart = (*CHANGEABLE, "space", "name", "folder")
+    return {
+        "config.yaml": {k: v for k, v in describe(plan.config).items() if k not in PRESENTATION},
+        "space.yaml": to_plain(plan.space),
+        "sweep.yaml": {k: v for k, v in asdict(plan.sweep).items() if k not in apart},
+    }
 
 
 def _new_folder(plan: SweepPlan) -> Path:
@@ -181,6 +204,14 @@ def _new_folder(plan: SweepPlan) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
+
+
+def _write_settings(plan: SweepPlan, path: Path) -> None:
+    """Write the sweep's settings, unless the file says the same already: its words may be the user's own."""
+    text = _sweep_yaml(plan)
+    known = {**asdict(SweepConfig()), **read_yaml(path)}
+    if json.loads(json.dumps(known)) != yaml.safe_load(text):
+        write_atomic(path, text)
 
 
 def _sweep_yaml(plan: SweepPlan) -> str:

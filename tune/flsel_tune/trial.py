@@ -9,21 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.data.population import Source
-from flsel.errors import DivergedError, UserError, machine_failed, raised_at
-from flsel.files import write_atomic
-from flsel.runner.session import Session
+from flsel.errors import machine_failed
+from flsel.execution.active_run import ActiveRun
+from flsel.execution.job import Job, outcome_of
+from flsel.execution.on_ray.deaths import note_death, out_of_memory
+from flsel.execution.stack import Stack
 from flsel_tune.metric import Metric
 
 if TYPE_CHECKING:  # a trial's process does without Optuna
     from flsel_tune.space import Settings
-
-_NOTE = "out-of-memory.txt"
-_CPU_ALLOCATOR = "DefaultCPUAllocator"  # What torch says of memory on the CPU, in a plain RuntimeError.
 
 Plain = dict[str, Any]
 Report = dict[str, Any]
@@ -85,20 +82,21 @@ class Trial:
     def __init__(self, job: SweepJob, number: int, settings: Settings, source: Source | None = None) -> None:
         self.job = job
         self.folder = job.trial_folder(number)
-        self._sessions = [self._session(settings, seed, source) for seed in job.seeds]
+        self._runs = [self._run(settings, seed, source) for seed in job.seeds]
+        self._stacks = [Stack([run]) for run in self._runs]
         self._open()
         # A run that a callback has ended waits for the others.
-        reached = min(job.rounds if session.over else session.server.round for session in self._sessions)
+        reached = min(job.rounds if run.over else run.round for run in self._runs)
         self._next = max(job.report_every, reached // job.report_every * job.report_every)
         if reached >= job.rounds:
             self._next = job.rounds
-        self._rows: list[list[dict[str, float]]] = [[] for _ in self._sessions]
-        self._shown = [0] * len(self._sessions)
+        self._rows: list[list[dict[str, float]]] = [[] for _ in self._runs]
+        self._shown = [0] * len(self._runs)
 
     def close(self) -> None:
-        """Let others have the runs' folders; nothing can be played afterwards."""
-        for session in self._sessions:
-            session.close()
+        """Let others have the runs' folders; nothing can be executed afterwards."""
+        for run in self._runs:
+            run.close()
 
     def advance(self) -> Report:
         """Play up to the next report.
@@ -112,40 +110,37 @@ class Trial:
             UserError: If a run cannot go on; a DivergedError if a round had nothing to aggregate.
         """
         point = min(self._next, self.job.rounds)
-        for session in self._sessions:
-            while session.server.round < point and not session.over:
-                session.step()
-            session.save()
+        for run, stack in zip(self._runs, self._stacks, strict=True):
+            stack.execute(until=point)
+            _raise(run)
         self._next = point + self.job.report_every
-        furthest = max(session.server.round for session in self._sessions)
-        ended = furthest <= point and all(session.over for session in self._sessions)
+        furthest = max(run.round for run in self._runs)
+        ended = furthest <= point and all(run.over for run in self._runs)
         finished = ended or point >= self.job.rounds
-        for session in self._sessions:
-            if finished and not session.complete:
-                session.end()
         return self._report(min(furthest, point) if finished else point, finished)
 
     @property
     def round(self) -> int:
-        """Communication rounds that all runs have played."""
-        return min(session.server.round for session in self._sessions)
+        """Communication rounds that all runs have completed."""
+        return min(run.round for run in self._runs)
 
     @property
     def seconds(self) -> float:
         """Wall-clock seconds; all runs' clocks go on while one of them plays."""
-        return max(session.seconds for session in self._sessions)
+        return max(run.session.seconds for run in self._runs)
 
     def _open(self) -> None:
         try:
-            for session in self._sessions:
-                session.open()
+            for run, stack in zip(self._runs, self._stacks, strict=True):
+                stack.open()
+                _raise(run)
         except BaseException:
             self.close()
             raise
 
     def _report(self, point: int, finished: bool) -> Report:
-        for known, session in zip(self._rows, self._sessions, strict=True):
-            known += session.rows(len(known))
+        for known, run in zip(self._rows, self._runs, strict=True):
+            known += run.session.rows(len(known))
         histories = [list(_until(rows, point)) for rows in self._rows]
         values = [[metric.value(rows, self.job.rounds) for rows in histories] for metric in self.job.metrics]
         rows = [history[shown:] for history, shown in zip(histories, self._shown, strict=True)]
@@ -162,22 +157,43 @@ class Trial:
             "seconds": self.seconds,
         }
 
-    def _session(self, settings: Settings, seed: int, source: Source | None) -> Session:
+    def _run(self, settings: Settings, seed: int, source: Source | None) -> ActiveRun:
         folder = self.folder / f"seed{seed}"
         place = {"output.dir": str(self.folder), "output.name": folder.name}
         config = parse_settings(self.job.config, {**settings, **place, "seed": seed})
-        return Session.at(config, folder, source)
+        job = Job(config, folder, tracked=False)
+        run = ActiveRun(folder, lambda: job.session(source))
+        _raise(run)
+        return run
 
 
-def build_trial(job: SweepJob, number: int, settings: Settings, source: Source | None) -> Trial | Report:
-    """Build a trial with the arguments of :class:`Trial`, or report why that cannot be done."""
-    try:
-        return Trial(job, number, settings, source)
-    except Exception as error:  # the model or the selector may be the user's own
-        if lack := _lack(error):
-            _note(job.trial_folder(number), lack)
-            raise
-        return failure(job, error)
+class TrialSteps:
+    """A trial in a process of Ray's (see :class:`flsel.execution.on_ray.actor.Steps`).
+
+    Args:
+        job: As for :class:`Trial`, which the first step builds.
+        number: As for :class:`Trial`.
+        settings: As for :class:`Trial`.
+        source: As for :class:`Trial`.
+    """
+
+    def __init__(self, job: SweepJob, number: int, settings: Settings, source: Source | None) -> None:
+        self._job, self._number, self._settings, self._source = job, number, settings, source
+        self._trial: Trial | None = None
+
+    def advance(self) -> Report:
+        """Build the trial or advance it; see :func:`attempt`."""
+        if self._trial is None:
+            try:
+                self._trial = Trial(self._job, self._number, self._settings, self._source)
+            except Exception as error:  # the model or the selector may be the user's own
+                return _reported(error, self._job, self._job.trial_folder(self._number))
+        return attempt(self._trial)
+
+    def close(self) -> None:
+        """Let others have the runs' folders."""
+        if self._trial is not None:
+            self._trial.close()
 
 
 def attempt(trial: Trial) -> Report:
@@ -190,10 +206,8 @@ def attempt(trial: Trial) -> Report:
     try:
         report = trial.advance()
     except Exception as error:  # the run may be the user's own code
-        if lack := _lack(error):
-            _note(trial.folder, lack)
-            raise
-        return failure(trial.job, error) | {"round": trial.round, "seconds": trial.seconds}
+        reached = {"round": trial.round, "seconds": trial.seconds}
+        return _reported(error, trial.job, trial.folder) | reached
     values = [report[trial.job.objective(n)] for n in range(len(trial.job.metrics))]
     if not all(map(math.isfinite, values)):
         return {**report, "status": "diverged", "error": "the metric is not finite", "done": True}
@@ -201,10 +215,17 @@ def attempt(trial: Trial) -> Report:
     return {**report, "status": status, "error": "", "done": report["finished"]}
 
 
+def _reported(error: Exception, job: SweepJob, folder: Path) -> Report:
+    """Report an error, but raise one that another process may mend."""
+    if lack := out_of_memory(error):
+        note_death(folder, lack)
+        raise error
+    return failure(job, error)
+
+
 def failure(job: SweepJob, error: Exception) -> Report:
     """Report a trial that cannot go on."""
-    status = "diverged" if isinstance(error, DivergedError) else "failed"
-    why = str(error) if isinstance(error, UserError) else raised_at(error)
+    status, why = outcome_of(error)
     values = {job.objective(n): math.nan for n in range(len(job.metrics))}
     return {
         "round": 0, **values, "spread": math.nan, "seeds": [], "rows": [[] for _ in job.seeds],
@@ -213,33 +234,9 @@ def failure(job: SweepJob, error: Exception) -> Report:
     }  # fmt: skip
 
 
-def cause_of_death(folder: Path) -> str:
-    """Say why a trial's process died, as far as it could say so itself.
-
-    Args:
-        folder: The trial's folder.
-    """
-    note = folder / _NOTE
-    said = note.read_text(encoding="utf-8") if note.exists() else "its process died, perhaps out of memory"
-    return f"{said} (more often than `retries` allows)"
-
-
-def _lack(error: BaseException | None) -> BaseException | None:
-    """Return the error that says that memory was lacking, which another trial may have taken, or None."""
-    while error is not None:
-        refused = isinstance(error, RuntimeError) and _CPU_ALLOCATOR in str(error)
-        if refused or isinstance(error, MemoryError | torch.OutOfMemoryError):
-            return error
-        error = error.__cause__  # the sentence that it was put into hides it
-    return None
-
-
-def _note(folder: Path, error: BaseException) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(
-        folder / _NOTE,
-        f"out of memory: {raised_at(error)}; lower max_concurrent, local.chunk or local.batch_size",
-    )
+def _raise(run: ActiveRun) -> None:
+    if run.error is not None:
+        raise run.error
 
 
 def _until(rows: list[dict[str, float]], point: int) -> Iterator[dict[str, float]]:

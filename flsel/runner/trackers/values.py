@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flsel.metrics import PLAYING
+from flsel.runner.cost_axes import COST_AXES, costs
 from flsel.runner.result import Result
 
-_COSTS = ("round", "ledger/bytes_down", "ledger/bytes_up", "ledger/passes", "seconds")
-STEPS = ("step/bytes", "step/passes", "step/seconds")  # What curves can be drawn over besides the round.
+STEPS = {axis.step: axis for axis in COST_AXES.values() if axis.overview and axis.step != "round"}
+"""Axes that curves can be drawn over besides the round, by the name under which they are logged."""
 _LAST = 10
 
 
@@ -39,25 +39,27 @@ def hyper_parameters(settings: Mapping[str, Any], **provenance: Any) -> dict[str
 
 
 class Steps:
-    """Totals to draw curves over, from evaluation to evaluation: bytes sent, passes, seconds of playing.
+    """Totals to draw curves over, from evaluation to evaluation, by the names of :data:`STEPS`.
 
     Args:
         rows: The evaluations before, as of a run that is resumed.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, float]]) -> None:
-        self._seconds = 0.0
+        self._totals = dict.fromkeys(STEPS, 0.0)
         for row in rows:
             self.after(row)
 
     def after(self, row: Mapping[str, float]) -> dict[str, float]:
-        """Return the totals after one more evaluation."""
-        self._seconds += sum(row.get(name, 0.0) for name in PLAYING)
-        return {
-            "step/bytes": row.get("ledger/bytes_down", 0.0) + row.get("ledger/bytes_up", 0.0),
-            "step/passes": row.get("ledger/passes", 0.0),
-            "step/seconds": self._seconds,
-        }
+        """Return the totals after one more evaluation, of the axes that it has."""
+        known = dict[str, float]()
+        for axis in STEPS.values():
+            if not any(name in row for name in axis.columns):
+                continue  # such as simulated seconds, without devices
+            spent = sum(row.get(name, 0.0) for name in axis.columns)
+            self._totals[axis.step] = spent if axis.running else self._totals[axis.step] + spent
+            known[axis.step] = self._totals[axis.step]
+        return known
 
 
 def final_values(result: Result) -> dict[str, Any]:
@@ -74,8 +76,9 @@ def final_values(result: Result) -> dict[str, Any]:
         if name != "round"
     }
     if result.summary["target"] is not None:
-        spent = {name: result.to_target(cost=name) for name in _COSTS}
-        values |= {f"to_target/{name.rpartition('/')[2]}": cost.value for name, cost in spent.items()}
+        known = costs(result.history)
+        spent = {axis.step: result.to_target(cost=name) for name, axis in COST_AXES.items() if name in known}
+        values |= {f"to_target/{step.rpartition('/')[2]}": cost.value for step, cost in spent.items()}
         values |= {"to_target/reached": spent["round"].reached}
         values |= {"rounds_to_target": result.summary.get("rounds_to_target")}
     return values

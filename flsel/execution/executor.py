@@ -1,0 +1,113 @@
+"""What executes jobs: this process, or Ray. Comparisons are handed an executor and do not know which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from flsel.config import RunConfig
+from flsel.data.population import Source
+from flsel.data.sources import load_source
+from flsel.errors import UserError
+from flsel.execution.job import Job
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who is told what happens to jobs.
+
+    Attributes:
+        ended: Called with every job that ended: complete, diverged or failed.
+        advanced: Called with the communication rounds by which a job has advanced.
+    """
+
+    ended: Callable[[Job], None]
+    advanced: Callable[[int], None]
+
+
+class Executor(Protocol):
+    """Executes jobs until each is complete, diverged or failed."""
+
+    def ready(self, shared: Source | None) -> AbstractContextManager[None]:
+        """Have room for a job within the block.
+
+        Args:
+            shared: The dataset of all jobs, if they have the same.
+
+        Raises:
+            UserError: If there is no room for a job.
+        """
+
+    def execute(self, jobs: Sequence[Job], folder: Path, listener: Listener) -> None:
+        """Execute jobs, within the block of :meth:`ready`.
+
+        Args:
+            jobs: The jobs; those that are complete or diverged must not be among them.
+            folder: A folder that holds all of theirs.
+            listener: Told what happens to them.
+
+        Raises:
+            UserError: If a file cannot be written.
+            Interrupted: If a signal came; the jobs can be resumed.
+        """
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What an executor on Ray may use.
+
+    Attributes:
+        cpus: CPUs of a job, > 0.
+        gpus: GPUs of a job, >= 0; a fraction lets jobs share one.
+        memory: Gigabytes reserved for a job, or None.
+        address: Ray cluster to use, ``auto`` or host:port; None starts Ray on this machine.
+        max_concurrent: Most jobs at a time; None is what the cluster has room for.
+        retries: How often a job whose process died is resumed.
+    """
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+    memory: float | None = None
+    address: str | None = None
+    max_concurrent: int | None = None
+    retries: int = 2
+
+    def fit(self, config: RunConfig) -> RunConfig:
+        """Fit the settings of a run to a process of Ray's: one device, and as many threads as CPUs."""
+        # Ray hides the other runs' GPUs, but hides none from a run that asks for none.
+        accelerator = "cpu" if self.gpus == 0 else config.accelerator
+        threads = config.threads or max(1, int(self.cpus))
+        return replace(config, accelerator=accelerator, device=0, threads=threads)
+
+
+def check_gpus(gpus: float) -> None:
+    """Refuse a part of several GPUs, which Ray does not hand out.
+
+    Raises:
+        UserError: If it is one.
+    """
+    if gpus > 1 and gpus != int(gpus):
+        raise UserError(f"gpus must be a whole number or below 1, got {gpus:g}.")
+
+
+class Sources:
+    """The last dataset that was loaded, kept while jobs use the same one."""
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._source: Source | None = None
+
+    def get(self, config: RunConfig) -> Source:
+        """Load a run's dataset; a generated one depends on the seed.
+
+        Raises:
+            UserError: If it is missing, unreadable or malformed.
+        """
+        key = (config.data, config.clients, config.seed if config.data.name == "synthetic" else None)
+        if self._source is None or key != self._key:
+            self._source = load_source(config.data, clients=config.clients, seed=config.seed)
+            self._key = key
+        return self._source

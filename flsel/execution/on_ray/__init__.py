@@ -1,0 +1,1 @@
+"""Executes jobs on Ray: on this machine or on a cluster, several at a time, each in a process of its own."""

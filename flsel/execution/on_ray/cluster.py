@@ -1,0 +1,248 @@
+"""Start Ray on this machine or connect to a cluster, quietly and without talking to anybody unasked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flsel.errors import UserError, short
+from flsel.execution.executor import Resources
+from flsel.execution.on_ray.cluster_cleanup import Reaper
+from flsel.execution.on_ray.ray_internals import daemon_socket, hush_reports
+from flsel.execution.on_ray.supervisor import die, tell
+
+_DEFAULTS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    # What Ray's C++ writes to the screen where a daemon dies; the sweep says itself what became of it.
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    # A config's relative paths are those of the folder in which the sweep was started.
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+_OBJECT_STORE = 200 * 2**20
+_ANSWER_SECONDS = 5.0
+# Ray puts sockets below its folder, in 80 letters of its own, and the system takes 107.
+_LONGEST_FOLDER = 25
+
+
+@contextmanager
+def cluster(resources: Resources, shared_bytes: int) -> Iterator[None]:
+    """Have Ray running, with room for one job at least.
+
+    Args:
+        resources: Which cluster, and what a job needs.
+        shared_bytes: Size of what jobs share.
+
+    Raises:
+        UserError: If no cluster answers at the address, or none of its machines has room for a job.
+    """
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    if "ray" not in sys.modules and not resources.address:
+        # Read once, when Ray is imported: servers that are told of it later would not let this process in. On
+        # a cluster whose head does not ask for tokens, processes that do would die.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    import ray
+
+    _check_names(Path.cwd())
+    own = None if resources.address or ray.is_initialized() else _folder()
+    reaper = None if own is None else Reaper(own)
+    try:
+        if resources.address:
+            _connect(resources.address)
+        elif own is not None and reaper is not None:
+            tell("cluster", own)
+            with reaper.marking():
+                _start(own, shared_bytes + _OBJECT_STORE)
+        _hush()
+        _check_room(resources)
+        with _like_ctrl_c():
+            yield
+    finally:
+        if resources.address or own is not None:
+            ray.shutdown()
+        if reaper is not None:
+            reaper.close()
+
+
+@contextmanager
+def connected(address: str) -> Iterator[None]:
+    """Be connected to a cluster that is there already.
+
+    Args:
+        address: ``auto`` or host:port.
+
+    Raises:
+        UserError: If no cluster answers.
+    """
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    _check_names(Path.cwd())
+    _connect(address)
+    try:
+        _hush()
+        yield
+    finally:
+        ray.shutdown()
+
+
+def daemon_lives() -> bool:
+    """Tell whether this machine's daemon of the cluster that this process is connected to answers."""
+    path = daemon_socket()
+    if path is None:
+        return True
+    try:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(path)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _like_ctrl_c() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP stop what is played as Ctrl-C does; Ray's own handler would just exit."""
+    numbers = [signal.SIGTERM, signal.SIGHUP] if threading.current_thread() is threading.main_thread() else []
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _interrupt) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    if not callable(signal.getsignal(signal.SIGINT)):  # ignored, as in what a shell started in the background
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
+
+
+def _hush() -> None:
+    """Keep Ray's tracebacks of dead processes from the screen: the sweep says what became of them."""
+    for name in ("ray", "ray.tune", "ray.air"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    hush_reports()
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Keep from the screen what Ray's C++ says while it starts, of the level of its log for one."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    sys.stderr.flush()
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _check_names(folder: Path) -> None:
+    """Refuse files that Ray's processes, which look there first, would take for installed modules."""
+    for path in folder.iterdir():
+        is_module = path.suffix == ".py" or (path / "__init__.py").exists()
+        origin = getattr(sys.modules.get(path.stem), "__file__", None) if is_module else None
+        if origin and Path(origin).parent not in (folder, path):
+            raise UserError(
+                f"{path.name} in the current folder would hide the installed module {path.stem} from Ray's "
+                "processes: rename it, or start in another folder."
+            )
+
+
+def _folder() -> str:
+    """Make a folder for Ray's logs and sockets, where it can name them."""
+    try:
+        return tempfile.mkdtemp(prefix="flsel-", dir=_nameable(tempfile.gettempdir()))
+    except OSError as error:
+        raise UserError(f"Ray needs a folder for temporary files: {error.strerror}; set TMPDIR.") from error
+
+
+def _nameable(folder: str) -> str:
+    """Return the folder, or /tmp where it is too long for Ray's sockets or not in ASCII."""
+    fits = folder.isascii() and len(folder) <= _LONGEST_FOLDER
+    return folder if fits or not os.access("/tmp", os.W_OK) else "/tmp"
+
+
+def _start(folder: str, object_store: int) -> None:
+    import ray
+
+    # Known to its own processes alone. Ray would write one into the home folder, which may not be there.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    try:
+        with _muted():
+            ray.init(
+                address="local",  # not RAY_ADDRESS, nor what `ray start` has left running
+                include_dashboard=False,
+                logging_level=logging.CRITICAL,
+                log_to_driver=False,
+                object_store_memory=object_store,
+                _temp_dir=folder,
+            )
+    except Exception as error:  # Ray raises no kind of its own where one of its processes dies at the start
+        said = f"Ray could not be started on this machine ({short(error).rstrip('.')})"
+        # In another process: threads of what has failed go on in this one, and may end it.
+        die(said)
+        raise UserError(f"{said}.") from error
+
+
+def _connect(address: str) -> None:
+    import ray
+
+    if ":" in address and "://" not in address:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+        except (OSError, ValueError) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).lower().rstrip(".")
+            raise UserError(f"address {address} is not a Ray cluster that answers: {reason}.") from error
+    try:
+        with _muted():
+            ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
+    except ray.exceptions.AuthenticationError as error:
+        raise UserError(
+            f"address {address} is a Ray cluster that asks for a token: copy ~/.ray/auth_token from its "
+            "head, and set RAY_AUTH_MODE=token."
+        ) from error
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise UserError(
+            f"address {address} is not a Ray cluster that answers: start one with `ray start --head`, or "
+            "leave address out to use this machine."
+        ) from error
+
+
+def _check_room(resources: Resources) -> None:
+    import ray
+
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    machines = [node["Resources"] for node in nodes if node["Alive"]]
+    needs = {"CPU": resources.cpus, "GPU": resources.gpus, "memory": (resources.memory or 0) * 2**30}
+    if any(all(machine.get(name, 0) >= amount for name, amount in needs.items()) for machine in machines):
+        return
+    found = "; ".join(
+        f"{machine.get('CPU', 0):g} CPUs, {machine.get('GPU', 0):g} GPUs, "
+        f"{machine.get('memory', 0) / 2**30:.1f} GB"
+        for machine in machines
+    )
+    asked = f"{resources.cpus:g} CPUs, {resources.gpus:g} GPUs" + (
+        f", {resources.memory:g} GB" if resources.memory else ""
+    )
+    raise UserError(
+        f"cpus, gpus and memory ask for more than any machine has ({asked} for a job; there is {found}); "
+        "lower them."
+    )

@@ -1,0 +1,126 @@
+"""One federated run in this process, from settings to files: a run is a function of its config."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from flsel.arguments import shown
+from flsel.config import RunConfig
+from flsel.engine.server import RoundRecord
+from flsel.errors import Interrupted, UserError, going_on
+from flsel.execution.active_run import ActiveRun
+from flsel.execution.progress import Progress, final_table
+from flsel.execution.single_run import single_run
+from flsel.execution.stack import Stack
+from flsel.files import home
+from flsel.runner.result import Result
+from flsel.runner.session import Session
+from flsel.runner.summary import sequential_since
+
+_LOG = logging.getLogger("flsel")
+_FILES = ("config.yaml", "metrics.csv", "rounds.jsonl", "summary.json", "curves.png", "partition.png")
+
+
+def run(config: RunConfig) -> Result:
+    """Train a federated model and write what happened to a new folder.
+
+    Args:
+        config: The settings; its fields are the schema of the YAML file and of the command line.
+
+    Returns:
+        What the run did and measured, and its model.
+
+    Raises:
+        UserError: If a setting is wrong, a file cannot be written, every client of a round diverges, or
+            another thread executes a run.
+        Interrupted: If a signal stopped the run; it can be resumed.
+    """
+    if not isinstance(config, RunConfig):
+        raise UserError(f"run takes a RunConfig, such as flsel.RunConfig(rounds=50), got {shown(config)}.")
+    with single_run():
+        return execute(Session.start(config))
+
+
+def resume(folder: str | Path, rounds: int | None = None) -> Result:
+    """Continue a run from its last checkpoint, or from the start if it has none yet.
+
+    Args:
+        folder: The run's folder.
+        rounds: Communication rounds that the run shall have, for a run whose settings do not depend on their
+            number; None keeps it.
+
+    Returns:
+        As :func:`run`, with the numbers of a run that was never interrupted.
+
+    Raises:
+        UserError: As :func:`run`, or if what is in the folder is damaged or another process writes to it.
+    """
+    with single_run():
+        return execute(Session.resume(home(folder), rounds))
+
+
+def execute(session: Session) -> Result:
+    """Execute the rounds of a session that are left, and close it.
+
+    Raises:
+        UserError: As :func:`run`.
+        Interrupted: As :func:`run`.
+    """
+    active = ActiveRun(session.folder, lambda: session, asked_for=True)
+    _execute(active)
+    if active.error is not None:
+        raise _with_advice(active)
+    result = Result.load(session.folder)
+    # The settings at hand may hold a model object, which config.yaml cannot.
+    vars(result)["config"] = session.config
+    if not session.config.quiet:
+        _say(result)
+    return result
+
+
+def _execute(active: ActiveRun) -> None:
+    def show(_: ActiveRun, record: RoundRecord) -> None:
+        progress.update(record.completed, record.metrics or {})
+
+    with Stack([active], show) as stack:
+        if not stack.active:
+            if active.error is None:
+                _LOG.info("%s is finished; nothing is left to resume", active.folder)
+            return
+        session = active.session
+        progress = Progress(
+            session.server.federation.rounds, quiet=session.config.quiet, start=session.server.round
+        )
+        try:
+            with progress:
+                stack.execute_until_signal()
+        except Interrupted as stop:
+            raise Interrupted(f"{stop}; continue with: {going_on('train', active.folder)}") from stop
+
+
+def _with_advice(active: ActiveRun) -> Exception:
+    """Return the error of a run; where rounds have been executed, it says how to resume them."""
+    error = active.error
+    assert error is not None
+    if not isinstance(error, UserError) or not active.opened or active.round == 0:
+        return error
+    advised = type(error)(f"{error} Mend it and go on with: {going_on('train', active.folder)}")
+    advised.__cause__ = error.__cause__
+    return advised
+
+
+def _say(result: Result) -> None:
+    summary = result.summary
+    rows = [("rounds", str(summary["rounds"]))]
+    for name, value in result.best.items():
+        rows.append((name, f"{result.final[name]:.4f} (best {value:.4f})"))
+    if summary["target"] is not None:
+        reached = summary["rounds_to_target"]
+        rows.append((f"rounds to {summary['target']:g}", "not reached" if reached is None else str(reached)))
+    if summary["dropped_updates"]:
+        rows.append(("dropped updates", str(summary["dropped_updates"])))
+    if "train" in result.self_check:
+        rows.append(("trained by", sequential_since(result.self_check["train"])))
+    rows.append(("wall time", f"{summary['wall_seconds']:.1f} s on {summary['device']}"))
+    final_table(rows, [result.folder / name for name in (*_FILES, "checkpoints/last.ckpt")])

@@ -1,0 +1,168 @@
+"""Read the files of a finished run, and refuse in one sentence what is damaged or of another version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flsel.errors import UserError, going_on, short
+from flsel.files import check_regular
+from flsel.files.yaml import read_yaml
+from flsel.runner.file_schema import COUNT, NUMBERS, Field, maps_to, wrong_field
+from flsel.runner.run_log import SUMMARY_FORMAT, JsonLines
+
+
+@dataclass(frozen=True)
+class Played:
+    """One step of a run, a line of ``rounds.jsonl``.
+
+    Attributes:
+        round: Communication round the step began with, >= 0.
+        plan: Who trained, in paths of client ids; -1 rests for a hop.
+        weights: Weight of each path, float64 ``[K]``.
+        available: Number of clients that were available.
+        dropped: Clients whose model was not finite.
+        ledger: What the step cost, by name.
+        seconds: Simulated seconds of the step; None without devices.
+        questions: Those of them in which the server waited for answers.
+        late: Clients that were asked and came too late on their simulated devices.
+    """
+
+    round: int
+    plan: tuple[tuple[int, ...], ...]
+    weights: np.ndarray
+    available: int
+    dropped: tuple[int, ...]
+    ledger: dict[str, float]
+    seconds: float | None = None
+    questions: float | None = None
+    late: tuple[int, ...] = ()
+
+    @property
+    def clients(self) -> list[int]:
+        """The client of every visit; one that was visited twice stands there twice."""
+        return [client for path in self.plan for client in path if client >= 0]
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Read ``summary.json``.
+
+    Raises:
+        UserError: If it is damaged or of another format.
+    """
+    check_regular(path)
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _damaged(path, "it must hold a JSON object")
+    if "format" not in found:
+        raise _damaged(path, "format is missing")
+    if found["format"] != SUMMARY_FORMAT:
+        raise UserError(
+            f"{path} has format {str(found['format'])[:20]}, this flsel reads format {SUMMARY_FORMAT}: "
+            "read it with the flsel that wrote it, or play the run again."
+        )
+    found.setdefault("self_check", {})  # not in those of an older flsel
+    wrong = wrong_field(found, _SUMMARY)
+    if wrong is not None:
+        raise _damaged(path, wrong)
+    return found
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read ``config.yaml`` as plain values.
+
+    Raises:
+        UserError: If it is damaged.
+    """
+    try:
+        return dict(read_yaml(path))
+    except UserError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+
+
+def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[Played]:
+    """Read ``rounds.jsonl`` of a run with this summary.
+
+    Raises:
+        UserError: If it is damaged, or is not of as many rounds.
+    """
+    rows = JsonLines(path).rows()
+    try:
+        played = [
+            Played(
+                round=row["round"],
+                plan=tuple(tuple(map(int, path)) for path in row["plan"]),
+                weights=np.array(row["weights"], dtype=np.float64),
+                available=int(row["available"]),
+                dropped=tuple(map(int, row["dropped"])),
+                ledger={str(name): float(value) for name, value in row["ledger"].items()},
+                seconds=float(row["time"]["seconds"]) if "time" in row else None,
+                questions=float(row["time"]["questions"]) if "time" in row else None,
+                late=tuple(map(int, row["time"]["late"])) if "time" in row else (),
+            )
+            for row in rows
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        raise UserError(
+            f"{path} is damaged: a line lacks what a round has, or has it of another type."
+        ) from None
+    hops = sum(max((len(path) for path in step.plan), default=1) for step in played)
+    if hops != summary["rounds"]:
+        raise UserError(f"{path} holds {hops} of the run's {summary['rounds']} rounds.")
+    if any(client >= summary["clients"] for step in played for client in step.clients):
+        raise UserError(f"{path} is damaged: a plan names a client that the run does not have.")
+    return played
+
+
+def check_same(
+    folder: Path, settings: Mapping[str, Any], summary: Mapping[str, Any], rows: Sequence[Mapping[str, float]]
+) -> None:
+    """Refuse a folder whose files are of different runs, such as a copy whose settings were edited.
+
+    Raises:
+        UserError: If they are.
+    """
+    selector = settings.get("selector")
+    path = selector.get("class_path") if isinstance(selector, Mapping) else None
+    stated = {"seed": settings.get("seed"), "selector": str(path).rpartition(".")[2]}
+    for name, value in stated.items():
+        if value != summary[name]:
+            raise UserError(
+                f"{folder / 'config.yaml'} has {name} {short(value, 60)}, but the run was played with "
+                f"{summary[name]}: restore it; a copy of a finished run is no new one."
+            )
+    reached = [row["round"] for row in rows]
+    if reached != sorted(set(reached)):
+        raise UserError(f"{folder / 'metrics.csv'} is damaged: its rounds do not ascend; restore it.")
+
+
+def _damaged(path: Path, why: str) -> UserError:
+    return UserError(
+        f"{path} is damaged ({why}); remove it and write it again: {going_on('train', path.parent)}."
+    )
+
+
+_NAME: Field = (lambda value: isinstance(value, str), "text")
+_SUMMARY: Mapping[str, Field] = {
+    "name": _NAME,
+    "selector": _NAME,
+    "dataset": _NAME,
+    "seed": COUNT,
+    "clients": COUNT,
+    "rounds": COUNT,
+    "planned_rounds": COUNT,
+    "final": NUMBERS,
+    "best": NUMBERS,
+    "target": (lambda value: value is None or isinstance(value, float | int), "a number or null"),
+    "fingerprints": (maps_to(lambda value: isinstance(value, str)), "texts by name"),
+    "self_check": (maps_to(lambda value: isinstance(value, Mapping)), "what disagreed, by name"),
+    "data": (maps_to(lambda value: isinstance(value, int | list)), "what describes the inputs"),
+}
