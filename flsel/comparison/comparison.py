@@ -10,41 +10,36 @@ from typing import TYPE_CHECKING, Any
 
 from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.analysis import analyse
-from flsel.comparison.judging.limits import notes
+from flsel.comparison.judging.caveats import notes
+from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.measures import Target, chosen_target
 from flsel.comparison.judging.results import Analysis, Options
 from flsel.comparison.judging.verdicts import Verdict, verdicts
-from flsel.comparison.reading import Run, complete
 from flsel.comparison.reporting import figures, tables
+from flsel.comparison.reporting.figures import Drawing, draw
+from flsel.comparison.reporting.latex import COLUMNS, to_latex
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.webpage import page
+from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
 from flsel.files import home, naming, write_atomic
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
 
 _USUAL_BASELINE = "Uniform"
 
 
 def judge(
-    runs: Sequence[Run],
-    baseline: str | None,
-    target: Target | None,
-    *,
-    last: int,
-    unpaired: bool,
-    tuned: Mapping[str, Tuning],
+    runs: Sequence[Run], wanted: Options, target: Target | None, tuned: Mapping[str, Tuning]
 ) -> Analysis:
     """Judge runs.
 
     Args:
         runs: All runs of a comparison.
-        baseline: The variant that others are compared with; None takes Uniform, or the first with a result.
+        wanted: How. An empty baseline takes Uniform, or the first variant with a result. ``last`` is lowered
+            to half of the evaluations that the shortest run has.
         target: Test accuracy to reach; None chooses one from the baseline's runs.
-        last: Evaluations in the mean at the end; no more than half of those that the shortest run has.
-        unpaired: Whether runs that are no pairs are compared unpaired.
         tuned: By variant the sweep that tuned it.
 
     Raises:
@@ -56,15 +51,24 @@ def judge(
         lost = next((run for run in runs if run.status != "complete"), None)
         why = "" if lost is None else f": {lost.folder} {lost.status} ({lost.reason.rstrip('.')})"
         raise UserError(f"no run has a result to compare{why}.")
-    if baseline is None:
-        baseline = _USUAL_BASELINE if _USUAL_BASELINE in names else names[0]
+    baseline = wanted.baseline or usual_baseline(names)
     if baseline not in names:
         raise UserError(f"baseline {baseline} has no finished run; there are runs of {', '.join(names)}.")
-    asked, evaluations = last, min(len(run.columns["round"]) for run in done)
-    last = min(asked, max(1, evaluations // 2))
+    last = shortest_last(done, wanted.last)
     if target is None:
         target = chosen_target([run for run in done if run.variant == baseline], last)
-    return analyse(runs, Options(baseline, last, unpaired, asked), target, tuned)
+    options = replace(wanted, baseline=baseline, last=last, asked=wanted.last)
+    return analyse(runs, options, target, tuned)
+
+
+def usual_baseline(names: Sequence[str]) -> str:
+    """Return the baseline where none is named: Uniform, or the first variant."""
+    return _USUAL_BASELINE if _USUAL_BASELINE in names else names[0]
+
+
+def shortest_last(done: Sequence[Run], asked: int) -> int:
+    """Return the evaluations in the mean at the end: at most half of those that the shortest run has."""
+    return min(asked, max(1, min(len(run.columns["round"]) for run in done) // 2))
 
 
 @dataclass(frozen=True)
@@ -97,18 +101,28 @@ class Comparison:
         return _frame(tables.difference_rows(self.analysis))
 
     @property
+    def decisions(self) -> pandas.DataFrame:
+        """One row for every look at every claim, where seeds are played until claims are decided."""
+        return _frame(tables.decision_rows(self.analysis))
+
+    @property
     def verdicts(self) -> list[Verdict]:
         """One sentence a claim, made by rule."""
         return verdicts(self.analysis)
+
+    @property
+    def headline(self) -> str:
+        """What to take, by how much, and at what cost."""
+        return headline(self.analysis)
 
     @property
     def notes(self) -> list[str]:
         """What limits the claims."""
         return notes(self.analysis)
 
-    def to_latex(self) -> str:
-        """Return the main tables with booktabs' rules."""
-        return tables.to_latex(self.analysis)
+    def to_latex(self, columns: Sequence[str] = COLUMNS, *, transposed: bool = False) -> str:
+        """Return the main tables for a paper; see :func:`flsel.comparison.reporting.latex.to_latex`."""
+        return to_latex(self.analysis, columns, transposed=transposed)
 
     def to_markdown(self) -> str:
         """Return the report as Markdown."""
@@ -126,29 +140,29 @@ class Comparison:
     def _title(self) -> str:
         return "Comparison" if self.folder is None else self.folder.name
 
-    def plot_curves(self, *, cost: str = "rounds", measure: str = "accuracy") -> Figure:
-        """Draw learning curves; see :func:`flsel.comparison.reporting.figures.plot_curves`."""
-        return figures.plot_curves(self.analysis, cost=cost, measure=measure)
+    def plot_curves(self, *, cost: str = "rounds", measure: str = "accuracy") -> Drawing:
+        """Draw learning curves; see :func:`flsel.comparison.reporting.figures.draw`."""
+        return draw(self.analysis, "curves", cost=cost, measure=measure)
 
-    def plot_cost(self, *, cost: str = "bytes") -> Figure:
+    def plot_cost(self, *, cost: str = "bytes") -> Drawing:
         """Draw accuracy against cost."""
-        return figures.plot_cost(self.analysis, cost=cost)
+        return draw(self.analysis, "cost", cost=cost)
 
-    def plot_pairs(self) -> Figure:
+    def plot_pairs(self) -> Drawing:
         """Draw every seed's difference to the baseline."""
-        return figures.plot_pairs(self.analysis)
+        return draw(self.analysis, "pairs")
 
-    def plot_target(self) -> Figure:
+    def plot_target(self) -> Drawing:
         """Draw which share of runs has reached the target by a round."""
-        return figures.plot_target(self.analysis)
+        return draw(self.analysis, "survival")
 
-    def plot_ranks(self) -> Figure:
-        """Draw mean ranks over settings."""
-        return figures.plot_ranks(self.analysis)
+    def plot_ranks(self) -> Drawing:
+        """Draw mean ranks over scenarios."""
+        return draw(self.analysis, "ranks")
 
-    def plot_profile(self) -> Figure:
-        """Draw performance profiles over settings."""
-        return figures.plot_profile(self.analysis)
+    def plot_profile(self) -> Drawing:
+        """Draw performance profiles: the share of runs, over all scenarios, that end above an accuracy."""
+        return draw(self.analysis, "profile")
 
     def write(self, folder: str | PathLike[str] | None = None) -> list[Path]:
         """Write the report's files.
@@ -178,6 +192,8 @@ class Comparison:
             "differences.csv": tables.to_csv(tables.difference_rows(self.analysis)),
             "table.tex": self.to_latex(),
         }
+        if self.analysis.claims:
+            files["decisions.csv"] = tables.to_csv(tables.decision_rows(self.analysis))
         for name, text in files.items():
             write_atomic(self.folder / name, text)
         drawn = figures.write_figures(self.analysis, self.folder / "figures")

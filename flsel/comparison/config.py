@@ -5,10 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from flsel.arguments import Range, check
-from flsel.comparison.beside import check_gpus
-from flsel.comparison.gather import Mismatch
+from flsel.arguments import Range, UserPath, check_settings
+from flsel.comparison.load_runs import Mismatch, Pick
+from flsel.comparison.sequential.boundaries import FIRST_LOOK
+from flsel.errors import UserError
+from flsel.execution.executor import Resources, check_gpus
 from flsel.files import check_folder_name
+from flsel.runner.cost_axes import COST_AXES
+
+
+def check_cost(name: str | None) -> None:
+    """Refuse what is no axis of costs.
+
+    Raises:
+        UserError: If it is none.
+    """
+    if name is not None and name not in COST_AXES:
+        raise UserError(f"cost must be one of {', '.join(COST_AXES)}, got {name!r}.")
 
 
 @dataclass(frozen=True)
@@ -24,8 +37,18 @@ class CompareConfig:
         baseline: The variant that the others are compared with; null is Uniform, or the first.
         target: Test accuracy to reach, in (0, 1]; null is the run's ``evaluation.target``, and without one it
             is chosen from the baseline's runs, which the report says.
+        cost: The cost to the target that verdicts are about: ``rounds``, ``bytes``, ``bytes_down``,
+            ``bytes_up``, ``models``, ``passes`` or ``seconds``; null is rounds, or what a resumed
+            comparison has.
         last: Evaluations in the mean at the end and in the running mean to the target, >= 1; null is 10, or
             what a resumed comparison has.
+        pick: Which run is taken where existing runs have the same settings and seed: ``newest`` or
+        ``oldest``; null
+            refuses them by name.
+        until_decided: Run seeds until every claim is decided: better, worse or equivalent within the margin.
+        margin: Half-width of practical equivalence in points of accuracy, > 0; null claims no equivalence.
+        max_seeds: Most seeds of ``until_decided``, >= 6; null is 30.
+        each_scenario: Decide every combination of ``grid`` for itself, and not the mean over all of them.
         mismatch: What becomes of existing runs that do not fit: ``refuse``, ``drop`` (listed, not counted) or
             ``unpaired``.
         max_concurrent: Most runs at a time, >= 1; more than one are played by Ray.
@@ -42,13 +65,19 @@ class CompareConfig:
     """
 
     selectors: str | None = None
-    variants: str | None = None
+    variants: Annotated[str | None, UserPath()] = None
     seeds: str | None = None
     grid: tuple[str, ...] = ()
     baseline: str | None = None
     target: Annotated[float | None, Range(above=0, high=1)] = None
+    cost: str | None = None
     last: Annotated[int | None, Range(1)] = None
+    until_decided: bool = False
+    margin: Annotated[float | None, Range(above=0, high=100)] = None
+    max_seeds: Annotated[int | None, Range(FIRST_LOOK)] = None
+    each_scenario: bool = False
     mismatch: Mismatch = "refuse"
+    pick: Pick | None = None
     max_concurrent: Annotated[int, Range(1)] = 1
     cpus: Annotated[float, Range(above=0)] = 1.0
     gpus: Annotated[float, Range(0)] = 0.0
@@ -56,14 +85,29 @@ class CompareConfig:
     address: str | None = None
     retries: Annotated[int, Range(0)] = 2
     name: str | None = None
-    folder: str = "comparisons"
+    folder: Annotated[str, UserPath()] = "comparisons"
 
     def __post_init__(self) -> None:
-        check(type(self), vars(self))
+        check_settings(self)
         check_gpus(self.gpus)
         check_folder_name("name", self.name)
+        check_cost(self.cost)
+        if self.until_decided and self.seeds is not None:
+            raise UserError(
+                "seeds must not be given with until_decided, which runs seeds 1, 2, ... up to max_seeds; "
+                f"got {self.seeds}."
+            )
 
     @property
-    def parallel(self) -> bool:
-        """Whether Ray plays the runs."""
-        return self.max_concurrent > 1 or self.gpus > 0 or self.address is not None
+    def resources(self) -> Resources | None:
+        """What runs may use on Ray; None where this process executes them."""
+        if self.max_concurrent == 1 and self.gpus == 0 and self.address is None:
+            return None
+        return Resources(
+            cpus=self.cpus,
+            gpus=self.gpus,
+            memory=self.memory,
+            address=self.address,
+            max_concurrent=self.max_concurrent,
+            retries=self.retries,
+        )

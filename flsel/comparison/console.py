@@ -11,16 +11,18 @@ from typing import TextIO
 
 from rich.table import Table
 
-from flsel.comparison.judging import words
-from flsel.comparison.judging.limits import notes
+from flsel.comparison.judging import formatting
+from flsel.comparison.judging.caveats import notes
+from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.verdicts import folded
-from flsel.comparison.reading import Run
 from flsel.comparison.reporting.tables import MOST_SETTINGS, lost_rows, main_table
-from flsel.runner.board import Board
+from flsel.comparison.run_table import Run
+from flsel.execution.live_table import Board
 from flsel.runner.terminal import open_console
 
 _SECONDS_BETWEEN_LINES = 5.0
+_MARKS = {"resolved": "*", "open": "-", "exploratory": "~"}
 
 
 class Progress(Board):
@@ -42,9 +44,9 @@ class Progress(Board):
         self._played = 0
         self._left = rounds * sum(run.status in ("missing", "unfinished", "failed") for run in runs)
 
-    def round_ended(self) -> None:
-        """Count a round of any run."""
-        self._played += 1
+    def advanced(self, rounds: int) -> None:
+        """Count rounds of any run."""
+        self._played += rounds
         self.show(self._table)
 
     def ended(self, run: Run) -> None:
@@ -52,7 +54,7 @@ class Progress(Board):
         self._runs[run.variant, run.setting, run.seed] = run
         if not self.show(self._table):
             said = _accuracy(run) if run.status == "complete" else f"{run.status}: {run.reason}"
-            who = f"{run.variant}{words.where(run.setting)}, seed {run.seed}"
+            who = f"{run.variant}{formatting.where(run.setting)}, seed {run.seed}"
             self.line(f"{who}: {said}  |  {self._summary()}")
 
     def _summary(self) -> str:
@@ -69,7 +71,7 @@ class Progress(Board):
         table = Table("variant", "done", "test accuracy so far", title=self._summary(), title_justify="left")
         groups: dict[str, list[Run]] = {}
         for run in self._runs.values():
-            groups.setdefault(f"{run.variant}{words.where(run.setting)}", []).append(run)
+            groups.setdefault(f"{run.variant}{formatting.where(run.setting)}", []).append(run)
         for name, runs in groups.items():
             done = [run.summary["final"]["test/accuracy"] for run in runs if run.status == "complete"]
             mean = f"{100 * sum(done) / len(done):.1f} %" if done else "-"
@@ -89,12 +91,15 @@ def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None)
             out.print(_main_table(analysis, setting, out.width), markup=False)
     else:
         out.print(f"The report has the tables of the {len(analysis.settings)} settings.")
+    out.print(headline(analysis), markup=False, highlight=False, style="bold")
     shown, rest = folded(analysis)
     for verdict in shown:
-        mark = "=" if verdict.kind == "resolved" else "?"
-        out.print(f"{mark} {verdict.text}", markup=False, highlight=False)
+        mark = _MARKS[verdict.kind]
+        out.print(f"{mark} {verdict.label}. {verdict.text}", markup=False, highlight=False)
     if rest:
-        out.print(f"? {len(rest)} more comparisons are open; the report has them.", highlight=False)
+        out.print(
+            f"- {len(rest)} more comparisons are not significant; the report has them.", highlight=False
+        )
     for note in notes(analysis):
         out.print(f"  {note}", markup=False, highlight=False, style="dim")
     for folder, why in lost_rows(analysis):
@@ -107,7 +112,7 @@ def _main_table(analysis: Analysis, setting: str, width: int) -> Table:
     """Return the main table, intervals below their values; the leading columns only where it is narrow."""
     headings, rows = main_table(analysis, setting)
     lines = [[cell.replace(" [", "\n[") for cell in row] for row in rows]
-    table = Table(title=words.where(setting).strip() or None, title_justify="left", show_lines=True)
+    table = Table(title=formatting.where(setting).strip() or None, title_justify="left", show_lines=True)
     used = 1
     for at, heading in enumerate(headings):
         widest = max(map(len, [*heading.split(), *(p for line in lines for p in line[at].split("\n"))]))

@@ -159,6 +159,9 @@ def from_plain(plain: Mapping[str, Any], where: Path) -> Grid:
         made = None if tuned is None else Tuning(**{**tuned, "seeds": tuple(tuned["seeds"])})
         variants.append(Variant(name, entry["changes"], made))
     settings = tuple(Setting(name, changes) for name, changes in plain["settings"].items())
+    for what, named in (("variants", variants), ("settings", settings)):
+        for odd in (item.name for item in named if not isinstance(item.name, str)):
+            raise UserError(f"{where}: names of {what} must be texts, got {shown(odd)}.")
     seeds = tuple(plain["seeds"])
     if not (variants and settings and seeds) or len(set(seeds)) < len(seeds):
         raise UserError(f"{where} must hold a variant, a setting, and seeds that differ: restore it.")

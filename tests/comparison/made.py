@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from flsel.comparison.reading import write_labels
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.runner.diagnostics import Recorder
-from flsel.runner.record import SUMMARY_FORMAT
+from flsel.execution.job import write_labels
+from flsel.runner.diagnostics import FILE, Recorder
+from flsel.runner.run_log import SUMMARY_FORMAT, JsonLines
 from flsel.selector import Diagnostic
 
 CLIENTS = 6
@@ -22,12 +22,13 @@ CLIENTS = 6
 def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, **changes: Any) -> Path:
     """A finished run whose test accuracies are ``curve``, one a round from round 0.
 
-    ``models`` is how many models a round sends down; other changes are settings, dotted or whole, and
-    ``fingerprints``.
+    ``models`` is how many models a round sends down, ``round_seconds`` what a round takes on simulated
+    devices, which the run has then; other changes are settings, dotted or whole, and ``fingerprints``.
     """
     models, prints = changes.pop("models", 2), changes.pop("fingerprints", None)
+    round_seconds = changes.pop("round_seconds", None)
     folder.mkdir(parents=True)
-    settings = describe(RunConfig(rounds=len(curve) - 1, clients=CLIENTS, budget=2, seed=seed))
+    settings = describe(RunConfig(rounds=len(curve) - 1, clients=CLIENTS, clients_per_round=2, seed=seed))
     settings["selector"] = {"class_path": f"flsel.selectors.{selector.lower()}.{selector}"}
     for key, value in changes.items():
         *above, last = key.split("__")
@@ -38,10 +39,12 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
     (folder / "config.yaml").write_text(yaml.safe_dump(settings))
     names = ["test/loss", "test/accuracy", "ledger/models_down", "ledger/passes", "ledger/bytes_down",
              "ledger/bytes_up", "seconds/select", "seconds/train", "seconds/aggregate"]  # fmt: skip
+    names += [] if round_seconds is None else ["clock/seconds"]
     lines = [",".join(["round", *names])]
     for round, value in enumerate(curve):
         sent = models * round
         cells = [round, 1 - value, value, sent, 0, 100 * sent, 200 * round, 0.1, 0.2, 0.3]
+        cells += [] if round_seconds is None else [round_seconds * round]
         lines.append(",".join(map(str, cells)))
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
     rounds = len(curve) - 1
@@ -51,7 +54,7 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
         for r in range(rounds)
     ]  # fmt: skip
     (folder / "rounds.jsonl").write_text("".join(json.dumps(plan) + "\n" for plan in plans))
-    write_labels(folder, np.eye(CLIENTS, 3, dtype=np.int64) * 5 + 1)
+    write_labels(folder, (np.eye(CLIENTS, 3, dtype=np.int64) * 5 + 1).tolist())
     _tell(folder, selector, rounds)
     summary = {
         "format": SUMMARY_FORMAT, "name": folder.name, "selector": selector, "dataset": "synthetic",
@@ -88,7 +91,7 @@ def _tell(folder: Path, selector: str, rounds: int) -> None:
     kind = {"HiCS": "entropy", "FedPNS": "client", "FedCor": "pair", "FedCat": "visit"}.get(selector)
     if kind is None:
         return
-    recorder, telling = Recorder(folder, CLIENTS, rounds), _Telling(kind)
+    recorder, telling = Recorder(JsonLines(folder / FILE), CLIENTS, rounds), _Telling(kind)
     for telling.number in range(1, rounds + 1):
         recorder.after(telling, telling.number - 1, telling.number)
     recorder.end(telling, rounds)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,17 @@ import pytest
 import yaml
 from scipy import stats
 
+import flsel
+from flsel.comparison.compare import compare_runs
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
-from flsel.comparison.drive import compare_runs
 from flsel.comparison.judging.statistics import LEVEL
-from flsel.comparison.reading import read_run, write_failure
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.webpage import page
+from flsel.comparison.run_table import read_run
 from flsel.errors import UserError
+from flsel.execution.job import Outcome, write_failure
 
 PRINTS = {"partition": "a", "holdouts": "b", "availability": "c", "model": "d"}
 
@@ -42,8 +45,8 @@ def two(folder: Path, ours: list[float], theirs: list[float], **changes: Any) ->
 
 def test_a_clear_lead_is_a_verdict_and_its_numbers_are_students(tmp_path):
     ours, theirs = [0.80, 0.81, 0.79, 0.80, 0.82], [0.70, 0.72, 0.69, 0.71, 0.70]
-    two(tmp_path, ours, theirs, fingerprints=PRINTS)
-    found = compare(tmp_path, target=0.6, last=5)
+    two(tmp_path, ours, theirs, fingerprints=PRINTS, evaluation__target=0.6)
+    found = compare(tmp_path, last=5)
     difference = found.analysis.difference("PowD", "all", "accuracy/last5")
     assert difference is not None
     low, high = stats.ttest_1samp(np.subtract(ours, theirs), 0.0).confidence_interval(LEVEL)
@@ -52,46 +55,142 @@ def test_a_clear_lead_is_a_verdict_and_its_numbers_are_students(tmp_path):
     assert shown.low <= low + 1e-9
     assert shown.high >= high - 1e-9
     texts = [verdict.text for verdict in found.verdicts]
-    assert "PowD ends 10.0 points above Uniform in test accuracy" in texts[0]
-    assert "5 seeds" in texts[0]
-    assert texts[1].startswith("PowD reaches 60 % (running mean of 5) in 0.")
-    assert "the models sent down" in texts[1]
+    assert texts[0].startswith(
+        "PowD is significantly better than Uniform in test accuracy (mean of the last 5 evaluations) "
+        "after Holm "
+        "correction (+10.0 points, 95 % interval +8.5 to +12.4, +8.1 to +13.3 corrected for 2 comparisons, p "
+    )
+    assert texts[0].endswith(", 5 seeds).")
+    assert texts[1].startswith(
+        "PowD reaches 60 % (mean of 5 evaluations) in 5 of 5 seeds, Uniform in 5 of 5. PowD "
+    )
+    assert "needs significantly fewer rounds than Uniform: 0." in texts[1]
+    assert found.headline.startswith("Take PowD: +10.0 points of test accuracy over Uniform, for 0.")
     assert any("Pairs are verified" in note for note in found.notes)
     assert any("cannot reject at 5 % with 5 seeds" in note for note in found.notes)
 
 
-def test_what_is_not_resolved_says_how_many_seeds_would_be_needed(tmp_path):
-    two(tmp_path, [0.72, 0.68, 0.75], [0.70, 0.71, 0.70])
+def test_what_is_not_significant_says_how_many_seeds_would_be_needed_and_how_uncertain_that_is(tmp_path):
+    two(tmp_path, [0.72, 0.68, 0.75, 0.73, 0.72], [0.70, 0.71, 0.70, 0.72, 0.71])
     found = compare(tmp_path)
     assert found.verdicts[0].kind == "open"
-    assert "not told apart" in found.verdicts[0].text
-    needed = found.analysis.difference("PowD", "all", found.analysis.main).found.seeds_needed
-    assert f"about {needed} seeds would be needed" in found.verdicts[0].text
+    assert found.verdicts[0].text.startswith("No significant difference in test accuracy")
+    needed = found.analysis.difference("PowD", "all", found.analysis.main).seeds_needed
+    assert needed.low < needed.value
+    assert needed.high is None
+    assert (
+        f"about {needed.value} seeds for 80 % power (95 % interval {needed.low} to more than 1,000)."
+        in found.verdicts[0].text
+    )
+    assert found.headline.startswith("Keep Uniform, unless costs decide: no variant is significantly better")
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_fewer_seeds_than_can_carry_a_claim_are_exploratory_whatever_they_show(tmp_path, seeds):
+    two(tmp_path, [0.80, 0.81, 0.79, 0.80][:seeds], [0.70, 0.72, 0.69, 0.71][:seeds], fingerprints=PRINTS)
+    found = compare(tmp_path, target=0.6)
+    assert {verdict.kind for verdict in found.verdicts} == {"exploratory"}
+    assert not any(d.resolved for d in found.analysis.differences)
+    assert "A claim needs at least 5 seeds." in found.verdicts[0].text
+    assert any(note.startswith("No claim is made from fewer than 5 seeds") for note in found.notes)
+    assert found.headline.startswith("Exploratory")
+
+
+def test_an_interval_that_says_nothing_is_said_to(tmp_path):
+    two(tmp_path, [0.20, 0.95], [0.75, 0.30])
+    found = compare(tmp_path)
+    shown = found.analysis.difference("PowD", "all", found.analysis.main).shown
+    assert (shown.low, shown.high) == (-1.0, 1.0)
+    assert found.verdicts[0].text.endswith("2 seeds say nothing about the size of this difference.")
+
+
+def test_a_target_chosen_after_the_runs_is_never_a_claim(tmp_path):
+    two(tmp_path, [0.80, 0.81, 0.79, 0.80, 0.82], [0.70, 0.72, 0.69, 0.71, 0.70], fingerprints=PRINTS)
+    chosen, declared = compare(tmp_path), compare(tmp_path, target=0.6)
+    for found, size in ((chosen, 1), (declared, 1)):
+        assert found.analysis.target.chosen_after
+        kinds = [verdict.kind for verdict in found.verdicts]
+        assert kinds == ["resolved", "exploratory"]
+        assert found.analysis.difference("PowD", "all", found.analysis.main).comparisons == size
+
+
+def test_a_variant_that_never_arrives_has_a_bound_in_the_right_direction(tmp_path):
+    two(tmp_path, [0.50, 0.51, 0.52, 0.50, 0.51], [0.80, 0.82, 0.79, 0.81, 0.60], evaluation__target=0.7)
+    found = compare(tmp_path, last=1)
+    text = found.verdicts[1].text
+    assert text.startswith("PowD reaches 70 % in 0 of 5 seeds, Uniform in 4 of 5.")
+    assert "In the 4 seeds in which Uniform arrives, PowD takes at least 2." in text
+
+
+def test_a_ratio_to_runs_that_never_arrive_is_a_bound_without_an_end(tmp_path):
+    two(tmp_path, [0.50, 0.51, 0.52, 0.80, 0.81], [0.80, 0.82, 0.79, 0.81, 0.80], evaluation__target=0.7)
+    text = compare(tmp_path, last=1).verdicts[1].text
+    assert "at least 1." in text
+    assert "without an upper end" in text
+    assert text.endswith(
+        "Runs that did not reach the target enter as 20 rounds, so the ratio is a lower bound."
+    )
+
+
+def test_a_bound_on_the_wrong_side_of_one_supports_no_claim(tmp_path):
+    """A variant that is fast where it arrives, and arrives less often, is not called faster."""
+    ours, theirs = [0.98, 0.97, 0.96, 0.98, 0.97, 0.60], [0.71, 0.72, 0.715, 0.71, 0.72, 0.71]
+    two(tmp_path, ours, theirs, evaluation__target=0.7)
+    found = compare(tmp_path, last=1)
+    assert "at least 0." in found.verdicts[1].text
+    assert found.verdicts[1].kind == "open"
+
+
+def test_costs_are_judged_in_the_unit_that_is_asked_for(tmp_path):
+    two(tmp_path, [0.80, 0.81, 0.79, 0.80, 0.82], [0.70, 0.72, 0.69, 0.71, 0.70], evaluation__target=0.6)
+    found = compare(tmp_path, cost="bytes_down", last=1)
+    assert found.analysis.family == ("accuracy/last1", "bytes_down/target")
+    assert "significantly more bytes sent down than Uniform: 2." in found.verdicts[1].text
+    assert found.headline.startswith("Take PowD: +10.0 points of test accuracy over Uniform, for 2.")
+    with pytest.raises(UserError, match=r"cost must be one of rounds, models, .*, got 'time'"):
+        compare(tmp_path, cost="time")
+
+
+def test_accuracy_and_a_declared_target_are_one_family(tmp_path):
+    two(tmp_path, [0.80, 0.81, 0.79, 0.80, 0.82], [0.70, 0.72, 0.69, 0.71, 0.70], evaluation__target=0.6)
+    found = compare(tmp_path).analysis
+    accuracy, rounds = (found.difference("PowD", "all", name) for name in found.family)
+    assert accuracy.comparisons == rounds.comparisons == 2
+    smaller, larger = sorted((accuracy, rounds), key=lambda d: d.found.p)
+    assert smaller.p_holm == pytest.approx(2 * smaller.found.p)
+    assert larger.p_holm == pytest.approx(max(larger.found.p, smaller.p_holm))
+    assert accuracy.corrected.low < accuracy.found.difference.low
+
+
+def test_skewed_differences_are_said_to_be(tmp_path):
+    two(tmp_path, [0.80, 0.81, 0.79, 0.80, 0.82, 0.30], [0.70, 0.72, 0.69, 0.71, 0.70, 0.70])
+    (note,) = [note for note in compare(tmp_path).notes if "skewed" in note]
+    assert "It is better in 5 of 6 pairs" in note
 
 
 def test_one_seed_has_numbers_and_no_intervals(tmp_path):
     two(tmp_path, [0.8], [0.7])
     found = compare(tmp_path)
-    assert "with one seed: that says nothing about chance" in found.verdicts[0].text
+    assert "with one seed. One seed shows no spread" in found.verdicts[0].text
     assert any("One seed shows no spread" in note for note in found.notes)
     assert "[" not in found.to_markdown().split("## Results")[1].split("Intervals are")[0]
 
 
 def test_one_variant_with_one_seed_leaves_the_others_their_claims(tmp_path):
-    two(tmp_path, [0.80, 0.82, 0.79], [0.70, 0.69, 0.71])
+    two(tmp_path, [0.80, 0.82, 0.79, 0.81, 0.80], [0.70, 0.69, 0.71, 0.70, 0.71])
     made.run(tmp_path / "a1", made.climb(0.8), selector="AFL")
     found = compare(tmp_path)
     assert any(verdict.kind == "resolved" for verdict in found.verdicts)
     said = " ".join(found.notes)
     assert "One seed shows no spread" not in said
-    assert "cannot reject at 5 % with 3 seeds, corrected for 2 comparisons" in said
+    assert "No claim is made from fewer than 5 seeds" in said
 
 
 def test_a_run_without_a_partner_is_no_part_of_a_ratio(tmp_path):
     two(tmp_path, [0.95, 0.96, 0.99], [0.71, 0.72, 0.71])
     made.run(tmp_path / "u4", made.climb(0.60), seed=4)  # never arrives
-    (ratio,) = [v.text for v in compare(tmp_path, target=0.7, last=1).verdicts if "rounds" in v.text]
-    assert not any(said in ratio for said in ("at most", "count as")), ratio
+    (ratio,) = [v.text for v in compare(tmp_path, target=0.7, last=1).verdicts if "rounds of" in v.text]
+    assert not any(said in ratio for said in ("at most", "enter as")), ratio
 
 
 def test_runs_that_ended_before_their_last_round_are_said(tmp_path):
@@ -105,14 +204,14 @@ def test_runs_that_ended_before_their_last_round_are_said(tmp_path):
 def test_zero_variance_is_said(tmp_path):
     two(tmp_path, [0.8, 0.8, 0.8], [0.7, 0.7, 0.7])
     found = compare(tmp_path)
-    assert "nothing varies, so no test applies" in found.verdicts[0].text
+    assert "Nothing varies, so no test applies" in found.verdicts[0].text
     assert math.isnan(found.analysis.difference("PowD", "all", found.analysis.main).p_holm)
-    assert not any("found four times in five" in note for note in found.notes)
+    assert not any("80 % power" in note for note in found.notes)
 
 
 def test_what_is_equal_to_the_baseline_is_said_to_be(tmp_path):
     two(tmp_path, [0.8, 0.7], [0.8, 0.7])
-    assert compare(tmp_path).verdicts[0].text.startswith("PowD is the same as Uniform in test accuracy (")
+    assert compare(tmp_path).verdicts[0].text.startswith("PowD equals Uniform in test accuracy (")
 
 
 def test_one_variant_is_compared_with_nothing(tmp_path):
@@ -123,7 +222,7 @@ def test_one_variant_is_compared_with_nothing(tmp_path):
 def test_a_target_nobody_reaches_is_said(tmp_path):
     two(tmp_path, [0.8, 0.81], [0.7, 0.72])
     found = compare(tmp_path, target=0.95)
-    assert "Neither PowD nor Uniform reaches 95 % (running mean of 10) in 20 rounds." in [
+    assert "Neither PowD nor Uniform reaches 95 % (mean of 10 evaluations)." in [
         verdict.text for verdict in found.verdicts
     ]
     row = next(line for line in found.to_markdown().splitlines() if line.startswith("| Uniform"))
@@ -138,7 +237,7 @@ def test_runs_that_never_arrive_count_as_the_horizon_and_are_named(tmp_path):
     assert difference.censored == 2
     reached = found.analysis.arrival("Uniform", "all", "rounds/target")
     assert (reached.found.reached, reached.found.n) == (2, 4)
-    assert any("Uniform in 2 of 4, and the others count as 20 rounds" in v.text for v in found.verdicts)
+    assert any("Uniform in 2 of 4. " in v.text and "enter as 20 rounds" in v.text for v in found.verdicts)
 
 
 def test_pairs_whose_fingerprints_differ_are_left_out_or_compared_unpaired(tmp_path):
@@ -161,14 +260,14 @@ def test_pairs_whose_fingerprints_differ_are_left_out_or_compared_unpaired(tmp_p
 
 def test_runs_with_other_settings_are_refused_or_left_out_with_the_difference(tmp_path):
     two(tmp_path, [0.80, 0.82], [0.70, 0.69])
-    odd = made.run(tmp_path / "z", made.climb(0.9), selector="HiCS", budget=3)
-    with pytest.raises(UserError, match=r"z is not comparable with .*: budget 3 instead of 2"):
+    odd = made.run(tmp_path / "z", made.climb(0.9), selector="HiCS", clients_per_round=3)
+    with pytest.raises(UserError, match=r"z is not comparable with .*: clients_per_round 3 instead of 2"):
         compare(tmp_path)
     found = compare(tmp_path, mismatch="drop")
     assert {run.status for run in found.analysis.runs if run.folder == odd} == {"excluded"}
     assert found.analysis.summary("HiCS", "all", found.analysis.main) is None
-    assert any("1 of 5 runs were left out for other settings" in note for note in found.notes)
-    assert "other settings: budget 3 instead of 2" in found.to_markdown()
+    assert any("1 of 5 runs were left out" in note for note in found.notes)
+    assert "other settings: clients_per_round 3 instead of 2" in found.to_markdown()
 
 
 def test_diverged_runs_are_listed_and_never_averaged(tmp_path):
@@ -181,7 +280,7 @@ def test_diverged_runs_are_listed_and_never_averaged(tmp_path):
     found = compare(tmp_path)
     assert found.analysis.summary("PowD", "all", "accuracy/final").mean.n == 2
     assert any("1 of 6 runs diverged" in note for note in found.notes)
-    assert "1 of 3 runs of PowD diverged: what the others show flatters it." in found.notes
+    assert "1 of 3 runs of PowD diverged. The others bias its results upward." in found.notes
 
 
 def test_settings_that_differ_are_ranked(tmp_path):
@@ -199,11 +298,12 @@ def test_settings_that_differ_are_ranked(tmp_path):
     assert dict(zip(found.analysis.variants, ranking.mean_ranks, strict=True)) == {
         "HiCS": 1.0, "PowD": 2.0, "Uniform": 3.0,
     }  # fmt: skip
-    assert "Over 3 settings HiCS is not told apart from PowD by mean rank" in found.verdicts[0].text
+    assert "HiCS has the best mean rank over 3 scenarios" in found.verdicts[0].text
+    assert found.verdicts[0].kind == "exploratory"
 
 
 def test_many_settings_show_their_ranking_and_what_is_resolved_and_fold_the_rest_away(tmp_path):
-    noise = np.random.default_rng(0).normal(0, 0.02, (9, 3, 3))
+    noise = np.random.default_rng(0).normal(0, 0.02, (9, 3, 5))
     for number, (alpha, draws) in enumerate(zip(np.linspace(0.1, 0.9, 9), noise, strict=True)):
         spec = {"class_path": "flsel.partition.dirichlet.Dirichlet", "init_args": {"alpha": float(alpha)}}
         ends = {"Uniform": 0.5 + draws[0], "PowD": 0.5 + draws[1], "HiCS": 0.7 + draws[0] + draws[2] / 50}
@@ -215,23 +315,25 @@ def test_many_settings_show_their_ranking_and_what_is_resolved_and_fold_the_rest
                 )  # fmt: skip
     found = compare(tmp_path, target=0.99)
     kinds = [verdict.kind for verdict in found.verdicts]
-    assert "Over 9 settings" in found.verdicts[0].text
-    assert "Friedman's p < 0.001)" in found.verdicts[0].text
-    assert kinds[1:] == sorted(kinds[1:], reverse=True)
+    assert "mean rank over 9 scenarios" in found.verdicts[0].text
+    assert "Friedman's p = 0.0011)" in found.verdicts[0].text
+    assert kinds[1:] == sorted(kinds[1:], key=lambda kind: kind != "resolved")
     resolved, hidden = kinds[1:].count("resolved"), kinds[1:].count("open")
     assert resolved >= 9
     assert hidden > 12
     said = io.StringIO()
     say(found.analysis, [], said)
     words = " ".join(said.getvalue().split())
-    assert sum(line.startswith("= ") for line in said.getvalue().splitlines()) == kinds.count("resolved")
+    assert sum(line.startswith("* ") for line in said.getvalue().splitlines()) == kinds.count("resolved")
     assert "tables of the 9 settings" in words
-    assert f"? {hidden} more comparisons are open" in words
+    assert f"- {hidden} more comparisons are not significant" in words
     for text in (report(found.analysis, "t", []), page(found.analysis, "t", None, [])):
-        shown, _, rest = text.partition(f"<details><summary>{hidden} more comparisons, all open</summary>")
-        assert "Over 9 settings" in shown
-        assert "not told apart in test" in rest
-        assert "not told apart in test" not in shown
+        shown, _, rest = text.partition(
+            f"<details><summary>{hidden} more comparisons, none significant</summary>"
+        )
+        assert "over 9 scenarios" in shown
+        assert "No significant difference in test" in rest
+        assert "No significant difference in test" not in shown
 
 
 def sweep(folder: Path, selector: str, trials: int) -> Path:
@@ -261,8 +363,8 @@ def test_tuned_on_the_seeds_that_judge_and_unequal_budgets_are_said(tmp_path):
 
 def test_a_target_that_was_chosen_with_the_runs_in_sight_is_said(tmp_path):
     two(tmp_path, [0.80, 0.82], [0.70, 0.69])
-    assert any("was chosen after the fact" in note for note in compare(tmp_path).notes)
-    assert any("was chosen after the fact" in note for note in compare(tmp_path, target=0.6).notes)
+    assert any("was chosen after the runs" in note for note in compare(tmp_path).notes)
+    assert any("was chosen after the runs" in note for note in compare(tmp_path, target=0.6).notes)
 
 
 def test_files_hold_every_number(tmp_path):
@@ -277,13 +379,26 @@ def test_files_hold_every_number(tmp_path):
 
     read = list(csv.DictReader(io.StringIO(to_csv(difference_rows(found.analysis)))))
     assert float(read[0]["estimate"]) == found.differences["estimate"][0]
-    assert "\\toprule" in found.to_latex()
-    assert "PowD" in found.to_latex()
-    assert "\\%" in found.to_latex()
+
+
+def test_the_table_of_a_paper_fits_a_column(tmp_path):
+    two(tmp_path, [0.80, 0.82, 0.81], [0.70, 0.69, 0.71], evaluation__target=0.6)
+    found = compare(tmp_path, last=1)
+    lines = found.to_latex().splitlines()
+    assert lines[0] == "% needs \\usepackage{booktabs,siunitx}"
+    assert "variant & accuracy (\\si{\\percent}) & vs. Uniform (points) & $p$ \\\\" in lines
+    (row,) = [line for line in lines if line.startswith("PowD")]
+    assert row.startswith("PowD & \\num{81.0} & \\num{+11.0} [\\num{")
+    assert all(line.count("&") == 3 for line in lines if line.endswith("\\\\"))
+    wide = found.to_latex(["seeds", "reached", "cost", "loss"], transposed=True).splitlines()
+    assert " & PowD & Uniform \\\\" in wide
+    assert "seeds & 3 & 3 \\\\" in wide
+    with pytest.raises(UserError, match=r"columns must be some of accuracy, difference, p, .*, got 'gini'"):
+        found.to_latex(["gini"])
 
 
 def test_a_run_that_could_not_be_built_says_why(tmp_path):
-    write_failure(tmp_path, "failed", "mnist not found")
+    write_failure(tmp_path, Outcome("failed", "mnist not found"))
     run = read_run(tmp_path)
     assert (run.status, run.reason) == ("failed", "mnist not found")
 
@@ -338,8 +453,31 @@ def test_bad_folders_are_named(tmp_path, spoil, sentence):
 def test_the_same_run_twice_is_refused(tmp_path):
     two(tmp_path, [0.8], [0.7])
     made.run(tmp_path / "again", made.climb(0.8), selector="PowD")
-    with pytest.raises(UserError, match="are both PowD under seed 1"):
+    with pytest.raises(
+        UserError, match=r"again and .*p1 are PowD under seed 1, with the same settings: leave all"
+    ):
         compare(tmp_path)
+
+
+def test_of_runs_that_are_there_twice_one_is_picked(tmp_path):
+    two(tmp_path, [0.8], [0.7])
+    again = made.run(tmp_path / "again", made.climb(0.9), selector="PowD")
+    os.utime(tmp_path / "p1" / "summary.json", (1, 1))
+    newest, oldest = (compare(tmp_path, pick=pick).analysis for pick in ("newest", "oldest"))
+    assert newest.summary("PowD", "all", "accuracy/final").mean.value == pytest.approx(0.9)
+    assert oldest.summary("PowD", "all", "accuracy/final").mean.value == pytest.approx(0.8)
+    same = flsel.compare([tmp_path / "*"], pick="newest").analysis.runs
+    assert [(run.folder, run.status) for run in same] == [(run.folder, run.status) for run in newest.runs]
+    (lost,) = [run for run in oldest.runs if run.status == "excluded"]
+    assert lost.folder == again
+    assert lost.reason == f"{tmp_path / 'p1'} has the same settings and seed"
+
+
+def test_a_pattern_takes_the_runs_among_what_else_is_there(tmp_path):
+    two(tmp_path, [0.8], [0.7])
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "figures").mkdir()
+    assert len(compare(tmp_path).analysis.runs) == 2
 
 
 def test_another_dataset_is_refused(tmp_path):
@@ -366,7 +504,7 @@ def test_short_runs_are_judged_by_half_of_what_they_have(tmp_path):
     assert found.analysis.options.last == 3
     assert found.analysis.main == "accuracy/last3"
     assert found.analysis.arrival("PowD", "all", "rounds/target3").found.reached == 2
-    assert "means are of 3 evaluations, half of what the shortest run has, and not of 10" in " ".join(
+    assert "means are of 3 evaluations and not of 10: half of what the shortest run has" in " ".join(
         found.notes
     )
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from flsel.comparison.grid import Cell
 from flsel.errors import UserError
 
 SMALL = [
-    "--rounds", "4", "--clients", "8", "--budget", "3", "--accelerator", "cpu", "--threads", "1",
+    "--rounds", "4", "--clients", "8", "--clients_per_round", "3", "--accelerator", "cpu", "--threads", "1",
     "--data.synthetic.size_mean", "2.5", "--data.synthetic.size_std", "0.8", "--data.synthetic.dimension", "8",
     "--data.synthetic.classes", "4", "--data.synthetic.size_min", "10", "--local.steps", "3",
     "--output.checkpoint_every", "1", "--local.backend", "sequential",
@@ -65,7 +66,7 @@ def test_a_comparison_from_words_to_files_and_grown(capsys):
     said = capsys.readouterr().out
     assert "PowD:d=5, seed 1: test accuracy" in said
     assert "4/4 runs done" in said
-    assert "not told apart" in said or "points" in said
+    assert "points" in said
     folder = Path("comparisons/c")
     before = summaries(folder)
     assert len(before) == 4
@@ -86,6 +87,11 @@ def test_a_comparison_from_words_to_files_and_grown(capsys):
         assert (folder / name).is_file()
 
 
+def commands(whole, text):
+    plain = yaml.safe_load(whole)
+    return yaml.safe_dump({**plain, "commands": yaml.safe_load(text)}, sort_keys=False).encode()
+
+
 def test_a_damaged_comparison_is_named(capfd):
     assert compare("--selectors", "Uniform,AFL", "--seeds", "1", "--output.name", "c", *SMALL) == 0
     declared = Path("comparisons/c/comparison.yaml")
@@ -100,6 +106,15 @@ def test_a_damaged_comparison_is_named(capfd):
             "must hold a variant, a setting, and seeds that differ",
         ),
         (whole.replace(b"last: 10", b"later: 10"), "is damaged: restore it, or start a new comparison: "),
+        (commands(whole, "[3, null]"), "commands must be a list of texts, got [3, None]."),
+        (commands(whole, "flsel compare"), "commands must be a list of texts, got 'flsel compare'."),
+        (whole.replace(b"      selector: AFL", b"      selector: AFLL"), "did you mean AFL?"),
+        (whole.replace(b"      selector: AFL", b"      rounds: 0"), "rounds must be a whole number in [1"),
+        (
+            whole.replace(b"      selector: AFL", b"      - 3"),
+            "is damaged: restore it, or start a new comparison: ",
+        ),
+        (whole.replace(b"  AFL:\n", b"  3:\n"), "names of variants must be texts, got 3."),
         (whole.replace(b"last: 10", b"last: ten"), "judging.last must be a whole number >= 1, got 'ten'."),
     ]:
         declared.write_bytes(content)
@@ -108,6 +123,24 @@ def test_a_damaged_comparison_is_named(capfd):
         assert sentence in said
         assert declared.read_bytes() == content
     declared.write_bytes(whole)
+    for name in ("labels.csv", "diagnostics.jsonl"):
+        file = metrics.with_name(name)
+        before = file.read_bytes() if file.exists() else None
+        file.write_text("damaged\n")
+        said = refused(capfd, "--resume", "comparisons/c")
+        assert said.startswith(f"flsel: error: AFL seed 1: {file} "), said
+        assert declared.read_bytes() == whole
+        file.unlink()
+        if before is not None:
+            file.write_bytes(before)
+    for place in (metrics.parent, metrics.parents[1]):
+        place.rename("aside")
+        place.write_text("a file")
+        said = refused(capfd, "--resume", "comparisons/c")
+        assert f"{place} is a file where a folder of runs belongs" in said
+        assert declared.read_bytes() == whole
+        place.unlink()
+        Path("aside").rename(place)
     metrics.write_text("")
     said = refused(capfd, "--resume", "comparisons/c")
     assert said.startswith(f"flsel: error: AFL seed 1: {metrics} has no rows, but the run has 4 rounds: ")
@@ -285,7 +318,7 @@ def test_a_selector_that_fails_costs_its_runs_only(capsys):
         "    def select(self, view):\n"
         "        if view.round == 2:\n"
         "            raise KeyError('gone')\n"
-        "        return Plan.star(view.pool[: view.budget])\n"
+        "        return Plan.star(view.pool[: view.clients_per_round])\n"
     )
     assert (
         compare("--selectors", "Uniform,AFL,frail_selector.Frail", "--seeds", "2", "--name", "c", *SMALL) == 2
@@ -295,7 +328,7 @@ def test_a_selector_that_fails_costs_its_runs_only(capsys):
         "flsel: error: no run of frail_selector.Frail could be counted (round 2 failed"
     )
     said = " ".join(printed.out.split())
-    assert "2 of 6 runs failed: they count nowhere and are listed." in said
+    assert "2 of 6 runs failed. They are listed and not counted." in said
     assert "gone" in said
     assert "frail_selector.py, line 5" in said
     failed = [row for row in rows(Path("comparisons/c")) if row["status"] == "failed"]
@@ -332,16 +365,18 @@ def test_a_grid_of_settings():
         (["--selectors", "Uniform", "--grid", "selector=AFL"], "selector is varied by --selectors"),
         (["--selectors", "Uniform", "--grid", "seed=1,2"], "seed is varied by --seeds"),
         (["--selectors", "Uniform", "--grid", "availability=IDL,IDL"], "grid must have different values"),
-        (["--selectors", "Uniform", "--grid", "budget=2", "--grid", "budget=3"], "grid must vary budget once"),
+        (["--selectors", "Uniform", "--grid", "clients_per_round=2", "--grid", "clients_per_round=3"], "grid must vary clients_per_round once"),
         (["--selectors", "Uniform", "--grid", "evaluation.target=0.1,0.2"], "which the comparison sets (--target)"),
-        (["--selectors", "Uniform,PowD:d=1"], "PowD:d=1 seed 0: selector.d must be at least the budget ("),
+        (["--selectors", "Uniform,PowD:d=1"], "PowD:d=1 seed 0: selector.d must be at least clients_per_round ("),
         (["--selectors", "Uniform", "--grid", "track.mode=auto"], "track.mode says where it is shown"),
         (["--selectors", "Uniform", "--baseline", "AFL"], "baseline must be one of the variants Uniform, got AFL"),
         (["--selectors", "Uniform", "--target", "70"], "target must be a number in (0, 1] or null, got 70"),
         (["--selectors", "Uniform", "--last", "0"], "last must be a whole number >= 1 or null, got 0."),
         (["--selectors", "Uniform", "--max-concurrent", "x"], "max_concurrent must be a whole number"),
-        (["--selectors", "Uniform", "--selector", "AFL", "--budget", "90"], "budget"),
+        (["--selectors", "Uniform", "--selector", "AFL", "--clients_per_round", "90"], "clients_per_round"),
         (["--selecters", "Uniform"], "there is no setting selecters; did you mean selectors?"),
+        (["--selectors", "Uniform", "--seedz", "3"], "there is no setting seedz; did you mean seeds?"),
+        (["--selectors", "Uniform", "--selecto", "3"], "there is no setting selecto; did you mean selector?"),
         (["--selectors"], "selectors needs a value"),
         (["--name", "x"], "nothing to compare: give --selectors"),
         (["nowhere"], "there is no folder nowhere to compare"),
@@ -375,7 +410,7 @@ def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():
     sweep = Path("sweeps/s")
     sweep.mkdir(parents=True)
     base = Path("base.yaml")
-    from flsel.commands.words import parse, words
+    from flsel.commands.argv import parse, words
     from flsel.config.describe import describe
 
     described = describe(parse(words(SMALL)))
@@ -397,7 +432,7 @@ def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():
 
 
 def test_a_tuned_config_of_another_problem_is_refused(capfd):
-    from flsel.commands.words import parse, words
+    from flsel.commands.argv import parse, words
     from flsel.config.describe import describe
 
     described = describe(parse(words(SMALL)))
@@ -469,12 +504,30 @@ def test_odd_variants_are_one_sentence(capfd, text, sentence):
 
 def test_names_of_variants_and_runs_stay_names(monkeypatch):
     """No path becomes part of a folder's name, and no pattern is seen in one; a list of one seed is that seed."""
-    monkeypatch.setattr("flsel.comparison.drive._play", lambda folder, grid, *_: (folder, grid))
-    made: Any = flsel.compare({"config": flsel.RunConfig(), "selectors": ["Uniform"], "seeds": [5]})
-    assert made[1].seeds == (5,)
+    found = []
+    monkeypatch.setattr("flsel.comparison.compare._execute", lambda folder, grid, *_: found.append(grid))
+    monkeypatch.setattr("flsel.comparison.compare.read_comparison", lambda folder: folder)
+    flsel.compare({"config": flsel.RunConfig(), "selectors": ["Uniform"], "seeds": [5]})
+    assert found[0].seeds == (5,)
     Path("v.yaml").write_text("../../x: {selector.weights: size}\n")
-    made = flsel.compare({"variants": "v.yaml"})
-    assert made[0] == Path("comparisons/synthetic-.._.._x")
+    made: Any = flsel.compare({"variants": "v.yaml"})
+    assert made == Path("comparisons/synthetic-.._.._x")
     Path("run[1]").mkdir()
     with pytest.raises(UserError, match=r"run\[1\] is not the folder of a run"):
         flsel.compare("run[1]")
+
+
+STOPPING = (
+    "[{class_path: EarlyStopping, init_args: {monitor: test/loss, mode: max, min_delta: 100, patience: 2}}]"
+)
+
+
+def test_a_callback_that_ends_a_run_ends_it_in_a_comparison_too():
+    words = [*SMALL, "--rounds", "9", "--callbacks", STOPPING]
+    assert main(["train", *words, "--selector", "Uniform", "--seed", "1", "--name", "alone"]) == 0
+    assert compare("--selectors", "Uniform,PowD", "--seeds", "2", "--name", "many", *words) == 0
+    for row in rows(Path("comparisons/many")):
+        assert row["status"] == "complete"
+    alone, other = Path("runs/alone"), Path("comparisons/many/runs/all/Uniform/s1")
+    assert json.loads((alone / "summary.json").read_text())["rounds"] < 9
+    assert same(left_behind(alone), left_behind(other))

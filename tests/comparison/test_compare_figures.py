@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import made
@@ -9,8 +10,11 @@ import pytest
 import runs
 
 import flsel
+from flsel.comparison.reporting.chart_data import chart_data
+from flsel.comparison.reporting.charts import charts
 from flsel.comparison.reporting.figures import FORMATS
 from flsel.errors import UserError
+from flsel.report.style import looks
 
 
 @pytest.fixture
@@ -28,29 +32,86 @@ def folder(tmp_path: Path) -> Path:
 
 def test_every_figure_has_units_and_every_variant(folder):
     found = flsel.compare([folder / "*"], target=0.45)
-    drawn = [
-        found.plot_curves(), found.plot_curves(cost="bytes", measure="loss"), found.plot_cost(),
-        found.plot_target(), found.plot_profile(),
-    ]  # fmt: skip
-    for figure in drawn:
-        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in figure.axes)
-        named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
-        assert named == {"Uniform", "PowD", "HiCS"}
-    pairs = found.plot_pairs()
-    assert len(pairs.axes) == 2
-    assert {t.get_text() for t in pairs.axes[0].get_yticklabels()} == {"PowD", "HiCS"}
-    assert "mean rank over 2 settings" in found.plot_ranks().axes[0].get_xlabel()
+    drawn = {
+        "communication rounds": found.plot_curves(),
+        "test loss (nats)": found.plot_curves(cost="bytes", measure="loss"),
+        "bytes sent": found.plot_cost(), "share of runs": found.plot_target(),
+        "test accuracy at the end": found.plot_profile(), "mean rank (1 is best)": found.plot_ranks(),
+    }  # fmt: skip
+    for title, drawing in drawn.items():
+        texts = re.findall(r">([^<>]+)</text>", drawing.render("svg").decode())
+        assert title in texts
+        assert {"Uniform", "PowD", "HiCS"} <= set(texts)
+        assert not [text for text in texts if "$" in text], "a placeholder that was not filled"
+    pairs = found.plot_pairs().render("svg").decode()
+    assert {"partition.alpha=0.1", "partition.alpha=1.0"} <= set(re.findall(r">([^<>]+)</text>", pairs))
+
+
+def test_figures_are_the_charts_of_the_page(folder):
+    """Every chart of a figure is one of the page's specifications, so that one declaration serves both."""
+    found = flsel.compare([folder / "*"], target=0.45).analysis
+    data, styles = chart_data(found), looks(found.variants)
+    page = {chart.name: chart.spec for chart in charts(found, styles, data)}
+    paper = {chart.name: chart.spec for chart in charts(found, styles, data, legend=True)}
+    assert page.keys() == paper.keys()
+    assert {"curves", "cost", "pairs", "arrivals", "survival", "ranks", "profile"} <= page.keys()
+
+
+def test_a_figure_fits_a_column_and_looks_the_same_in_all(folder):
+    found = flsel.compare([folder / "*0*"], target=0.45)
+    for drawing in (found.plot_curves(), found.plot_cost(), found.plot_pairs(), found.plot_target()):
+        width = re.search(r'width="([0-9.]+)"', drawing.render("svg").decode())
+        assert width is not None
+        assert float(width[1]) <= 260
+    colours = looks(found.analysis.variants)
+    for drawing in (found.plot_curves(), found.plot_cost(), found.plot_target()):
+        assert all(look.colour in drawing.render("svg").decode() for look in colours.values())
+
+
+def test_more_variants_than_a_panel_shows_are_drawn_in_several(tmp_path):
+    names = [
+        "Uniform",
+        "PowD",
+        "HiCS",
+        "FedCor",
+        "FedPNS",
+        "FedCat",
+        "AFL",
+        "DivFL",
+        "FedGS",
+        "MD",
+        "GradientNorm",
+    ]
+    for name in names:
+        made.run(tmp_path / name, made.climb(0.5), selector=name)
+    curves = flsel.compare([tmp_path / "*"], target=0.45, last=1).plot_curves().spec
+    panels = {}
+    for row in curves["data"]["values"]:
+        panels.setdefault(row["panel"], set()).add(row["variant"])
+    assert all("Uniform" in shown and len(shown) <= 8 for shown in panels.values())
+    assert set().union(*panels.values()) == set(names)
+
+
+def test_a_drawing_is_saved_in_the_format_of_its_name(folder, tmp_path):
+    drawing = flsel.compare([folder / "*0*"], target=0.45).plot_pairs()
+    starts = {"pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<svg"}
+    for kind in FORMATS:
+        assert drawing.save(tmp_path / f"x.{kind}").read_bytes().startswith(starts[kind])
+    with pytest.raises(UserError, match="format must be one of pdf, svg, png, got 'jpg'"):
+        drawing.save(tmp_path / "x.jpg")
+    assert not (tmp_path / "x.jpg").exists()
+    assert drawing._repr_svg_().startswith("<svg")
 
 
 def test_figures_that_cannot_be_drawn_are_refused(folder):
     found = flsel.compare([folder / "*0*"], target=0.45)
     with pytest.raises(
-        UserError, match="cost must be one of rounds, models, bytes, passes, seconds, got 'time'"
+        UserError, match=r"cost must be one of rounds, models, bytes, .*, simulated_seconds, got 'time'"
     ):
         found.plot_cost(cost="time")
     with pytest.raises(UserError, match="measure must be one of accuracy, loss, got 'f1'"):
         found.plot_curves(measure="f1")
-    with pytest.raises(UserError, match="ranks need two variants, and two settings that have them all"):
+    with pytest.raises(UserError, match="ranks need two variants, and two scenarios that have them all"):
         found.plot_ranks()
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_the_report_reads_back_into_the_librarys_classes():
         "Settings and results", "Runs", "Sweeps",
     ]  # fmt: skip
     grids = [block for block in report.blocks if isinstance(block, wr.PanelGrid)]
-    assert [len(grid.panels) for grid in grids] == [5, 2, 2, 4, 2, 0, 3]
+    assert [len(grid.panels) for grid in grids] == [6, 2, 4, 4, 2, 0, 3]
     curves = [panel for grid in grids for panel in grid.panels if isinstance(panel, wr.LinePlot)]
     assert [curve.x.name for curve in curves[:4]] == ["round", "step/bytes", "step/passes", "step/seconds"]
     for curve in curves:
@@ -114,7 +115,7 @@ def test_the_workspaces_read_back_into_the_librarys_classes():
     from wandb_workspaces.workspaces import internal
 
     made = written()
-    for name, job, panels in (("comparison", "train", 15), ("sweep", "trial", 3)):
+    for name, job, panels in (("comparison", "train", 18), ("sweep", "trial", 3)):
         view = ws.Workspace._from_model(internal.View.model_validate(made[f"workspace-{name}.json"]))
         assert (view.name, view.project) == (f"flsel {name}", "p")
         assert sum(len(section.panels) for section in view.sections) == panels
@@ -163,7 +164,8 @@ def test_everything_it_names_is_logged_by_runs(tracked):
     assert '"value": "selection/counts"' in view
     assert {"test/accuracy", "to_target/round", "selection/distinct"} <= plotted
     assert {"round", "step/bytes", "step/passes", "step/seconds"} <= steps
-    assert summaries | plotted | steps | {"selection/counts"} <= logged
+    # Only runs with devices have a simulated clock.
+    assert (summaries | plotted | steps | {"selection/counts"}) - {"step/simulated_seconds"} <= logged
     assert (tracked.job_type, tracked.name) == ("train", "PowD-s3")
 
 
@@ -287,3 +289,29 @@ def test_a_missing_library_is_one_sentence(capfd, monkeypatch):
 def test_help(capsys):
     assert main(["dashboard", "--help"]) == 0
     assert "--folder" in capsys.readouterr().out
+
+
+@pytest.fixture
+def internals():
+    """What the library does not document; importing it warns, which the suite lets this file do."""
+    found = import_module("flsel.comparison.dashboard.workspaces_internals")
+    found._warn.cache_clear()
+    return found
+
+
+def test_without_the_librarys_column_settings_with_a_dot_are_left_to_it(internals, monkeypatch, caplog):
+    monkeypatch.setattr(internals, "_INTERNAL", "wandb_workspaces.gone")
+    made = written("--keys", "selector.d,seed")
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "flsel"]
+    assert "has no wandb_workspaces.gone.Column" in said
+    assert said.endswith("parallel coordinates lack settings whose key has a dot")
+    assert '"config:seed.value"' in json.dumps(made["workspace-comparison.json"])
+
+
+@pytest.mark.parametrize("kind", ["reports.v2.Report", "workspaces.Workspace"])
+def test_a_definition_that_the_library_does_not_tell_is_refused(internals, kind, monkeypatch, capfd):
+    module, _, name = f"wandb_workspaces.{kind}".rpartition(".")
+    monkeypatch.setattr(getattr(import_module(module), name), "_to_model", property(lambda made: made.gone))
+    error = refused(capfd, "--project", "p")
+    assert f"does not tell a dashboard's definition ({name}._to_model is gone)" in error
+    assert not Path("dashboard").exists()

@@ -114,9 +114,32 @@ def test_power_is_what_a_simulation_finds():
 def test_seeds_needed_is_the_textbooks_number():
     # An effect of one standard deviation needs 10 pairs for a power of 0.8 (Cohen 1988, Table 2.4.1).
     values = np.array([-1.0, 1.0]) / math.sqrt(2) + 1.0
-    assert ours.seeds_needed(values) == 10
-    assert ours.seeds_needed(np.array([1.0, -1.0])) is None
-    assert ours.seeds_needed(np.array([1e-4, 1.0, -1.0])) is None
+    found = ours.seeds_needed(values)
+    assert found is not None
+    assert found.value == 10
+    assert ours.seeds_needed(values, comparisons=5).value > 10
+    assert ours.seeds_needed(np.array([1.0, -1.0])).value is None
+    assert ours.seeds_needed(np.array([1e-4, 1.0, -1.0])).value is None
+    assert ours.seeds_needed(np.array([1.0])) is None
+
+
+def test_the_interval_of_seeds_needed_covers_the_truth():
+    """Of effects of one standard deviation, which take ten seeds, from eight pairs."""
+    rng = np.random.default_rng(8)
+    found = [ours.seeds_needed(1.0 + rng.standard_normal(8)) for _ in range(150)]
+    covered = [f.low <= 10 and (f.high is None or f.high >= 10) for f in found]
+    assert np.mean(covered) >= 0.9
+
+
+def test_corrected_intervals_hold_together_and_single_ones_do_not():
+    rng = np.random.default_rng(9)
+    draws = rng.standard_normal((1500, 5, 6))
+    missed = {level: np.array([
+        any(not found.low <= 0 <= found.high for found in (ours.mean_interval(x, level) for x in family))
+        for family in draws
+    ]).mean() for level in (0.95, 0.99)}  # fmt: skip
+    assert missed[0.99] < 0.065
+    assert missed[0.95] > 0.12
 
 
 def test_probability_of_improvement_counts_ties_half():

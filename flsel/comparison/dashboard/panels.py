@@ -6,28 +6,25 @@ from collections.abc import Iterable
 from typing import Any
 
 import wandb_workspaces.reports.v2 as wr
-from wandb_workspaces.reports.v2 import internal
+
+from flsel.comparison.dashboard.workspaces_internals import setting
+from flsel.runner.cost_axes import COST_AXES
 
 CHART = "flsel-participation"
 COUNTS = "selection/counts"
 ACCURACY, VALIDATION = "last10/test/accuracy", "validation/accuracy"
-STEPS = {
-    "round": "rounds",
-    "step/bytes": "bytes sent",
-    "step/passes": "passes over clients' data",
-    "step/seconds": "seconds of playing",
-}
+STEPS = {axis.step: axis for axis in COST_AXES.values() if axis.overview}
 # Means over fewer runs than there are would be wrong and look right; W&B's own limit is ten.
 MOST_RUNS = 1000
 
 
 def curve(metric: str, step: str, title: str) -> wr.LinePlot:
-    """Draw a logged metric, a line for each variant, over the round or over one of :data:`STEPS`."""
+    """Draw a logged metric, a line for each variant, over one of :data:`STEPS`."""
     return wr.LinePlot(
         title=title,
         x=step,
         y=[metric],
-        title_x=STEPS[step],
+        title_x=STEPS[step].title,
         groupby=wr.Config("variant"),
         groupby_aggfunc="mean",
         groupby_rangefunc="stddev",
@@ -56,7 +53,7 @@ def scatter(cost: str, title: str) -> wr.ScatterPlot:
 
 def coordinates(settings: Iterable[str], results: Iterable[str]) -> wr.ParallelCoordinatesPlot:
     """Draw a line for each run through its settings, by dotted key, and its final values."""
-    columns = [_Setting(metric=wr.Config(key), display_name=key) for key in settings]
+    columns = [setting(key) for key in settings]
     columns += [wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(name)) for name in results]
     return wr.ParallelCoordinatesPlot(title="Settings and results", columns=columns)
 
@@ -103,10 +100,3 @@ def placed(panels: list[Any]) -> list[Any]:
     for at, panel in enumerate(panels):
         panel.layout = wr.Layout(x=at % 2 * 12, y=at // 2 * 8, w=12, h=8)
     return panels
-
-
-class _Setting(wr.ParallelCoordinatesPlotColumn):  # type: ignore[misc]
-    """A setting by its whole dotted key: runs store them flat, and the library's own column nests them."""
-
-    def _to_model(self) -> Any:
-        return internal.Column(accessor=f"config:{self.metric.name}.value", display_name=self.display_name)

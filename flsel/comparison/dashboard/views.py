@@ -23,14 +23,15 @@ from flsel.comparison.dashboard.panels import (
     placed,
     scatter,
 )
+from flsel.comparison.dashboard.workspaces_internals import definition
 
-_SETTINGS = ("variant", "selector", "partition", "availability", "budget", "seed")
+_SETTINGS = ("variant", "selector", "partition", "availability", "clients_per_round", "seed")
 _ARRIVED = "to_target/reached"
 _COLUMNS = (
     "config:variant.value", "config:selector.value", "config:dataset.value", "config:partition.value",
     "config:availability.value",
     "config:seed.value", f"summary:{ACCURACY}", "summary:final/test/accuracy", "summary:rounds_to_target",
-    f"summary:{_ARRIVED}", "summary:step/bytes", "summary:step/passes", "summary:step/seconds",
+    f"summary:{_ARRIVED}", *(f"summary:{step}" for step in STEPS if step != "round"),
 )  # fmt: skip
 _TRIAL_COLUMNS = (
     "config:selector.value", "config:dataset.value", f"summary:{VALIDATION}", "summary:tune/status",
@@ -92,9 +93,9 @@ class Dashboard:
 
     def files(self) -> dict[str, str]:
         """Return all definitions as texts of JSON by the name of their file, in W&B's own format."""
-        made = {f"workspace-{name}.json": _text(view) for name, view in self.workspaces().items()}
+        made = {f"workspace-{name}.json": definition(view) for name, view in self.workspaces().items()}
         chart = json.dumps(participation_chart(), indent=2) + "\n"
-        return {"report.json": _text(self.report()), **made, "participation.vl.json": chart}
+        return {"report.json": definition(self.report()), **made, "participation.vl.json": chart}
 
     def _parts(self) -> list[tuple[str, str, list[Any]]]:
         """Return title, text and panels of each part; each time new ones, as a report lays its own out."""
@@ -103,7 +104,10 @@ class Dashboard:
                 "Accuracy and loss",
                 "Over rounds, and over what a round costs.",
                 [
-                    *(curve("test/accuracy", step, f"Test accuracy over {of}") for step, of in STEPS.items()),
+                    *(
+                        curve("test/accuracy", step, f"Test accuracy over {axis.label}")
+                        for step, axis in STEPS.items()
+                    ),
                     curve("test/loss", "round", "Test loss over rounds"),
                 ],
             ),
@@ -120,8 +124,9 @@ class Dashboard:
                 "Cost against accuracy",
                 "One point a run: mean test accuracy of the last ten evaluations.",
                 [
-                    scatter("step/bytes", "Bytes sent against accuracy"),
-                    scatter("step/passes", "Passes against accuracy"),
+                    scatter(step, f"{axis.label.capitalize()} against accuracy")
+                    for step, axis in STEPS.items()
+                    if step != "round"
                 ],
             ),
             (
@@ -175,7 +180,3 @@ class Dashboard:
                 pinned_columns=list(columns),
             ),
         )
-
-
-def _text(made: wr.Report | ws.Workspace) -> str:
-    return str(made._to_model().model_dump_json(by_alias=True, exclude_none=True, indent=2)) + "\n"

@@ -9,21 +9,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flsel.comparison.grid import Tuning
-from flsel.comparison.judging.arrival import restricted, summarise
-from flsel.comparison.judging.measures import COSTS, Kind, Target, arrivals, measure, measures
+from flsel.comparison.judging.claims import MEAN, Claim, Sequential, claims
+from flsel.comparison.judging.measures import Kind, Target, accuracy_at_equal, arrivals, measure, measures
 from flsel.comparison.judging.pairing import Pairs, pair
 from flsel.comparison.judging.ranking import Ranking, rank
 from flsel.comparison.judging.results import Analysis, Difference, Options, Reached, Summary, arrival_name
 from flsel.comparison.judging.statistics import (
+    LEVEL,
     Estimate,
     Paired,
+    compare_at_look,
     compare_pairs,
     holm,
     interquartile_mean,
     mean_interval,
+    possible,
     welch_interval,
 )
-from flsel.comparison.reading import Run
+from flsel.comparison.judging.time_to_target import restricted, summarise
+from flsel.comparison.run_table import Run, complete
+from flsel.runner.cost_axes import COST_AXES
 
 
 def analyse(
@@ -44,7 +49,7 @@ def analyse(
         options=options,
         target=target,
         measures=measures(options.last),
-        values={str(r.folder): measure(r, options.last) for r in runs if r.status == "complete"},
+        values=_values(runs, options.last),
         summaries=(),
         reached=(),
         differences=(),
@@ -55,14 +60,38 @@ def analyse(
     cells = [(v, s) for s in empty.settings for v in empty.variants]
     summaries = tuple(found for v, s in cells for found in _summaries(empty, v, s))
     reached = tuple(found for v, s in cells for found in _reached(empty, v, s))
+    how = options.sequential
+    decided = () if how is None else claims(runs, options.baseline, options.last, how)
     pairs = {
-        (s, v): pair(empty.of(v, s), empty.of(options.baseline, s), unpaired=options.unpaired)
+        (s, v): _as_decided(
+            pair(empty.of(v, s), empty.of(options.baseline, s), unpaired=options.unpaired), decided, v, s
+        )
         for v, s in cells
         if v != options.baseline
     }
-    judged = replace(empty, summaries=summaries, reached=reached, pairs=pairs)
+    judged = replace(empty, summaries=summaries, reached=reached, pairs=pairs, claims=decided)
     differences = [d for (s, v), found in pairs.items() for d in _differences(judged, v, s, found)]
-    return replace(judged, differences=_corrected(differences), ranking=_ranking(judged))
+    return replace(judged, differences=_corrected(judged, differences), ranking=_ranking(judged))
+
+
+def _as_decided(pairs: Pairs, decided: Sequence[Claim], variant: str, setting: str) -> Pairs:
+    """Keep the pairs that the last look of their claim used; later ones count for no claim."""
+    used = next((c.used for c in decided if c.variant == variant and c.scenario in (setting, MEAN)), None)
+    if used is None:
+        return pairs
+    kept = [at for at, run in enumerate(pairs.ours) if run.seed in used]
+    ours, theirs = (tuple(side[at] for at in kept) for side in (pairs.ours, pairs.theirs))
+    return replace(pairs, ours=ours, theirs=theirs)
+
+
+def _values(runs: Sequence[Run], last: int) -> dict[str, dict[str, float]]:
+    """Measure the complete runs, by folder; at equal costs a setting's runs are measured together."""
+    done = complete(runs)
+    found = {str(run.folder): measure(run, last) for run in done}
+    for setting in {run.setting for run in done}:
+        for folder, more in accuracy_at_equal([r for r in done if r.setting == setting], last).items():
+            found[folder] |= more
+    return found
 
 
 def _summaries(analysis: Analysis, variant: str, setting: str) -> list[Summary]:
@@ -92,7 +121,7 @@ def _reached(analysis: Analysis, variant: str, setting: str) -> list[Reached]:
     found = []
     for window in dict.fromkeys((1, analysis.options.last)):
         ways = {run.seed: arrivals(run, analysis.target, window) for run in runs}
-        for cost in COSTS:
+        for cost in COST_AXES:
             if all(cost in way for way in ways.values()):
                 by_seed = {seed: way[cost] for seed, way in ways.items()}
                 found.append(
@@ -104,7 +133,7 @@ def _reached(analysis: Analysis, variant: str, setting: str) -> list[Reached]:
 def _differences(analysis: Analysis, variant: str, setting: str, pairs: Pairs) -> list[Difference]:
     windows = dict.fromkeys((1, analysis.options.last)) if analysis.target is not None else ()
     made = [_difference(analysis, pairs, variant, setting, name) for name in analysis.measures]
-    made += [_to_target(analysis, pairs, variant, setting, c, w) for w in windows for c in COSTS]
+    made += [_to_target(analysis, pairs, variant, setting, c, w) for w in windows for c in COST_AXES]
     return [found for found in made if found is not None]
 
 
@@ -115,7 +144,17 @@ def _difference(analysis: Analysis, pairs: Pairs, variant: str, setting: str, na
     if pairs.paired:
         ours, theirs = ({seed: side[seed] for seed in shared} for side in (ours, theirs))
     what = _Sides(variant, setting, name, analysis.measures[name].kind, pairs.paired)
-    return _compared(what, list(ours.values()), list(theirs.values()), shared)
+    made = _compared(what, list(ours.values()), list(theirs.values()), shared, analysis.options.sequential)
+    if made is None:
+        return None
+    within = possible(made.found.difference, _limit(analysis, name))
+    return replace(made, found=replace(made.found, difference=within))
+
+
+def _limit(analysis: Analysis, name: str) -> float:
+    """Return the largest difference that a measure can have: 1 for shares."""
+    known = analysis.measures.get(name)
+    return 1.0 if known is not None and known.unit == "%" else math.inf
 
 
 def _to_target(
@@ -136,6 +175,7 @@ def _to_target(
         list(restricted(one, horizon)),
         list(restricted(two, horizon)),
         [r.seed for r in pairs.ours] if pairs.paired else [],
+        analysis.options.sequential,
     )
     return None if made is None else replace(made, censored=len(late))
 
@@ -150,7 +190,11 @@ class _Sides:
 
 
 def _compared(
-    what: _Sides, ours: Sequence[float], theirs: Sequence[float], seeds: list[int]
+    what: _Sides,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    seeds: list[int],
+    sequential: Sequential | None,
 ) -> Difference | None:
     one, two = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
     if len(one) == 0 or len(two) == 0:
@@ -159,24 +203,38 @@ def _compared(
         if min(one.min(), two.min()) <= 0:
             return None  # one of them spends nothing: a ratio says nothing
         one, two = np.log(one), np.log(two)
-    if what.paired:
+    if sequential is not None:
+        found = compare_at_look(one, two, sequential.scenario_design)
+    elif what.paired:
         found = compare_pairs(one, two)
     else:
         difference, p = welch_interval(one, two)
         unknown = Estimate(math.nan, math.nan, math.nan, 0)
-        found = Paired(difference, p, math.nan, math.nan, math.nan, None, unknown)
+        found = Paired(difference, p, math.nan, math.nan, unknown, ())
     return Difference(what.variant, what.setting, what.measure, what.kind, found, tuple(seeds), what.paired)
 
 
-def _corrected(differences: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Correct p-values for all comparisons in the same measure, over variants and settings."""
+def _corrected(analysis: Analysis, differences: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Correct for all comparisons of a family, over variants and settings.
+
+    Accuracy and the cost to a target that was set beforehand are one family. Every other measure is one.
+    """
+    families: dict[str, list[Difference]] = {}
+    for d in differences:
+        families.setdefault("claims" if d.measure in analysis.family else d.measure, []).append(d)
     found = {id(d): d for d in differences}
-    for name in dict.fromkeys(d.measure for d in differences):
-        family = [d for d in differences if d.measure == name]
+    for family in families.values():
         adjusted = holm([d.found.p for d in family])
         exact = holm([d.found.p_exact for d in family])
+        size = sum(not math.isnan(d.found.p) for d in family)
         for d, p, p_exact in zip(family, adjusted, exact, strict=True):
-            found[id(d)] = replace(d, p_holm=p, p_exact_holm=p_exact)
+            level = 1 - (1 - LEVEL) / max(1, size)
+            wide = None if math.isnan(p) or not d.paired else mean_interval(d.found.values, level)
+            if wide is not None:
+                wide = possible(wide, _limit(analysis, d.measure))
+            found[id(d)] = replace(
+                d, p_holm=p, p_exact_holm=p_exact, corrected=wide, comparisons=max(1, size)
+            )
     return tuple(found.values())
 
 
@@ -184,13 +242,19 @@ def _ranking(analysis: Analysis) -> Ranking | None:
     """Rank variants by the mean over seeds of the main measure, where all settings have all variants."""
     if len(analysis.settings) < 2 or len(analysis.variants) < 2:
         return None
-    table = [
-        [
-            found.mean.value if (found := analysis.summary(v, s, analysis.main)) else math.nan
-            for v in analysis.variants
-        ]
-        for s in analysis.settings
-    ]
+    table = [[_score(analysis, v, s) for v in analysis.variants] for s in analysis.settings]
     scores = np.array(table)
     whole = scores[np.isfinite(scores).all(axis=1)]
     return rank(whole) if len(whole) >= 2 else None
+
+
+def _score(analysis: Analysis, variant: str, setting: str) -> float:
+    """Return the mean of the main measure; over shared seeds, where variants have different numbers."""
+    found = [analysis.summary(v, setting, analysis.main) for v in analysis.variants]
+    mine = analysis.summary(variant, setting, analysis.main)
+    if mine is None:
+        return math.nan
+    if analysis.options.sequential is None:
+        return mine.mean.value
+    shared = [seed for seed in mine.values if all(other and seed in other.values for other in found)]
+    return float(np.mean([mine.values[seed] for seed in shared])) if shared else math.nan

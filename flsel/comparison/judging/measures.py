@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from flsel.comparison.judging.arrival import Arrival, first_at
 from flsel.comparison.judging.statistics import gini
-from flsel.comparison.reading import Run
+from flsel.comparison.judging.time_to_target import Arrival, first_at
+from flsel.comparison.run_table import Run
 from flsel.data.heterogeneity import cohort_entropy
-from flsel.metrics import METRICS, mean_over_rounds
+from flsel.metrics import METRICS, Better, mean_over_rounds
+from flsel.runner.cost_axes import COST_AXES
 
 Kind = Literal["difference", "ratio"]
-COSTS: Mapping[str, str] = {
-    "rounds": "rounds",
-    "models": "models sent down",
-    "bytes": "bytes sent",
-    "passes": "client passes",
-    "seconds": "seconds",
-}
-"""What a run spends, in words."""
-AXES: Mapping[str, str] = {
-    **COSTS,
-    "rounds": "communication rounds",
-    "seconds": "seconds of selecting and training",
-    **{name: METRICS[f"test/{name}"].axis() for name in ("accuracy", "loss")},
-}
-"""Titles of the axes of curves: what was spent, and what was measured."""
+EQUAL = ("bytes", "simulated_seconds")
+"""Costs at whose equal amount accuracies are compared."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +30,14 @@ class Measure:
         words: What it is, in words.
         unit: Its unit; ``%`` for shares, which are stored in [0, 1].
         kind: Whether variants are compared by differences or by ratios (of logarithms).
+        better: Whether more or less of it is better; None where neither is.
     """
 
     name: str
     words: str
     unit: str
     kind: Kind = "difference"
+    better: Better | None = "min"
 
 
 @dataclass(frozen=True)
@@ -63,6 +53,12 @@ class Target:
     chosen_after: bool = False
 
 
+def titles() -> dict[str, str]:
+    """Return titles of the axes of curves by name: what was spent, and what was measured."""
+    measured = {name: METRICS[f"test/{name}"].axis() for name in ("accuracy", "loss")}
+    return {name: axis.title for name, axis in COST_AXES.items()} | measured
+
+
 def measures(last: int) -> dict[str, Measure]:
     """Return what is measured, by name; costs to a target are apart, as they may be censored.
 
@@ -70,21 +66,53 @@ def measures(last: int) -> dict[str, Measure]:
         last: Evaluations in the mean at the end.
     """
     listed = (
-        Measure("accuracy/final", "final test accuracy", "%"),
-        Measure(f"accuracy/last{last}", f"test accuracy, mean of the last {last} evaluations", "%"),
-        Measure("accuracy/auc", "test accuracy, mean over the rounds", "%"),
-        Measure("accuracy/best", "best test accuracy over the rounds", "%"),
+        Measure("accuracy/final", "final test accuracy", "%", better="max"),
+        Measure(
+            f"accuracy/last{last}", f"test accuracy, mean of the last {last} evaluations", "%", better="max"
+        ),
+        Measure("accuracy/auc", "test accuracy, mean over the rounds", "%", better="max"),
+        Measure("accuracy/best", "best test accuracy over the rounds", "%", better="max"),
+        *(
+            Measure(at_equal(cost), f"test accuracy at equal {COST_AXES[cost].label}", "%", better="max")
+            for cost in EQUAL
+        ),
         Measure("loss/final", "final test loss", "nats"),
         Measure(f"loss/last{last}", f"test loss, mean of the last {last} evaluations", "nats"),
         Measure("loss/auc", "test loss, mean over the rounds", "nats"),
-        Measure("clients/worst10", "accuracy of the worst tenth of the clients", "%"),
+        Measure("clients/worst10", "accuracy of the worst tenth of the clients", "%", better="max"),
         Measure("clients/variance", "variance of the clients' accuracies", ""),
         Measure("participation/gini", "Gini coefficient of participation", ""),
         Measure("participation/variance", "variance of participation", ""),
-        Measure("cohort/entropy", "label entropy of a cohort", "nats"),
-        *(Measure(f"total/{name}", f"{words} in all", "", "ratio") for name, words in COSTS.items()),
+        Measure("cohort/entropy", "label entropy of a cohort", "nats", better=None),
+        *(Measure(f"total/{a.name}", f"{a.label} in all", a.unit, "ratio") for a in COST_AXES.values()),
     )
     return {measure.name: measure for measure in listed}
+
+
+def at_equal(cost: str) -> str:
+    """Name the measure of accuracy at an equal cost, such as ``accuracy/equal_bytes``."""
+    return f"accuracy/equal_{cost}"
+
+
+def accuracy_at_equal(runs: Sequence[Run], last: int) -> dict[str, dict[str, float]]:
+    """Measure the accuracy of runs when each has spent what the cheapest of them spends in all.
+
+    Args:
+        runs: Complete runs of one setting.
+        last: Evaluations in the mean up to there; fewer if a run has fewer.
+
+    Returns:
+        By folder the measures by name, for the costs that all runs have.
+    """
+    found: dict[str, dict[str, float]] = {str(run.folder): {} for run in runs}
+    for cost in EQUAL:
+        if runs and all(cost in run.columns for run in runs):
+            most = min(float(run.columns[cost][-1]) for run in runs)
+            for run in runs:
+                until = int(np.searchsorted(run.columns[cost], most, side="right"))
+                values = run.columns["test/accuracy"][max(until - last, 0) : until]
+                found[str(run.folder)][at_equal(cost)] = float(values.mean())
+    return found
 
 
 def measure(run: Run, last: int) -> dict[str, float]:
@@ -108,7 +136,7 @@ def measure(run: Run, last: int) -> dict[str, float]:
     for name, column in (("worst10", "client/accuracy_worst10"), ("variance", "client/accuracy_variance")):
         if column in columns:
             found[f"clients/{name}"] = float(columns[column][-1])
-    found |= {f"total/{name}": float(columns[name][-1]) for name in COSTS if name in columns}
+    found |= {f"total/{name}": float(columns[name][-1]) for name in COST_AXES if name in columns}
     return found | _participation(run)
 
 
@@ -123,7 +151,7 @@ def arrivals(run: Run, target: Target, window: int) -> dict[str, Arrival]:
     accuracy = run.columns["test/accuracy"]
     return {
         name: first_at(target.accuracy, run.columns[name], accuracy, window)
-        for name in COSTS
+        for name in COST_AXES
         if name in run.columns
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flsel.comparison.reading import Run
+from flsel.comparison.run_table import Run
 
 # What a pair must share, by the name of its fingerprint.
 _PARTS = ("partition", "holdouts", "availability", "model")
@@ -46,7 +46,9 @@ def pair(ours: Sequence[Run], theirs: Sequence[Run], *, unpaired: bool) -> Pairs
             continue
         # Who is available is hashed round by round, so that other rounds are another availability.
         longer = run.settings.get("rounds") != other.settings.get("rounds")
-        differing = ["rounds"] if longer else [name for name in _PARTS if _differs(name, run, other)]
+        differing = (
+            ["rounds"] if longer else [name for name in (*_PARTS, "devices") if _differs(name, run, other)]
+        )
         if differing:
             problems.append(
                 f"{run.variant} and {other.variant} under seed {run.seed} are no pair: "

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from flsel.comparison.grid import Tuning
-from flsel.comparison.judging.arrival import Arrival, Arrivals
+from flsel.comparison.judging.claims import Claim, Sequential
 from flsel.comparison.judging.measures import Kind, Measure, Target
 from flsel.comparison.judging.pairing import Pairs
 from flsel.comparison.judging.ranking import Ranking
-from flsel.comparison.judging.statistics import LEVEL, Estimate, Paired
-from flsel.comparison.reading import Run
+from flsel.comparison.judging.statistics import (
+    FEWEST_SEEDS,
+    LEVEL,
+    Estimate,
+    Paired,
+    SeedsNeeded,
+    resolvable,
+    seeds_needed,
+)
+from flsel.comparison.judging.time_to_target import Arrival, Arrivals
+from flsel.comparison.run_table import Run
 
 
 @dataclass(frozen=True)
@@ -26,12 +37,18 @@ class Options:
         last: Evaluations in the mean at the end, and in the running mean to the target.
         unpaired: Whether runs that are no pairs are compared unpaired instead of being left out.
         asked: How many evaluations ``last`` was to be; runs may be too short for them.
+        sequential: How claims are decided where seeds are played until they are; None for a fixed design.
+        seeds_added: Numbers of seeds at which the results of a fixed design were seen before more were added.
+        cost: The cost to the target that verdicts are about.
     """
 
     baseline: str
     last: int = 10
     unpaired: bool = False
     asked: int = 10
+    sequential: Sequential | None = None
+    seeds_added: tuple[int, ...] = ()
+    cost: str = "rounds"
 
 
 @dataclass(frozen=True)
@@ -94,8 +111,10 @@ class Difference:
         seeds: Seeds of the pairs.
         paired: Whether runs are compared seed by seed.
         censored: How many runs of the two had not reached the target and count as the horizon.
-        p_holm: ``found.p``, corrected for all comparisons in this measure.
+        p_holm: ``found.p``, corrected for all comparisons in the family of this measure.
         p_exact_holm: ``found.p_exact``, likewise.
+        corrected: The difference with the interval that holds for the whole family (Bonferroni), or None.
+        comparisons: How many comparisons the family has.
     """
 
     variant: str
@@ -108,13 +127,31 @@ class Difference:
     censored: int = 0
     p_holm: float = math.nan
     p_exact_holm: float = math.nan
+    corrected: Estimate | None = None
+    comparisons: int = 1
 
     @property
     def shown(self) -> Estimate:
         """The difference, or the ratio, with its interval."""
-        if self.kind == "ratio":
-            return self.found.difference.map(np.exp)
-        return self.found.difference
+        return self._scaled(self.found.difference)
+
+    @property
+    def shown_corrected(self) -> Estimate | None:
+        """The same with the interval that holds for all comparisons of its family together (Bonferroni)."""
+        return None if self.corrected is None else self._scaled(self.corrected)
+
+    def _scaled(self, found: Estimate) -> Estimate:
+        return found.map(np.exp) if self.kind == "ratio" else found
+
+    @property
+    def seeds_needed(self) -> SeedsNeeded | None:
+        """Seeds that give 80 % power, corrected for the family; None where runs are not paired."""
+        return seeds_needed(np.array(self.found.values), self.comparisons) if self.paired else None
+
+    @property
+    def resolvable(self) -> float:
+        """Smallest true difference that the corrected test finds with 80 % power; NaN where unknown."""
+        return resolvable(np.array(self.found.values), self.comparisons) if self.paired else math.nan
 
     def counts(self, seed: int) -> bool:
         """Tell whether runs of a seed are compared."""
@@ -122,8 +159,8 @@ class Difference:
 
     @property
     def resolved(self) -> bool:
-        """Whether chance is excluded at 5 %, corrected for all comparisons in this measure."""
-        return self.p_holm <= 1 - LEVEL
+        """Whether chance is excluded at 5 %, corrected, and enough seeds are there to say so."""
+        return self.p_holm <= 1 - LEVEL and self.found.difference.n >= FEWEST_SEEDS
 
     @property
     def equal(self) -> bool:
@@ -150,6 +187,7 @@ class Analysis:
         pairs: By (setting, variant), how runs were paired.
         ranking: Variants over settings, or None with one setting.
         tuned: By variant the sweep that tuned it.
+        claims: What was decided, where seeds are played until claims are decided.
     """
 
     runs: tuple[Run, ...]
@@ -165,31 +203,70 @@ class Analysis:
     pairs: Mapping[tuple[str, str], Pairs]
     ranking: Ranking | None
     tuned: Mapping[str, Tuning]
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def to_target(self) -> str:
+        """Name of the measure of the cost to the target that verdicts are about."""
+        return arrival_name(self.options.cost, self.options.last)
+
+    @property
+    def family(self) -> tuple[str, ...]:
+        """Measures whose claims are corrected together: accuracy, and costs to a target set beforehand."""
+        if self.target is None or self.target.chosen_after:
+            return (self.main,)
+        time = arrival_name("simulated_seconds", self.options.last)
+        claimed = dict.fromkeys((self.to_target, time))
+        return (self.main, *(name for name in claimed if any(r.measure == name for r in self.reached)))
 
     @property
     def main(self) -> str:
         """Name of the measure that ranks: the mean of the last evaluations of test accuracy."""
         return f"accuracy/last{self.options.last}"
 
-    def of(self, variant: str, setting: str) -> list[Run]:
+    def of(self, variant: str, setting: str) -> Sequence[Run]:
         """Return a variant's complete runs in a setting, seeds ascending."""
-        chosen = [r for r in self.runs if (r.variant, r.setting, r.status) == (variant, setting, "complete")]
-        return sorted(chosen, key=lambda run: run.seed)
+        return self._runs.get((variant, setting), ())
 
     def difference(self, variant: str, setting: str, name: str) -> Difference | None:
         """Return the comparison of a variant in one measure, if there is one."""
-        wanted = (variant, setting, name)
-        return next((d for d in self.differences if (d.variant, d.setting, d.measure) == wanted), None)
+        return self._differences.get((variant, setting, name))
 
     def summary(self, variant: str, setting: str, name: str) -> Summary | None:
         """Return a variant's summary in one measure, if there is one."""
-        wanted = (variant, setting, name)
-        return next((s for s in self.summaries if (s.variant, s.setting, s.measure) == wanted), None)
+        return self._summaries.get((variant, setting, name))
 
     def arrival(self, variant: str, setting: str, name: str) -> Reached | None:
         """Return a variant's way to the target, if there is one."""
-        wanted = (variant, setting, name)
-        return next((r for r in self.reached if (r.variant, r.setting, r.measure) == wanted), None)
+        return self._reached.get((variant, setting, name))
+
+    @cached_property
+    def _runs(self) -> dict[tuple[str, str], list[Run]]:
+        found: dict[tuple[str, str], list[Run]] = {}
+        for run in sorted(self.runs, key=lambda run: run.seed):
+            if run.status == "complete":
+                found.setdefault((run.variant, run.setting), []).append(run)
+        return found
+
+    @cached_property
+    def _differences(self) -> dict[Key, Difference]:
+        return _by_key(self.differences)
+
+    @cached_property
+    def _summaries(self) -> dict[Key, Summary]:
+        return _by_key(self.summaries)
+
+    @cached_property
+    def _reached(self) -> dict[Key, Reached]:
+        return _by_key(self.reached)
+
+
+Key = tuple[str, str, str]
+_Row = TypeVar("_Row", Summary, Reached, Difference)
+
+
+def _by_key(rows: Sequence[_Row]) -> dict[Key, _Row]:
+    return {(row.variant, row.setting, row.measure): row for row in rows}
 
 
 def arrival_name(cost: str, window: int) -> str:

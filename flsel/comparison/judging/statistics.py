@@ -10,13 +10,18 @@ import math
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import optimize, special, stats
 
+from flsel.comparison.sequential.decide import interval
+from flsel.comparison.sequential.design import Design
+
 LEVEL = 0.95
 POWER = 0.8
+FEWEST_SEEDS = 5
+"""Pairs below which no difference is called significant: with fewer, coverage rests on normality alone."""
 # Above this many pairs the sign-flip test draws its flips instead of enumerating them.
 _ENUMERATED = 16
 _DRAWN = 20_000
@@ -46,6 +51,21 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class SeedsNeeded:
+    """Seeds that give 80 % power for an observed difference, with the 95 % interval; None is more than 1,000.
+
+    Attributes:
+        value: For the difference as it was observed.
+        low: If the difference is as large as its interval allows.
+        high: If it is as small.
+    """
+
+    value: int | None
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
 class Paired:
     """A variant against the baseline, seed by seed.
 
@@ -54,20 +74,17 @@ class Paired:
         p: Two-sided p-value of the interval: the level at which it would just exclude zero.
         p_exact: Two-sided p-value of the exact sign-flip test.
         p_floor: The smallest value that ``p_exact`` can have with so many pairs, 2^(1 - n).
-        resolvable: Smallest true difference that a test at 5 % finds in four of five such comparisons.
-        seeds_needed: Seeds with which the observed difference would be found in four of five comparisons;
-            None if the difference is zero or more than 1,000 would be needed.
         improvement: Share of pairs in which the variant's value is larger, ties counted half, with the exact
             binomial interval.
+        values: The differences.
     """
 
     difference: Estimate
     p: float
     p_exact: float
     p_floor: float
-    resolvable: float
-    seeds_needed: int | None
     improvement: Estimate
+    values: tuple[float, ...]
 
 
 def interquartile_mean(values: Sequence[float] | np.ndarray) -> float:
@@ -99,6 +116,12 @@ def mean_interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) ->
     return Estimate(mean, low - longer if skew < 0 else low, high + longer if skew > 0 else high, n)
 
 
+def possible(found: Estimate, limit: float) -> Estimate:
+    """Cut an interval to what a difference can be, within plus and minus a limit."""
+    low, high = (float(np.clip(end, -limit, limit)) for end in (found.low, found.high))
+    return replace(found, low=low, high=high)
+
+
 def welch_interval(ours: np.ndarray, theirs: np.ndarray) -> tuple[Estimate, float]:
     """Estimate the difference of two means whose runs are not paired (Welch), with its p-value."""
     difference = float(ours.mean() - theirs.mean())
@@ -122,20 +145,41 @@ def compare_pairs(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | 
         ours: The variant's values ``[n]``, finite; logarithms, where a ratio is asked for.
         theirs: The baseline's under the same seeds.
     """
-    one, other = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
-    # Means of the same evaluations in another order are a tie.
-    tied = np.abs(one - other) <= 1e-12 * np.maximum(np.abs(one), np.abs(other))
-    differences = np.where(tied, 0.0, one - other)
+    differences = _untied(ours, theirs)
     n = len(differences)
     return Paired(
         difference=mean_interval(differences),
         p=mean_p_value(differences),
         p_exact=sign_flip(differences),
         p_floor=2.0 ** (1 - n) if n else math.nan,
-        resolvable=resolvable(differences),
-        seeds_needed=seeds_needed(differences),
         improvement=_improvement(differences),
+        values=tuple(differences.tolist()),
     )
+
+
+def compare_at_look(
+    ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray, design: Design
+) -> Paired:
+    """Compare a variant with the baseline at a look of a sequential design, by a repeated interval.
+
+    There are no p-values: the interval holds at all looks together.
+
+    Args:
+        ours: The variant's values ``[n]``, finite; logarithms, where a ratio is asked for.
+        theirs: The baseline's under the same seeds.
+        design: The rules. Where n is none of its looks there is no interval.
+    """
+    differences = _untied(ours, theirs)
+    n = len(differences)
+    mean = float(differences.mean()) if n else math.nan
+    low, high = math.nan, math.nan
+    if n in design.outer:
+        error, skew = np.array([_error(differences)]), np.array([_skewness(differences)])
+        ends = interval(np.array([mean]), error, skew, n, design.outer[n])
+        low, high = (float(end[0]) for end in ends)
+    nothing = math.nan
+    improvement, values = _improvement(differences), tuple(differences.tolist())
+    return Paired(Estimate(mean, low, high, n), nothing, nothing, nothing, improvement, values)
 
 
 def mean_p_value(values: np.ndarray) -> float:
@@ -189,27 +233,62 @@ def seeds_to_reject(comparisons: int = 1) -> int:
     return 1 + math.ceil(math.log2(comparisons / (1 - LEVEL)) - 1e-9)
 
 
-def resolvable(differences: np.ndarray) -> float:
-    """Return the smallest true difference that the paired t test finds with power 0.8; NaN below two."""
+def resolvable(differences: np.ndarray, comparisons: int = 1) -> float:
+    """Return the smallest true difference that the paired t test finds with power 0.8; NaN below two.
+
+    Args:
+        differences: ``[n]``.
+        comparisons: Comparisons for which the test is corrected (Bonferroni).
+    """
     n = len(differences)
     if n < 2:
         return math.nan
     if _flat(differences):
         return 0.0
-    return _found_shift(n) * _error(differences)
+    return _found_shift(n, 1 - (1 - LEVEL) / comparisons) * _error(differences)
 
 
-def seeds_needed(differences: np.ndarray) -> int | None:
-    """Return with how many pairs the paired t test would find the observed difference with power 0.8."""
-    if len(differences) < 2 or np.mean(differences) == 0:
+def seeds_needed(differences: np.ndarray, comparisons: int = 1) -> SeedsNeeded | None:
+    """Return the seeds with which a t test finds the difference that was observed, with power 0.8.
+
+    Args:
+        differences: ``[n]``.
+        comparisons: Comparisons for which the test is corrected (Bonferroni).
+
+    Returns:
+        None below two pairs.
+    """
+    n = len(differences)
+    if n < 2:
         return None
-    spread = float(np.std(differences, ddof=1))
     if _flat(differences):
-        return 2
-    effect = abs(float(np.mean(differences))) / spread
+        return SeedsNeeded(2, 2, 2) if differences[0] else SeedsNeeded(None, None, None)
+    spread = float(np.std(differences, ddof=1))
+    seen = abs(float(np.mean(differences))) / spread
+    low, high = _effect_interval(seen, n)
+    level = 1 - (1 - LEVEL) / comparisons
+    return SeedsNeeded(*(_seeds_for(effect, level) for effect in (seen, high, low)))
+
+
+def _seeds_for(effect: float, level: float) -> int | None:
+    """Return the pairs that find an effect in standard deviations; None beyond 1,000."""
     numbers = range(2, _MOST_SEEDS + 1)
-    found = bisect_left(numbers, POWER, key=lambda n: _power(effect * math.sqrt(n), n))
+    found = bisect_left(numbers, POWER, key=lambda n: _power(effect * math.sqrt(n), n, level))
     return numbers[found] if found < len(numbers) else None
+
+
+def _effect_interval(seen: float, n: int) -> tuple[float, float]:
+    """Return the 95 % interval of an effect in standard deviations, by inverting the noncentral t law."""
+    t, tail = seen * math.sqrt(n), (1 - LEVEL) / 2
+
+    def above(shift: float) -> float:
+        """The chance of a t statistic beyond the observed one."""
+        return float(np.mean(special.ndtr(shift - t * _spreads(n))))
+
+    reach = 40.0 + t * float(_spreads(n)[-1])
+    low = optimize.brentq(lambda shift: above(shift) - tail, -reach, reach)
+    high = optimize.brentq(lambda shift: above(shift) - (1 - tail), -reach, reach)
+    return max(0.0, low) / math.sqrt(n), high / math.sqrt(n)
 
 
 def gini(counts: Sequence[float] | np.ndarray) -> float:
@@ -228,19 +307,19 @@ def _drawn_flips(n: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 2, (_DRAWN, n), dtype=np.int8)
 
 
-def _power(shift: float, n: int) -> float:
-    """Return how often the two-sided t test of n pairs rejects at 5 %, for a mean of ``shift`` errors.
+def _power(shift: float, n: int, level: float = LEVEL) -> float:
+    """Return how often the two-sided t test of n pairs rejects, for a mean of ``shift`` errors.
 
     The noncentral t's tails, averaged over the spread that is observed: SciPy's own are NaN far out.
     """
-    edge = stats.t.ppf((1 + LEVEL) / 2, n - 1) * _spreads(n)
+    edge = stats.t.ppf((1 + level) / 2, n - 1) * _spreads(n)
     return float(np.mean(special.ndtr(shift - edge) + special.ndtr(-shift - edge)))
 
 
 @functools.lru_cache(maxsize=256)
-def _found_shift(n: int) -> float:
+def _found_shift(n: int, level: float) -> float:
     """Return the mean in errors that the t test of n pairs finds with power 0.8."""
-    return float(optimize.brentq(lambda shift: _power(shift, n) - POWER, 0.0, 100.0))
+    return float(optimize.brentq(lambda shift: _power(shift, n, level) - POWER, 0.0, 1e4))
 
 
 @functools.lru_cache(maxsize=256)
@@ -248,6 +327,13 @@ def _spreads(n: int) -> np.ndarray:
     """Return observed over true standard deviation of n normal values, at 4,000 steps of probability."""
     steps = (np.arange(4000) + 0.5) / 4000
     return np.asarray(np.sqrt(stats.chi2.ppf(steps, n - 1) / (n - 1)))
+
+
+def _untied(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return the differences; means of the same evaluations in another order are a tie."""
+    one, other = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
+    tied = np.abs(one - other) <= 1e-12 * np.maximum(np.abs(one), np.abs(other))
+    return np.where(tied, 0.0, one - other)
 
 
 def _error(values: np.ndarray) -> float:

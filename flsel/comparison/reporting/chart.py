@@ -41,9 +41,11 @@ class Encodings:
 
     Attributes:
         looks: The look of each variant.
+        legend: Whether a chart has a legend of its own; the page has one for all.
     """
 
     looks: Mapping[str, Look]
+    legend: bool = False
 
     @property
     def colour(self) -> Spec:
@@ -68,7 +70,8 @@ class Encodings:
 
     def _scaled(self, values: list[Any]) -> Spec:
         scale = {"domain": list(self.looks), "range": values}
-        return {"field": "variant", "type": "nominal", "scale": scale, "legend": None}
+        legend: Spec = {} if self.legend else {"legend": None}
+        return {"field": "variant", "type": "nominal", "title": None, "scale": scale, **legend}
 
 
 def quantitative(field: str, title: str, **more: Any) -> Spec:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from flsel.comparison.judging.arrival import survival
-from flsel.comparison.judging.measures import COSTS
+from flsel.comparison.judging.ranking import performance_profile
 from flsel.comparison.judging.results import Analysis, arrival_name
-from flsel.comparison.reading import Run
+from flsel.comparison.judging.time_to_target import survival
 from flsel.comparison.reporting.client_data import POINTS, Rows, client_data
+from flsel.comparison.run_table import Run
+from flsel.runner.cost_axes import COST_AXES
 
 _CURVES = {"accuracy": "test/accuracy", "loss": "test/loss"}
 
@@ -28,6 +29,7 @@ def chart_data(analysis: Analysis) -> dict[str, Rows]:
         "arrivals": _arrivals(analysis),
         "survival": _survival(analysis),
         "ranks": _ranks(analysis),
+        "profile": _profile(analysis),
         **client_data(analysis),
     }
     return {name: [_clean(row) for row in rows] for name, rows in found.items() if rows}
@@ -38,7 +40,7 @@ def _curve(runs: Sequence[Run]) -> Rows:
     kept = np.unique(np.linspace(0, length - 1, min(length, POINTS)).round().astype(int))
     costs = {
         name: np.mean([run.columns[name][:length] for run in runs], axis=0)
-        for name in COSTS
+        for name in COST_AXES
         if all(name in run.columns for run in runs)
     }
     tables = {
@@ -50,7 +52,8 @@ def _curve(runs: Sequence[Run]) -> Rows:
         row |= {name: float(values[at]) for name, values in costs.items()}
         for name, table in tables.items():
             row[name] = float(table[:, at].mean())
-            row[f"{name}_low"], row[f"{name}_high"] = float(table[:, at].min()), float(table[:, at].max())
+            low, high = np.quantile(table[:, at], (0.25, 0.75))
+            row[f"{name}_low"], row[f"{name}_high"] = float(low), float(high)
         rows.append(row)
     return rows
 
@@ -63,7 +66,7 @@ def _cost(analysis: Analysis, variant: str, setting: str) -> Rows:
         "setting": setting, "variant": variant, "accuracy": accuracy.mean.value,
         "low": accuracy.mean.low, "high": accuracy.mean.high,
     }  # fmt: skip
-    for name in COSTS:
+    for name in COST_AXES:
         found = analysis.summary(variant, setting, f"total/{name}")
         if found is not None:
             row[name] = found.mean.value
@@ -133,6 +136,27 @@ def _ranks(analysis: Analysis) -> Rows:
          "limit": best + ranking.critical_difference}
         for variant, value in zip(analysis.variants, ranking.mean_ranks, strict=True)
     ]  # fmt: skip
+
+
+def _profile(analysis: Analysis) -> Rows:
+    """Return the share of runs, over all settings, that end above an accuracy; nothing of one setting."""
+    if len(analysis.settings) < 2:
+        return []
+    ends = {
+        v: [x for s in analysis.settings if (found := analysis.summary(v, s, analysis.main))
+            for x in found.values.values()]
+        for v in analysis.variants
+    }  # fmt: skip
+    every = [x for values in ends.values() for x in values]
+    if not every:
+        return []
+    at = np.linspace(min(every), max(every), POINTS)
+    return [
+        {"setting": "", "variant": v, "accuracy": float(x), "share": float(y)}
+        for v, values in ends.items()
+        if values
+        for x, y in zip(at, performance_profile(np.array(values), at), strict=True)
+    ]
 
 
 def _clean(row: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flsel.comparison.judging import words
+from flsel.comparison.judging import formatting
 from flsel.comparison.judging.results import Analysis
 from flsel.comparison.reporting.chart import (
     COST,
@@ -22,27 +22,42 @@ from flsel.comparison.reporting.client_charts import client_charts
 from flsel.report.style import GREY_LINE, Look
 
 
-def charts(analysis: Analysis, looks: Mapping[str, Look], data: Mapping[str, Any]) -> list[Chart]:
-    """Return the charts that have data, in the page's order."""
-    e = Encodings(looks)
+def charts(
+    analysis: Analysis, looks: Mapping[str, Look], data: Mapping[str, Any], *, legend: bool = False
+) -> list[Chart]:
+    """Return the charts that have data, in the page's order.
+
+    Args:
+        analysis: The comparison.
+        looks: The look of each variant.
+        data: The rows of every chart.
+        legend: Whether charts have a legend of their own.
+    """
+    e = Encodings(looks, legend)
     target = analysis.target
-    goal = "the target" if target is None else words.goal(target, analysis.options.last)
+    goal = "the target" if target is None else formatting.goal(target, analysis.options.last)
     listed = [
-        Chart("curves", "curves", "Learning curves", "Mean over seeds; the band is their range.", _curves(e)),
+        Chart(
+            "curves", "curves", "Learning curves",
+            "Mean over seeds. The band is the middle half of the seeds (quartiles).",
+            _curves(e),
+        ),
         Chart(
             "cost", "cost", "Accuracy against cost",
-            "Mean over seeds of the accuracy at the end and of what was spent, with its 95 % interval. The "
-            "line joins the variants that none beats in both.",
+            "Mean over seeds of the accuracy at the end, with its 95 % interval, and of what was "
+            "spent. The line is the "
+            "Pareto front.",
             _cost(e),
         ),
         Chart(
             "pairs", "pairs", f"Difference to {analysis.options.baseline}, seed by seed",
-            "Every dot is a seed, the bar the mean's 95 % interval. Right of zero is better.",
+            "Each dot is a seed. The bar is the 95 % interval of the mean. Right of zero is better.",
             _pairs(e),
         ),
         Chart(
             "arrivals", "arrivals", f"Rounds to {goal}",
-            "Kaplan-Meier's median with its 95 % interval; at the right edge are those that had not arrived.",
+            "Kaplan-Meier median, with its 95 % interval from six seeds on. At the right edge the "
+            "median was not reached.",
             _arrivals(e),
         ),
         Chart(
@@ -51,9 +66,15 @@ def charts(analysis: Analysis, looks: Mapping[str, Look], data: Mapping[str, Any
             _survival(e),
         ),
         Chart(
-            "ranks", "ranks", "Mean ranks over settings",
-            "1 is best. Variants left of the dashed line are not told apart from the best (Nemenyi, 5 %).",
+            "ranks", "ranks", "Mean ranks over scenarios",
+            "1 is best. Variants left of the dashed line do not differ significantly from the best "
+            "(Nemenyi, 5 %).",
             _ranks(e),
+        ),
+        Chart(
+            "profile", "profile", "Performance profiles",
+            "Share of all runs, over all scenarios, that end above an accuracy.",
+            _profile(e),
         ),
     ]  # fmt: skip
     return [chart for chart in (*listed, *client_charts(e, data)) if chart.data in data]
@@ -64,8 +85,8 @@ def _curves(e: Encodings) -> Spec:
     shown = tips(
         (COST, COST),
         (MEASURE, MEASURE),
-        (f"{MEASURE}_low", "lowest seed"),
-        (f"{MEASURE}_high", "highest seed"),
+        (f"{MEASURE}_low", "lower quartile"),
+        (f"{MEASURE}_high", "upper quartile"),
     )
     return {
         "height": 320,
@@ -163,5 +184,19 @@ def _ranks(e: Encodings) -> Spec:
             {"mark": {"type": "point", "filled": True, "size": 110},
              "encoding": {"x": x, "y": e.rows, "color": e.colour, "shape": e.shape,
                           "tooltip": tips(("rank", "mean rank"))}},
+        ],
+    }  # fmt: skip
+
+
+def _profile(e: Encodings) -> Spec:
+    y = quantitative("share", "share of runs above it", axis={"format": "%"}, scale={"domain": [0, 1]})
+    x = quantitative("accuracy", "test accuracy at the end", axis={"format": "%"}, scale={"zero": False})
+    shown = tips(("accuracy", "accuracy"), ("share", "share"))
+    return {
+        "height": 220,
+        "encoding": {"x": x, "y": y, "color": e.colour},
+        "layer": [
+            {"mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
+             "encoding": {"strokeDash": e.dash, "tooltip": shown}},
         ],
     }  # fmt: skip

@@ -1,178 +1,124 @@
-"""A comparison's figures for papers: told apart in grey and by colour-blind people, units on all axes."""
+"""A comparison's figures for papers: the page's charts, set in one column's width with a legend, by
+vl-convert.
+
+A chart is declared once, in :mod:`flsel.comparison.reporting.charts`. Here its placeholders are filled,
+and it is drawn
+as PDF, SVG or PNG without a browser.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from flsel.comparison.judging import words
-from flsel.comparison.judging.arrival import survival
-from flsel.comparison.judging.measures import AXES, COSTS
-from flsel.comparison.judging.ranking import performance_profile
-from flsel.comparison.judging.results import Analysis, arrival_name
+from flsel.comparison.judging.measures import titles
+from flsel.comparison.judging.results import Analysis
+from flsel.comparison.reporting.chart import COST, FORMAT, MEASURE, WHAT, Chart, Spec
 from flsel.comparison.reporting.chart_data import chart_data
+from flsel.comparison.reporting.charts import charts
 from flsel.errors import UserError
-from flsel.files import write_atomic
-from flsel.report.style import GREY, Look, legend_below, looks, own_letters, tidy
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flsel.files import home, naming, write_atomic
+from flsel.report.style import looks
+from flsel.runner.cost_axes import COST_AXES
 
 FORMATS = ("pdf", "svg", "png")
-_DPI = 150
+COLUMN = 240
+"""Width of a column of a paper in points: 3.3 inches."""
+_DPI = 300
+_PAPER = ("curves", "cost", "pairs", "arrivals", "survival", "ranks", "profile")
+_NAMES = {"survival": "target"}
+_NAMED = ("pairs", "arrivals", "ranks")  # have a line for each variant with its name, and need no legend
+# More variants than a reader tells apart in one panel are drawn in several, the baseline in each.
+_MOST_IN_PANEL = 8
+_CONFIG: Spec = {
+    "font": "Helvetica, Arial, sans-serif",
+    "axis": {"labelFontSize": 8, "titleFontSize": 8, "titleFontWeight": "normal", "gridColor": "#dddddd"},
+    "legend": {
+        "labelFontSize": 8,
+        "title": None,
+        "orient": "bottom",
+        "columns": 3,
+        "symbolOpacity": 1,
+        "symbolStrokeWidth": 0,
+    },
+    "header": {"labelFontSize": 8, "title": None},
+    "view": {"stroke": None},
+    "point": {"size": 25},
+}
 
 
-def plot_curves(analysis: Analysis, *, cost: str = "rounds", measure: str = "accuracy") -> Figure:
-    """Draw learning curves: the mean over seeds, and their range as a band; a panel for each setting.
+@dataclass(frozen=True)
+class Drawing:
+    """A figure: shows itself in a notebook, and saves itself as PDF, SVG or PNG.
+
+    Attributes:
+        spec: Its Vega-Lite specification, with data.
+    """
+
+    spec: Mapping[str, Any]
+
+    def render(self, kind: str) -> bytes:
+        """Return the figure in a format: ``pdf``, ``svg`` or ``png``.
+
+        Raises:
+            UserError: If there is no such format, or vl-convert is missing.
+        """
+        if kind not in FORMATS:
+            raise UserError(f"format must be one of {', '.join(FORMATS)}, got {kind!r}.")
+        try:
+            import vl_convert
+        except ImportError as error:
+            raise UserError("figures need vl-convert: pip install vl-convert-python.") from error
+        if kind == "png":
+            return bytes(vl_convert.vegalite_to_png(dict(self.spec), ppi=_DPI))
+        svg = str(vl_convert.vegalite_to_svg(dict(self.spec)))
+        return svg.encode() if kind == "svg" else bytes(vl_convert.svg_to_pdf(svg))
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Save the figure in the format of the path's suffix, whole or not at all.
+
+        Raises:
+            UserError: If there is no such format, or the file cannot be written.
+        """
+        file = home(path)
+        content = self.render(file.suffix.removeprefix("."))
+        write_atomic(file, content)
+        return file
+
+    def _repr_svg_(self) -> str:
+        return self.render("svg").decode()
+
+
+def draw(analysis: Analysis, name: str, *, cost: str | None = None, measure: str = "accuracy") -> Drawing:
+    """Draw a chart of the page for a paper; over several scenarios a panel for each.
 
     Args:
         analysis: The comparison.
-        cost: Horizontal axis: ``rounds``, ``models``, ``bytes``, ``passes`` or ``seconds``.
-        measure: ``accuracy`` or ``loss``.
+        name: The chart, such as ``curves``.
+        cost: Horizontal axis, where it shows a cost; None is rounds for curves, and else bytes.
+        measure: ``accuracy`` or ``loss``, where it shows one.
 
     Raises:
-        UserError: If there is no such cost or measure.
+        UserError: If there is no such cost or measure, or nothing to draw.
     """
-    _check("cost", cost, COSTS)
+    cost = cost or ("rounds" if name == "curves" else "bytes")
+    _check("cost", cost, COST_AXES)
     _check("measure", measure, ("accuracy", "loss"))
-    rows = chart_data(analysis).get("curves", [])
-
-    def draw(axes: Axes, setting: str, variant: str, look: Look) -> None:
-        chosen = [r for r in rows if (r["setting"], r["variant"]) == (setting, variant) and cost in r]
-        at = [row[cost] for row in chosen]
-        low, mean, high = (
-            [_number(row[name]) for row in chosen] for name in (f"{measure}_low", measure, f"{measure}_high")
-        )
-        axes.fill_between(at, low, high, color=look.colour, alpha=0.15, linewidth=0)
-        every = max(1, len(at) // 8)
-        axes.plot(at, mean, label=variant, markevery=every, **_line(look))
-
-    return _prefixed(_panels(analysis, draw, AXES[cost], AXES[measure]), cost)
-
-
-def plot_cost(analysis: Analysis, *, cost: str = "bytes") -> Figure:
-    """Draw the accuracy at the end against what was spent, with 95 % intervals.
-
-    Raises:
-        UserError: If there is no such cost.
-    """
-    _check("cost", cost, COSTS)
-
-    def draw(axes: Axes, setting: str, variant: str, look: Look) -> None:
-        accuracy = analysis.summary(variant, setting, analysis.main)
-        spent = analysis.summary(variant, setting, f"total/{cost}")
-        if accuracy is not None and spent is not None:
-            mean = accuracy.mean
-            ends = None if math.isnan(mean.low) else [[mean.value - mean.low], [mean.high - mean.value]]
-            axes.errorbar(
-                [spent.mean.value], [mean.value], yerr=ends, label=variant, color=look.colour,
-                marker=look.marker, linestyle="none", capsize=3,
-            )  # fmt: skip
-
-    return _prefixed(_panels(analysis, draw, AXES[cost], "test accuracy at the end"), cost)
-
-
-def plot_pairs(analysis: Analysis) -> Figure:
-    """Draw every seed's difference to the baseline as a dot, with the mean's 95 % interval."""
     data = chart_data(analysis)
-    shown = [variant for variant in analysis.variants if variant != analysis.options.baseline]
-
-    def draw(axes: Axes, setting: str, variant: str, look: Look) -> None:
-        if variant not in shown:
-            axes.axvline(0, color=GREY, linewidth=1, linestyle="--")
-            axes.set_yticks(range(len(shown)), shown)
-            axes.invert_yaxis()
-            return
-        place = shown.index(variant)
-        mine = [r for r in data.get("pairs", []) if (r["setting"], r["variant"]) == (setting, variant)]
-        for row in data.get("intervals", []):
-            if (row["setting"], row["variant"]) == (setting, variant) and row["low"] is not None:
-                axes.plot(
-                    [row["low"], row["high"]], [place, place], color=look.colour, linewidth=5, alpha=0.35
-                )
-        at = [row["difference"] for row in mine]
-        axes.plot(at, [place] * len(at), linestyle="none", marker=look.marker, color=look.colour)
-
-    label = f"difference to {analysis.options.baseline} in test accuracy (points)"
-    return _panels(analysis, draw, label, "", legend=False, baseline_first=True)
+    legend = name not in _NAMED
+    found = {chart.name: chart for chart in charts(analysis, looks(analysis.variants), data, legend=legend)}
+    if name not in found:
+        raise UserError(_nothing(name))
+    return Drawing(_whole(found[name], data, analysis, {"cost": cost, "measure": measure}))
 
 
-def plot_target(analysis: Analysis) -> Figure:
-    """Draw which share of runs has reached the target by a round (Kaplan-Meier)."""
-    name = arrival_name("rounds", analysis.options.last)
-
-    def draw(axes: Axes, setting: str, variant: str, look: Look) -> None:
-        found = analysis.arrival(variant, setting, name)
-        if found is not None:
-            at, alive = survival(list(found.arrivals.values()))
-            axes.step(at, 1 - alive, where="post", label=variant, **_line(look))
-            axes.set_ylim(0, 1.02)
-
-    goal = "the target" if analysis.target is None else f"{100 * analysis.target.accuracy:g} %"
-    return _panels(analysis, draw, "communication rounds", f"share of runs that reached {goal}")
-
-
-def plot_ranks(analysis: Analysis) -> Figure:
-    """Draw mean ranks over settings, and bars over those that are not told apart (Nemenyi, 5 %).
-
-    Raises:
-        UserError: If too few settings have all variants.
-    """
-    from matplotlib.figure import Figure
-
-    ranking = analysis.ranking
-    if ranking is None:
-        raise UserError("ranks need two variants, and two settings that have them all.")
-    order = np.argsort(ranking.mean_ranks, kind="stable")
-    names, ranks = [analysis.variants[at] for at in order], ranking.mean_ranks[order]
-    figure = Figure(figsize=(7, 1.4 + 0.32 * len(names)), layout="constrained")
-    axes = figure.subplots()
-    styles = looks(analysis.variants)
-    for place, (name, value) in enumerate(zip(names, ranks, strict=True)):
-        axes.plot([value], [place], marker=styles[name].marker, color=styles[name].colour)
-    axes.set_yticks(range(len(names)), names)
-    for number, (first, last) in enumerate(ranking.groups()):
-        at = len(names) - 0.3 + 0.3 * number
-        axes.plot([ranks[first], ranks[last]], [at, at], color=GREY, linewidth=3)
-    axes.invert_yaxis()
-    axes.set_xlabel(f"mean rank over {ranking.settings} settings, 1 is best; grey bars: not told apart")
-    tidy(axes)
-    return figure
-
-
-def plot_profile(analysis: Analysis) -> Figure:
-    """Draw performance profiles: the share of runs, over all settings, that end above an accuracy."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.5, 3.8), layout="constrained")
-    axes = figure.subplots()
-    thresholds = np.linspace(0, 1, 201)
-    for variant, look in looks(analysis.variants).items():
-        values = [v for s in analysis.summaries if (s.variant, s.measure) == (variant, analysis.main)
-                  for v in s.values.values()]  # fmt: skip
-        if values:
-            share = performance_profile(np.array(values), thresholds)
-            axes.plot(thresholds, share, label=variant, markevery=20, **_line(look))
-    axes.set_xlabel("test accuracy at the end")
-    axes.set_ylabel("share of runs above it")
-    tidy(axes)
-    legend_below(figure, [axes])
-    return figure
-
-
-FIGURES: Mapping[str, Callable[[Analysis], Figure]] = {
-    "curves": plot_curves,
-    "cost": plot_cost,
-    "pairs": plot_pairs,
-    "target": plot_target,
-    "ranks": plot_ranks,
-    "profile": plot_profile,
-}
+def _nothing(name: str) -> str:
+    if name in ("ranks", "profile"):
+        return "ranks need two variants, and two scenarios that have them all."
+    return f"there is nothing to draw in {name}: runs lack what it shows."
 
 
 def write_figures(analysis: Analysis, folder: Path) -> list[Path]:
@@ -185,91 +131,117 @@ def write_figures(analysis: Analysis, folder: Path) -> list[Path]:
     Raises:
         UserError: If a file cannot be written.
     """
-    folder.mkdir(exist_ok=True)
-    has = {
-        "pairs": bool(analysis.pairs),
-        "target": analysis.target is not None,
-        "ranks": analysis.ranking is not None,
-        "profile": len(analysis.settings) > 1,
-    }
+    with naming(folder):
+        folder.mkdir(exist_ok=True)
+    known = {chart.name for chart in charts(analysis, looks(analysis.variants), chart_data(analysis))}
     written = []
-    for name, make in FIGURES.items():
-        if not has.get(name, True):
-            continue
-        figure = make(analysis)
-        for kind in FORMATS:
-            _save(figure, folder / f"{name}.{kind}", kind)
-            written.append(folder / f"{name}.{kind}")
+    for name in _PAPER:
+        if name in known:
+            written += _write(draw(analysis, name), folder / _NAMES.get(name, name))
     return written
 
 
-def _save(figure: Figure, path: Path, kind: str) -> None:
-    import matplotlib
-
-    # Without dates and with a fixed salt the same numbers give the same bytes.
-    metadata: dict[str, Any] = {
-        "pdf": {"CreationDate": None},
-        "svg": {"Date": None},
-        "png": {"Software": None},
-    }
-    with own_letters(figure), matplotlib.rc_context({"svg.hashsalt": "flsel", "pdf.fonttype": 42}):
-        write_atomic(
-            path, lambda stream: figure.savefig(stream, format=kind, dpi=_DPI, metadata=metadata[kind])
-        )
+def _write(drawing: Drawing, stem: Path) -> list[Path]:
+    """Write a figure in each format, unless it is there already: a PDF has other bytes each time."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
+    svg = drawing.render("svg")
+    there = next(path for path in paths if path.suffix == ".svg")
+    if not (all(path.is_file() for path in paths) and there.read_bytes() == svg):
+        for path in paths:
+            write_atomic(path, svg if path == there else drawing.render(path.suffix.removeprefix(".")))
+    return paths
 
 
-def _panels(
+def _whole(
+    chart: Chart,
+    data: Mapping[str, Sequence[Mapping[str, Any]]],
     analysis: Analysis,
-    draw: Callable[[Axes, str, str, Look], None],
-    x: str,
-    y: str,
-    *,
-    legend: bool = True,
-    baseline_first: bool = False,
-) -> Figure:
-    """Draw every variant in a panel for each setting."""
-    from matplotlib.figure import Figure
-
-    count = len(analysis.settings)
-    across = min(count, 3)
-    down = math.ceil(count / across)
-    figure = Figure(figsize=(max(5.0, 4.2 * across), 3.6 * down), layout="constrained")
-    panels = list(figure.subplots(down, across, squeeze=False).flat)
-    styles = looks(analysis.variants)
-    order = sorted(analysis.variants, key=lambda name: baseline_first and name != analysis.options.baseline)
-    for axes, setting in zip(panels, analysis.settings, strict=False):
-        for variant in order:
-            draw(axes, setting, variant, styles[variant])
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        axes.set_title(words.where(setting).strip(), fontsize=9)
-        tidy(axes)
-    for axes in panels[count:]:
-        axes.remove()
-    if legend:
-        legend_below(figure, panels[:count])
-    return figure
+    names: Mapping[str, str],
+) -> Spec:
+    """Return a chart's whole specification: filled, with its data, in panels where there are several."""
+    rows = [dict(row) for row in data[chart.data]]
+    if chart.name == "cost":
+        rows = _front([row for row in rows if names["cost"] in row], names["cost"])
+    words = {COST: titles()[names["cost"]], MEASURE: titles()[names["measure"]], WHAT: ""}
+    filled: Spec = fill(chart.spec, {**names, "format": _number_format(names["cost"])}, words)
+    panel, rows = _panel(chart, rows, analysis)
+    inner = {"width": COLUMN - 60 if panel is None else COLUMN / 2 - 20, **filled}
+    inner["height"] = _height(inner.get("height"), rows)
+    datasets = {"intervals": list(data.get("intervals", []))} if chart.name == "pairs" else {}
+    shape: Spec = inner
+    if panel is not None:
+        facet = {"field": panel, "type": "nominal", "title": None, "header": {"labelLimit": COLUMN / 2}}
+        shape = {"facet": facet, "columns": 2, "spec": inner, "resolve": {"axis": {"x": "independent"}}}
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json", "background": "white",
+        "data": {"values": rows}, "datasets": datasets, "config": _CONFIG, **shape,
+    }  # fmt: skip
 
 
-def _prefixed(figure: Figure, cost: str) -> Figure:
-    """Write large costs as 0.5 G instead of with a power of ten at the axis' end."""
-    from matplotlib.ticker import EngFormatter
+def _panel(
+    chart: Chart, rows: list[dict[str, Any]], analysis: Analysis
+) -> tuple[str | None, list[dict[str, Any]]]:
+    """Return the field that tells panels apart, if there are several, and the rows with it."""
+    if len({row["setting"] for row in rows}) > 1:
+        return "setting", rows
+    others = [name for name in analysis.variants if name != analysis.options.baseline]
+    by_row = "step" in str(chart.spec.get("height"))  # has a line for each variant
+    if by_row or len(others) < _MOST_IN_PANEL:
+        return None, rows
+    size = -(-len(others) // -(-len(others) // (_MOST_IN_PANEL - 2)))
+    group = {name: f"variants {at // size * size + 1} to {min(len(others), at // size * size + size)}"
+             for at, name in enumerate(others)}  # fmt: skip
+    base = [row for row in rows if row["variant"] == analysis.options.baseline]
+    found = [{**row, "panel": group[row["variant"]]} for row in rows if row["variant"] in group]
+    return "panel", found + [{**row, "panel": name} for name in dict.fromkeys(group.values()) for row in base]
 
-    if cost in ("bytes", "models", "passes"):
-        for axes in figure.axes:
-            axes.xaxis.set_major_formatter(EngFormatter())
-    return figure
+
+def _height(height: Any, rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return the height in points: by lines where a chart has one for each variant."""
+    if isinstance(height, Mapping):
+        return 18 * max(1, len({row["variant"] for row in rows})) + 6
+    return 130
+
+
+def fill(part: Any, names: Mapping[str, str], words: Mapping[str, str]) -> Any:
+    """Replace the placeholders of a specification, as the page's script does.
+
+    Args:
+        part: A specification, or a part of it.
+        names: Values of ``cost``, ``measure`` and ``format``.
+        words: What titles say, by placeholder.
+    """
+    if isinstance(part, Mapping):
+        return {
+            key: words.get(value, value)
+            if key == "title" and isinstance(value, str)
+            else fill(value, names, words)
+            for key, value in part.items()
+        }
+    if isinstance(part, list | tuple):
+        return [fill(item, names, words) for item in part]
+    if not isinstance(part, str):
+        return part
+    for mark, name in ((COST, "cost"), (MEASURE, "measure"), (FORMAT, "format")):
+        part = part.replace(mark, names[name])
+    return part
+
+
+def _front(rows: list[dict[str, Any]], cost: str) -> list[dict[str, Any]]:
+    """Mark the rows of the Pareto front of their scenario."""
+
+    def beaten(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        spent, gained = other[cost] - row[cost], other["accuracy"] - row["accuracy"]
+        there = other["setting"] == row["setting"]
+        return bool(there and spent <= 0 and gained >= 0 and (spent < 0 or gained > 0))
+
+    return [{**row, "front": not any(beaten(row, other) for other in rows)} for row in rows]
+
+
+def _number_format(cost: str) -> str:
+    return "~s" if COST_AXES[cost].prefixed else "~r"
 
 
 def _check(name: str, value: str, known: Iterable[str]) -> None:
     if value not in known:
         raise UserError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
-
-
-def _line(look: Look) -> dict[str, Any]:
-    dash: Any = (0, look.dash) if look.dash else "-"
-    return {"color": look.colour, "linestyle": dash, "linewidth": 1.6, "marker": look.marker, "markersize": 4}
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

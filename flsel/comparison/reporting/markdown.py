@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flsel.comparison.grid import ALL
-from flsel.comparison.judging.limits import notes
+from flsel.comparison.judging.caveats import notes
+from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.verdicts import Verdict, folded
 from flsel.comparison.reporting import tables
@@ -19,11 +20,11 @@ def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:
         title: Heading.
         commands: Command lines that led here.
     """
-    parts = [f"# {title}", ""]
+    parts = [f"# {title}", "", f"**{headline(analysis)}**", ""]
     shown, rest = folded(analysis)
     parts += _listed(shown)
     if rest:
-        title = f"{len(rest)} more comparisons, all open"
+        title = f"{len(rest)} more comparisons, none significant"
         parts += ["", f"<details><summary>{title}</summary>", "", *_listed(rest), "", "</details>"]
     for setting in analysis.settings:
         parts += ["", f"## {'Results' if setting == ALL else setting}", ""]
@@ -39,4 +40,4 @@ def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:
 
 
 def _listed(found: Sequence[Verdict]) -> list[str]:
-    return [f"- {'**' + v.text + '**' if v.kind == 'resolved' else v.text}" for v in found]
+    return [f"- **{v.label}.** {v.text}" for v in found]

@@ -8,10 +8,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from flsel.comparison.judging import words
-from flsel.comparison.judging.results import Analysis, arrival_name
+from flsel.comparison.judging import formatting
+from flsel.comparison.judging.claims import MEAN
+from flsel.comparison.judging.results import Analysis, Difference, arrival_name
 from flsel.comparison.judging.statistics import Estimate
-from flsel.comparison.reading import Run
+from flsel.comparison.run_table import Run, complete
 
 Row = dict[str, Any]
 MOST_SETTINGS = 4  # Tables of more settings hide what is said of all of them.
@@ -52,12 +53,52 @@ def difference_rows(analysis: Analysis) -> list[Row]:
             "measure": d.measure, "kind": d.kind, "paired": d.paired, "n": d.found.difference.n,
             "estimate": d.shown.value, "low": d.shown.low, "high": d.shown.high,
             "p": d.found.p, "p_holm": d.p_holm, "p_exact": d.found.p_exact, "p_exact_holm": d.p_exact_holm,
-            "p_exact_floor": d.found.p_floor, "resolved": d.resolved, "resolvable": d.found.resolvable,
-            "seeds_needed": d.found.seeds_needed, "larger_in": d.found.improvement.value,
-            "larger_in_low": d.found.improvement.low, "larger_in_high": d.found.improvement.high,
+            "low_corrected": _end(d.shown_corrected, "low"),
+            "high_corrected": _end(d.shown_corrected, "high"),
+            "comparisons": d.comparisons,
+            "p_exact_floor": d.found.p_floor, "resolved": d.resolved, "resolvable": d.resolvable,
+            **_needed(d), **_better_in(analysis, d),
             "censored": d.censored,
         }
         for d in analysis.differences
+    ]  # fmt: skip
+
+
+def _better_in(analysis: Analysis, d: Difference) -> Row:
+    """Return the share of pairs in which the variant is better: more accuracy, less loss, less cost."""
+    known, found = analysis.measures.get(d.measure), d.found.improvement
+    better = "min" if known is None else known.better
+    ends = (found.value, found.low, found.high)
+    if better == "min":
+        ends = (1 - found.value, 1 - found.high, 1 - found.low)
+    shown = (None, None, None) if better is None else ends
+    return dict(zip(("better_in", "better_in_low", "better_in_high"), shown, strict=True))
+
+
+def _end(found: Estimate | None, name: str) -> float | None:
+    return None if found is None else float(getattr(found, name))
+
+
+def _needed(d: Difference) -> Row:
+    found = d.seeds_needed
+    names = ("seeds_needed", "seeds_needed_low", "seeds_needed_high")
+    values = (None, None, None) if found is None else (found.value, found.low, found.high)
+    return dict(zip(names, values, strict=True))
+
+
+def decision_rows(analysis: Analysis) -> list[Row]:
+    """Return one row for every look at every claim, where seeds are played until claims are decided."""
+    return [
+        {
+            "variant": claim.variant, "scenario": claim.scenario, "look": number + 1, "n": look.n,
+            "mean": look.mean, "sd": look.sd, "low": look.low, "high": look.high,
+            "inner_low": look.inner_low, "inner_high": look.inner_high, "hope": look.hope,
+            "margin": claim.design.margin, "comparisons": claim.design.comparisons,
+            "verdict": claim.decision.claim if number + 1 == len(claim.decision.looks) else "undecided",
+            "given_up": claim.decision.given_up and number + 1 == len(claim.decision.looks),
+        }
+        for claim in analysis.claims
+        for number, look in enumerate(claim.decision.looks)
     ]  # fmt: skip
 
 
@@ -89,23 +130,6 @@ def to_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def to_latex(analysis: Analysis) -> str:
-    """Write the main tables with booktabs' rules, one block a setting."""
-    headings, _ = main_table(analysis, analysis.settings[0])
-    lines = [
-        "% needs \\usepackage{booktabs}",
-        f"\\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}",
-        "\\toprule",
-        " & ".join(map(_tex, headings)) + r" \\",
-    ]
-    for setting in analysis.settings:
-        lines.append("\\midrule")
-        if len(analysis.settings) > 1:
-            lines.append(rf"\multicolumn{{{len(headings)}}}{{l}}{{\emph{{{_tex(setting)}}}}} \\")
-        lines += [" & ".join(map(_tex, row)) + r" \\" for row in main_table(analysis, setting)[1]]
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
-
-
 def _result(analysis: Analysis, run: Run) -> Row:
     row: Row = {
         "variant": run.variant, "setting": run.setting, "seed": run.seed, "status": run.status,
@@ -126,8 +150,14 @@ def _headings(analysis: Analysis) -> list[str]:
     headings = ["variant", "seeds", f"test accuracy (last {analysis.options.last})", f"against {base}"]
     if analysis.target is not None:
         goal = f"{100 * analysis.target.accuracy:g} %"
-        headings += [f"rounds to {goal}", "reached", "rounds, ratio", "models down, ratio"]
-    return [*headings, "p (Holm)", "test loss", "bytes sent", "Gini"]
+        headings += [
+            f"rounds to {goal}",
+            "reached",
+            *(f"{_RATIOS[cost]}, ratio" for cost in _ratios(analysis)),
+        ]
+    decided = "p (Holm)" if analysis.options.sequential is None else "decided"
+    headings.insert(4, decided)
+    return [*headings, "test loss", "bytes sent", "Gini"]
 
 
 def _main_row(analysis: Analysis, variant: str, setting: str) -> list[str]:
@@ -140,17 +170,29 @@ def _main_row(analysis: Analysis, variant: str, setting: str) -> list[str]:
     cells = [
         variant,
         str(accuracy.mean.n),
-        words.estimate(accuracy.mean, "%"),
-        "-" if against is None else words.difference(against.shown, measure),
+        formatting.estimate(accuracy.mean, "%"),
+        "-" if against is None else formatting.difference(against.shown, measure),
     ]
+    cells.append(_decided(analysis, variant, setting))
     if analysis.target is not None:
         cells += _target_cells(analysis, variant, setting)
-    cells.append("-" if against is None else words.p_value(against.p_holm))
-    cells.append("-" if loss is None else words.estimate(loss.mean, "nats"))
+    cells.append("-" if loss is None else formatting.estimate(loss.mean, "nats"))
     for name, unit in (("total/bytes", "bytes"), ("participation/gini", "")):
         found = analysis.summary(variant, setting, name)
-        cells.append("-" if found is None else words.number(found.mean.value, unit))
+        cells.append("-" if found is None else formatting.number(found.mean.value, unit))
     return cells
+
+
+def _decided(analysis: Analysis, variant: str, setting: str) -> str:
+    """Write the corrected p-value beside its difference, or what was decided at how many seeds."""
+    if analysis.options.sequential is None:
+        against = analysis.difference(variant, setting, analysis.main)
+        return "-" if against is None else formatting.p_value(against.p_holm)
+    for claim in analysis.claims:
+        if claim.variant == variant and claim.scenario in (setting, MEAN):
+            given_up = "given up" if claim.decision.given_up else claim.decision.claim
+            return f"{given_up} at {claim.decision.n}"
+    return "-"
 
 
 def _target_cells(analysis: Analysis, variant: str, setting: str) -> list[str]:
@@ -161,10 +203,19 @@ def _target_cells(analysis: Analysis, variant: str, setting: str) -> list[str]:
         median = reached.found.median
         shown = f"> {reached.found.horizon:,.0f}" if math.isinf(median.value) else _median(median)
         cells = [shown, f"{reached.found.reached}/{reached.found.n}"]
-    for cost in ("rounds", "models"):
+    for cost in _ratios(analysis):
         found = analysis.difference(variant, setting, arrival_name(cost, last))
-        cells.append("-" if found is None else words.ratio(found.shown))
+        cells.append("-" if found is None else formatting.ratio(found.shown))
     return cells
+
+
+# Costs to the target whose ratios the main table has, where runs have them, and what its head calls them.
+_RATIOS = {"rounds": "rounds", "models": "models down", "simulated_seconds": "simulated s"}
+
+
+def _ratios(analysis: Analysis) -> list[str]:
+    timed = any("simulated_seconds" in run.columns for run in complete(analysis.runs))
+    return [cost for cost in _RATIOS if timed or cost != "simulated_seconds"]
 
 
 def _median(median: Estimate) -> str:
@@ -178,15 +229,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, float):
         return "" if math.isnan(value) else repr(value)
     return "" if value is None else value
-
-
-def _tex(text: str) -> str:
-    for plain, escaped in (
-        ("\\", r"\textbackslash{}"),
-        ("%", r"\%"),
-        ("_", r"\_"),
-        ("&", r"\&"),
-        ("#", r"\#"),
-    ):
-        text = text.replace(plain, escaped)
-    return text.replace(" x", r" $\times$").replace("> ", "$>$ ")

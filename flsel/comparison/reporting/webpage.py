@@ -14,18 +14,20 @@ from typing import Any
 import yaml
 
 from flsel.comparison.grid import ALL
-from flsel.comparison.judging import words
-from flsel.comparison.judging.limits import notes
-from flsel.comparison.judging.measures import AXES, COSTS
+from flsel.comparison.judging import formatting
+from flsel.comparison.judging.caveats import notes
+from flsel.comparison.judging.headline import headline
+from flsel.comparison.judging.measures import titles
 from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.verdicts import Verdict, folded
-from flsel.comparison.reading import Run, complete
 from flsel.comparison.reporting import tables
 from flsel.comparison.reporting.chart import Chart
 from flsel.comparison.reporting.chart_data import chart_data, packed
 from flsel.comparison.reporting.charts import charts
+from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
 from flsel.report.style import Look, looks
+from flsel.runner.cost_axes import COST_AXES
 
 _CONFIG = {
     "font": "system-ui, sans-serif",
@@ -65,7 +67,8 @@ def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence
         _details(analysis, folder, commands),
     ]
     embedded = {
-        "settings": analysis.settings, "words": AXES, "config": _CONFIG,
+        "settings": analysis.settings, "words": titles(), "config": _CONFIG,
+        "formats": {axis.name: "~s" if axis.prefixed else "~r" for axis in COST_AXES.values()},
         "data": {name: packed(rows) for name, rows in data.items()},
         "charts": [
             {"name": c.name, "data": c.data, "title": c.title, "spec": c.spec, "one": c.one} for c in listed
@@ -106,23 +109,21 @@ def _about(analysis: Analysis) -> str:
     seeds = sorted({r.seed for r in complete(analysis.runs)})
     said = (
         f"{settings.get('data', {}).get('name', 'data')}, {settings.get('clients') or 'all'} clients, "
-        f"{settings.get('budget')} a round, {settings.get('rounds')} rounds, {words.seeds(len(seeds))} "
-        f"({', '.join(map(str, seeds))})"
+        f"{settings.get('clients_per_round')} a round, {settings.get('rounds')} rounds, "
+        f"{formatting.seeds(len(seeds))} ({', '.join(map(str, seeds))})"
     )
     return f'<p class="quiet">{_text(said)}</p>'
 
 
 def _verdicts(analysis: Analysis) -> str:
     shown, rest = folded(analysis)
-    more = _folded(f"{len(rest)} more comparisons, all open", _listed(rest)) if rest else ""
-    return f'<section aria-label="Verdicts">{_listed(shown)}{more}</section>'
+    more = _folded(f"{len(rest)} more comparisons, none significant", _listed(rest)) if rest else ""
+    first = f'<p class="headline">{_text(headline(analysis))}</p>'
+    return f'<section aria-label="Verdicts">{first}{_listed(shown)}{more}</section>'
 
 
 def _listed(found: Sequence[Verdict]) -> str:
-    items = "".join(
-        f'<li class="{v.kind}"><b>{"Resolved." if v.kind == "resolved" else "Open."}</b> {_text(v.text)}</li>'
-        for v in found
-    )
+    items = "".join(f'<li class="{v.kind}"><b>{_text(v.label)}.</b> {_text(v.text)}</li>' for v in found)
     return f'<ul class="verdicts">{items}</ul>'
 
 
@@ -176,9 +177,9 @@ def _controls(analysis: Analysis, styles: Mapping[str, Look], data: Mapping[str,
         if any(run.variant == name for run in complete(analysis.runs))
     )
     first: Mapping[str, Any] = next(iter(data.get("curves", [])), {})
-    costs = {name: AXES[name] for name in COSTS if name in first}
+    costs = {name: titles()[name] for name in COST_AXES if name in first}
     choices = [_select("cost", "Against", costs)]
-    choices.append(_select("measure", "Show", {name: AXES[name] for name in ("accuracy", "loss")}))
+    choices.append(_select("measure", "Show", {name: titles()[name] for name in ("accuracy", "loss")}))
     if len(analysis.settings) > 1:
         choices.append(_select("setting", "Under", {name: name for name in analysis.settings}))
     return (
@@ -249,7 +250,7 @@ def _folded(title: str, inside: str) -> str:
 
 def _link(run: Run, folder: Path | None) -> str:
     where = run.folder if folder is None else Path(os.path.relpath(run.folder, folder))
-    who = f"{run.variant}{words.where(run.setting)}, seed {run.seed}: {run.status}"
+    who = f"{run.variant}{formatting.where(run.setting)}, seed {run.seed}: {run.status}"
     return f'<a href="{_text(where.as_posix())}/">{_text(who)}</a>'
 
 

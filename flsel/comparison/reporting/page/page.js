@@ -44,8 +44,7 @@
     if (chart.name === "cost") rows = front(rows, cost);
     const measure = value("measure") ?? "accuracy";
     // Bytes with prefixes; of seconds "500m" would be read as minutes.
-    const format = ["bytes", "models", "passes"].includes(cost) ? "~s" : "~r";
-    const names = { cost, measure, format, words: {
+    const names = { cost, measure, format: page.formats[cost], words: {
       $cost: page.words[cost], $measure: page.words[measure], $what: rows.length ? rows[0].what : "" } };
     const spec = filled(chart.spec, names);
     const lines = new Set(rows.map((row) => row.variant)).size;

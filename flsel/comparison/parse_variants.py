@@ -21,7 +21,16 @@ from flsel.files.yaml import read_yaml
 from flsel.runner.trackers.values import flat
 
 # What all variants of a comparison share: a difference in one of these would be the result.
-SHARED = ("rounds", "clients", "budget", "data", "partition", "availability", "evaluation", "precision")
+SHARED = (
+    "rounds",
+    "clients",
+    "clients_per_round",
+    "data",
+    "partition",
+    "availability",
+    "evaluation",
+    "precision",
+)
 MACHINE = ("seed", "accelerator", "device", "threads", *PRESENTATION)
 # What a comparison sets in all its runs, which play every round.
 _OWN = ("seed", "evaluation.target", "evaluation.stop_at_target", *PRESENTATION)
@@ -70,7 +79,7 @@ def read_variants(path: str, base: Mapping[str, Any]) -> list[Variant]:
     for name, entry in loaded.items():
         _check_name(name, path)
         if isinstance(entry, str) and entry.endswith((".yaml", ".yml")):
-            variants.append(_from_config(str(name), file.parent / entry, base))
+            variants.append(_from_config(str(name), file.parent / home(entry), base))
         elif isinstance(entry, Mapping) and entry:
             changes = _dotted(entry, f"{path}: {name}")
             placed = next((key for key in changes if key in _OWN or key.split(".")[0] in _OWN), None)

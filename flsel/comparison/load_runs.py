@@ -9,25 +9,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from flsel.comparison.declare import MACHINE, filled, pairs, shown, tuning_in
 from flsel.comparison.grid import ALL, FILE, Tuning
-from flsel.comparison.reading import Run, read_run
+from flsel.comparison.parse_variants import MACHINE, filled, pairs, shown, tuning_in
+from flsel.comparison.run_table import Run, read_run
 from flsel.errors import UserError, going_on
 from flsel.files import home
 
 Mismatch = Literal["refuse", "drop", "unpaired"]
+Pick = Literal["newest", "oldest"]
+_OF_RUNS = ("config.yaml", "metrics.csv", "rounds.jsonl", "summary.json")
 # Differences in these are what is compared, in those where; in anything else runs must agree.
 COMPARED = ("selector", "objective", "local", "server_optimizer")
 PLACE = ("partition", "availability")
 
 
-def gather(patterns: Sequence[str], mismatch: Mismatch) -> tuple[list[Run], dict[str, Tuning]]:
+def gather(
+    patterns: Sequence[str], mismatch: Mismatch, pick: Pick | None = None
+) -> tuple[list[Run], dict[str, Tuning]]:
     """Read runs and name what each of them stands for.
 
     Args:
         patterns: Folders of runs, ``*`` and the like allowed.
         mismatch: What to do with a run that is unfinished or has other settings than most: ``refuse``,
             ``drop`` it from the numbers (it stays in the list), or compare it ``unpaired``.
+        pick: Which of several runs with the same settings and seed is taken; None refuses them.
 
     Returns:
         The runs, and by variant the sweep that tuned it, if one did.
@@ -40,18 +45,47 @@ def gather(patterns: Sequence[str], mismatch: Mismatch) -> tuple[list[Run], dict
     flat = {run.folder: filled(run.settings) for run in runs}
     runs = _agreeing(runs, flat, mismatch)
     runs = _named(runs, flat)
-    seen: dict[tuple[str, str, int], Path] = {}
-    for run in runs:
-        key = (run.variant, run.setting, run.seed)
-        if key in seen and run.status == "complete":
-            raise UserError(
-                f"{run.folder} and {seen[key]} are both {run.variant} under seed {run.seed} with the same "
-                "settings; leave one of them out."
-            )
-        if run.status == "complete":
-            seen[key] = run.folder
+    runs = _without_duplicates(runs, pick)
     tuned = {run.variant: found for run in runs if (found := _trial_of(run.folder)) is not None}
     return runs, tuned
+
+
+def _without_duplicates(runs: Sequence[Run], pick: Pick | None) -> list[Run]:
+    """Leave out runs that are there twice, or refuse them all by name.
+
+    Raises:
+        UserError: If there are such runs, and nothing says which to take.
+    """
+    groups: dict[tuple[str, str, int], list[Run]] = {}
+    for run in runs:
+        if run.status == "complete":
+            groups.setdefault((run.variant, run.setting, run.seed), []).append(run)
+    twice = [group for group in groups.values() if len(group) > 1]
+    if twice and pick is None:
+        listed = "; ".join(
+            f"{' and '.join(str(run.folder) for run in group)} are {group[0].variant} under seed "
+            f"{group[0].seed}"
+            for group in twice[:5]
+        )
+        more = f", and {len(twice) - 5} more groups" if len(twice) > 5 else ""
+        raise UserError(
+            f"{listed}{more}, with the same settings: leave all but one of each out, or give --pick newest "
+            "or --pick oldest."
+        )
+    left_out: dict[Path, Path] = {}
+    for group in twice:
+        ordered = sorted(group, key=_ended_at, reverse=pick == "newest")
+        left_out |= {run.folder: ordered[0].folder for run in ordered[1:]}
+    return [
+        replace(run, status="excluded", reason=f"{left_out[run.folder]} has the same settings and seed")
+        if run.folder in left_out
+        else run
+        for run in runs
+    ]
+
+
+def _ended_at(run: Run) -> tuple[int, str]:
+    return (run.folder / "summary.json").stat().st_mtime_ns, str(run.folder)
 
 
 def _folders(patterns: Sequence[str]) -> list[Path]:
@@ -59,7 +93,7 @@ def _folders(patterns: Sequence[str]) -> list[Path]:
     for pattern in patterns:
         # The name of a folder may hold what patterns are made of.
         named = home(pattern)
-        found = [named] if named.is_dir() else sorted(map(Path, glob.glob(str(named))))
+        found = [named] if named.is_dir() else _runs_among(sorted(map(Path, glob.glob(str(named)))))
         if not found:
             raise UserError(f"there is no folder {pattern} to compare; runs are below runs/ or output.dir.")
         folders += found
@@ -69,6 +103,13 @@ def _folders(patterns: Sequence[str]) -> list[Path]:
         if not (folder / "config.yaml").is_file():
             raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
     return list(dict.fromkeys(folders))
+
+
+def _runs_among(found: Sequence[Path]) -> list[Path]:
+    """Leave out what a pattern matches beside runs: files, comparisons, folders of anything else."""
+    runs = [path for path in found if any((path / name).is_file() for name in _OF_RUNS)]
+    runs = [path for path in runs if not (path / FILE).is_file()]
+    return runs or list(found)
 
 
 def _unless_finished(run: Run, mismatch: Mismatch) -> Run:

@@ -56,14 +56,31 @@ def p_value(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
+def points(value: float) -> str:
+    """Write a difference of shares in points with its sign: ``+1.8``."""
+    # Added to zero, what is rounded to it loses its sign.
+    return f"{round(100 * value, 1) + 0.0:+.1f}"
+
+
+def relation(p: float) -> str:
+    """Write a p-value behind p: ``= 0.09``, ``< 0.001``."""
+    shown = f"{p:.2g}" if p >= 0.001 else p_value(p)
+    return shown if shown.startswith("<") else f"= {shown}"
+
+
+def count(n: int, noun: str) -> str:
+    """Write a number of things: ``1 claim``, ``3 claims``."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
 def seeds(n: int) -> str:
     """Write how many seeds there are."""
     return "1 seed" if n == 1 else f"{n} seeds"
 
 
 def goal(target: Target, last: int) -> str:
-    """Write what is to be reached: ``80 % (running mean of 10)``."""
-    return f"{100 * target.accuracy:g} %" + (f" (running mean of {last})" if last > 1 else "")
+    """Write what is to be reached: ``80 % (mean of 10 evaluations)``."""
+    return f"{100 * target.accuracy:g} %" + (f" (mean of {last} evaluations)" if last > 1 else "")
 
 
 def where(setting: str) -> str:

@@ -4,45 +4,49 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
-from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from flsel.arguments import shown
-from flsel.comparison.beside import beside_others
-from flsel.comparison.comparison import Comparison, judge
+from flsel.comparison.cells import check, jobs_left, read_again, read_cells, shared_source, waiting
+from flsel.comparison.comparison import Comparison, judge, usual_baseline
+from flsel.comparison.comparison_file import Judging, read_declaration, write_declaration
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import Progress
-from flsel.comparison.declaration import Judging, read_declaration, write_declaration
-from flsel.comparison.declare import read_grid, read_seeds, read_selectors, read_variants
-from flsel.comparison.gather import Mismatch, gather
 from flsel.comparison.grid import FILE, Grid, Tuning, Variant
+from flsel.comparison.judging.claims import Sequential
 from flsel.comparison.judging.measures import Target
-from flsel.comparison.judging.results import Analysis
-from flsel.comparison.play import Sources, check, play, read_cells, waiting
-from flsel.comparison.reading import Run
+from flsel.comparison.judging.results import Analysis, Options
+from flsel.comparison.load_runs import Mismatch, Pick, gather
+from flsel.comparison.parse_variants import read_grid, read_seeds, read_selectors, read_variants
+from flsel.comparison.run_table import Run
+from flsel.comparison.sequential.design import DEFAULT_MAX_SEEDS, UntilDecided
+from flsel.comparison.until_decided import parts, sequential
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.errors import Interrupted, UserError, going_on
+from flsel.execution.choose import executor_for
+from flsel.execution.executor import Executor, Listener, Sources
+from flsel.execution.job import Job
+from flsel.execution.single_run import single_run
 from flsel.files import home, new_run_dir
-from flsel.runner.alone import alone
 from flsel.runner.lock import Lock
 from flsel.runner.settings import short_name
-
-# Plays cells side by side; above this package, so it is loaded by its name.
-_PARALLEL = "flsel_tune.cells"
+from flsel.runner.terminal import open_console
 
 
-def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
-    """Play a new comparison and report it.
+def start(config: RunConfig, wanted: CompareConfig, command: str, executor: Executor) -> Comparison:
+    """Execute a new comparison and judge it.
 
     Args:
         config: The runs' settings.
         wanted: The comparison's.
         command: The command line, for the report.
+        executor: Executes the runs.
 
     Raises:
         UserError: If something does not fit, or a file cannot be written.
@@ -53,29 +57,33 @@ def start(config: RunConfig, wanted: CompareConfig, command: str) -> Comparison:
     variants = _variants(wanted, base)
     if not variants:
         raise UserError("nothing to compare: give --selectors Uniform,PowD,... or --variants FILE.")
+    if wanted.until_decided:
+        seeds = tuple(range(1, (wanted.max_seeds or DEFAULT_MAX_SEEDS) + 1))
     grid = Grid(base, tuple(variants), tuple(read_grid(wanted.grid)), seeds)
-    judging = Judging(target=base["evaluation"]["target"]).asked_again(wanted)
+    judging = _declared(base, wanted, grid)
     _check_baseline(judging, grid)
     sources = Sources()
     check(grid, Path(wanted.folder), sources)
-    folder = new_run_dir(
-        wanted.folder,
-        wanted.name
-        or config.output.name
-        or _default_name(config.data.name, (_selector(v.name) for v in variants)),
-        "folder",
-    )
-    with Lock(folder, "comparison"):
-        try:
-            write_declaration(folder, grid, judging, [command])
-        except UserError:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return _play(folder, grid, wanted, sources, read_cells(grid, folder))
+    with executor.ready(shared_source(grid, sources)):
+        folder = new_run_dir(
+            wanted.folder,
+            wanted.name
+            or config.output.name
+            or _default_name(config.data.name, (_selector(v.name) for v in variants)),
+            "folder",
+        )
+        with Lock(folder, "comparison"):
+            try:
+                write_declaration(folder, grid, judging, [command])
+            except UserError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            _execute_all(folder, grid, judging, executor)
+    return read_comparison(folder)
 
 
-def resume(folder: Path, wanted: CompareConfig, command: str) -> Comparison:
-    """Go on with a comparison: what is finished stays, what is new or was stopped is played.
+def resume(folder: Path, wanted: CompareConfig, command: str, executor: Executor) -> Comparison:
+    """Resume a comparison: what is complete stays, what is new or was stopped is executed.
 
     Raises:
         UserError: If the folder is no comparison, or what is added does not fit.
@@ -84,17 +92,28 @@ def resume(folder: Path, wanted: CompareConfig, command: str) -> Comparison:
     grid, judging, commands = read_declaration(folder)
     more = _variants(wanted, grid.config)
     settings = read_grid(wanted.grid) if wanted.grid else []
-    seeds = () if wanted.seeds is None else read_seeds(wanted.seeds)
-    grown = grid.merged(more, settings, seeds)
     judging = judging.asked_again(wanted)
+    rules = judging.until_decided
+    if rules is not None and wanted.seeds is not None:
+        raise UserError(f"seeds must not be given here, as they are run until decided; got {wanted.seeds}.")
+    seeds = () if wanted.seeds is None else read_seeds(wanted.seeds)
+    if rules is not None:
+        seeds = tuple(range(1, rules.max_seeds + 1))
+    grown = grid.merged(more, settings, seeds)
     _check_baseline(judging, grown)
     sources = Sources()
     if grown != grid:
         check(grown, folder.parent, sources)
     with Lock(folder, "comparison"):
         runs = read_cells(grown, folder)  # refuses before anything is written
-        write_declaration(folder, grown, judging, [*commands, command])
-        return _play(folder, grown, wanted, sources, runs)
+        left = waiting(runs)
+        if judging.until_decided is None:
+            judging = _with_seeds_added(judging, grid, grown, runs)
+        with executor.ready(shared_source(grown, sources)) if left else nullcontext():
+            write_declaration(folder, grown, judging, [*commands, command])
+            if left:
+                _execute_all(folder, grown, judging, executor)
+    return read_comparison(folder, runs=None if left else runs)
 
 
 def existing(patterns: Sequence[str], wanted: CompareConfig, command: str) -> Comparison:
@@ -117,7 +136,7 @@ def compare_runs(patterns: Sequence[str], wanted: CompareConfig) -> Comparison:
     Raises:
         UserError: If a run does not fit, or nothing is left to compare.
     """
-    runs, tuned = gather(patterns, wanted.mismatch)
+    runs, tuned = gather(patterns, wanted.mismatch, wanted.pick)
     stated = {run.settings.get("evaluation", {}).get("target") for run in runs}
     judging = Judging(target=stated.pop() if len(stated) == 1 else None).asked_again(wanted)
     return Comparison(_judged(runs, judging, tuned, unpaired=wanted.mismatch == "unpaired"))
@@ -141,43 +160,94 @@ def read_comparison(
         judging = judging.asked_again(wanted)
     tuned = {v.name: v.tuned for v in grid.variants if v.tuned is not None}
     cells = read_cells(grid, folder) if runs is None else runs
-    return Comparison(_judged(cells, judging, tuned), folder, tuple(commands))
+    how = sequential(grid, judging, folder)
+    return Comparison(_judged(cells, judging, tuned, how=how), folder, tuple(commands))
 
 
 def _judged(
-    runs: Sequence[Run], judging: Judging, tuned: Mapping[str, Tuning], *, unpaired: bool = False
+    runs: Sequence[Run],
+    judging: Judging,
+    tuned: Mapping[str, Tuning],
+    *,
+    unpaired: bool = False,
+    how: Sequential | None = None,
 ) -> Analysis:
     target = None if judging.target is None else Target(judging.target, judging.target_after)
-    return judge(runs, judging.baseline, target, last=judging.last, unpaired=unpaired, tuned=tuned)
+    options = Options(
+        judging.baseline or "",
+        judging.last,
+        unpaired,
+        sequential=how,
+        seeds_added=judging.seeds_added,
+        cost=judging.cost,
+    )
+    if how is not None:  # runs that no claim needs were never to be played
+        runs = [run for run in runs if run.status != "missing"]
+    return judge(runs, options, target, tuned)
 
 
-def _play(
-    folder: Path, grid: Grid, wanted: CompareConfig, sources: Sources, runs: Sequence[Run]
-) -> Comparison:
-    if not waiting(runs):
-        return read_comparison(folder, runs=runs)
+def _declared(base: dict[str, Any], wanted: CompareConfig, grid: Grid) -> Judging:
+    """Return how a new comparison is judged, with the rules by which it decides if it does."""
+    fixed = replace(wanted, until_decided=False, margin=None, max_seeds=None, each_scenario=False)
+    judging = Judging(target=base["evaluation"]["target"]).asked_again(fixed)
+    if not wanted.until_decided:
+        given = next((n for n in ("margin", "max_seeds", "each_scenario") if getattr(wanted, n)), None)
+        if given:
+            raise UserError(f"{given} must be given with until_decided: add --until-decided.")
+        return judging
+    rules = UntilDecided(
+        wanted.margin, wanted.max_seeds or DEFAULT_MAX_SEEDS, each_scenario=wanted.each_scenario
+    )
+    baseline = judging.baseline or usual_baseline([v.name for v in grid.variants])
+    return replace(judging, baseline=baseline, until_decided=rules)
+
+
+def _with_seeds_added(judging: Judging, before: Grid, after: Grid, runs: Sequence[Run]) -> Judging:
+    """Keep that seeds were added to a fixed design when its results could be seen."""
+    old = [run for run in runs if run.seed in before.seeds and run.status == "complete"]
+    if len(after.seeds) == len(before.seeds) or len({run.variant for run in old}) < 2:
+        return judging
+    return replace(judging, seeds_added=(*judging.seeds_added, len(before.seeds)))
+
+
+def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor) -> None:
+    """Execute every cell, or look by look those whose claims are undecided."""
+    if judging.until_decided is None:
+        _execute(folder, grid, executor, read_cells(grid, folder))
+        return
+    design = judging.until_decided.design(len(grid.variants), len(grid.settings))
+    if not grid.config["quiet"]:
+        most = design.maximum * len(grid.variants) * len(grid.settings)
+        open_console().print(
+            f"At most {most} runs: a variant stops at {', '.join(map(str, design.looks))} seeds when its "
+            "claim is decided. The chance of any false claim is at most 5 %.",
+            highlight=False,
+        )
+    for part in parts(grid, folder, judging):
+        runs = read_cells(part, folder)
+        if waiting(runs):
+            _execute(folder, part, executor, runs)
+
+
+def _execute(folder: Path, grid: Grid, executor: Executor, runs: Sequence[Run]) -> None:
+    """Execute the cells that are left."""
+    jobs = jobs_left(grid, folder, runs)
+
+    def ended(job: Job) -> None:
+        progress.ended(read_again(jobs[job]))
+
     with Progress(runs, int(grid.config["rounds"]), quiet=bool(grid.config["quiet"])) as progress:
         try:
-            _player(wanted)(grid, folder, sources, progress)
+            executor.execute(list(jobs), folder, Listener(ended, progress.advanced))
         except Interrupted as stop:
             raise Interrupted(f"{stop}; continue with: {going_on('compare', folder)}") from stop
-    return read_comparison(folder)
-
-
-def _player(wanted: CompareConfig) -> Callable[[Grid, Path, Sources, Progress], None]:
-    if not wanted.parallel:
-        return lambda grid, folder, sources, progress: play(
-            grid, folder, sources, progress.ended, progress.round_ended
-        )
-    parallel = import_module(_PARALLEL)
-    return lambda grid, folder, sources, progress: parallel.play(grid, folder, wanted, progress.ended)
 
 
 def _playable(config: RunConfig, wanted: CompareConfig) -> RunConfig:
     """Return the config of all runs: every round is played, and beside others on one device."""
     target = wanted.target or config.evaluation.target
     config = replace(config, evaluation=replace(config.evaluation, target=target, stop_at_target=False))
-    return beside_others(config, wanted.cpus, wanted.gpus) if wanted.parallel else config
+    return config if wanted.resources is None else wanted.resources.fit(config)
 
 
 def _variants(wanted: CompareConfig, base: dict[str, Any]) -> list[Variant]:
@@ -214,6 +284,7 @@ def compare(
     target: float | None = None,
     last: int | None = None,
     mismatch: Mismatch = "refuse",
+    pick: Pick | None = None,
 ) -> Comparison:
     """Compare runs from Python.
 
@@ -226,6 +297,8 @@ def compare(
         target: Test accuracy to reach, in (0, 1]; None is what the comparison, or all runs, declare.
         last: Evaluations in the mean at the end, >= 1; None is what the comparison declares, or else 10.
         mismatch: What becomes of runs that do not fit: ``refuse``, ``drop`` or ``unpaired``.
+        pick: Which of several runs with the same settings and seed is taken, ``newest`` or ``oldest``; None
+            refuses them.
 
     Returns:
         The numbers, the verdicts, figures, and :meth:`Comparison.write` for the files.
@@ -233,7 +306,7 @@ def compare(
     Raises:
         UserError: If something does not fit, or what is to be played would be beside another thread's run.
     """
-    judging = {"baseline": baseline, "target": target, "last": last, "mismatch": mismatch}
+    judging = {"baseline": baseline, "target": target, "last": last, "mismatch": mismatch, "pick": pick}
     if isinstance(what, Mapping):
         settings = {name: value for name, value in what.items() if name != "config"}
         known = [f.name for f in fields(CompareConfig)]
@@ -246,10 +319,9 @@ def compare(
                 f"config must be a RunConfig, such as flsel.RunConfig(rounds=50), got {config!r}."
             )
         texts = {name: _text(value) for name, value in settings.items() if name in ("selectors", "seeds")}
-        with alone():
-            return start(
-                config, CompareConfig(**{**judging, **settings, **texts}), f"flsel.compare({settings})"
-            )
+        wanted = CompareConfig(**{**judging, **settings, **texts})
+        with single_run():
+            return start(config, wanted, f"flsel.compare({settings})", executor_for(wanted.resources))
     if isinstance(what, str | PathLike) and (home(what) / FILE).is_file():
         return read_comparison(home(what), CompareConfig(**judging))  # type: ignore[arg-type]
     patterns = [what] if isinstance(what, str | PathLike) else what

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,14 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from flsel.errors import UserError
-from flsel.files import write_atomic
-from flsel.metrics import PLAYING
-from flsel.runner.reading import Played, read_settings
-from flsel.runner.record import MetricsCsv
+from flsel.execution.job import LABELS, read_failure
+from flsel.runner.cost_axes import costs
 from flsel.runner.result import Result
+from flsel.runner.result_files import Played, read_settings
+from flsel.runner.run_log import MetricsCsv
 
-LABELS = "labels.csv"
-FAILURE = "failure.json"
 Status = Literal["complete", "missing", "unfinished", "diverged", "failed", "excluded"]
 
 
@@ -54,7 +51,7 @@ class Run:
 
     @cached_property
     def columns(self) -> dict[str, np.ndarray]:
-        """Evaluations by name, each ``[E]``, and the costs up to each of them: see :func:`costs`."""
+        """Evaluations by name, each ``[E]``, and what was spent up to each of them."""
         columns = {} if self.result is None else self.result.history
         return columns | costs(columns)
 
@@ -84,30 +81,6 @@ class Run:
         return found
 
 
-def costs(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return what was spent up to each evaluation, by name.
-
-    Args:
-        columns: Those of ``metrics.csv``.
-
-    Returns:
-        ``rounds``, ``models`` (sent down), ``bytes`` (both ways), ``passes`` (forward passes over a client's
-        data) and ``seconds`` (selecting, training, aggregating), as far as the columns have them.
-    """
-    found: dict[str, np.ndarray] = {}
-    if "round" in columns:
-        found["rounds"] = columns["round"]
-    if "ledger/models_down" in columns:
-        found["models"] = columns["ledger/models_down"]
-    if "ledger/passes" in columns:
-        found["passes"] = columns["ledger/passes"]
-    if {"ledger/bytes_down", "ledger/bytes_up"} <= columns.keys():
-        found["bytes"] = columns["ledger/bytes_down"] + columns["ledger/bytes_up"]
-    if set(PLAYING) <= columns.keys():
-        found["seconds"] = np.cumsum(sum(columns[name] for name in PLAYING))
-    return found
-
-
 def read_run(folder: Path, *, variant: str = "", setting: str = "", seed: int | None = None) -> Run:
     """Read the folder of a run.
 
@@ -120,47 +93,33 @@ def read_run(folder: Path, *, variant: str = "", setting: str = "", seed: int | 
     Raises:
         UserError: If a file in it is damaged or of another version.
     """
-    config, failure = folder / "config.yaml", folder / FAILURE
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if there.exists() and not there.is_dir():
+        raise UserError(f"{there} is a file where a folder of runs belongs.")
+    config = folder / "config.yaml"
     if not config.is_file():
-        run = Run(variant, setting, seed or 0, folder, "missing", "not played yet")
-        return replace(run, **_read_failure(failure)) if failure.is_file() else run
+        failure = read_failure(folder)
+        status, reason = failure or ("missing", "not played yet")
+        return Run(variant, setting, seed or 0, folder, status, reason)
     settings = read_settings(config)
     if type(settings.get("seed")) is not int:
         raise UserError(f"{config} is damaged: seed must be an integer.")
     run = Run(variant, setting, settings["seed"], folder, "unfinished", settings=settings)
     if (folder / "summary.json").is_file():
         return _finished(replace(run, status="complete", result=Result.load(folder)))
-    if failure.is_file():
-        return replace(run, **_read_failure(failure))
+    if (failure := read_failure(folder)) is not None:
+        return replace(run, status=failure.status, reason=failure.reason)
     rows = MetricsCsv(folder / "metrics.csv").rows()
     reached = int(rows[-1]["round"]) if rows else 0
     return replace(run, reason=f"stopped at round {reached} of {settings.get('rounds', '?')}")
 
 
-def write_labels(folder: Path, labels: np.ndarray) -> None:
-    """Keep how many examples of which label each client has, ``[N, C]``."""
-    lines = (",".join(map(str, row)) for row in labels.tolist())
-    write_atomic(folder / LABELS, "\n".join(lines) + "\n")
-
-
-def write_failure(folder: Path, status: Status, reason: str) -> None:
-    """Note why a run ended without a result."""
-    write_atomic(folder / FAILURE, json.dumps([status, reason]) + "\n")
-
-
-def _read_failure(file: Path) -> dict[str, Any]:
-    try:
-        match json.loads(file.read_text(encoding="utf-8")):
-            case ["diverged" | "failed" as status, str(reason)]:
-                return {"status": status, "reason": reason}
-    except (ValueError, RecursionError):
-        pass
-    raise UserError(f"{file} is damaged: remove it, and the run goes on.")
-
-
 def _finished(run: Run) -> Run:
     """Tell a run that ended with numbers from one that ended with NaN."""
     columns = run.columns
+    if run.result is not None:
+        # Reports read these later: damage is said now, before anything is written.
+        _ = run.labels, run.result.diagnostics
     if not {"test/loss", "test/accuracy"} <= columns.keys():
         raise UserError(f"{run.folder / 'metrics.csv'} has no test accuracy, so there is nothing to compare.")
     if not np.isfinite(columns["test/loss"][-1]):

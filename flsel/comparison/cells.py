@@ -1,0 +1,111 @@
+"""The cells of a comparison: checked before a run starts, read from their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from flsel.comparison.grid import FILE, Cell, Grid
+from flsel.comparison.run_table import Run, read_run
+from flsel.config.describe import describe, fingerprint
+from flsel.config.parser import parse_settings
+from flsel.data.population import Source
+from flsel.errors import UserError, located
+from flsel.execution.executor import Sources
+from flsel.execution.job import Job
+from flsel.runner.build import build
+
+
+def check(grid: Grid, folder: Path, sources: Sources) -> None:
+    """Build every variant and every setting once, so that what does not fit is said before a run starts.
+
+    Raises:
+        UserError: If something does not fit; the message names the cell.
+    """
+    seed, first = grid.seeds[0], (grid.variants[0].name, grid.settings[0].name)
+    for setting in grid.settings:
+        for variant in grid.variants:
+            cell = Cell(variant.name, setting.name, seed)
+            if both := setting.changes.keys() & variant.changes.keys():
+                raise UserError(
+                    f"{variant.name} sets {min(both)}, which --grid varies; set it in one of them."
+                )
+            try:
+                config = grid.run_config(cell, folder)
+                if variant.name == first[0] or setting.name == first[1]:
+                    build(config, sources.get(config))
+            except UserError as error:
+                raise UserError(f"{cell}: {error}") from error.__cause__
+
+
+def read_cells(grid: Grid, folder: Path) -> list[Run]:
+    """Read every cell as it lies there.
+
+    Raises:
+        UserError: If one was played with other settings than the comparison declares.
+    """
+    found, described = [], dict[tuple[str, str], dict[str, Any]]()
+    for cell in grid.cells():
+        place = folder / cell.folder
+        try:
+            run = read_run(place, variant=cell.variant, setting=cell.setting, seed=cell.seed)
+        except UserError as error:
+            said = str(error).rstrip(".")
+            raise UserError(
+                f"{cell}: {said}: put it back, or remove {place} to play the run again."
+            ) from error
+        kind = cell.variant, cell.setting
+        if run.settings and kind not in described:
+            described[kind] = describe(grid.run_config(cell, folder))
+        if run.settings and not _played_with(run, described[kind] | {"seed": cell.seed}):
+            raise UserError(
+                f"{place} was played with other settings than {folder / FILE} declares; restore that file, "
+                "or remove the run's folder to play it again."
+            )
+        found.append(run)
+    return found
+
+
+def _played_with(run: Run, declared: dict[str, Any]) -> bool:
+    """Tell whether a run has the declared settings; those that are newer than it have defaults."""
+    expected = fingerprint(declared)
+    with suppress(TypeError):  # what no run has written
+        if fingerprint(dict(run.settings)) == expected:
+            return True
+    with located(str(run.folder / "config.yaml")):
+        return fingerprint(describe(parse_settings(dict(run.settings)))) == expected
+
+
+def waiting(runs: Sequence[Run]) -> list[Run]:
+    """Return the cells to execute: a run that diverged would diverge again, one that failed may be mended."""
+    return [run for run in runs if run.status in ("missing", "unfinished", "failed")]
+
+
+def shared_source(grid: Grid, sources: Sources) -> Source | None:
+    """Load the dataset of all cells if they have the same one; a generated one depends on the seed.
+
+    Raises:
+        UserError: If it is missing, unreadable or malformed.
+    """
+    config = parse_settings(grid.config)
+    changes = [key for variant in grid.variants for key in variant.changes]
+    changes += [key for setting in grid.settings for key in setting.changes]
+    if config.data.name == "synthetic" or any(key.split(".")[0] in ("data", "clients") for key in changes):
+        return None
+    return sources.get(config)
+
+
+def jobs_left(grid: Grid, folder: Path, runs: Sequence[Run]) -> dict[Job, Run]:
+    """Return the jobs of the cells to execute, each with its cell as it lies there."""
+    cells = {run.folder: Cell(run.variant, run.setting, run.seed) for run in runs}
+    return {
+        Job(grid.run_config(cells[run.folder], folder), run.folder, labelled=True): run
+        for run in waiting(runs)
+    }
+
+
+def read_again(run: Run) -> Run:
+    """Read a cell whose job has ended."""
+    return read_run(run.folder, variant=run.variant, setting=run.setting, seed=run.seed)

@@ -1,0 +1,141 @@
+"""Sentences about claims that were decided look by look, and about the procedure that decided them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flsel.comparison.judging import formatting
+from flsel.comparison.judging.claims import Claim
+from flsel.comparison.judging.results import Analysis, Options
+from flsel.comparison.sequential.decide import Look
+from flsel.comparison.sequential.design import ALPHA
+from flsel.comparison.sequential.power import corrected_estimate, fixed_seeds
+
+
+def claim_text(claim: Claim, options: Options, where: str, scenarios: int) -> str:
+    """Write what became of a claim.
+
+    Args:
+        claim: The claim.
+        options: How the comparison is judged.
+        where: The scenario behind a name, or nothing.
+        scenarios: Number of scenarios of the comparison.
+    """
+    over = f", averaged over {scenarios} scenarios" if scenarios > 1 and not where else ""
+    what = f"in test accuracy (mean of the last {options.last} evaluations{over})"
+    decision, base, most = claim.decision, options.baseline, claim.design.maximum
+    if not decision.looks:
+        n = decision.n
+        return (
+            f"{claim.variant} and {base}{where} are undecided {what}: {formatting.count(n, 'pair')} of runs "
+            "of at least 6."
+        )
+    end = decision.looks[-1]
+    at = f"decided at {end.n} of at most {most} seeds, look {len(decision.looks)}"
+    if decision.claim in ("better", "worse"):
+        return (
+            f"{claim.variant} is {decision.claim} than {base}{where} {what}: {_outer(end, claim)}, {at}."
+            f"{_margin(claim)}{_estimate(claim)}"
+        )
+    if decision.claim == "equivalent":
+        return (
+            f"{claim.variant} and {base}{where} are equivalent within {claim.design.margin:g} points {what}: "
+            f"{end.mean:+.1f} points, 90 % interval {end.inner_low:+.1f} to {end.inner_high:+.1f} "
+            f"({_family(claim)}), {at}.{_estimate(claim)}"
+        )
+    if decision.given_up:
+        return (
+            f"{claim.variant} and {base}{where} are not decided {what}: {_outer(end, claim)}. The claim was "
+            f"given up at {end.n} of at most {most} seeds, where the chance to decide it was "
+            f"{100 * end.hope:.0f} %."
+        )
+    state = "not decided" if decision.claim == "open" else "undecided yet"
+    return f"{claim.variant} and {base}{where} are {state} {what} with {end.n} seeds: {_outer(end, claim)}."
+
+
+def _outer(end: Look, claim: Claim) -> str:
+    low, high = max(end.low, -100.0), min(end.high, 100.0)
+    return f"{end.mean:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f} ({_family(claim)})"
+
+
+def _family(claim: Claim) -> str:
+    m = claim.design.comparisons
+    return "for all looks" if m == 1 else f"for all {m} comparisons and all looks"
+
+
+def _margin(claim: Claim) -> str:
+    margin = claim.design.margin
+    if margin is None:
+        return ""
+    if claim.decision.beyond_margin:
+        return f" The difference is larger than the margin of {margin:g} points."
+    if claim.decision.within_margin:
+        return f" The difference is smaller than the margin of {margin:g} points."
+    return ""
+
+
+def _estimate(claim: Claim) -> str:
+    """Write the corrected estimate, and the fixed design that decides as much."""
+    end = claim.decision.looks[-1]
+    corrected = corrected_estimate(claim.decision, claim.design)
+    text = f" Corrected for the looks, the estimate is {corrected:+.1f} points."
+    if end.sd == 0:
+        return text
+    fixed = fixed_seeds(corrected, claim.design, end.sd)
+    needed = "more than 1,000" if fixed is None else f"{fixed:,}"
+    return f"{text} If that is the truth, a fixed design with 80 % power takes {needed} seeds."
+
+
+def procedure_notes(analysis: Analysis) -> Iterator[str]:
+    """Write how the claims were decided: what decided, how often was looked, what is guaranteed."""
+    how = analysis.options.sequential
+    if how is None:
+        return
+    design = how.design
+    looks = ", ".join(map(str, design.looks))
+    margin = "without a margin, so no equivalence is claimed" if design.margin is None else (
+        f"with a margin of {design.margin:g} points"
+    )  # fmt: skip
+    m = design.comparisons
+    claims = "the claim is false" if m == 1 else f"any of the {m} claims is false"
+    yield (
+        f"Seeds were run until every claim was decided, {margin}: looks at {looks} seeds. The chance that "
+        f"{claims}, at any look, is at most {100 * ALPHA:.0f} % for normally distributed differences. Test "
+        "accuracy alone decides."
+    )
+    runs = sum(run.status == "complete" for run in analysis.runs)
+    most = design.maximum * len(how.variants) * len(how.scenarios)
+    taken = max((len(claim.decision.looks) for claim in analysis.claims), default=0)
+    yield f"{formatting.count(taken, 'look')} taken; {runs} of at most {most} runs."
+    if how.rules.first_max_seeds is not None:
+        yield (
+            f"The maximum was raised once, from {how.rules.first_max_seeds} to {design.maximum} seeds. The 5 "
+            "% include that."
+        )
+    if any(claim.decision.decided and claim.decision.n < design.maximum for claim in analysis.claims):
+        yield (
+            "Estimates of claims that were decided early are too large on average: by about a tenth at one "
+            "standard deviation, by more within 8 seeds. The intervals allow for that."
+        )
+    yield from _skewed(analysis)
+    for claim in analysis.claims:
+        if claim.withheld.better or claim.withheld.worse:
+            who = claim.variant if claim.withheld.better else analysis.options.baseline
+            yield f"Runs of {who} diverged. No claim in its favour is made, and none of equivalence."
+
+
+def _skewed(analysis: Analysis) -> Iterator[str]:
+    from scipy import stats
+
+    for claim in analysis.claims:
+        values = claim.differences[: claim.decision.n]
+        if len(values) < 6 or values.std() == 0:
+            continue
+        skew = float(stats.skew(values, bias=False))
+        far = float(abs(values - values.mean()).max() / values.std(ddof=1))
+        if abs(skew) > 1.5 or far > 4:
+            won = int((values > 0).sum())
+            yield (
+                f"Differences of {claim.variant} are skewed (skewness {skew:+.1f}): the 5 % may be 8 %. It "
+                f"has the higher accuracy in {won} of {len(values)} pairs."
+            )

@@ -1,0 +1,141 @@
+"""The main table for a paper: one column wide, with booktabs' rules and siunitx' numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from flsel.comparison.judging.claims import MEAN
+from flsel.comparison.judging.results import Analysis
+from flsel.comparison.judging.statistics import Estimate
+from flsel.errors import UserError
+from flsel.runner.cost_axes import COST_AXES
+
+Cell = Callable[[Analysis, str, str], str]
+_NOTHING = "--"
+COLUMNS = ("accuracy", "difference", "p")
+"""Columns that fit one column of a paper."""
+
+
+def to_latex(analysis: Analysis, columns: Sequence[str] = COLUMNS, *, transposed: bool = False) -> str:
+    """Write the main tables, one block a scenario.
+
+    Args:
+        analysis: The comparison.
+        columns: Any of ``accuracy``, ``difference``, ``p``, ``cost`` (ratio of the cost to the target),
+        ``reached``,
+            ``loss`` and ``seeds``, in the order of the table.
+        transposed: Write a column for each variant and a row for each number, as for a wide table of few
+        numbers.
+
+    Raises:
+        UserError: If there is no such column.
+    """
+    unknown = next((name for name in columns if name not in _CELLS), None)
+    if unknown is not None or not columns:
+        raise UserError(f"columns must be some of {', '.join(_CELLS)}, got {unknown!r}.")
+    heads = [_heading(analysis, name) for name in columns]
+    names = [_text(variant) for variant in analysis.variants]
+    width = 1 + len(names if transposed else heads)
+    lines = [
+        "% needs \\usepackage{booktabs,siunitx}",
+        f"\\begin{{tabular}}{{@{{}}l{'r' * (width - 1)}@{{}}}}",
+    ]
+    lines += ["\\toprule", " & ".join(["", *names] if transposed else ["variant", *heads]) + r" \\"]
+    for setting in analysis.settings:
+        lines.append("\\midrule")
+        if len(analysis.settings) > 1:
+            lines.append(rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{_text(setting)}}}}} \\")
+        rows = [[_CELLS[name](analysis, v, setting) for name in columns] for v in analysis.variants]
+        if transposed:
+            rows = [list(row) for row in zip(*rows, strict=True)]
+        lines += [
+            " & ".join([head, *row]) + r" \\"
+            for head, row in zip(heads if transposed else names, rows, strict=True)
+        ]
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def _heading(analysis: Analysis, name: str) -> str:
+    base, cost = _text(analysis.options.baseline), COST_AXES[analysis.options.cost].label
+    return {
+        "accuracy": r"accuracy (\si{\percent})",
+        "difference": f"vs. {base} (points)",
+        "p": "$p$" if analysis.options.sequential is None else "decided",
+        "cost": f"{cost}, ratio",
+        "reached": "reached",
+        "loss": "test loss",
+        "seeds": "seeds",
+    }[name]
+
+
+def _accuracy(analysis: Analysis, variant: str, setting: str) -> str:
+    found = analysis.summary(variant, setting, analysis.main)
+    return _NOTHING if found is None else _number(100 * found.mean.value, 1)
+
+
+def _difference(analysis: Analysis, variant: str, setting: str) -> str:
+    found = analysis.difference(variant, setting, analysis.main)
+    if found is None:
+        return _NOTHING
+    shown = found.shown.map(lambda x: 100 * x)
+    return _with_interval(shown, 1, sign=True)
+
+
+def _p(analysis: Analysis, variant: str, setting: str) -> str:
+    if analysis.options.sequential is not None:
+        claim = next(
+            (c for c in analysis.claims if c.variant == variant and c.scenario in (setting, MEAN)), None
+        )
+        return _NOTHING if claim is None else f"{claim.decision.claim}, {claim.decision.n}"
+    found = analysis.difference(variant, setting, analysis.main)
+    if found is None or math.isnan(found.p_holm):
+        return _NOTHING
+    return r"$<$\num{0.001}" if found.p_holm < 0.001 else _number(found.p_holm, 3)
+
+
+def _cost(analysis: Analysis, variant: str, setting: str) -> str:
+    found = analysis.difference(variant, setting, analysis.to_target)
+    return _NOTHING if found is None else _with_interval(found.shown, 2)
+
+
+def _reached(analysis: Analysis, variant: str, setting: str) -> str:
+    found = analysis.arrival(variant, setting, analysis.to_target)
+    return _NOTHING if found is None else f"{found.found.reached}/{found.found.n}"
+
+
+def _loss(analysis: Analysis, variant: str, setting: str) -> str:
+    found = analysis.summary(variant, setting, f"loss/last{analysis.options.last}")
+    return _NOTHING if found is None else _number(found.mean.value, 3)
+
+
+def _seeds(analysis: Analysis, variant: str, setting: str) -> str:
+    return str(len(analysis.of(variant, setting)))
+
+
+_CELLS: Mapping[str, Cell] = {
+    "accuracy": _accuracy, "difference": _difference, "p": _p, "cost": _cost, "reached": _reached,
+    "loss": _loss, "seeds": _seeds,
+}  # fmt: skip
+
+
+def _number(value: float, digits: int, *, sign: bool = False) -> str:
+    # Added to zero, what is rounded to it loses its sign.
+    shown = round(value, digits) + 0.0
+    return rf"\num{{{shown:{'+' if sign else ''}.{digits}f}}}"
+
+
+def _with_interval(found: Estimate, digits: int, *, sign: bool = False) -> str:
+    head = _number(found.value, digits, sign=sign)
+    if math.isnan(found.low):
+        return head
+    return f"{head} [{_number(found.low, digits)}, {_number(found.high, digits)}]"
+
+
+def _text(text: str) -> str:
+    for plain, escaped in (
+        ("\\", r"\textbackslash "), ("%", r"\%"), ("_", r"\_"), ("&", r"\&"), ("#", r"\#"), ("{", r"\{"),
+        ("}", r"\}"), ("$", r"\$"), ("^", r"\^{}"), ("~", r"\textasciitilde "),
+    ):  # fmt: skip
+        text = text.replace(plain, escaped)
+    return text

@@ -1,0 +1,1 @@
+"""Comparisons that play seeds until their claims are decided: boundaries, decisions, plans."""

@@ -1,0 +1,114 @@
+"""What a comparison that decides by itself declares before its first run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated
+
+from flsel.arguments import Range, check_settings
+from flsel.comparison.sequential.boundaries import FIRST_LOOK, boundaries, extended, schedule
+from flsel.errors import UserError
+
+ALPHA = 0.05
+"""Chance that any claim of a comparison is false, of whatever kind and at whatever look playing stops."""
+DEFAULT_MAX_SEEDS = 30
+GIVE_UP_FROM = 8
+"""The first look at which a claim may be given up."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """The rules by which every claim of a comparison is decided.
+
+    Attributes:
+        comparisons: Claims of the family, >= 1: variants without the baseline, times the scenarios where each
+            is decided for itself.
+        maximum: Most seeds, >= 6.
+        margin: Half-width of practical equivalence, in units of the differences, > 0; None claims none.
+        give_up: A claim is given up where the chance to decide it by the maximum is below this, in [0, 1).
+        first_maximum: The maximum as first declared, where it was raised since; None where it was not.
+
+    Raises:
+        UserError: If a value is out of range.
+    """
+
+    comparisons: Annotated[int, Range(1)]
+    maximum: Annotated[int, Range(FIRST_LOOK)] = 30
+    margin: Annotated[float | None, Range(above=0)] = None
+    give_up: Annotated[float, Range(0, below=1)] = 0.05
+    first_maximum: Annotated[int | None, Range(FIRST_LOOK)] = None
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @cached_property
+    def looks(self) -> tuple[int, ...]:
+        """Numbers of seeds at which claims are judged."""
+        if self.first_maximum is None:
+            return schedule(self.maximum)
+        return extended(self.first_maximum, self.maximum)
+
+    @cached_property
+    def outer(self) -> dict[int, float]:
+        """Boundaries by look of the interval that decides the direction: level alpha / 2m on each side."""
+        return self._boundaries(ALPHA / (2 * self.comparisons))
+
+    @cached_property
+    def inner(self) -> dict[int, float]:
+        """Boundaries by look of the interval that decides equivalence: level alpha / m on each side."""
+        return self._boundaries(ALPHA / self.comparisons)
+
+    def _boundaries(self, level: float) -> dict[int, float]:
+        found = boundaries(level, self.looks, self.first_maximum or self.maximum)
+        return dict(zip(self.looks, found, strict=True))
+
+
+@dataclass(frozen=True)
+class UntilDecided:
+    """What a comparison that plays until its claims are decided declares, as its file keeps it.
+
+    Attributes:
+        margin: Half-width of practical equivalence in points of accuracy, > 0; None claims no equivalence.
+        max_seeds: Most seeds, >= 6.
+        first_max_seeds: The maximum as first declared, where it was raised since.
+        each_scenario: Whether every scenario is decided for itself, and not the mean over all of them.
+
+    Raises:
+        UserError: If a value is out of range.
+    """
+
+    margin: Annotated[float | None, Range(above=0, high=100)] = None
+    max_seeds: Annotated[int, Range(FIRST_LOOK)] = 30
+    first_max_seeds: Annotated[int | None, Range(FIRST_LOOK)] = None
+    each_scenario: bool = False
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def design(self, variants: int, scenarios: int, *, each: bool | None = None) -> Design:
+        """Return the rules for a comparison of so many variants, the baseline among them.
+
+        Args:
+            variants: Number of variants, >= 2.
+            scenarios: Number of scenarios, >= 1.
+            each: Whether every scenario is decided for itself; None is as declared.
+        """
+        each = self.each_scenario if each is None else each
+        family = (variants - 1) * (scenarios if each else 1)
+        return Design(max(1, family), self.max_seeds, self.margin, first_maximum=self.first_max_seeds)
+
+    def raised(self, maximum: int) -> UntilDecided:
+        """Return them with more seeds, which spends the reserve: once, to at most twice as many.
+
+        Raises:
+            UserError: If it was raised before, is lowered, or is more than doubled.
+        """
+        if maximum == self.max_seeds:
+            return self
+        if self.first_max_seeds is not None or not self.max_seeds < maximum <= 2 * self.max_seeds:
+            raise UserError(
+                f"max_seeds must be raised once at most, from {self.first_max_seeds or self.max_seeds} to "
+                f"at most {2 * (self.first_max_seeds or self.max_seeds)}, got {maximum}."
+            )
+        return replace(self, max_seeds=maximum, first_max_seeds=self.max_seeds)
