@@ -1,0 +1,100 @@
+"""The files of a Flower app that runs a config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+import flsel
+from flsel.config import RunConfig
+from flsel.config.describe import describe
+from flsel.errors import UserError
+from flsel.files import write_atomic
+from flsel.flower.grid_trainer import check_deployable
+
+_PROJECT = """\
+# A Flower app made by flsel deploy. Start it with: flwr run . CONNECTION
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "flsel-app"
+version = "1.0.0"
+description = "A run of flsel over the nodes of a Flower federation"
+license = "Apache-2.0"
+dependencies = ["flsel[flower]=={version}"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "flsel"
+
+[tool.flwr.app.components]
+serverapp = "flsel_app.server:app"
+clientapp = "flsel_app.client:app"
+
+[tool.flwr.app.config]
+nodes = {nodes}
+wait = {wait}
+timeout = {timeout}
+resume = ""
+"""
+_SERVER = '''\
+"""The server of this federation: it runs the rounds."""
+
+from functools import partial
+from pathlib import Path
+
+from flsel.flower.adapter import server_app
+from flsel.flower.apps import serve
+
+app = server_app(partial(serve, Path(__file__).with_name("config.yaml")))
+'''
+_CLIENT = '''\
+"""A node of this federation: it trains its own clients."""
+
+from functools import partial
+from pathlib import Path
+
+from flsel.flower.adapter import client_app
+from flsel.flower.apps import answer
+
+app = client_app(partial(answer, Path(__file__).with_name("config.yaml")))
+'''
+
+
+def write_app(config: RunConfig, folder: Path, *, nodes: int, timeout: float, wait: float) -> None:
+    """Write a Flower app that runs a config.
+
+    Args:
+        config: The settings; ``output.dir`` is written as an absolute path.
+        folder: A folder that does not exist, or is empty.
+        nodes: Nodes to wait for.
+        timeout: Seconds that a node has for an answer.
+        wait: Seconds to wait for the nodes.
+
+    Raises:
+        UserError: If the folder has something in it, or the settings cannot be deployed.
+    """
+    check_deployable(config)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"app must be a folder that does not exist or is empty, got {folder}.")
+    described = describe(config)
+    described["output"] = described["output"] | {"dir": str(Path(config.output.dir).absolute())}
+    package = folder / "flsel_app"
+    package.mkdir(parents=True)
+    project = _PROJECT.format(
+        version=flsel.__version__, nodes=nodes, wait=json.dumps(wait), timeout=json.dumps(timeout)
+    )
+    for path, text in (
+        (package / "__init__.py", '"""A run of flsel as a Flower app."""\n'),
+        (package / "server.py", _SERVER),
+        (package / "client.py", _CLIENT),
+        (package / "config.yaml", yaml.safe_dump(described, sort_keys=False)),
+        (folder / "pyproject.toml", project),
+    ):
+        write_atomic(path, text)

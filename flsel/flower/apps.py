@@ -1,0 +1,70 @@
+"""A run as a Flower app: the ServerApp runs the rounds, the ClientApp trains a node's clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flsel.config import RunConfig
+from flsel.config.parser import parse_file
+from flsel.data.population import Source
+from flsel.errors import UserError
+from flsel.execution.run import execute
+from flsel.flower.grid_trainer import GridTrainer
+from flsel.flower.node import Node
+from flsel.flower.wire import Models, Reply, Value
+from flsel.runner.session import Session
+
+if TYPE_CHECKING:
+    from flsel.flower.adapter import GridChannel
+
+
+def answer(
+    config: Path, action: str, models: Models, values: Mapping[str, Value], node: Mapping[str, Any]
+) -> Reply:
+    """Answer a request on a node.
+
+    Args:
+        config: The run's settings.
+        action: What is asked.
+        models: The models that the request brings.
+        values: Whom it asks about.
+        node: The node's configuration: ``partition-id`` and ``num-partitions``.
+    """
+    try:
+        part, parts = (int(node[name]) for name in ("partition-id", "num-partitions"))
+    except (KeyError, ValueError):
+        return Reply(error="the node needs --node-config 'partition-id=0 num-partitions=3', say")
+    try:
+        return Node(parse_file(config), part, parts).answer(action, models, values)
+    except UserError as error:
+        return Reply(error=str(error))
+
+
+def serve(config: Path, channel: GridChannel, settings: Mapping[str, Any]) -> None:
+    """Run all rounds over the nodes of a channel.
+
+    Args:
+        config: The run's settings.
+        channel: Reaches the nodes.
+        settings: The app's configuration: ``nodes``, how many to wait for; ``wait``, how many seconds;
+            ``timeout``, the seconds that a node has for an answer; ``resume``, the folder of a stopped run.
+
+    Raises:
+        UserError: If nodes are missing, or as :func:`flsel.run`.
+    """
+    nodes, timeout = int(settings["nodes"]), float(settings["timeout"])
+    found = channel.wait_for(nodes, float(settings["wait"]))
+    if len(found) < nodes:
+        raise UserError(f"{nodes} nodes must be connected, got {len(found)} within {settings['wait']} s.")
+
+    def trainer(config: RunConfig, source: Source) -> GridTrainer:
+        natural = 0 if source.owner is None else int(source.owner.max()) + 1
+        return GridTrainer(channel, config, config.clients or natural, timeout=timeout)
+
+    folder = str(settings.get("resume", ""))
+    if folder:
+        execute(Session.resume(Path(folder), make_trainer=trainer))
+    else:
+        execute(Session.start(parse_file(config), trainer))

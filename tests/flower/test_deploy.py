@@ -1,0 +1,66 @@
+"""``flsel deploy`` writes an app that says what it runs, and refuses what cannot be deployed."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from flsel.commands.cli import main
+from flsel.config.parser import parse_file
+
+if sys.version_info >= (3, 11):
+    import tomllib
+
+
+def app(tmp_path: Path, *more: str) -> int:
+    return main(["deploy", "--app", str(tmp_path / "app"), "--rounds", "7", "--selector", "PowD", *more])
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Flower needs Python 3.11")
+def test_the_app_has_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app(tmp_path, "--nodes", "4", "--timeout", "20") == 0
+    assert f"flwr run {tmp_path / 'app'} CONNECTION" in capsys.readouterr().out
+    project = tomllib.loads((tmp_path / "app/pyproject.toml").read_text())
+    own = project["tool"]["flwr"]["app"]
+    assert own["config"] == {"nodes": 4, "wait": 300.0, "timeout": 20.0, "resume": ""}
+    config = parse_file(tmp_path / "app/flsel_app/config.yaml")
+    assert (config.rounds, type(config.selector).__name__) == (7, "PowD")
+    assert Path(config.output.dir).is_absolute()
+    for component in own["components"].values():
+        module, _, name = component.partition(":")
+        tree = ast.parse((tmp_path / "app" / f"{module.replace('.', '/')}.py").read_text())
+        assert name in {
+            target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
+        }  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ([], "nodes must be a whole number in [1, 1e7], got nothing."),
+        (["--nodes", "0"], "nodes must be a whole number in [1, 1e7], got 0."),
+        (["--nodes", "2", "--timeout", "soon"], "timeout must be a number of seconds in [1, 1e7], got soon."),
+        (
+            ["--nodes", "2", "--objective", "SCAFFOLD"],
+            "objective must be FedAvg or FedProx in a deployment, got",
+        ),
+        (["--nodes", "2", "--clients", "0"], "clients must be a whole number >= 1"),
+    ],
+)
+def test_what_cannot_be_deployed_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], reason: str
+) -> None:
+    assert app(tmp_path, *more) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "app").exists()
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/mine").touch()
+    assert app(tmp_path, "--nodes", "2") == 2
+    assert "app must be a folder that does not exist or is empty" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "app").iterdir()] == ["mine"]

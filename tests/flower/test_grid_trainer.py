@@ -1,0 +1,151 @@
+"""A run over nodes equals the run in one process, and survives nodes that fail."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from channels import InProcess, outcome, replaced
+from runs import same, settings
+
+from flsel.availability import LN
+from flsel.config.groups import LocalConfig
+from flsel.errors import UserError
+from flsel.execution.run import execute, run
+from flsel.flower.grid_trainer import GridTrainer
+from flsel.flower.node import Node, clients_of
+from flsel.flower.wire import Reply, Request
+from flsel.objectives import SCAFFOLD, FedProx
+from flsel.runner.result import Result
+from flsel.runner.session import Session
+from flsel.selectors import AFL, DivFL, FedCat, FedCor, FedGS, FedPNS, HiCS, PowD, Uniform
+
+SEQUENTIAL = LocalConfig(batch_size=5, steps=3, backend="sequential")
+
+
+def deployed(config: Any, channel: InProcess) -> Result:
+    clients = config.clients
+    trainer = partial(GridTrainer, channel, config, clients, timeout=1.0)
+    return execute(Session.start(config, lambda config, source: trainer()))
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [Uniform(), PowD(d=5), FedCor(), FedCat(), FedGS(), HiCS(), AFL(), DivFL(), FedPNS()],
+    ids=lambda selector: type(selector).__name__,
+)
+def test_a_run_over_nodes_equals_the_run_in_one_process(tmp_path: Path, selector: Any) -> None:
+    config = settings(tmp_path, local=SEQUENTIAL, selector=selector, availability=LN(0.5))
+    config = replace(config, data=replace(config.data, server=0.1))
+    run(replace(config, output=replace(config.output, name="here")))
+    channel = InProcess(config, 3)
+    deployed(config, channel)
+    assert same(outcome(tmp_path / "run"), outcome(tmp_path / "here"))
+    assert {request.action for request in channel.sent} >= {"hello", "visits"}
+
+
+def test_a_resumed_deployment_equals_an_uninterrupted_run(tmp_path: Path) -> None:
+    config = settings(tmp_path, local=SEQUENTIAL, objective=FedProx(0.1), selector=FedCor())
+    run(replace(config, output=replace(config.output, name="here")))
+
+    def make(config: Any, source: Any) -> GridTrainer:
+        return GridTrainer(InProcess(config, 2), config, 8, timeout=1.0)
+
+    with Session.start(config, make) as session:
+        session.step()
+        session.save()
+    execute(Session.resume(tmp_path / "run", make_trainer=make))
+    assert same(outcome(tmp_path / "run"), outcome(tmp_path / "here"))
+
+
+def _lost(request: Request, reply: Reply) -> Reply | None:
+    return None if request.node == 1000 and request.action == "visits" else reply
+
+
+def _not_finite(request: Request, reply: Reply) -> Reply | None:
+    bad = request.node == 1000 and request.action == "visits"
+    return replaced(reply, lambda m: {n: np.full_like(v, np.nan) for n, v in m.items()}) if bad else reply
+
+
+def _too_large(request: Request, reply: Reply) -> Reply | None:
+    bad = request.node == 1000
+    return replaced(reply, lambda m: {n: np.zeros((9, *v.shape)) for n, v in m.items()}) if bad else reply
+
+
+def _too_many(request: Request, reply: Reply) -> Reply | None:
+    bad = request.node == 1000
+    return replaced(reply, lambda m: {**m, "more": np.zeros(10**6)}) if bad else reply
+
+
+@pytest.mark.parametrize("fault", [_lost, _not_finite, _too_large, _too_many])
+def test_what_a_node_does_not_answer_is_dropped_and_counted(
+    tmp_path: Path, fault: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = settings(tmp_path, local=SEQUENTIAL, clients_per_round=6)
+    with caplog.at_level(logging.WARNING, "flsel"):
+        result = deployed(config, InProcess(config, 2, fault))
+    asked = sum(client % 2 == 0 for played in result.rounds for path in played.plan for client in path)
+    assert result.summary["dropped_updates"] == asked > 0
+    if fault is not _not_finite:
+        said = [record.message for record in caplog.records if "node 1000 gave no answer" in record.message]
+        assert len(said) == 1
+
+
+def test_a_round_that_nobody_answers_says_so_and_can_be_resumed(tmp_path: Path) -> None:
+    config = settings(tmp_path, local=SEQUENTIAL)
+
+    def fault(request: Request, reply: Reply) -> Reply | None:
+        return None if 1 in request.values["rounds"] else reply  # type: ignore[operator]
+
+    with pytest.raises(UserError, match=r"round 1 failed: none of \d nodes? answered within 1 s"):
+        deployed(config, InProcess(config, 1, fault))
+    assert (tmp_path / "run/checkpoints/last.ckpt").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"objective": SCAFFOLD()}, "objective must be FedAvg or FedProx in a deployment, got SCAFFOLD"),
+        ({"local": replace(SEQUENTIAL, keep_optimizer=True)}, r"local\.keep_optimizer must be false"),
+    ],
+)
+def test_what_cannot_be_deployed_is_refused(tmp_path: Path, changes: Any, reason: str) -> None:
+    config = settings(tmp_path, **changes)
+    with pytest.raises(UserError, match=reason):
+        deployed(config, InProcess(config, 2))
+
+
+def test_a_node_with_other_settings_or_another_version_is_refused(tmp_path: Path) -> None:
+    config = settings(tmp_path, local=SEQUENTIAL)
+    channel = InProcess(replace(config, seed=5), 2)
+    with pytest.raises(UserError, match=r"node 1000 cannot take part: .* the server's settings, got others"):
+        deployed(config, channel)
+    reply = Node(config, 0, 1).answer("hello", {}, {"version": "0.0.1"})
+    assert reply.error.startswith("the node must have flsel 0.0.1 like the server")
+
+
+def test_every_client_has_one_node(tmp_path: Path) -> None:
+    config = settings(tmp_path, local=SEQUENTIAL)
+    channel = InProcess(config, 3)
+    del channel.parts[1007]
+    with pytest.raises(UserError, match="every client needs a node: 3 of 8 have none, client 1 first"):
+        deployed(config, channel)
+    channel.parts |= {1: Node(config, 1, 3), 2: Node(config, 1, 3)}
+    with pytest.raises(UserError, match="both have client 1"):
+        deployed(config, channel)
+    assert [clients_of(part, 3, 8) for part in range(3)] == [[0, 3, 6], [1, 4, 7], [2, 5]]
+
+
+def test_a_node_answers_for_its_own_clients_only(tmp_path: Path) -> None:
+    config = settings(tmp_path, local=SEQUENTIAL)
+    channel = InProcess(config, 2)
+    deployed(config, channel)
+    request = next(request for request in channel.sent if request.action == "visits")
+    values = {**request.values, "clients": [0, 1], "rounds": [0, 0], "starts": [0, 0]}
+    reply = channel.parts[1000].answer("visits", request.models, values)
+    assert "the node has the clients [0, 2, 4, 6], and was asked for [0, 1]" in reply.error
