@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from flsel._lazy import lazily
 
 if TYPE_CHECKING:
-    from flsel.comparison.drive import compare
+    from flsel.comparison.compare import compare
+    from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
     from flsel.config.run import RunConfig
-    from flsel.runner.play import resume, run
+    from flsel.data.config import DataConfig, SyntheticConfig
+    from flsel.execution.run import resume, run
     from flsel.runner.result import Result
     from flsel.selector import Need, Plan, Range, Selector, Tunable, Updates, View
 
@@ -24,21 +26,31 @@ __getattr__ = lazily(
         **dict.fromkeys(
             ("Need", "Plan", "Range", "Selector", "Tunable", "Updates", "View"), "flsel.selector"
         ),
+        **dict.fromkeys(
+            ("EvaluationConfig", "LocalConfig", "OutputConfig", "TrackConfig"), "flsel.config.groups"
+        ),
+        **dict.fromkeys(("DataConfig", "SyntheticConfig"), "flsel.data.config"),
         "Result": "flsel.runner.result",
         "RunConfig": "flsel.config.run",
-        "compare": "flsel.comparison.drive",
-        "resume": "flsel.runner.play",
-        "run": "flsel.runner.play",
+        "compare": "flsel.comparison.compare",
+        "resume": "flsel.execution.run",
+        "run": "flsel.execution.run",
     },
 )
 
 __all__ = [
+    "DataConfig",
+    "EvaluationConfig",
+    "LocalConfig",
     "Need",
+    "OutputConfig",
     "Plan",
     "Range",
     "Result",
     "RunConfig",
     "Selector",
+    "SyntheticConfig",
+    "TrackConfig",
     "Tunable",
     "Updates",
     "View",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 import shlex
 import sys
 import sysconfig
@@ -25,9 +26,13 @@ _LIBRARIES = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     "<",
 )
+_SITES = {"site-packages", "dist-packages"}
 # What torch's allocator says, and the system where not even torch's libraries fit.
 _NO_MEMORY = ("DefaultCPUAllocator", "failed to map segment")
 _LESS_MEMORY = "lower local.chunk, local.batch_size, evaluation.batch_size or the model's size"
+# What stands between blanks and slashes; file systems take names of 255 bytes.
+_LONG_NAME = re.compile(r"[^\s/]{261,}")
+_MOST_SAID = 2000
 _LARGER_BATCH = "set local.batch_size above 1, and local.last_batch to wrap, which fills the last of a pass"
 
 
@@ -50,7 +55,14 @@ _MACHINES = {
 
 
 class UserError(ValueError):
-    """Something the user gave is wrong; the message says what, where, and what would be right."""
+    """Something the user gave is wrong; the message says what, where, and what would be right.
+
+    Args:
+        message: The sentence; names of absurd length in it are cut, and so is a sentence that fills a screen.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(bounded(str(message)))
 
 
 class DivergedError(UserError):
@@ -59,6 +71,10 @@ class DivergedError(UserError):
 
 class UndeclaredNeedError(UserError):
     """A selector asked for information that its ``needs`` do not declare."""
+
+
+class RelayedError(Exception):
+    """What a user's code raised in another process; its text is the reason that :func:`blamed` gave there."""
 
 
 class Interrupted(Exception):
@@ -86,6 +102,8 @@ def users_code(what: str, *, reads: bool = False, wide: bool = False) -> Iterato
         raise
     except BaseException as error:
         reason = blamed(error) if wide else _reason(error, reads)
+        if isinstance(error, RelayedError):
+            raise UserError(f"{what}: {error}") from None
         if reason is None:
             raise
         raise UserError(f"{what}: {reason}") from error
@@ -183,6 +201,20 @@ def blamed(error: BaseException) -> str | None:
     return _because(error, users) if users else None
 
 
+def relayed(error: Exception) -> Exception:
+    """Return what a process of a run sends of an error to the one that asked it.
+
+    Returns:
+        A :class:`UserError` as it is; a :class:`RelayedError` of what the user's code raised, which
+        :func:`users_code` puts into the sentence that it would have without another process; a
+        RuntimeError that says where flsel itself failed.
+    """
+    if isinstance(error, UserError):
+        return error
+    reason = _reason(error, reads=False)
+    return RuntimeError(f"in another process: {raised_at(error)}") if reason is None else RelayedError(reason)
+
+
 def raised_at(error: BaseException) -> str:
     """Write an error and where it was raised on one line: ``KeyError: 'x' (net.py, line 3)``."""
     at = traceback.extract_tb(error.__traceback__)[-1]
@@ -200,6 +232,25 @@ def short(text: object, most: int = 300) -> str:
     line = " ".join(str(text).split())
     half = (most - 5) // 2
     return line if len(line) <= most else f"{line[:half]} ... {line[-half:]}"
+
+
+def bounded(message: str) -> str:
+    """Cut words that no file system takes as a name, and the middle of what is too long to be read."""
+    cut = _LONG_NAME.sub(
+        lambda name: f"{name[0][:100]}...{name[0][-60:]} ({len(name[0]):,} characters)", message
+    )
+    half = _MOST_SAID // 2
+    return cut if len(cut) <= _MOST_SAID else f"{cut[:half]} ... {cut[-half:]}"
+
+
+def edits(one: str, other: str) -> int:
+    """Return how many letters must be put in, taken out or replaced to make one word of another."""
+    row = list(range(len(other) + 1))
+    for letter in one:
+        above, row = row, [row[0] + 1]
+        for at, found in enumerate(other):
+            row.append(min(above[at + 1] + 1, row[at] + 1, above[at] + (letter != found)))
+    return row[-1]
 
 
 def closest(word: object, known: Iterable[str]) -> str | None:
@@ -253,10 +304,16 @@ def _message(error: BaseException) -> str:
 
 
 def _home(frame: FrameType) -> str:
-    file = frame.f_code.co_filename
+    return written_by(frame.f_code.co_filename)
+
+
+def written_by(file: str) -> str:
+    """Tell whether a file of code is ``ours``, a ``library``'s or the ``user``'s."""
     if file.startswith(_OURS):
         return "ours"
-    return "library" if file.startswith(_LIBRARIES) else "user"
+    # Packages may lie outside this environment: --system-site-packages, pip install --user, PYTHONPATH.
+    installed = file.startswith(_LIBRARIES) or not _SITES.isdisjoint(Path(file).parts)
+    return "library" if installed else "user"
 
 
 def _hidden(name: str) -> str:

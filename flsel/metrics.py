@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 
-from flsel.stack import Params, model_bytes
+from flsel.params import Params, model_bytes
 
 Better = Literal["max", "min"]
 
@@ -83,6 +83,17 @@ METRICS: dict[str, Metric] = {
         Metric("ledger/bytes_down", "", "bytes sent to clients", "min", "bytes"),
         Metric("ledger/bytes_up", "", "bytes sent to the server", "min", "bytes"),
         Metric("ledger/dropped_updates", "", "updates that were not finite", "min", "updates"),
+        Metric("ledger/client_seconds", "", "simulated seconds of all clients", "min", "simulated seconds"),
+        Metric("clock/seconds", "", "simulated time", "min", "simulated seconds"),
+        Metric("clock/round", "", "simulated time of a round", "min", "simulated seconds"),
+        Metric("clock/questions", "", "share of simulated time that waits for answers", "min"),
+        Metric(
+            "clock/wasted_client_seconds",
+            "",
+            "simulated client time without effect",
+            "min",
+            "simulated seconds",
+        ),
         Metric("seconds/select", "", "time to select", "min", "seconds"),
         Metric("seconds/train", "", "time of local training", "min", "seconds"),
         Metric("seconds/aggregate", "", "time to aggregate", "min", "seconds"),
@@ -155,6 +166,7 @@ class Cost:
         bytes_down: Bytes of all models sent to clients.
         bytes_up: Bytes of all models sent to the server.
         dropped_updates: Updates that were not finite.
+        client_seconds: Simulated seconds of all clients together; zero without devices.
     """
 
     models_down: int = 0
@@ -167,6 +179,7 @@ class Cost:
     bytes_down: int = 0
     bytes_up: int = 0
     dropped_updates: int = 0
+    client_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         negative = [name for name, count in vars(self).items() if count < 0]
@@ -177,8 +190,12 @@ class Cost:
         theirs = vars(other)
         return Cost(**{name: count + theirs[name] for name, count in vars(self).items()})
 
+    def __mul__(self, times: int) -> Cost:
+        return Cost(**{name: count * times for name, count in vars(self).items()})
 
-_NOTHING = Cost()
+
+NOTHING = Cost()
+"""No cost."""
 
 
 def models_down(count: int, params: Params) -> Cost:
@@ -204,15 +221,15 @@ def trainings(clients: int, params: Params, *, down: int, up: int) -> Cost:
 
 
 @final
-class Ledger(Mapping[str, int]):
+class Ledger(Mapping[str, float]):
     """The sum of costs, by the names of :class:`Cost`; without those that are zero.
 
     Args:
         counts: Costs so far, such as another ledger.
     """
 
-    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
-        self._counts: dict[str, int] = dict(vars(Cost(**counts) if counts else _NOTHING))
+    def __init__(self, counts: Mapping[str, float] | None = None) -> None:
+        self._counts: dict[str, Any] = dict(vars(Cost(**(counts or {}))))  # type: ignore[arg-type]
 
     @property
     def total(self) -> Cost:
@@ -224,8 +241,9 @@ class Ledger(Mapping[str, int]):
         for name, count in vars(cost).items():
             self._counts[name] += count
 
-    def __getitem__(self, name: str) -> int:
-        return self._counts[name]
+    def __getitem__(self, name: str) -> float:
+        count: float = self._counts[name]
+        return count
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, count in self._counts.items() if count)

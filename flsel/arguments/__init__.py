@@ -8,18 +8,20 @@ the docs all come from this one line.
 
 from __future__ import annotations
 
-from flsel.arguments.declared import Argument, Checked, arguments, check
-from flsel.arguments.ranges import Range, Tunable
-from flsel.arguments.words import alternatives, rule, shown
+from flsel.arguments.declared import Argument, Checked, arguments, check, check_settings
+from flsel.arguments.messages import alternatives, rule, shown
+from flsel.arguments.ranges import Range, Tunable, UserPath
 
 __all__ = [
     "Argument",
     "Checked",
     "Range",
     "Tunable",
+    "UserPath",
     "alternatives",
     "arguments",
     "check",
+    "check_settings",
     "rule",
     "shown",
 ]

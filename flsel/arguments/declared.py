@@ -12,9 +12,11 @@ from numbers import Integral, Real
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from flsel.arguments.ranges import Range, Tunable
-from flsel.arguments.words import alternatives, duration, rule, shown, sizes
+from flsel.arguments.messages import alternatives, duration, rule, shown, sizes
+from flsel.arguments.objects import is_a, objects
+from flsel.arguments.ranges import Range, Tunable, UserPath
 from flsel.errors import UserError
+from flsel.files import home
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Argument:
         default: Its default, or ``MISSING``.
         range: Which numbers it takes.
         tunable: Its search range.
+        path: Whether it may be the path of a file or a folder.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Argument:
     default: Any
     range: Range | None = None
     tunable: Tunable | None = None
+    path: bool = False
 
     def holds(self, value: Any) -> bool:
         """Tell whether a value has the type and the range; types that are not plain are not judged."""
@@ -72,6 +76,7 @@ def arguments(made: Callable[..., Any]) -> Mapping[str, Argument]:
             MISSING if default is parameter.empty else default,
             next((note for note in notes if isinstance(note, Range)), None),
             next((note for note in notes if isinstance(note, Tunable)), None),
+            any(isinstance(note, UserPath) for note in notes),
         )
     return found
 
@@ -113,6 +118,46 @@ def check(made: Callable[..., Any], values: Mapping[str, Any], prefix: str = "")
             )
 
 
+def check_settings(settings: Any, prefix: str = "") -> None:
+    """Check every field of a dataclass of settings, also those that are no plain values, and find its paths.
+
+    Args:
+        settings: The settings.
+        prefix: What stands before the names in messages, such as ``local.``.
+
+    Raises:
+        UserError: Naming the first that is not what is declared.
+    """
+    made: Callable[..., Any] = type(settings)
+    check(made, vars(settings), prefix)
+    for name, argument in arguments(made).items():
+        value = getattr(settings, name)
+        if not is_a(value, argument.hint):
+            asked = objects(argument.hint, name, argument.default)
+            raise UserError(f"{prefix}{name} must be {asked}, got {shown(value)}.")
+    _find_paths(settings)
+
+
+def with_paths(made: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with the user's home in the place of ``~`` in those that are declared as paths."""
+    known = arguments(made)
+    return {
+        name: _found(value) if name in known and known[name].path else value for name, value in values.items()
+    }
+
+
+def _find_paths(made: Any) -> None:
+    kind: Callable[..., Any] = type(made)
+    own = {name: getattr(made, name) for name in arguments(kind) if hasattr(made, name)}
+    for name, value in with_paths(kind, own).items():
+        if value is not own[name]:
+            object.__setattr__(made, name, value)  # it may be frozen
+
+
+def _found(value: Any) -> Any:
+    return str(home(value)) if isinstance(value, str) and value.startswith("~") else value
+
+
 class Checked:
     """What checks its arguments when it is made, where it is a dataclass."""
 
@@ -123,6 +168,7 @@ class Checked:
             UserError: If one is not what the class declares.
         """
         check(type(self), vars(self))
+        _find_paths(self)
 
 
 def _fits(value: Any, hint: Any, within: Range | None) -> bool:

@@ -1,4 +1,4 @@
-"""Which numbers an argument takes, and which of them are worth trying."""
+"""Which numbers an argument takes, which of them are worth trying, and which texts are paths."""
 
 from __future__ import annotations
 
@@ -66,6 +66,11 @@ class Tunable:
     low: float
     high: float
     log: bool = False
+
+
+@dataclass(frozen=True)
+class UserPath:
+    """Marks a text that may be the path of a file or a folder: ``~`` in front becomes the user's home."""
 
 
 def absurd(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, is_dataclass, replace
 from enum import Enum
@@ -10,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from flsel.arguments import Checked, arguments, check, shown
+from flsel.arguments.declared import with_paths
 from flsel.errors import UserError, imported, users_code
 
 
@@ -74,6 +76,7 @@ class Spec:
             what = f"{self.key} {self.class_path.rpartition('.')[2]} cannot be built"
             with users_code(what):
                 check(made, taken)
+                taken = with_paths(made, taken)
             # A call that does not fit, or an `__init__` that returns something, fails before the user's code.
             with users_code(what, reads=not self.class_path.startswith("flsel.")):
                 return made(*given, **taken)
@@ -131,10 +134,28 @@ def _importable(value: Any) -> bool:
     return inspect.isclass(value) or inspect.isroutine(value)
 
 
-def _path(made: Any, key: str) -> str:
+def has_path(made: Any) -> bool:
+    """Tell whether a class or a function is what its import path stands for.
+
+    A lambda has no path. In a notebook the name of a class or a function may meanwhile be another one's.
+    """
     if "<" in made.__qualname__:
-        raise UserError(f"{key} must be importable by name, got {made.__module__}.{made.__qualname__}.")
-    return f"{made.__module__}.{made.__qualname__}"
+        return False
+    found: Any = sys.modules.get(made.__module__ or "")
+    for name in made.__qualname__.split(".") if found is not None else ():
+        found = getattr(found, name, None)
+    return (found is None and made.__module__ not in sys.modules) or bool(found == made)
+
+
+def _path(made: Any, key: str) -> str:
+    path = f"{made.__module__}.{made.__qualname__}"
+    if "<" in path:
+        raise UserError(f"{key} must be importable by name, got {path}.")
+    if not has_path(made):
+        raise UserError(
+            f"{key} must be what {path} stands for, and that is another by now: make the settings again."
+        )
+    return path
 
 
 def _built(value: Any) -> Any:

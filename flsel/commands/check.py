@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Sequence
 
-from flsel.commands.words import parse, words
+from flsel.commands.argv import parse, words
 from flsel.errors import UserError, users_code
 from flsel.selector import Selector
 from flsel.testing import CHECKS

@@ -8,13 +8,17 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from flsel import __version__
-from flsel.errors import Interrupted, UserError, blamed, closest, sentence, short
+from flsel.errors import Interrupted, UserError, blamed, bounded, closest, sentence, short, written_by
 
 # The module of each command, and what it is for.
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -23,7 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "play one federated run: flsel train [--config FILE] [--key value ...]",
     ),
     "tune": (
-        "flsel_tune.main",
+        "flsel.commands.tune",
         "search for settings: flsel tune --config FILE [--space FILE] [--key value ...]",
     ),
     "compare": (
@@ -41,6 +45,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "check": (
         "flsel.commands.check",
         "hold a selector against the contract: flsel check my_selector.MySelector",
+    ),
+    "deploy": (
+        "flsel.commands.deploy",
+        "write a Flower app that runs a config over real nodes: flsel deploy --nodes 3 [--config FILE]",
     ),
     "configs": (
         "flsel.commands.configs",
@@ -73,8 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot encode is still said
             stream.reconfigure(errors="backslashreplace")
     try:
-        _check_text(arguments)
-        return _run(arguments)
+        with _libraries_warn_last():
+            _check_text(arguments)
+            return _run(arguments)
     except UserError as error:
         if arguments != given:
             traceback.print_exc()
@@ -124,6 +133,33 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
+@contextmanager
+def _libraries_warn_last() -> Iterator[None]:
+    """Show what libraries warn of when the command has ended, and nothing beside a refusal.
+
+    A warning of the user's own code is shown at once.
+    """
+    held, show = list[Callable[[], None]](), warnings.showwarning
+
+    def hold(message: Any, category: Any, filename: str, *place: Any) -> None:
+        if written_by(filename) == "user":
+            show(message, category, filename, *place)
+        else:
+            held.append(partial(show, message, category, filename, *place))
+
+    warnings.showwarning = hold  # type: ignore[assignment]
+    try:
+        yield
+    except UserError:
+        held.clear()
+        raise
+    finally:
+        if warnings.showwarning is hold:
+            warnings.showwarning = show
+        for warn in held:
+            warn()
+
+
 def _check_text(arguments: Sequence[str]) -> None:
     """Refuse bytes that are no text, which no file of settings could hold.
 
@@ -168,7 +204,7 @@ def _open_streams() -> None:
 
 
 def _stop(message: str, code: int) -> int:
-    print("flsel:", " ".join(line.strip() for line in message.splitlines()), file=sys.stderr)
+    print("flsel:", bounded(" ".join(line.strip() for line in message.splitlines())), file=sys.stderr)
     return code
 
 

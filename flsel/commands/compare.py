@@ -1,12 +1,13 @@
-"""``flsel compare`` as the command line starts it: light, and in a process of its own where Ray plays."""
+"""``flsel compare`` as the command line starts it: light, and supervised where Ray executes runs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
-# Where runs are played; a comparison that is resumed is told again.
+from flsel.execution.on_ray.supervisor import supervise
+
+# Where runs are executed; a comparison that is resumed is told again.
 _SIDE_BY_SIDE = ("max_concurrent", "cpus", "gpus", "memory", "address", "retries")
 
 
@@ -16,8 +17,7 @@ def main(arguments: Sequence[str]) -> int:
     light = sys.platform == "linux" and not {"torch", "ray"} & set(sys.modules)
     # Ray takes a driver down with its daemon, without a word of Python.
     if placed and light and not {"--help", "-h"} & set(arguments):
-        guard = import_module("flsel_tune.guard")
-        return int(guard.supervise(list(arguments), _command, name="compare", again=placed))
+        return supervise(list(arguments), _command, name="compare", again=placed)
     return _command(arguments)
 
 

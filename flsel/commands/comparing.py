@@ -7,28 +7,36 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from flsel.commands.argv import Word, parse
+from flsel.commands.command_settings import Own
 from flsel.commands.console import set_up_logging
-from flsel.commands.own import Own
-from flsel.commands.words import Word, parse
+from flsel.comparison.compare import compare_runs, existing, read_comparison, resume, start
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
-from flsel.comparison.drive import existing, resume, start
+from flsel.comparison.parse_variants import read_grid, read_selectors
+from flsel.comparison.plan import Plan, make_plan, pilot_sd
+from flsel.comparison.sequential.design import DEFAULT_MAX_SEEDS, UntilDecided
 from flsel.comparison.track import track_comparison
 from flsel.config.parser import to_types
 from flsel.errors import UserError
+from flsel.execution.choose import executor_for
 from flsel.files import home
 
 USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] [--key value ...]
        flsel compare --variants FILE --seeds 1..10 --grid "availability=IDL,LN"
        flsel compare RUN RUN ... [--target 0.7]
+       flsel compare --selectors Uniform,PowD,... --until-decided [--margin 0.5] [--max-seeds 32]
+       flsel compare --selectors Uniform,PowD,... --plan --margin 0.5 --sd 1.2
        flsel compare --resume COMPARISON [--seeds 10] [--selectors ...]"""
 DESCRIPTION = """\
 Compare selectors, or any settings, over seeds: every combination is played, existing runs are taken as they
 are, and a report says what differs, whether chance explains it, and what it costs. Every setting of flsel
 train is one of the runs', on the command line or in a file (--config FILE).
 """
-OWN = Own("compare", CompareConfig, USAGE, DESCRIPTION, ("resume",))
+OWN = Own("compare", CompareConfig, USAGE, DESCRIPTION, ("resume", "plan", "sd"))
+_OPTIONS = ("resume", "plan", "sd")
+_SWITCHES = ("until_decided", "each_scenario")
 # What a resumed comparison keeps: its runs have it.
 _KEPT = ("name", "folder")
 
@@ -44,10 +52,13 @@ def main(arguments: Sequence[str]) -> int:
         print(OWN.parser().format_help())
         return 0
     mine, others = given
-    own = [(key, value) for key, value in mine if key != "resume"]
+    own = [(key, _switched(key, value)) for key, value in mine if key not in _OPTIONS]
     wanted = _wanted(own)
     command = shlex.join(["flsel", "compare", *arguments])
     resumed = next((value or "" for key, value in mine if key == "resume"), None)
+    if any(key in ("plan", "sd") for key, _ in mine):
+        print(_plan(patterns, resumed, mine, wanted).text())
+        return 0
     if patterns or resumed is not None:
         set_up_logging(quiet=True)
         made = _without_config(patterns, resumed, own, others, wanted, command)
@@ -55,13 +66,52 @@ def main(arguments: Sequence[str]) -> int:
     else:
         config = parse(others)
         set_up_logging(quiet=True)
-        made, quiet = start(config, wanted, command), config.quiet
+        made = start(config, wanted, command, executor_for(wanted.resources))
+        quiet = config.quiet
     paths = made.write()
     track_comparison(made, paths)
     if not quiet:
         say(made.analysis, paths[:1])
     _refuse_without_runs(made, paths[0])
     return 0
+
+
+def _switched(key: str, value: str | None) -> str | None:
+    """Take a switch without a value for true."""
+    return "true" if value is None and key in _SWITCHES else value
+
+
+def _plan(patterns: Sequence[str], resumed: str | None, mine: Sequence[Word], wanted: CompareConfig) -> Plan:
+    """Plan a comparison from a standard deviation, or from pilot runs.
+
+    Raises:
+        UserError: If there is neither, or no variants.
+    """
+    rules = UntilDecided(
+        wanted.margin, wanted.max_seeds or DEFAULT_MAX_SEEDS, each_scenario=wanted.each_scenario
+    )
+    sd = next((value for key, value in mine if key == "sd"), None)
+    pilot = None
+    if resumed or patterns:
+        pilot = (read_comparison(home(resumed)) if resumed else compare_runs(patterns, wanted)).analysis
+    if wanted.selectors is not None:
+        variants = len(read_selectors(wanted.selectors))
+    elif pilot is not None:
+        variants = len(pilot.variants)
+    else:
+        raise UserError("a plan needs variants: give --selectors Uniform,PowD,..., or pilot runs.")
+    scenarios = len(read_grid(wanted.grid)) if pilot is None else len(pilot.settings)
+    if sd is None and pilot is None:
+        raise UserError("a plan needs the spread of differences: give --sd POINTS, or pilot runs.")
+    spread = _number(sd) if sd is not None or pilot is None else pilot_sd(pilot)
+    return make_plan(rules, variants=variants, scenarios=scenarios, sd=spread)
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "")
+    except ValueError as error:
+        raise UserError(f"sd must be a number > 0, in points of accuracy, got {text}.") from error
 
 
 def _refuse_without_runs(made: Comparison, report: Path) -> None:
@@ -95,7 +145,7 @@ def _without_config(
     kept = next((key for key, _ in own if key in _KEPT), None)
     if kept:
         raise UserError(f"{kept} stays as it is when a comparison is resumed; leave it out.")
-    return resume(home(resumed), wanted, command)
+    return resume(home(resumed), wanted, command, executor_for(wanted.resources))
 
 
 def _wanted(own: Sequence[Word]) -> CompareConfig:

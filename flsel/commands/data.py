@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from rich.table import Table
 
+from flsel.commands.argv import parse, words
 from flsel.commands.console import set_up_logging
-from flsel.commands.words import parse, words
+from flsel.commands.device_tables import MOST_ROWS, print_devices
 from flsel.data.heterogeneity import label_entropy, summarise
 from flsel.data.population import FederatedData
+from flsel.files import home
 from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
-from flsel.runner.inputs import load_data
+from flsel.runner.load_data import load_data
 from flsel.runner.terminal import open_console
-
-# A terminal full of clients says less than the picture; beyond this many the table is cut.
-MOST_ROWS = 100
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     set_up_logging()
     given = words(arguments)
-    picture = Path(dict(given).get("picture") or "partition.png")
+    picture = home(dict(given).get("picture") or "partition.png")
     settings = [(key, value) for key, value in given if key != "picture"]
-    data = load_data(parse(settings, "data"))
+    config = parse(settings, "data")
+    data = load_data(config)
     counts = data.population.label_counts().numpy()
     _print(data, counts)
+    if config.devices is not None:
+        print_devices(config, data)
     picture.parent.mkdir(parents=True, exist_ok=True)
     save_figure(partition_figure(counts, f"{data.name}: {len(counts)} clients"), picture)
     open_console().print(f"wrote {picture}", markup=False, highlight=False, soft_wrap=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
+from flsel.commands.argv import Word, parse, words
 from flsel.commands.console import set_up_logging
-from flsel.commands.words import Word, parse, words
 from flsel.errors import UserError
+from flsel.execution.run import execute
 from flsel.files import home
 from flsel.runner.build import MakeTrainer
-from flsel.runner.play import play
 from flsel.runner.session import Session
 from flsel.runner.settings import read_config
 
@@ -23,8 +22,10 @@ def main(arguments: Sequence[str]) -> int:
     given = [(key, value) for key, value in given if key != "address"]
     if address is None:
         return _train(given, None)
-    # Light without a cluster: Ray is imported where it is asked for.
-    with import_module("flsel_tune.remote").trainers_on(address) as make_trainer:
+    # Ray is imported where it is asked for.
+    from flsel.execution.on_ray.remote_trainer import trainers_on
+
+    with trainers_on(address) as make_trainer:
         return _train(given, make_trainer)
 
 
@@ -32,7 +33,7 @@ def _train(given: Sequence[Word], make_trainer: MakeTrainer | None) -> int:
     if any(key == "resume" for key, _ in given):
         folder, rounds = _resumed(given)
         set_up_logging(quiet=read_config(folder).quiet)
-        play(Session.resume(folder, rounds, make_trainer))
+        execute(Session.resume(folder, rounds, make_trainer))
     elif any(key == "seeds" for key, _ in given):
         raise UserError(
             "flsel train plays one run under one --seed; several seeds are played and compared by: "
@@ -41,7 +42,7 @@ def _train(given: Sequence[Word], make_trainer: MakeTrainer | None) -> int:
     else:
         config = parse(given)
         set_up_logging(quiet=config.quiet)
-        play(Session.start(config, make_trainer))
+        execute(Session.start(config, make_trainer))
     return 0
 
 

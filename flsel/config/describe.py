@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from flsel.arguments.spec import plain
-from flsel.config import given
+from flsel.config import model_object
 from flsel.config.run import RunConfig
 
 # Settings that say where a run is shown, not what it computes.
@@ -20,13 +20,16 @@ def describe(config: RunConfig) -> dict[str, Any]:
     Raises:
         UserError: If something in it has no import path, such as a lambda.
     """
-    values = vars(config) | {"model": given.described(config.model) or config.model}
+    values = vars(config) | {"model": model_object.described(config.model) or config.model}
     return {name: plain(value, name) for name, value in values.items()}
 
 
 def fingerprint(described: dict[str, Any]) -> str:
     """Hash what determines a run's results; where it is written and tracked does not enter."""
     relevant = {key: value for key, value in described.items() if key not in PRESENTATION}
+    if relevant.get("devices") is None:
+        # Without devices there is no time: such a run is the one that earlier versions wrote.
+        relevant = {key: value for key, value in relevant.items() if key not in ("devices", "time")}
     return hashlib.sha256(json.dumps(_canonical(relevant), sort_keys=True).encode()).hexdigest()
 
 

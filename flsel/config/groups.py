@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -10,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from flsel.arguments import Range, check
+from flsel.arguments import Range, UserPath, check_settings, shown
 from flsel.errors import UserError
 from flsel.files import check_folder_name
 from flsel.local.batches import BatchSpec
@@ -37,6 +38,8 @@ class LocalConfig:
         workers: Processes of one thread each that share a round's clients; 1 trains in the run's own
             process, with all its threads. More than 1 only on a CPU.
         chunk: Most clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
+        check: ``auto`` compares a few models that ``vmap`` and ``compiled`` train with those of sequential,
+            which trains the rest of the run if they differ; ``every`` compares all of them; ``off`` none.
         keep_optimizer: Let each client go on with the optimizer state (momentum, Adam's moments) that its
             last visit ended with, instead of a fresh one; ``sequential`` only.
 
@@ -54,10 +57,11 @@ class LocalConfig:
     backend: Literal["auto", "sequential", "vmap", "compiled"] = "auto"
     workers: Annotated[int, Range(1, 256)] = 1
     chunk: Annotated[int | None, Range(1)] = None
+    check: Literal["auto", "every", "off"] = "auto"
     keep_optimizer: bool = False
 
     def __post_init__(self) -> None:
-        check(type(self), vars(self), "local.")
+        check_settings(self, "local.")
         if self.keep_optimizer and (self.backend not in ("auto", "sequential") or self.workers > 1):
             raise UserError(
                 f"local.keep_optimizer must be false with local.backend {self.backend} and local.workers "
@@ -69,6 +73,58 @@ class LocalConfig:
         """Return the batches of one visit."""
         steps = DEFAULT_STEPS if self.epochs is None and self.steps is None else self.steps
         return BatchSpec(self.batch_size, self.epochs, steps, self.last_batch)
+
+
+@dataclass(frozen=True)
+class TimeConfig:
+    """What a round waits for on simulated devices; without ``devices`` nothing here may be set.
+
+    Attributes:
+        over_selection: Factor on the clients that are asked; the first clients to finish, as many as
+            ``clients_per_round`` says, are aggregated. Only for plans of one hop.
+        deadline: Simulated seconds after which a hop is closed, or null. Where no client is in time, the
+            round waits for the first one.
+        late: What becomes of a path that misses a deadline: ``drop``, or ``rest``, the model that it had
+            before the late client counts.
+        relay: A model goes from client to client; otherwise all paths wait for each other after each hop.
+        overhead: Simulated seconds that each communication round takes besides its clients.
+        backward: Forward passes that a backward pass is worth; training an example takes one more.
+        server_pass: Simulated seconds of a pass over the server's holdout.
+        stop_after_seconds: Simulated seconds after which the run ends, or null.
+
+    Raises:
+        UserError: If a value is out of range.
+    """
+
+    over_selection: Annotated[float, Range(1, 100)] = 1.0
+    deadline: Annotated[float | None, Range(above=0)] = None
+    late: Literal["drop", "rest"] = "drop"
+    relay: bool = False
+    overhead: Annotated[float, Range(0)] = 0.0
+    backward: Annotated[float, Range(0)] = 2.0
+    server_pass: Annotated[float, Range(0)] = 0.0
+    stop_after_seconds: Annotated[float | None, Range(above=0)] = None
+
+    def __post_init__(self) -> None:
+        check_settings(self, "time.")
+
+    def asked(self, wanted: int, clients: int) -> int:
+        """Return how many clients are asked for so many updates, out of so many clients."""
+        return min(clients, max(wanted, math.floor(self.over_selection * wanted + 1e-9)))
+
+    def require_devices(self) -> None:
+        """Refuse settings that say nothing without devices.
+
+        Raises:
+            UserError: Naming the first.
+        """
+        for name, default in vars(TimeConfig()).items():
+            if getattr(self, name) != default:
+                raise UserError(
+                    f"time.{name} must be {shown(default)} without devices, got "
+                    f"{shown(getattr(self, name))}: "
+                    "set devices, for example --devices LogNormal."
+                )
 
 
 @dataclass(frozen=True)
@@ -85,12 +141,12 @@ class OutputConfig:
         UserError: If a value is out of range or ``name`` is not a plain folder name.
     """
 
-    dir: str = "runs"
+    dir: Annotated[str, UserPath()] = "runs"
     name: str | None = None
     checkpoint_every: Annotated[int, Range(1)] = 10
 
     def __post_init__(self) -> None:
-        check(type(self), vars(self), "output.")
+        check_settings(self, "output.")
         check_folder_name("output.name", self.name)
 
 
@@ -117,7 +173,7 @@ class EvaluationConfig:
     stop_at_target: bool = False
 
     def __post_init__(self) -> None:
-        check(type(self), vars(self), "evaluation.")
+        check_settings(self, "evaluation.")
 
 
 @dataclass(frozen=True)
@@ -144,7 +200,7 @@ class TrackConfig:
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
 
     def __post_init__(self) -> None:
-        check(type(self), vars(self), "track.")
+        check_settings(self, "track.")
         for name in self.trackers:
             if name not in ("wandb", "tensorboard") and "." not in name:
                 raise UserError(

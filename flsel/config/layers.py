@@ -103,8 +103,14 @@ class Layers:
         self.values[key] = {"class_path": path, "init_args": {**kept, **given}}
 
 
+RENAMED = {"budget": "clients_per_round"}
+"""Settings of files that earlier versions wrote, by the name that each has now."""
+
+
 def unknown_key(key: str) -> UserError:
     """Return the error that says that there is no such setting, and which one was probably meant."""
+    if key in RENAMED:
+        return UserError(f"{key} is called {RENAMED[key]}: rename the key.")
     group, _, last = key.rpartition(".")
     inside = [name for name in keys() if name.startswith(f"{key if key in groups() else group}.")]
     if key in groups():

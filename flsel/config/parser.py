@@ -13,9 +13,9 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from flsel.arguments import Argument, arguments, check, shown
-from flsel.arguments.plugin import Plugin, items, plugin, rule
 from flsel.arguments.spec import Spec
 from flsel.config.layers import Layers, by_key
+from flsel.config.plugin import Plugin, items, plugin, rule
 from flsel.config.run import RunConfig
 from flsel.errors import UserError, located, meant
 from flsel.files.yaml import loaded
@@ -138,9 +138,15 @@ def _spec(key: str, asked: Plugin, value: Any) -> Spec:
 
 def _typed(key: str, argument: Argument, value: Any) -> Any:
     """Give a value the type that is declared for it, by jsonargparse."""
+    asked, read = plugin(argument.hint), loaded(value)
+    named = isinstance(read, str) or (isinstance(read, Mapping) and "class_path" in read)
+    if asked is not None and not asked.factory and named:
+        # A class among the arguments of another, which may be named as short as a setting of its own.
+        spec = _spec(key, asked, read)
+        return {"class_path": spec.class_path, "init_args": dict(spec.init_args)}
     # An argument without a type whose default is a class or a function is read as an import path.
-    named = argument.hint is Any and callable(argument.default)
-    parser = _reader(type | Callable | Any if named else argument.hint)
+    path = argument.hint is Any and callable(argument.default)
+    parser = _reader(type | Callable | Any if path else argument.hint)
     try:
         return parser.parse_object({"value": value}, defaults=False).as_dict()["value"]
     except (ArgumentError, ValueError, RecursionError) as error:

@@ -8,20 +8,22 @@ arguments; a model, an optimizer, a schedule and a callback are kept as factorie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+import yaml
 from torch import nn
 from torch.optim import Optimizer
 
-from flsel.arguments import Checked, Range, arguments, check, shown
+from flsel.arguments import Range, check_settings, shown
 from flsel.arguments.later import Callback
 from flsel.availability import IDL, Availability
-from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
+from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TimeConfig, TrackConfig
 from flsel.data.config import DataConfig
+from flsel.devices import Devices
 from flsel.errors import UserError
 from flsel.models import LogisticRegression
 from flsel.objectives import FedAvg, Objective
@@ -30,18 +32,23 @@ from flsel.selector import Selector
 from flsel.selectors.uniform import Uniform
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunConfig:
     """One federated run.
+
+    Two configs are equal if they describe the same run. ``str(config)`` is the YAML that
+    ``flsel train --config`` reads.
 
     Attributes:
         seed: Seed of every generator of the run.
         rounds: Communication rounds (T).
         clients: Number of clients (N); null takes the dataset's natural clients.
-        budget: Clients per round (K), at most N.
+        clients_per_round: Clients per round (K), at most N.
         data: The dataset and what is held out of it.
         partition: How examples are dealt to clients; ``Natural`` keeps the dataset's natural clients.
         availability: Who can be reached in which round.
+        devices: How fast the clients' simulated devices and links are; null simulates no time.
+        time: What a round waits for on simulated devices.
         model: The network, or a LightningModule that brings its loss and optimizer: a class, a function or,
             from Python, an object, of which each run trains a copy.
         local: What a client does in one visit.
@@ -63,16 +70,18 @@ class RunConfig:
         quiet: Print nothing but warnings and errors.
 
     Raises:
-        UserError: If a value is out of range.
+        UserError: If a value is of another type than is declared, or out of range.
     """
 
     seed: Annotated[int, Range(0)] = 0
     rounds: Annotated[int, Range(1, 10**8, seconds=1e-3)] = 100
     clients: Annotated[int | None, Range(1)] = 30
-    budget: Annotated[int, Range(1)] = 6
+    clients_per_round: Annotated[int, Range(1)] = 6
     data: DataConfig = field(default_factory=DataConfig)
     partition: Partition = field(default_factory=Natural)
     availability: Availability = field(default_factory=IDL)
+    devices: Devices | None = None
+    time: TimeConfig = field(default_factory=TimeConfig)
     model: Callable[[], nn.Module] = LogisticRegression
     local: LocalConfig = field(default_factory=LocalConfig)
     objective: Objective = field(default_factory=FedAvg)
@@ -92,14 +101,67 @@ class RunConfig:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        check(type(self), vars(self))
-        for name, argument in arguments(RunConfig).items():
-            default, given = argument.default, getattr(self, name)
-            if isinstance(default, Checked) and not isinstance(given, argument.hint):
-                example = f"{argument.hint.__name__} object, such as {name}={type(default).__name__}()"
-                raise UserError(f"{name} must be a {example}, got {shown(given)}.")
-        if self.clients is not None and self.budget > self.clients:
+        check_settings(self)
+        if self.devices is None:
+            self.time.require_devices()
+        if self.clients is not None and self.clients_per_round > self.clients:
             raise UserError(
-                "budget must be at most the number of clients, got budget "
-                f"{shown(self.budget)} of {shown(self.clients)}."
+                "clients_per_round must be at most the number of clients, got clients_per_round "
+                f"{shown(self.clients_per_round)} of {shown(self.clients)}."
             )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain values, nested as in the YAML file.
+
+        Raises:
+            UserError: If a value has no import path, such as a lambda.
+        """
+        from flsel.config.describe import describe
+
+        return describe(self)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> RunConfig:
+        """Make a config of plain values, nested as in the YAML file; missing ones take their defaults.
+
+        Raises:
+            UserError: If a key is unknown, or a value has the wrong type or range.
+        """
+        from flsel.config.parser import parse_settings
+
+        return parse_settings(settings)
+
+    def with_changes(self, changes: Mapping[str, Any]) -> RunConfig:
+        """Return a config with some settings changed, by the rules of the command line.
+
+        A new class starts from its own defaults. An argument of a class changes this argument only.
+
+        Args:
+            changes: Plain values, nested or by dotted key: ``{"selector": "PowD", "selector.d": 12}``.
+
+        Raises:
+            UserError: As :meth:`to_dict` and :meth:`from_dict`.
+        """
+        from flsel.config.parser import parse_settings
+
+        if not isinstance(self.model, nn.Module):
+            return parse_settings(self.to_dict(), changes)
+        # A model object stays the same object, as no plain value can build it again.
+        plain = replace(self, model=LogisticRegression).to_dict()
+        changed = parse_settings(plain, changes)
+        named = any(key.partition(".")[0] == "model" for key in changes)
+        return changed if named else replace(changed, model=self.model)
+
+    def __str__(self) -> str:
+        return yaml.safe_dump(self.to_dict(), sort_keys=False)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RunConfig):
+            return NotImplemented
+        try:
+            return self.to_dict() == other.to_dict()
+        except UserError:
+            return vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.seed, self.rounds, self.clients, self.clients_per_round, type(self.selector)))

@@ -8,8 +8,8 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from flsel.arguments import Argument, arguments
-from flsel.arguments.plugin import Plugin, plugin
 from flsel.config.describe import describe
+from flsel.config.plugin import Plugin, plugin
 from flsel.config.run import RunConfig
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from flsel.arguments import Range, check, shown
+from flsel.arguments import Range, UserPath, check_settings, shown
 from flsel.errors import UserError
 
 NAMES = ("synthetic", "fashion_mnist", "mnist", "cifar10", "cifar100", "folder", "npz", "leaf")
@@ -51,7 +51,7 @@ class SyntheticConfig:
     classes: Annotated[int, Range(2)] = 10
 
     def __post_init__(self) -> None:
-        check(type(self), vars(self), "data.synthetic.")
+        check_settings(self, "data.synthetic.")
         if self.size_max is not None and self.size_max < self.size_min:
             raise UserError(
                 f"data.synthetic.size_max must be at least size_min ({self.size_min}), got {self.size_max}."
@@ -86,9 +86,9 @@ class DataConfig:
     """
 
     name: str = "synthetic"
-    root: str | None = None
+    root: Annotated[str | None, UserPath()] = None
     download: bool = False
-    path: str | None = None
+    path: Annotated[str | None, UserPath()] = None
     shape: Annotated[tuple[int, ...] | None, Range(1)] = None
     coarse_labels: bool = False
     init_args: dict[str, Any] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class DataConfig:
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
 
     def __post_init__(self) -> None:
-        check(type(self), vars(self), "data.")
+        check_settings(self, "data.")
         if self.name not in NAMES and not _is_import_path(self.name):
             raise UserError(
                 f"data.name must be one of {', '.join(NAMES)} or an import path, got {shown(self.name)}."

@@ -12,10 +12,19 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from flsel.data.checks import as_inputs, as_labels, as_tensor, fits_memory
 from flsel.errors import UserError, short, users_code
+from flsel.rng import plain_states, repeatable, torch_seed
 
 # What the label of an example that is a mapping may be called, and its input where there is more beside it.
 _LABELS = ("label", "labels", "y", "target", "targets", "class")
 _INPUTS = ("input", "inputs", "x", "image", "img", "images", "features", "data", "pixel_values", "input_ids")
+
+# Examples that are read a second time, and where reading draws from a global generator.
+_AGAIN, _AGAIN_IF_DRAWN = 32, 1000
+_DRAWN = (
+    "is another one each time it is read, as by random augmentation: flsel reads it once, which would freeze "
+    "what is drawn; let the dataset give plain examples, and the model's forward augment them while "
+    "self.training is true."
+)
 
 
 def materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
@@ -29,7 +38,8 @@ def materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
         Inputs ``[S, ...]`` and labels, int64 ``[S]``.
 
     Raises:
-        UserError: If it is no such dataset, or an example is unlike the first.
+        UserError: If it is no such dataset, an example is unlike the first, or examples are drawn anew when
+            they are read again.
     """
     plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
     if plain and len(dataset.tensors) == 2:
@@ -46,6 +56,7 @@ def materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
 
 
 def _collect(dataset: Any, count: int, where: str) -> tuple[Tensor, Tensor]:
+    generators = _generators()
     first = _example(dataset, 0, where)[0]
     fits_memory(where, count * first.numel() * first.element_size())
     x = torch.empty((count, *first.shape), dtype=first.dtype)
@@ -58,7 +69,26 @@ def _collect(dataset: Any, count: int, where: str) -> tuple[Tensor, Tensor]:
                 f"{list(first.shape)} {first.dtype}."
             )
         x[position] = row
+    drew = _generators() != generators
+    again = np.linspace(0, count - 1, min(count, _AGAIN_IF_DRAWN if drew else _AGAIN)).astype(int)
+    with repeatable(torch_seed(0, "dataset", 1)):
+        for position in again.tolist():
+            row, label = _example(dataset, position, where)
+            if label != y[position] or not _same(row, x[position]):
+                raise UserError(f"{where}, example {position} {_DRAWN}")
     return as_inputs(x, where), y
+
+
+def _generators() -> tuple[object, ...]:
+    """Return the states of the global generators, to be compared."""
+    return *plain_states(), torch.default_generator.get_state().numpy().tobytes()
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Tell whether inputs are equal, NaN at the same places included."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def _example(dataset: Any, position: int, where: str) -> tuple[Tensor, int]:

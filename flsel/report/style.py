@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, told apart by colour-blind readers.
 BLUE, ORANGE, GREEN, PINK, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"
 GREY = "#555555"
-LIGHT = "#AAAAAA"
 GREY_LINE = "#767676"
 """Seen on white and on black."""
 SHADES = "viridis"
@@ -57,7 +56,8 @@ _DASHES: tuple[tuple[int, ...], ...] = ((), (6, 3), (2, 2), (8, 3, 2, 3))
 # Those that meet most often are first, and so differ most.
 _KNOWN = (
     "Uniform", "PowD", "FedCor", "HiCS", "DivFL", "AFL", "FedGS", "FedPNS", "ClusteredSampling", "FedCat",
-    "GradientNorm", "MD", "Weighted", "ClusteredSamplingBySize", "HiCSOracle", "Complete",
+    "GradientNorm", "MD", "Weighted", "ClusteredSamplingBySize", "HiCSOracle", "Complete", "OptimalSampling",
+    "UCBCS", "FedCBS", "GreedyFed", "F3AST", "E3CS", "KVib", "OSMD", "FedAU", "HACCS",
 )  # fmt: skip
 
 

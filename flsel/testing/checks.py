@@ -65,17 +65,17 @@ def check_constructor(factory: Factory) -> None:
 
 
 def check_plan(factory: Factory) -> None:
-    """Plans stay within the budget and the pool, round after round."""
+    """Plans have at most K paths of available clients, round after round."""
     for presence in (0.5, 1.0):
         play(factory, replace(usual_world(factory), presence=presence))
 
 
 def check_small_pools(factory: Factory) -> None:
-    """Pools of one, of two and of fewer clients than the budget get a plan."""
-    for clients, budget in ((1, 1), (2, 1), (2, 2)):
-        play(factory, usual_world(factory, clients, budget))
+    """Pools of one, of two and of fewer clients than K get a plan."""
+    for clients, clients_per_round in ((1, 1), (2, 1), (2, 2)):
+        play(factory, usual_world(factory, clients, clients_per_round))
     for presence in (0.0, 0.2):
-        play(factory, replace(usual_world(factory, budget=6), presence=presence))
+        play(factory, replace(usual_world(factory, clients_per_round=6), presence=presence))
 
 
 def check_same_seed(factory: Factory) -> None:
@@ -97,7 +97,7 @@ def check_other_seed(factory: Factory) -> None:
     """
     world = usual_world(factory)
     clients = len(world.counts)
-    if world.budget == clients:
+    if world.clients_per_round == clients:
         return
     drew = False
     for case in (world, replace(world, counts=torch.full((clients, CLASSES), 5), alike=True)):
@@ -144,7 +144,7 @@ def check_needs(factory: Factory) -> None:
     name = type(factory()).__name__
     reads = Need.NONE
     # What is asked only of a large enough cohort shows in the second world.
-    for world in (small, replace(small, budget=len(small.counts))):
+    for world in (small, replace(small, clients_per_round=len(small.counts))):
         selector, federation = begin(factory, world)
         for _ in coming(federation, _PATIENCE):
             step(selector, federation)

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.params import Params, weighted_sum
 from flsel.rng import generator
-from flsel.selector import Need, Plan, Updates, View
-from flsel.stack import Params, weighted_sum
+from flsel.selector import Late, Need, Plan, Updates, View
 from flsel.testing.formula import FormulaFederation
 
 _SHAPES = {"body.weight": (5, 3), "head.weight": (4, 5), "head.bias": (4,)}
@@ -37,19 +37,19 @@ class World:
 
     Attributes:
         counts: Label counts per client, int64 ``[N, C]``.
-        budget: Most paths per round.
+        clients_per_round: Most paths per round.
         seed: Seed of the selector's draws only.
         rounds: Communication rounds of the run.
         presence: Chance of a client to be available in a round; one client always is.
         alike: Whether all clients have the same target.
         poison: Number that poisoned clients report instead of losses and updates; None for none.
         poisoned: Share of clients that are poisoned.
-        lose: Whether each round's last update is lost.
+        lose: Whether each round's last update is lost; in every other round it is known to be late.
         head_bias: Whether the output layer has a bias.
     """
 
     counts: Tensor
-    budget: int
+    clients_per_round: int
     seed: int = 0
     rounds: int = 12
     presence: float = 0.7
@@ -65,7 +65,13 @@ class FakeFederation(FormulaFederation):
 
     def __init__(self, world: World) -> None:
         params = {name: torch.zeros(shape) for name, shape in _SHAPES.items()}
-        super().__init__(world.counts, params, budget=world.budget, rounds=world.rounds, seed=world.seed)
+        super().__init__(
+            world.counts,
+            params,
+            clients_per_round=world.clients_per_round,
+            rounds=world.rounds,
+            seed=world.seed,
+        )
         self.world = world
         self.poisoned = torch.arange(len(world.counts)) < world.poisoned * len(world.counts)
         self.targets = _targets(world.counts, alike=world.alike)
@@ -89,7 +95,10 @@ class FakeFederation(FormulaFederation):
         answers = dict(updates.answers)
         if not self.world.head_bias:
             del answers["head"]["bias"]
-        return replace(updates, needs=needs, answers=_Noted(answers, self._note))
+        lost = {client for path in plan.paths[len(kept) :] for client in path}
+        slow = sorted(lost.difference(*kept.visits)) if self.round % 2 else []
+        late = Late.of({client: float(self.seconds([client])[0]) for client in slow})
+        return replace(updates, needs=needs, answers=_Noted(answers, self._note), late=late)
 
     def advance(self, updates: Updates, weights: Tensor) -> None:
         """Add the weighted updates to the global model, in place as an optimizer does, and move on."""

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from flsel.metrics import Ledger
+from flsel.params import Params
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates, View
-from flsel.stack import Params
 
 _HEAD = ("weight", "bias")
 
@@ -27,16 +27,18 @@ class FormulaFederation(ABC):
     Args:
         counts: Label counts of every client, int64 ``[N, C]``.
         params: Global model, with an output layer ``head.weight`` and ``head.bias``.
-        budget: Most paths per round.
+        clients_per_round: Most paths per round.
         rounds: Communication rounds of the run.
         seed: Seed of the selector's draws.
     """
 
-    def __init__(self, counts: Tensor, params: Params, *, budget: int, rounds: int, seed: int = 0) -> None:
+    def __init__(
+        self, counts: Tensor, params: Params, *, clients_per_round: int, rounds: int, seed: int = 0
+    ) -> None:
         self.counts = counts
         self.sizes = counts.sum(1)
         self.params = params
-        self.budget = budget
+        self.clients_per_round = clients_per_round
         self.rounds = rounds
         self.seed = seed
         self.round = 0
@@ -62,7 +64,7 @@ class FormulaFederation(ABC):
         return View(
             round=self.round,
             rounds=self.rounds,
-            budget=self.budget,
+            clients_per_round=self.clients_per_round,
             available=self.available(self.round),
             sizes=self.sizes,
             num_classes=self.counts.shape[1],
@@ -77,7 +79,12 @@ class FormulaFederation(ABC):
         """Return what a plan's paths bring back, as far as it is declared."""
         first = [visits[0] for visits in plan.visits]
         own_loss = self.loss(first, self.params).masked_fill(self.sizes[first] == 0, math.nan)
-        answers: dict[str, Any] = {"own_loss": own_loss}
+        durations = [float(self.seconds(list(visits)).sum()) for visits in plan.visits]
+        answers: dict[str, Any] = {
+            "own_loss": own_loss,
+            "squared_loss": 1.1 * own_loss.square(),
+            "durations": torch.tensor(durations, dtype=torch.float64),
+        }
         if needs & (Need.DELTAS | Need.HEAD):
             names = list(self.params) if Need.DELTAS in needs else [f"head.{key}" for key in _HEAD]
             answers["deltas"] = self.moved(plan.visits, names)
@@ -98,6 +105,15 @@ class FormulaFederation(ABC):
         silent = ~self.available(self.round) | (self.sizes == 0)
         losses = self.loss(clients, self.params if at is None else at)
         return losses.masked_fill(silent[list(clients)], math.nan)
+
+    def durations(self, clients: Sequence[int]) -> Tensor:
+        """Return the parts of :meth:`seconds`: a tenth each way on the link, the rest computing."""
+        return self.seconds(clients)[:, None] * torch.tensor([0.1, 0.8, 0.1], dtype=torch.float64)
+
+    def seconds(self, clients: Sequence[int]) -> Tensor:
+        """Return what training takes the clients, float64 ``[n]``: some are slow, and examples take time."""
+        ids = torch.tensor(list(clients), dtype=torch.int64)
+        return (1 + ids % 5) * (1.0 + self.sizes[ids].double() / 50)
 
     def shadow(self, clients: Sequence[int]) -> Params:
         """Return the end models of the clients' training."""

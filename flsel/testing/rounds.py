@@ -6,7 +6,7 @@ import copy
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,18 +31,18 @@ class Played:
     drew: bool
 
 
-def usual_world(factory: Factory, clients: int = 8, budget: int = 3) -> World:
+def usual_world(factory: Factory, clients: int = 8, clients_per_round: int = 3) -> World:
     """Describe the federation that most checks play in.
 
-    A selector may refuse a budget below the pool with a ``UserError`` that names the budget, as complete
-    participation does; it then gets a budget of everyone.
+    A selector may refuse a K below the pool with a ``UserError`` that names ``clients_per_round``, as
+    complete participation does; it then gets K = N.
     """
-    world = World(label_counts(clients), budget)
+    world = World(label_counts(clients), clients_per_round)
     try:
         play(factory, replace(world, presence=1.0), steps=1)
     except AssertionError as error:
-        if isinstance(error.__cause__, UserError) and "budget" in str(error):
-            return replace(world, budget=clients)
+        if isinstance(error.__cause__, UserError) and "clients_per_round" in str(error):
+            return replace(world, clients_per_round=clients)
     return world
 
 
@@ -142,7 +142,9 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
         return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
     if is_dataclass(one) and not isinstance(one, type):
-        return same(astuple(one), astuple(other))
+        # An argument may be a selector itself, whose state is not there before its reset.
+        names = [field.name for field in fields(one)]
+        return all(same(getattr(one, name, None), getattr(other, name, None)) for name in names)
     if isinstance(one, Mapping):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):

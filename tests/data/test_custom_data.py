@@ -262,6 +262,52 @@ def test_what_draws_from_a_global_generator_is_the_same_dataset_each_time():
     assert not torch.equal(first.x, X)
 
 
+class Augmented(torch.utils.data.Dataset):
+    """Draws an example's input anew whenever it is read, by some generator."""
+
+    def __init__(self, draws):
+        self.draws = draws
+        self.own = np.random.default_rng(3)
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, position):
+        rare = {
+            "torch": lambda: float(torch.rand(())) < 0.02,
+            "numpy": lambda: np.random.rand() < 0.02,
+            "python": lambda: random.random() < 0.02,
+            "own": lambda: self.own.random() < 0.5,
+            "label": lambda: False,
+        }[self.draws]()
+        label = int(np.random.rand() < 0.5) if self.draws == "label" else position % 2
+        return torch.full((3,), float(position)).flip(0) * (-1 if rare else 1), label
+
+
+@pytest.mark.parametrize("draws", ["torch", "numpy", "python", "own", "label"])
+@pytest.mark.parametrize("part", ["training", "test"])
+def test_examples_that_are_drawn_anew_are_refused(draws, part):
+    made = (Augmented(draws), None) if part == "training" else ((X, Y), Augmented(draws))
+    globals()["drawn"] = lambda: made
+    with pytest.raises(UserError, match=rf"the {part} set, example \d+ is another one each time it is read"):
+        load("drawn")
+
+
+class DrawnOnce(torch.utils.data.Dataset):
+    """Draws, but gives the same example whenever it is read."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, position):
+        torch.manual_seed(position)
+        return torch.randn(3), position % 2
+
+
+def test_what_draws_the_same_whenever_it_is_read_is_taken():
+    assert len(load("DrawnOnce").train) == 40
+
+
 def test_tensors_are_not_copied():
     assert load("pair").train.x.data_ptr() == X.data_ptr()
 

@@ -12,8 +12,8 @@ from typing import Any
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from flsel.arguments import Argument, arguments, shown
-from flsel.arguments.plugin import rule
 from flsel.config.describe import describe
+from flsel.config.plugin import rule
 from flsel.config.run import RunConfig
 from flsel.config.schema import defaults, groups, keys_of, plugins
 from flsel.errors import UserError, short

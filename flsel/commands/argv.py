@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from flsel.arguments import shown
-from flsel.commands.usage import class_help, print_config, run_parser
+from flsel.commands.help import class_help, print_config, run_parser
 from flsel.config import RunConfig
 from flsel.config.layers import Layers
 from flsel.config.parser import to_config

@@ -115,6 +115,12 @@ def flatten(stack: Params, origin: Params | None = None) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
+def _own(layer: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """List the parameters and buffers that a layer itself has."""
+    yield from layer.named_parameters(recurse=False, remove_duplicate=False)
+    yield from layer.named_buffers(recurse=False, remove_duplicate=False)
+
+
 def places(module: nn.Module) -> dict[str, str]:
     """Return every place of a module's parameters and buffers, each once, with the name that each goes by.
 
@@ -125,8 +131,7 @@ def places(module: nn.Module) -> dict[str, str]:
     return {
         f"{path}.{leaf}" if path else leaf: names[id(value)]
         for path, layer in module.named_modules()
-        for leaf, value in (*layer._parameters.items(), *layer._buffers.items())
-        if value is not None
+        for leaf, value in _own(layer)
     }
 
 

@@ -16,6 +16,7 @@ HOMES: Mapping[str, str] = {
     "Selector": "flsel.selectors",
     "Partition": "flsel.partition",
     "Availability": "flsel.availability",
+    "Devices": "flsel.devices",
     "Objective": "flsel.objectives",
     "Module": "flsel.models",
     "Optimizer": "torch.optim",

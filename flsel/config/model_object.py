@@ -9,15 +9,16 @@ from typing import Any
 
 from torch import nn
 
-from flsel.arguments.spec import Spec
+from flsel.arguments.spec import Spec, has_path
 from flsel.errors import UserError
+from flsel.local.torch_internals import copy_hooks
 
 
 class Given(nn.Module):
     """What ``config.yaml`` holds in the place of a model object, or of a function without an import path.
 
     Attributes:
-        name: The object's class or the function's name.
+        name: The object's class, or the class's or function's name.
         parameters_hash: SHA-256 of the object's parameters and buffers; null for a function.
 
     Raises:
@@ -39,7 +40,7 @@ def described(model: nn.Module | Callable[..., Any]) -> Spec | None:
             digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
         arguments = {"name": type(model).__name__, "parameters_hash": digest.hexdigest()}
-    elif "<" in getattr(model, "__qualname__", ""):
+    elif _has_no_path(model):
         arguments = {"name": model.__qualname__}
     else:
         return None
@@ -50,5 +51,17 @@ def copied(model: nn.Module | Callable[..., Any]) -> Callable[..., nn.Module] | 
     """Return what makes the model that :func:`described` describes; None for one with an import path."""
     if isinstance(model, nn.Module):
         # A run trains a copy, so that the next one starts from the same parameters.
-        return lambda: copy.deepcopy(model)
-    return model if "<" in getattr(model, "__qualname__", "") else None
+        return lambda: _copy(model)
+    return model if _has_no_path(model) else None
+
+
+def _has_no_path(model: Callable[..., Any]) -> bool:
+    return hasattr(model, "__qualname__") and not has_path(model)
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """Copy a model, with the hooks of its parameters, which torch leaves out."""
+    made = copy.deepcopy(model)
+    for before, after in zip(model.parameters(), made.parameters(), strict=True):
+        copy_hooks(before, after)
+    return made

@@ -8,10 +8,10 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from flsel.commands.usage import own_parser
-from flsel.commands.words import Word, words
+from flsel.commands.argv import Word, words
+from flsel.commands.help import own_parser
 from flsel.config.schema import groups, keys
-from flsel.errors import UserError, closest, meant
+from flsel.errors import UserError, closest, edits, meant
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,12 @@ class Own:
         runs = [(key, value) for key, value in given if key not in mine]
         known = {*keys(), *groups(), "config", "print_config"}
         for key, _ in runs:
-            close = closest(key, [*mine, *known])
-            if "." not in key and key not in known and close in mine:
-                raise UserError(f"there is no setting {key}; did you mean {close}?")
+            if "." in key or key in known:
+                continue
+            own, close = closest(key, mine), closest(key, [*mine, *known])
+            # Of two that are as near the command's own is meant.
+            if own and close and edits(key, own) <= edits(key, close):
+                raise UserError(f"there is no setting {key}; did you mean {own}?")
         return [(key, value) for key, value in given if key in mine], runs
 
     def close(self, word: str) -> str:
