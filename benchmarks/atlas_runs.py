@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from pages import read_rows
 
-from flsel.comparison.declaration import read_declaration
-from flsel.comparison.judging.arrival import first_at
+from flsel.comparison.comparison_file import read_declaration
+from flsel.comparison.judging.time_to_target import first_at
 
 MEASURES = ("accuracy", "cheap", "worst", "rounds", "bytes", "passes")
 """Test accuracy: at the end, after half of Uniform's bytes, of the worst tenth; then costs to the target."""

@@ -32,7 +32,7 @@ HEAD = ("setting", "seed", "variance", "limit", "spearman", "pearson", "rounds_c
 def measure(setting: int, seed: int, data_root: str | None) -> list[str]:
     """Play the warm-up and one round more; return a row of the file."""
     config = parse_file(ROOT / f"configs/papers/hics/fashion_mnist_published_{setting}.yaml")
-    warm_up = math.ceil((config.clients or 1) / config.budget)
+    warm_up = math.ceil((config.clients or 1) / config.clients_per_round)
     data = config.data if data_root is None else replace(config.data, root=data_root)
     # Rounds without an evaluation: the last one, which has one, is not played.
     config = replace(

@@ -18,8 +18,8 @@ import numpy as np
 from pages import markdown, options, put, read_rows
 from scipy import stats
 
-from flsel.comparison.declaration import read_declaration
-from flsel.comparison.judging.arrival import first_at
+from flsel.comparison.comparison_file import read_declaration
+from flsel.comparison.judging.time_to_target import first_at
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs/results"

@@ -16,15 +16,25 @@ from flsel.selectors.clustered import ClusteredSampling
 from flsel.selectors.clustered_by_size import ClusteredSamplingBySize
 from flsel.selectors.complete import Complete
 from flsel.selectors.divfl import DivFL
+from flsel.selectors.e3cs import E3CS
+from flsel.selectors.f3ast import F3AST
+from flsel.selectors.fedau import FedAU
 from flsel.selectors.fedcat import FedCat
+from flsel.selectors.fedcbs import FedCBS
 from flsel.selectors.fedcor import FedCor
 from flsel.selectors.fedgs import FedGS
 from flsel.selectors.fedpns import FedPNS
 from flsel.selectors.gradnorm import GradientNorm
+from flsel.selectors.greedyfed import GreedyFed
+from flsel.selectors.haccs import HACCS
 from flsel.selectors.hics import HiCS
 from flsel.selectors.hics_oracle import HiCSOracle
+from flsel.selectors.kvib import KVib
 from flsel.selectors.md import MD
+from flsel.selectors.optimal_sampling import OptimalSampling
+from flsel.selectors.osmd import OSMD
 from flsel.selectors.powd import PowD
+from flsel.selectors.ucbcs import UCBCS
 from flsel.selectors.uniform import Uniform
 from flsel.selectors.weighted import Weighted
 
@@ -51,6 +61,17 @@ CONTENDERS: dict[str, Callable[[], Selector]] = {
     "FedGS, alpha 0": partial(FedGS, alpha=0.0),
     "FedPNS": FedPNS,
     "FedCat": FedCat,
+    "HACCS": HACCS,
+    "FedAU": FedAU,
+    "OSMD": OSMD,
+    "KVib": KVib,
+    "E3CS": E3CS,
+    "F3AST": F3AST,
+    # The paper's 50 sweeps of K orders take minutes for K = 100.
+    "GreedyFed, one sweep": partial(GreedyFed, sweeps=1),
+    "FedCBS": FedCBS,
+    "UCBCS": UCBCS,
+    "OptimalSampling": OptimalSampling,
 }
 
 _GRAPH = 2_000  # Above, FedGS's graph takes minutes; distances of random points stand in for it.

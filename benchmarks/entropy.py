@@ -75,12 +75,13 @@ def _train(config_file: Path, seed: int, together: bool, data_root: str | None) 
 
     config = parse_file(config_file)
     data = config.data if data_root is None else replace(config.data, root=data_root)
-    budget = (config.clients or 1) if together else config.budget
-    rounds = math.ceil((config.clients or 1) / budget)
+    clients_per_round = (config.clients or 1) if together else config.clients_per_round
+    rounds = math.ceil((config.clients or 1) / clients_per_round)
     # One round more than is played: the last one ends with an evaluation.
     config = replace(
         config,
-        seed=seed, rounds=rounds + 1, budget=budget, data=data, selector=HiCS(signal="layer"),
+        seed=seed, rounds=rounds + 1, clients_per_round=clients_per_round, data=data,
+        selector=HiCS(signal="layer"),
         evaluation=replace(config.evaluation, every=rounds + 1), accelerator="cpu", quiet=True,
     )  # fmt: skip
     server = build(config).server

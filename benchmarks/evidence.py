@@ -20,17 +20,19 @@ from typing import Any
 
 import yaml
 
+from flsel.commands.argv import parse
 from flsel.commands.cli import main as flsel
-from flsel.commands.words import parse
-from flsel.comparison.declaration import Judging, read_declaration, write_declaration
-from flsel.comparison.declare import read_seeds
+from flsel.comparison.cells import jobs_left, read_again, read_cells
+from flsel.comparison.comparison_file import Judging, read_declaration, write_declaration
 from flsel.comparison.grid import FILE, Grid, Setting, Variant
-from flsel.comparison.play import Sources, play
-from flsel.comparison.reading import Run
+from flsel.comparison.parse_variants import read_seeds
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.errors import Interrupted, UserError
+from flsel.execution.executor import Listener
+from flsel.execution.in_process import InProcess
+from flsel.execution.job import Job
 from flsel.runner.lock import Lock
 
 HERE = Path(__file__).resolve().parent / "evidence"
@@ -115,13 +117,16 @@ def play_only(folder: Path) -> int:
     grid, _, _ = read_declaration(folder)
     failed = []
 
-    def tell(run: Run) -> None:
+    def tell(job: Job) -> None:
+        run = read_again(jobs[job])
         print(run.folder, run.status, run.reason, flush=True)
         if run.status == "failed":
             failed.append(run)
 
     with Lock(folder, "comparison"):
-        play(grid, folder, Sources(), tell, lambda: None)
+        jobs, executor = jobs_left(grid, folder, read_cells(grid, folder)), InProcess()
+        with executor.ready(None):
+            executor.execute(list(jobs), folder, Listener(tell, lambda rounds: None))
     return 2 if failed else 0
 
 

@@ -85,7 +85,7 @@ def play(case: Case, data_root: str | None) -> dict[str, float]:
         seed=case.seed,
         rounds=ROUNDS,
         clients=50 if "50 clients" in case.partition else CLIENTS,
-        budget=BUDGET,
+        clients_per_round=BUDGET,
         data=DataConfig(name="fashion_mnist", root=data_root or "data", validation=0.0, server=0.0),
         partition=PARTITIONS[case.partition],
         model=LogisticRegression,

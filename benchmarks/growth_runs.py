@@ -32,7 +32,7 @@ def build(
         seed=1,
         rounds=10_000,
         clients=clients,
-        budget=cohort,
+        clients_per_round=cohort,
         data=DataConfig(synthetic=SIZES, validation=0.0, server=0.0, test=0.01),
         partition=Natural(),
         model=partial(MLP, hidden=[width]) if width else LogisticRegression,
@@ -56,7 +56,7 @@ def build(
 def _resampled(load: object, clients: int, config: RunConfig, source: Source | None = None) -> FederatedData:
     """Deal every client examples of the training set, drawn with replacement."""
     assert callable(load)
-    data: FederatedData = load(replace(config, clients=config.budget), source)
+    data: FederatedData = load(replace(config, clients=config.clients_per_round), source)
     positions = np.random.default_rng(1).integers(0, len(data.population.y), (clients, RESAMPLED))
     shards = tuple(torch.from_numpy(positions).unbind())
     return replace(data, population=replace(data.population, shards=shards))

@@ -110,13 +110,14 @@ def main() -> None:
 
 def _show(rows: list[list[str]], config: RunConfig, first: int, after: int) -> None:
     print(
-        f"`{CONFIG.name}`, N = {config.clients}, K = {config.budget}, {config.data.name}, evaluated every "
-        "round. Milliseconds of select, weigh and observe, without what clients and server take to answer "
-        "(*asked*); *rest* is all else in a round (training, average, evaluation), its median. Measured "
+        f"`{CONFIG.name}`, N = {config.clients}, K = {config.clients_per_round}, {config.data.name}, "
+        "evaluated every round. Milliseconds of select, weigh and observe, without what clients and server "
+        "take to answer (*asked*); *rest* is all else in a round (training, average, evaluation), its "
+        "median. Measured "
         f"in the first {first} rounds, in which everybody is met, and in {after} more; the last two columns "
         f"are shares of *rest*: the median of the later rounds, and the mean of all {config.rounds} if they "
         f"go on like these. The target is at most {MOST:g} % in the mean. FedCat's round is a plan of "
-        f"{config.budget}.\n"
+        f"{config.clients_per_round}.\n"
     )
     columns = ("selector", f"first {first}, mean", "later, median", "mean", "worst", "asked, mean", "rest")
     print(table((*columns, "median share", "share of the run", ""), rows))

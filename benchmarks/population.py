@@ -28,7 +28,7 @@ def main() -> None:
     config = RunConfig(
         rounds=11,
         clients=clients,
-        budget=10,
+        clients_per_round=10,
         data=DataConfig(synthetic=SIZES, **HELD_OUT),
         accelerator=chosen.accelerator,
     )

@@ -26,9 +26,9 @@ from flsel.engine.server import Server
 from flsel.local.compiled import pool
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.models import MLP, LogisticRegression
+from flsel.params import Params
 from flsel.partition import Natural
 from flsel.runner.build import build
-from flsel.stack import Params
 
 # Model, batch size, clients in a round; the arithmetic of a step is their product with the model's size.
 SHAPES: Sequence[tuple[str, Callable[..., nn.Module], int, int]] = (
@@ -54,7 +54,7 @@ def synthetic(model: Callable[..., nn.Module], batch: int, cohort: int, **settin
         seed=1,
         rounds=1000,
         clients=60,
-        budget=cohort,
+        clients_per_round=cohort,
         data=DataConfig(name="synthetic"),
         partition=Natural(),
         model=model,
@@ -141,7 +141,7 @@ def precisions(data: DataConfig, names: Sequence[str], repeats: int, cohort: int
         case = CASES[name]
         config = image_run(case.model, data, case.local, clients=case.clients, accelerator="cpu")
         few = min(cohort or case.cohort, case.cohort)
-        config = replace(config, budget=few, rounds=1000, evaluation=EvaluationConfig(every=1000))
+        config = replace(config, clients_per_round=few, rounds=1000, evaluation=EvaluationConfig(every=1000))
         sides: dict[str, Callable[[], object]] = {}
         ends: dict[str, Params] = {}
         starts: Params = {}

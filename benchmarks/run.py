@@ -26,6 +26,7 @@ TITLES = {
     "population": "A hundred thousand clients",
     "selection": "Selection without training",
     "overhead": "What selection adds to a round",
+    "clock": "What simulated time adds to a round",
     "sweeps": "A trial of flsel tune beside the run that it is",
 }
 HERE = Path(__file__).parent

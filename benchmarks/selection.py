@@ -51,7 +51,7 @@ class Cell:
 
     name: str
     clients: int
-    budget: int
+    clients_per_round: int
     rounds: int
     patience: float
     threads: int
@@ -70,8 +70,8 @@ class Measured:
 def play(cell: Cell) -> Measured | str:
     """Measure one cell in a process of its own; the selector's own error message where it refuses."""
     torch.set_num_threads(cell.threads)
-    # A plan of FedCat takes as many rounds as the budget.
-    federation = Synthetic(cell.clients, _shapes(cell), cell.budget, RUN * cell.budget)
+    # A plan of FedCat takes K rounds.
+    federation = Synthetic(cell.clients, _shapes(cell), cell.clients_per_round, RUN * cell.clients_per_round)
     before = _peak()
     timed = Timed(_contender(cell.name))
     try:
@@ -111,14 +111,21 @@ def _peak() -> float:
 
 
 def cells(chosen: argparse.Namespace) -> list[Cell]:
-    """List what is measured; complete participation has the budget N."""
+    """List what is measured; complete participation has K = N."""
     rounds, patience = (2, 1.0) if chosen.quick else (ROUNDS, PATIENCE)
     return [
         # FedCor's updates are slow, and its other rounds come after them.
-        Cell(name, clients, budget, rounds, patience * (10 if name == "FedCor" else 1), chosen.threads)
+        Cell(
+            name,
+            clients,
+            clients_per_round,
+            rounds,
+            patience * (10 if name == "FedCor" else 1),
+            chosen.threads,
+        )
         for name in CONTENDERS
         for clients in CLIENTS
-        for budget in ([clients] if name == "Complete" else BUDGETS)
+        for clients_per_round in ([clients] if name == "Complete" else BUDGETS)
     ]
 
 
@@ -133,7 +140,7 @@ def alone(cell: Cell) -> Measured | str:
 
 def row(cell: Cell, found: Measured | str) -> list[str]:
     """Write one row of the table."""
-    about = [cell.name, f"{cell.budget:,}"]
+    about = [cell.name, f"{cell.clients_per_round:,}"]
     if isinstance(found, str):
         return [*about, found, "", "", "", ""]
     times = [f"{1000 * seconds:.1f}" for seconds in (found.first, found.mean, found.worst)]

@@ -41,7 +41,7 @@ def image_run(
     return RunConfig(
         seed=1,
         clients=clients,
-        budget=10,
+        clients_per_round=10,
         data=data,
         partition=IID(),
         model=model,

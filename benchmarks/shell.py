@@ -26,7 +26,7 @@ class Case:
 
     model: Callable[[], nn.Module]
     clients: int
-    budget: int
+    clients_per_round: int
     availability: Availability
     most: float
 
@@ -58,7 +58,7 @@ def main() -> None:
             )
             config = replace(
                 config,
-                budget=case.budget,
+                clients_per_round=case.clients_per_round,
                 availability=case.availability,
                 rounds=31 if chosen.quick else 301,
                 callbacks=(Callback,),
@@ -72,7 +72,7 @@ def main() -> None:
 def _row(case: Case, times: list[float]) -> list[str]:
     cost = 1000 * mean(times)
     model = case.model.func.__name__  # type: ignore[attr-defined]
-    sizes = [f"{case.clients:,}", str(case.budget), type(case.availability).__name__]
+    sizes = [f"{case.clients:,}", str(case.clients_per_round), type(case.availability).__name__]
     judged = [f"<= {case.most:g} ms", verdict(cost, case.most)]
     return [model, *sizes, f"{cost:.2f} ms", spread(times, " ms", 1000), *judged]
 

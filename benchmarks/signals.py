@@ -18,7 +18,7 @@ import numpy as np
 from pages import markdown, options, put, read_rows
 from scipy.stats import spearmanr
 
-from flsel.comparison.declaration import read_declaration
+from flsel.comparison.comparison_file import read_declaration
 from flsel.selectors._hics import label_entropy
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs/results"

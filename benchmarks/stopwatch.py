@@ -12,15 +12,15 @@ from unittest.mock import patch
 
 from settings import wait
 
-import flsel.runner.play
+import flsel.execution.run
 import flsel.runner.session
 from flsel.config import RunConfig
 from flsel.config.groups import OutputConfig
 from flsel.data.population import Examples
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
+from flsel.params import Params, stacked
 from flsel.runner.build import Built, MakeTrainer, build_with
-from flsel.stack import Params, stacked
 
 
 class Stopwatch(LocalTrainer):
@@ -58,7 +58,7 @@ class Nothing(LocalTrainer):
     def train(self, visits: Sequence[Visit]) -> Params:
         return {name: start + 1e-6 for name, start in stacked([visit.start for visit in visits]).items()}
 
-    def measure(self, params: Params, examples: Examples) -> tuple[float, float]:
+    def measure(self, params: Params, examples: Examples, round: int = 0) -> tuple[float, float]:
         return 1.0, 0.5
 
 
@@ -86,5 +86,5 @@ def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
 
     # The benchmark's own standard output is its table.
     with patch.object(flsel.runner.session, "build_with", build_watched), redirect_stdout(sys.stderr):
-        flsel.runner.play.run(replace(config, output=OutputConfig(dir=str(folder))))
+        flsel.execution.run.run(replace(config, output=OutputConfig(dir=str(folder))))
     return watches[0]

@@ -21,7 +21,7 @@ from settings import FASHION_MLP, image_data, image_run
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.groups import LocalConfig, OutputConfig
-from flsel.runner.play import run
+from flsel.execution.run import run
 
 ROUNDS, QUICK_ROUNDS = 200, 20
 # Equal work in every trial: a setting that changes nothing.

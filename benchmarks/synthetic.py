@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.params import Params
 from flsel.rng import generator
-from flsel.stack import Params
 from flsel.testing.formula import FormulaFederation
 
 MLP = {
@@ -36,17 +36,19 @@ class Synthetic(FormulaFederation):
     Args:
         clients: N.
         shapes: Of the model's parameters.
-        budget: K.
+        clients_per_round: K.
         rounds: Communication rounds of the run.
     """
 
-    def __init__(self, clients: int, shapes: dict[str, tuple[int, ...]], budget: int, rounds: int) -> None:
+    def __init__(
+        self, clients: int, shapes: dict[str, tuple[int, ...]], clients_per_round: int, rounds: int
+    ) -> None:
         rng = generator(0, "benchmark")
         sizes = 20 + rng.lognormal(3.0, 1.0, clients).astype(np.int64)
         shares = rng.dirichlet(np.full(CLASSES, 0.3), clients)
         counts = torch.from_numpy(rng.multinomial(sizes, shares))
         params = {name: torch.zeros(shape) for name, shape in shapes.items()}
-        super().__init__(counts, params, budget=budget, rounds=rounds)
+        super().__init__(counts, params, clients_per_round=clients_per_round, rounds=rounds)
         mix = shares @ rng.normal(size=(CLASSES, _KINDS))
         self.mix = torch.from_numpy(mix.astype(np.float32))
         draw = torch.Generator().manual_seed(0)

@@ -117,7 +117,7 @@ class PlainLoop:
         self.data = built.data.population
         self.spec = built.program.spec
         self.model = copy.deepcopy(built.program.model)
-        self.make, self.cohort = config.local.optimizer, config.budget
+        self.make, self.cohort = config.local.optimizer, config.clients_per_round
         self.params = {name: p.detach().clone() for name, p in built.server.params.items()}
         self.round = 0
 
@@ -149,7 +149,7 @@ class PlainLoop:
 def measure(case: Case, data: DataConfig, chosen: argparse.Namespace) -> list[list[str]]:
     """Check that all sides end in the same model, time them, and return the rows of the table."""
     config = image_run(case.model, data, case.local, clients=case.clients, accelerator=chosen.accelerator)
-    config = replace(config, budget=case.cohort)
+    config = replace(config, clients_per_round=case.cohort)
     if case.synthetic:
         config = replace(config, data=DataConfig(name="synthetic"), partition=Natural())
     if chosen.accelerator != "mps":  # which has no float64

@@ -32,7 +32,7 @@ def config_of(kind: str, root: str) -> RunConfig:
         seed=1,
         rounds=ROUNDS,
         clients=100,
-        budget=10,
+        clients_per_round=10,
         data=DataConfig(name="fashion_mnist", root=root, validation=0.0, server=0.0),
         partition=IID(),
         model=NETWORKS[kind],

@@ -15,7 +15,7 @@ config = config_of(sys.argv[1], sys.argv[2])
 workers = int(sys.argv[4])
 built = build(replace(config, local=replace(config.local, workers=workers)))
 server = built.server
-examples = config.budget * int((built.program.batches(0, 0) >= 0).sum())
+examples = config.clients_per_round * int((built.program.batches(0, 0) >= 0).sum())
 
 
 def parameters():

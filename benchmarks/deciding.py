@@ -1,0 +1,114 @@
+"""Errors and seeds of ``flsel compare --until-decided``, simulated with the product's own functions.
+
+    python benchmarks/deciding.py [--repetitions 10000] [--comparisons 1,3,6,11]
+
+Prints a table of false claims of the whole family, for differences that are normal, heavy-tailed,
+discrete and
+skewed, and a table of expected seeds. It takes minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+
+from flsel.comparison.sequential.decide import judge_looks
+from flsel.comparison.sequential.design import Design
+from flsel.comparison.sequential.power import expected, fixed_seeds
+
+Draw = Callable[[np.random.Generator, int, int], np.ndarray]
+MAXIMUM = 30
+EXAMPLES = 3.0  # test examples in one standard deviation of discrete differences
+
+
+def shared(values: np.ndarray) -> np.ndarray:
+    """Return differences to the last row, which is the baseline of all others, with sd one."""
+    return np.asarray((values[:, :-1] - values[:, -1:]) / np.sqrt(2))
+
+
+def normal(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
+    """Draw normal results."""
+    return shared(rng.standard_normal((runs, variants + 1, MAXIMUM)))
+
+
+def heavy(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
+    """Draw results of Student's t with 3 degrees of freedom."""
+    return shared(rng.standard_t(3, (runs, variants + 1, MAXIMUM)) / np.sqrt(3))
+
+
+def discrete(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
+    """Draw accuracies on few test examples."""
+    return np.asarray(np.round(normal(rng, runs, variants) * EXAMPLES) / EXAMPLES)
+
+
+def skewed_variant(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
+    """Draw variants that collapse in some seeds, and a normal baseline."""
+    tails = -_lognormal(rng, (runs, variants, MAXIMUM))
+    return np.asarray((tails - rng.standard_normal((runs, 1, MAXIMUM))) / np.sqrt(2))
+
+
+def skewed(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
+    """Draw differences that are log-normal themselves."""
+    return -_lognormal(rng, (runs, variants, MAXIMUM))
+
+
+def _lognormal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    tail = rng.lognormal(0.0, 0.8, shape)
+    return np.asarray((tail - np.exp(0.32)) / np.sqrt((np.exp(0.64) - 1) * np.exp(0.64)))
+
+
+LAWS: dict[str, tuple[Draw, float]] = {
+    "normal": (normal, 0.0),
+    "t with 3 degrees of freedom": (heavy, 0.0),
+    "accuracies on few test examples": (discrete, 1 / EXAMPLES),
+    "variants that collapse in some seeds": (skewed_variant, 0.0),
+    "log-normal differences": (skewed, 0.0),
+}
+
+
+def errors(draw: Draw, resolution: float, variants: int, runs: int) -> list[float]:
+    """Return false claims of a family in per cent: no margin, margin 1 with effect 0, and with effect 1."""
+    sample = draw(np.random.default_rng(variants), runs, variants)
+    found = []
+    for effect, margin in ((0.0, None), (0.0, 1.0), (1.0, 1.0)):
+        design, false = Design(variants, MAXIMUM, margin), np.zeros(runs, dtype=bool)
+        for at in range(variants):
+            judged = judge_looks(effect + sample[:, at], design, resolution=resolution)
+            claims = judged.claim[np.arange(runs), judged.stops()]
+            false |= np.isin(claims, (0, 1) if effect == 0 else (1, 2))
+        found.append(100 * float(false.mean()))
+    return found
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=10_000)
+    parser.add_argument("--comparisons", default="1,3,6,11")
+    given = parser.parse_args()
+    families = [int(number) for number in given.comparisons.split(",")]
+    print(
+        "Any false claim, %: nothing differs and no margin / with margin 1 sd / all variants at the margin\n"
+    )
+    print("| differences | " + " | ".join(f"m = {m}" for m in families) + " |")
+    print("|---" * (len(families) + 1) + "|")
+    for name, (draw, resolution) in LAWS.items():
+        cells = [errors(draw, resolution, m, given.repetitions) for m in families]
+        print(f"| {name} | " + " | ".join(" / ".join(f"{x:.1f}" for x in cell) for cell in cells) + " |")
+    print("\nOne variant, normal, margin 1 sd: seeds (better / equivalent / open, %), fixed design\n")
+    print("| effect, sd | " + " | ".join(f"m = {m}" for m in families) + " |")
+    print("|---" * (len(families) + 1) + "|")
+    for effect in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0):
+        texts = []
+        for m in families:
+            design = Design(m, MAXIMUM, 1.0)
+            e = expected(effect, 1.0, design, given.repetitions)
+            shares = "/".join(f"{100 * share:.0f}" for share in (e.better, e.equivalent, e.open))
+            texts.append(f"{e.seeds:.1f} ({shares}), {fixed_seeds(effect, design, 1.0)}")
+        print(f"| {effect:g} | " + " | ".join(texts) + " |")
+
+
+if __name__ == "__main__":
+    main()
