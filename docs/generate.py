@@ -8,16 +8,18 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
 from docstring_parser import parse
 
 from flsel.arguments import arguments, shown
-from flsel.arguments.plugin import Plugin
 from flsel.availability import Availability
 from flsel.commands.cli import HELP
-from flsel.commands.usage import run_parser
+from flsel.commands.help import run_parser
+from flsel.config.plugin import Plugin
+from flsel.devices import Devices
 from flsel.objectives import Objective
 from flsel.partition import Partition
 from flsel.selector import Selector
@@ -27,13 +29,14 @@ KINDS: tuple[tuple[str, type, str], ...] = (
     ("Objectives", Objective, "--objective"),
     ("Partitions", Partition, "--partition"),
     ("Availability modes", Availability, "--availability"),
+    ("Devices", Devices, "--devices"),
 )
 HEAD = """# Arguments
 
-What objectives, partitions and availability modes take, and where they deviate from their sources; for
-selectors see [selectors.md](selectors.md), for what objectives do [objectives.md](objectives.md). A paper's
-symbol stands in brackets. The command line shows the same: `--partition.help NAME`. This page is written from
-the classes by `docs/generate.py`.
+What objectives, partitions, availability modes and devices take, and where they deviate from their sources;
+for selectors see [selectors.md](selectors.md), for what objectives do [objectives.md](objectives.md). A
+symbol of a paper stands in brackets. The command line shows the same: `--partition.help NAME`. This page is
+written from the classes by `docs/generate.py`.
 """
 # What stands below such a comment in a section of docs/selectors.md is written here.
 BLOCK = re.compile(r"<!-- (\w+) -->\n.*?(?=\n## |\Z)", re.DOTALL)
@@ -93,7 +96,7 @@ def _table(made: Any, told: dict[str, str] | None = None) -> str:
     }
     rows = []
     for name, argument in arguments(made).items():
-        default = shown(argument.default).strip("'")
+        default = "required" if argument.default is MISSING else shown(argument.default).strip("'")
         row = f"| `{name}` | {_short(argument.rule())} | `{default}` | {_plain(meanings[name])} |"
         first = made.__name__ if told is None else told.setdefault(row, made.__name__)
         rows.append(row if first == made.__name__ else f"| `{name}` | | `{default}` | as for `{first}` |")

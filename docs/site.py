@@ -54,7 +54,7 @@ def _followed(link: re.Match[str], source: str, uri: str) -> str:
     wanted = os.path.normpath(os.path.join(os.path.dirname(source), path))
     if not (ROOT / wanted).exists():
         return link.group(0)  # mkdocs says which page has the broken link
-    inside = wanted.startswith("docs/") and (ROOT / wanted).suffix in (".md", ".png", ".html", ".csv")
+    inside = wanted.startswith("docs/") and (ROOT / wanted).suffix in (".md", ".png", ".svg", ".html", ".csv")
     shown = (ELSEWHERE | PICTURES).get(wanted) or (wanted.removeprefix("docs/") if inside else None)
     if shown is None:
         return text
