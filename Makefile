@@ -2,12 +2,14 @@ PYTHON ?= python3
 LOCK_FLAGS ?=
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+FLOWER := .venv-flower/.installed
 
 MINUTES ?= 10
 KINDS ?= train,tune,compare
 FLSEL_FUZZ ?= 300
 
-.PHONY: help demo test fuzz soak lint evidence evidence-quick bench docs lock clean
+.PHONY: help demo demo-flower test test-flower test-lowest test-python fuzz soak lint evidence evidence-quick bench docs \
+	lock lock-flower clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -19,6 +21,28 @@ demo: $(INSTALLED) ## Compare four selectors on generated data, three seeds each
 
 test: $(INSTALLED) ## Run the tests.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
+
+test-flower: $(FLOWER) ## Run the tests of deployments with Flower, real processes on loopback among them.
+	OMP_NUM_THREADS=1 .venv-flower/bin/python -m pytest -q -n 0 tests/flower
+
+demo-flower: $(FLOWER) ## Run two rounds over three Flower nodes on loopback (no download, two minutes).
+	@.venv-flower/bin/python tests/flower/loopback.py
+
+# --no-config: what tool.uv in pyproject.toml pins is for the newest versions. The lowest have wheels for 3.10 and 3.11.
+test-lowest: $(BIN)/uv ## Run the tests with the lowest declared versions, in .venv-lowest (PYTHON=python3.10).
+	$(BIN)/uv venv --quiet --clear --seed --python $(PYTHON) .venv-lowest
+	$(BIN)/uv pip install --no-config --quiet --python .venv-lowest --resolution lowest-direct -e '.[dev,pandas]'
+	$(call tests_in,.venv-lowest)
+
+test-python: $(BIN)/uv ## Run the tests with another Python, in .venv-python3.13 (PYTHON=python3.13).
+	$(BIN)/uv venv --quiet --clear --seed --python $(PYTHON) .venv-$(notdir $(PYTHON))
+	$(BIN)/uv pip install --no-config --quiet --python .venv-$(notdir $(PYTHON)) -c constraints.txt -e '.[dev]'
+	$(call tests_in,.venv-$(notdir $(PYTHON)))
+
+# The tests start flsel and its tools by name.
+define tests_in
+PATH="$(CURDIR)/$(1)/bin:$$PATH" OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -q -n auto --dist worksteal $(TESTS)
+endef
 
 fuzz: $(INSTALLED) ## Feed random settings, files and folders to the program (FLSEL_FUZZ=300 of each kind).
 	@seed=$${SEED:-$$(date +%s)}; echo "SEED=$$seed"; OMP_NUM_THREADS=1 FLSEL_FUZZ=$(FLSEL_FUZZ) \
@@ -49,12 +73,16 @@ bench: $(INSTALLED) ## Measure speed and memory, and keep the tables in benchmar
 	$(BIN)/python benchmarks/run.py
 
 # Keeps the versions it finds in constraints.txt where they still fit; LOCK_FLAGS=--upgrade takes the newest.
+lock-flower: $(BIN)/uv ## Regenerate constraints-flower.txt, the versions beside which Flower fits.
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra flower --no-annotate \
+		--custom-compile-command "make lock-flower" $(LOCK_FLAGS) pyproject.toml --output-file constraints-flower.txt
+
 lock: $(BIN)/uv ## Regenerate constraints.txt after a change of dependencies in pyproject.toml.
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --no-annotate \
 		--custom-compile-command "make lock" $(LOCK_FLAGS) pyproject.toml --output-file constraints.txt
 
 clean: ## Remove .venv and what tools left behind; runs stay.
-	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-* build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -62,6 +90,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "installing into .venv (a few minutes, about 8 GB with the CUDA libraries)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(FLOWER): pyproject.toml constraints-flower.txt
+	@echo "installing into .venv-flower (a few minutes, about 8 GB with the CUDA libraries)"
+	@$(PYTHON) -m venv .venv-flower
+	@.venv-flower/bin/python -m pip install -qq --disable-pip-version-check -c constraints-flower.txt -e '.[dev,flower]'
 	@touch $@
 
 # Not by way of INSTALLED: that needs the constraints which are about to be made.
