@@ -34,7 +34,7 @@ MEMORY = 6 << 30  # Bytes beyond what the process has: an absurd size must fail,
 LONGEST = 1500  # Letters of a sentence.
 
 TINY: dict[str, Any] = {
-    "rounds": 2, "clients": 4, "budget": 2, "accelerator": "cpu", "quiet": True,
+    "rounds": 2, "clients": 4, "clients_per_round": 2, "accelerator": "cpu", "quiet": True,
     "data": {"synthetic": {"size_mean": 1.0, "size_std": 0.5, "size_min": 10, "dimension": 8, "classes": 4}},
     "local": {"steps": 2, "backend": "sequential"},
     "output": {"name": "run", "checkpoint_every": 1},

@@ -85,7 +85,7 @@ class First(Selector):
         self.power = power
 
     def select(self, view: View) -> Plan:
-        return Plan.star(view.pool[: view.budget])
+        return Plan.star(view.pool[: view.clients_per_round])
 
 
 class NoSelect(Selector):
@@ -97,7 +97,7 @@ class Divides(Selector):
         self.share = 1 / by
 
     def select(self, view: View) -> Plan:
-        return Plan.star(view.pool[: view.budget])
+        return Plan.star(view.pool[: view.clients_per_round])
 
 
 class TakesAll(Selector):
@@ -117,12 +117,12 @@ class NoPlan(Selector):
 
 class Peeks(Selector):
     def select(self, view: View) -> Plan:
-        return Plan.star(view.labels[:, 0].argsort()[: view.budget].tolist())
+        return Plan.star(view.labels[:, 0].argsort()[: view.clients_per_round].tolist())
 
 
 class NoWeights(Selector):
     def select(self, view: View) -> Plan:
-        return Plan.star(view.pool[: view.budget])
+        return Plan.star(view.pool[: view.clients_per_round])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         return 1.0  # type: ignore[return-value]

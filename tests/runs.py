@@ -25,8 +25,8 @@ from flsel.engine.federation import Federation, Outcome
 from flsel.engine.job import train
 from flsel.engine.server import Server
 from flsel.local.visit import from_rows
+from flsel.params import Params
 from flsel.runner.build import Built, build
-from flsel.stack import Params
 
 DIMENSION = 3
 SMALL = SyntheticConfig(size_mean=2.5, size_std=0.8, size_min=10, dimension=8, classes=4)
@@ -37,7 +37,7 @@ def settings(folder: Path, **changes: Any) -> RunConfig:
     base = RunConfig(
         rounds=6,
         clients=8,
-        budget=3,
+        clients_per_round=3,
         data=DataConfig(synthetic=SMALL),
         local=LocalConfig(batch_size=5, steps=3, optimizer=partial(optim.SGD, lr=0.1, momentum=0.9)),
         output=OutputConfig(dir=str(folder), name="run", checkpoint_every=1),
@@ -128,7 +128,8 @@ def left_behind(folder: Path) -> dict[str, Any]:
     metrics = [[c for c, t in zip(row.split(","), timed, strict=True) if not t] for row in rows]
     rounds = folder / "rounds.jsonl"
     plans = [json.loads(line) for line in rounds.read_text().splitlines()] if rounds.exists() else []
-    return {"state": state, "metrics": metrics, "plans": plans}
+    diagnostics = lines(folder / "diagnostics.jsonl")
+    return {"state": state, "metrics": metrics, "plans": plans, "diagnostics": diagnostics}
 
 
 def lines(path: Path) -> list[str]:

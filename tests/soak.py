@@ -36,7 +36,7 @@ CHOICES = {
     "local.backend": ["sequential", "vmap"],
 }
 BASE = [
-    "--clients", "12", "--budget", "3", "--accelerator", "cpu", "--threads", "1", "--quiet",
+    "--clients", "12", "--clients_per_round", "3", "--accelerator", "cpu", "--threads", "1", "--quiet",
     "--data.synthetic.size_mean", "2", "--data.synthetic.size_std", "0.5", "--data.synthetic.dimension", "8",
     "--local.steps", "3", "--local.optimizer", "SGD", "--local.optimizer.lr", "0.05",
     "--local.optimizer.momentum", "0.9",

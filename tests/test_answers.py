@@ -18,8 +18,8 @@ from flsel.config.groups import EvaluationConfig
 from flsel.data.config import DataConfig
 from flsel.errors import UserError
 from flsel.metrics import Ledger
+from flsel.params import Params, model_bytes
 from flsel.selector import Need, Plan, Selector, View
-from flsel.stack import Params, model_bytes
 
 
 class Asking(Selector):

@@ -34,11 +34,8 @@ def fails(capfd: Any, *arguments: str) -> str:
     assert call("train", *arguments) == 2
     error = capfd.readouterr().err
     assert "Traceback" not in error
-    said = [
-        line
-        for line in error.splitlines()
-        if not line.startswith(("flsel: local.backend auto", "flsel: warning: local.backend"))
-    ]
+    told = ("flsel: local.backend auto", "flsel: warning: local.backend", "flsel: warning: model ")
+    said = [line for line in error.splitlines() if not line.startswith(told)]
     assert len(said) == 1, error
     assert (sorted(runs.iterdir()) if runs.is_dir() else []) == before
     return said[0].removeprefix("flsel: error: ")
@@ -66,7 +63,7 @@ def fails(capfd: Any, *arguments: str) -> str:
         (["--device", "5"], "device must be 0 where the processor trains, got 5."),
         (["--config", "/dev/zero"], "/dev/zero: the file is a pipe or a device; give a regular one."),
         (["--local.batch_size", "0"], "local.batch_size must be a whole number >= 1, got 0."),
-        (["--budget", "5"], "budget must be at most the number of clients, got budget 5 of 4."),
+        (["--clients_per_round", "5"], "clients_per_round must be at most the number of clients, got clients_per_round 5 of 4."),
         (["--accelerator", "gpu"], "accelerator gpu with device 0 is not usable: "),
         (["--accelerator", "abacus"], "accelerator abacus with device 0 is not usable: "),
         (["--data.name", "nothere.data"], "data.name cannot be nothere.data: there is no module nothere in the current folder or"),
@@ -111,7 +108,7 @@ def test_models(model: str, sentence: str, capfd: Any) -> None:
 @pytest.mark.parametrize(
     ("selector", "sentence"),
     [
-        ("TakesAll", "TakesAll planned 4 paths in round 0; the budget is 2."),
+        ("TakesAll", "TakesAll planned 4 paths in round 0; clients_per_round is 2."),
         ("TakesStrangers", "TakesStrangers planned client 4, who is not available in round 0."),
         ("NoPlan", "NoPlan.select must return a Plan, such as Plan.star(clients), got [0]."),
         ("NoWeights", "NoWeights.weigh must return a tensor of 2 weights, got 1.0."),
@@ -297,7 +294,7 @@ def test_a_full_disk_loses_nothing(small_disk: Any, capfd: Any) -> None:
 
 OUTLIER = [
     "--data.name", "mymodels.one_outlier", "--data.test", "0.1", "--data.server", "0", "--data.validation", "0",
-    "--model", "MLP", "--model.hidden", "[5]", "--budget", "4", "--local.optimizer", "SGD",
+    "--model", "MLP", "--model.hidden", "[5]", "--clients_per_round", "4", "--local.optimizer", "SGD",
 ]  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import re
 import time
 from dataclasses import replace
@@ -17,7 +19,8 @@ from torch import Tensor
 
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.errors import Interrupted, UserError
-from flsel.runner.play import play, run
+from flsel.execution.run import execute, run
+from flsel.runner.callbacks import CALLED, OF_A_STEP, check_callbacks
 from flsel.runner.result import Result
 from flsel.runner.session import Session
 
@@ -45,17 +48,17 @@ def test_a_resumed_run_stops_where_an_uninterrupted_one_does(tmp_path: Path, sto
             run(broken)
     else:  # the signal comes in the round that the callback makes the last
         run(broken)
-    assert play(Session.at(config, tmp_path / "broken")).summary["rounds"] == 4
+    assert execute(Session.at(config, tmp_path / "broken")).summary["rounds"] == 4
     assert same(left_behind(tmp_path / "broken"), whole)
 
 
 def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
     config = settings(tmp_path, rounds=12, callbacks=(STOP,))
     first = run(config)
-    again = play(Session.at(config, tmp_path / "run"))
+    again = execute(Session.at(config, tmp_path / "run"))
     assert again.summary == first.summary
     with pytest.raises(UserError, match=r"cannot have 20 rounds instead of 12: .*a callback ended it"):
-        play(Session.at(replace(config, rounds=20), tmp_path / "run"))
+        execute(Session.at(replace(config, rounds=20), tmp_path / "run"))
 
 
 def test_a_timer_ends_a_run_after_its_time(tmp_path: Path) -> None:
@@ -154,7 +157,7 @@ def test_a_run_whose_callback_failed_goes_on(tmp_path: Path) -> None:
     whole = left_behind(tmp_path / "run")
     with pytest.raises(UserError, match="Failing"):
         run(replace(config, callbacks=(Failing,)))
-    play(Session.at(config, tmp_path / "run-2"))
+    execute(Session.at(config, tmp_path / "run-2"))
     assert same(left_behind(tmp_path / "run-2"), whole)
     assert Result.load(tmp_path / "run-2").summary["rounds"] == 6
 
@@ -212,3 +215,108 @@ def test_what_a_callback_writes_to_the_module_counts(tmp_path: Path, backend: An
 def test_a_callback_cannot_freeze_parameters(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Freezes must not change in on_train_epoch_start which parameters"):
         run(settings(tmp_path, model=Logs, callbacks=(Freezes,)))
+
+
+def norms(server: Any) -> dict[str, Any]:
+    norm = sum(value.square().sum() for value in server.params.values()).sqrt()
+    return {"model/norm": norm, "my, odd name": server.round}
+
+
+ADDED: dict[str, Any] = {
+    "norms": norms,
+    "text": lambda server: {"mine": "high"},
+    "list": lambda server: {"mine": [1]},
+    "number": lambda server: {3: 4},
+    "round": lambda server: {"round": 4},
+    "loss": lambda server: {"test/loss": 0.0},
+    "changing": lambda server: {f"mine{server.round // 2}": 1.0},
+}
+
+
+class Adds(Callback):
+    """Adds metrics to evaluations."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def on_evaluation(self, server: Any, metrics: dict[str, Any]) -> None:
+        metrics.update(ADDED[self.kind](server))
+
+
+def test_what_a_callback_adds_to_an_evaluation_is_written_and_may_be_monitored(tmp_path: Path) -> None:
+    stop = partial(
+        callbacks.EarlyStopping, monitor="my, odd name", mode="max", stopping_threshold=2.5, patience=100
+    )
+    config = settings(tmp_path, callbacks=(partial(Adds, "norms"), stop))
+    result = run(config)
+    assert result.history["my, odd name"].tolist() == [0, 1, 2, 3]
+    assert (result.history["model/norm"] >= 0).all()
+    assert result.final["my, odd name"] == 3
+    assert set(result.best) <= {"test/loss", "test/accuracy", "validation/loss", "validation/accuracy"}
+    plain = run(replace(config, callbacks=(), rounds=3))
+    assert [step.plan for step in plain.rounds] == [step.plan for step in result.rounds]
+
+
+def test_a_resumed_run_goes_on_with_what_a_callback_adds(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        run(settings(tmp_path, callbacks=(partial(Adds, "norms"), partial(InterruptIn, 2))))
+    config = settings(tmp_path, callbacks=(partial(Adds, "norms"),))
+    result = execute(Session.at(config, tmp_path / "run"))
+    assert result.history["my, odd name"].tolist() == [*range(7)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("text", "must add numbers by name to metrics, got mine: 'high'."),
+        ("list", "must add numbers by name to metrics, got mine: [1]."),
+        ("number", "must add numbers by name to metrics, got 3: 4."),
+        ("round", "must add numbers by name to metrics, got round: 4."),
+        ("loss", "must leave test/loss as it was measured; it may add metrics of other names."),
+    ],
+)
+def test_what_is_no_metric_is_refused(tmp_path: Path, kind: str, sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        run(settings(tmp_path, callbacks=(partial(Adds, kind),)))
+    assert f"on_evaluation of Adds {sentence}" in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_metrics_that_come_and_go_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"same metrics to every evaluation .*, got mine1 instead of mine0\."):
+        run(settings(tmp_path, callbacks=(partial(Adds, "changing"),)))
+
+
+LAMBDAS = set(inspect.signature(callbacks.LambdaCallback).parameters)
+
+
+def hooks_of_lightning() -> list[str]:
+    return [name for name in dir(Callback) if not name.startswith("_") and name not in CALLED]
+
+
+@pytest.mark.parametrize("hook", hooks_of_lightning())
+def test_a_hook_of_lightnings_that_is_not_called_is_refused_or_told_of(hook: str, caplog: Any) -> None:
+    def nothing(self: Any, *given: Any, **named: Any) -> None: ...
+
+    made = type(f"Hooked_{hook}", (Callback,), {hook: nothing})
+    lambdas = callbacks.LambdaCallback(**{hook: nothing}) if hook in LAMBDAS else made()
+    with caplog.at_level(logging.WARNING, "flsel"):
+        for callback in (made(), lambdas):
+            if hook in OF_A_STEP:
+                with pytest.raises(UserError, match=f" has {hook}, which clients do not call: "):
+                    check_callbacks([callback])
+            else:
+                check_callbacks([callback])
+                check_callbacks([callback])
+    told = [record.getMessage() for record in caplog.records]
+    assert told.count(
+        f"callback Hooked_{hook}: {hook} will not be called; docs/callbacks.md lists what is"
+    ) == (hook not in OF_A_STEP)
+
+
+@pytest.mark.parametrize("name", ["EarlyStopping", "Timer", "RichProgressBar", "TQDMProgressBar"])
+def test_lightnings_own_that_work_are_taken(name: str, caplog: Any) -> None:
+    given = {"EarlyStopping": {"monitor": "test/loss"}, "Timer": {"interval": "epoch"}}
+    with caplog.at_level(logging.WARNING, "flsel"):
+        check_callbacks([getattr(callbacks, name)(**given.get(name, {}))])
+    assert not caplog.records

@@ -19,11 +19,11 @@ from flsel.selector import Plan, Selector
 
 class Steady(Selector):
     def select(self, view):
-        return Plan.star(view.pool[: view.budget])
+        return Plan.star(view.pool[: view.clients_per_round])
 
 class Global(Selector):
     def select(self, view):
-        return Plan.star(np.random.permutation(view.pool)[: view.budget])
+        return Plan.star(np.random.permutation(view.pool)[: view.clients_per_round])
 
 class Failing(Selector):
     def select(self, view):

@@ -20,10 +20,10 @@ from flsel.commands.cli import main
 from flsel.config.describe import fingerprint
 from flsel.data.sources import load_source
 from flsel.errors import Interrupted, UserError
-from flsel.runner import inputs
+from flsel.execution.run import resume, run
+from flsel.runner import load_data
 from flsel.runner.checkpoint import read_model
 from flsel.runner.digest import digest
-from flsel.runner.play import resume, run
 from flsel.runner.session import Session
 
 
@@ -65,7 +65,7 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(
         source = load_source(*given, **named)
         return replace(source, train=change(source.train))
 
-    monkeypatch.setattr(inputs, "load_source", load)
+    monkeypatch.setattr(load_data, "load_source", load)
     if refused:
         with pytest.raises(UserError, match="began with other data than it would go on with"):
             resume(folder)
@@ -165,8 +165,10 @@ WRONG: dict[str, Any] = {
     "rounds": 0,
     "stopped": 1,
     "callbacks": [],
-    "metrics": {"lines": -1, "bytes": 0, "sha256": ""},
-    "plans": None,
+    "files": None,
+    "files.metrics.csv": {"lines": -1, "bytes": 0, "sha256": ""},
+    "files.rounds.jsonl": None,
+    "files.diagnostics.jsonl": {"lines": 0},
     "server.round": -1,
     "server.rounds_to_target": "soon",
     "server.model": {"w": 1.0},
@@ -182,8 +184,8 @@ def test_fields_that_are_missing_negative_or_mistyped_are_one_sentence(
     folder: Path, key: str, missing: bool
 ) -> None:
     content = torch.load(last(folder), weights_only=True)
-    *group, name = key.split(".")
-    owner = content["server"] if group else content
+    group, _, name = key.partition(".") if "." in key else ("", "", key)
+    owner = content[group] if group else content
     owner[name] = WRONG[key]
     if missing:
         del owner[name]
@@ -217,7 +219,7 @@ def test_a_checkpoint_of_another_format_is_refused(folder: Path, version: Any) -
     content = torch.load(last(folder), weights_only=True)
     torch.save({**content, "version": version}, last(folder))
     with pytest.raises(
-        UserError, match=r"has format .{1,20}, this flsel reads format 2: go on with the flsel"
+        UserError, match=r"has format .{1,20}, this flsel reads format 3: go on with the flsel"
     ):
         resume(folder)
 

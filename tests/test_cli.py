@@ -20,7 +20,7 @@ from flsel.config.describe import describe
 from flsel.config.parser import parse_file
 
 TINY = [
-    "--rounds", "2", "--clients", "4", "--budget", "2", "--accelerator", "cpu",
+    "--rounds", "2", "--clients", "4", "--clients_per_round", "2", "--accelerator", "cpu",
     "--data.synthetic.size_mean", "1", "--data.synthetic.size_std", "0.5", "--data.synthetic.size_min", "10",
     "--data.synthetic.dimension", "8", "--data.synthetic.classes", "4", "--local.steps", "2",
     "--output.name", "run", "--output.checkpoint_every", "1",
@@ -121,9 +121,9 @@ def test_the_printed_config_is_a_config(arguments: list[str], tmp_path: Path, ca
 
 def test_the_printed_config_is_that_of_all_arguments(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "c.yaml").write_text("rounds: 7\n")
-    assert call("train", "--print_config", "--config", "c.yaml", "--budget", "3") == 0
+    assert call("train", "--print_config", "--config", "c.yaml", "--clients_per_round", "3") == 0
     settings = yaml.safe_load(capsys.readouterr().out)
-    assert (settings["rounds"], settings["budget"]) == (7, 3)
+    assert (settings["rounds"], settings["clients_per_round"]) == (7, 3)
     assert call("train", "--print_config=xyzzy") == 2
     assert "xyzzy" in capsys.readouterr().err
 
@@ -163,7 +163,9 @@ def test_a_module_that_logs_trains_and_libraries_are_silent(
 ) -> None:
     options = ["--local.backend", backend, "--precision", precision, "--quiet"]
     assert call("train", *TINY, "--model", "mymodels.Logs", *options) == 0
-    assert capfd.readouterr() == ("", "")
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert all(line.startswith("flsel: warning: model Logs logs ") for line in err.splitlines())
 
 
 @pytest.mark.parametrize("model", ["mymodels.make_net", "mymodels.Activated", "MLP"])
@@ -227,9 +229,9 @@ def test_a_run_made_in_python_is_resumed_by_the_command_line(tmp_path: Path, cap
     from torch import optim
 
     from flsel.config.groups import LocalConfig, OutputConfig
+    from flsel.execution.run import run
     from flsel.models import MLP
     from flsel.objectives import FedProx
-    from flsel.runner.play import run
 
     run(
         settings(

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flsel.commands.argv import parse
 from flsel.commands.cli import main
-from flsel.commands.words import parse
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.groups import OutputConfig
 from flsel.config.parser import parse_file
 from flsel.errors import UserError
+from flsel.execution.run import run
 from flsel.files.shipped import find, shipped
-from flsel.runner.play import run
 from flsel.runner.result import Result
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -145,7 +145,9 @@ def test_a_papers_config_says_what_it_is(path):
     parts = (described["partition"], described["model"], described["local"]["optimizer"])
     names = ", ".join(part["class_path"].rpartition(".")[2] for part in parts)
     assert about.startswith(f"# Run: {names} ")
-    assert f", {config.rounds} rounds, {config.budget} of {config.clients or 'all'} clients;" in about
+    assert (
+        f", {config.rounds} rounds, {config.clients_per_round} of {config.clients or 'all'} clients;" in about
+    )
 
 
 @each_config

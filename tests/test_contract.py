@@ -78,11 +78,14 @@ class Good(Selector):
         assert len(view.true_models) == len(view.sizes)
         rank = view.labels[pool].sum(1) + losses + self.count_[pool] * self.alpha
         noise = torch.from_numpy(view.rng.gumbel(size=len(pool)))
-        return Plan.star(pool[(noise - rank.nan_to_num(0.0, 0.0, 0.0)).argsort()[: view.budget].numpy()])
+        return Plan.star(
+            pool[(noise - rank.nan_to_num(0.0, 0.0, 0.0)).argsort()[: view.clients_per_round].numpy()]
+        )
 
     def weigh(self, view, updates):
         deltas, head = updates.deltas, updates.head
         assert len(deltas["head.weight"]) == len(head["weight"]) == len(updates.own_loss)
+        assert len(updates.squared_loss) == len(updates.durations) == len(updates.plan)
         return torch.full((len(updates.plan),), 1.0 / len(updates.plan), dtype=torch.float64)
 
     def observe(self, view, updates, weights):
@@ -145,22 +148,22 @@ class NoDefault(Good):
         self.alpha = alpha
 
 
-@broken("plan", "planned 4 paths in round 0; the budget is 3")
+@broken("plan", "planned 4 paths in round 0; clients_per_round is 3")
 class OverBudget(Good):
     def select(self, view):
-        return Plan.star(np.resize(view.pool, view.budget + 1))
+        return Plan.star(np.resize(view.pool, view.clients_per_round + 1))
 
 
 @broken("plan", r"planned client \d, who is not available in round")
 class IgnoresAvailability(Good):
     def select(self, view):
-        return Plan.star(view.rng.choice(len(view.sizes), view.budget, replace=False))
+        return Plan.star(view.rng.choice(len(view.sizes), view.clients_per_round, replace=False))
 
 
 @broken("plan", r"planned client \d, who is not available in round")
 class IgnoresLaterAvailability(Good):
     def select(self, view):
-        return Plan(tuple((int(client), int(client)) for client in view.pool[: view.budget]))
+        return Plan(tuple((int(client), int(client)) for client in view.pool[: view.clients_per_round]))
 
 
 @broken("plan", "planned paths of different lengths")
@@ -191,7 +194,7 @@ class ReturnsList(Good):
 @broken("small_pools", "select must not fail, got ValueError: Cannot take a larger sample")
 class NeedsFullPool(Good):
     def select(self, view):
-        return Plan.star(view.rng.choice(view.pool, view.budget, replace=False))
+        return Plan.star(view.rng.choice(view.pool, view.clients_per_round, replace=False))
 
 
 _HIDDEN_RNG = np.random.default_rng(3)
@@ -200,7 +203,7 @@ _HIDDEN_RNG = np.random.default_rng(3)
 @broken("same_seed", "the same views must give the same plans")
 class OwnGenerator(Good):
     def select(self, view):
-        return Plan.star(_HIDDEN_RNG.permutation(view.pool)[: view.budget])
+        return Plan.star(_HIDDEN_RNG.permutation(view.pool)[: view.clients_per_round])
 
 
 @broken("same_seed", "reset must restore a new selector's state")
@@ -214,18 +217,18 @@ class ForgetsToForget(Good):
 class IgnoresSeed(Good):
     def select(self, view):
         view.rng.random()
-        return Plan.star(view.pool[: view.budget])
+        return Plan.star(view.pool[: view.clients_per_round])
 
 
 class Deterministic(Good):
     def select(self, view):
-        return Plan.star(view.pool[: view.budget])
+        return Plan.star(view.pool[: view.clients_per_round])
 
 
 class BreaksTies(Good):
     def select(self, view):
         order = np.lexsort((view.rng.random(len(view.pool)), -view.sizes.numpy()[view.pool]))
-        return Plan.star(view.pool[order[: view.budget]])
+        return Plan.star(view.pool[order[: view.clients_per_round]])
 
 
 @pytest.mark.parametrize("selector", [Deterministic, BreaksTies])
@@ -315,7 +318,7 @@ class DeclaresByArgument(Good):
         return ~Need.NONE if self.alpha > 0 else Need.NONE
 
     def select(self, view):
-        return Plan.star(view.rng.permutation(view.pool)[: view.budget])
+        return Plan.star(view.rng.permutation(view.pool)[: view.clients_per_round])
 
 
 @broken("needs", r"UndeclaredNeedError: the selector asked for LABELS.* add Need\.LABELS")
@@ -361,7 +364,7 @@ class WeightList(Good):
 @broken("weights", r"weigh must return 2 finite weights >= 0, got .* of shape \(3,\)")
 class ForgetsLostUpdates(Good):
     def weigh(self, view, updates):
-        return torch.ones(min(view.budget, len(view.pool)), dtype=torch.float64)
+        return torch.ones(min(view.clients_per_round, len(view.pool)), dtype=torch.float64)
 
 
 @broken("state", r"ArrayState.seen_ must be made of tensors, .* got numpy.ndarray")

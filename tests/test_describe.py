@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,9 +19,10 @@ from torch.optim.lr_scheduler import MultiStepLR
 from flsel.availability import LDF, MDF
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
-from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
+from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TimeConfig, TrackConfig
 from flsel.config.parser import parse_settings
 from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.devices import LogNormal
 from flsel.errors import UserError
 from flsel.models import MLP, LogisticRegression
 from flsel.objectives import FedProx
@@ -37,7 +40,7 @@ CONFIGS = st.builds(
     seed=st.integers(0, 2**31),
     rounds=st.integers(1, 10**6),
     clients=st.one_of(st.none(), st.integers(10, 10**5)),
-    budget=st.integers(1, 10),
+    clients_per_round=st.integers(1, 10),
     data=st.builds(
         DataConfig,
         name=st.just("mymodels.one_outlier"),  # others take no arguments
@@ -106,8 +109,9 @@ def test_what_was_parsed_builds_what_was_meant() -> None:
 
 
 CHANGES: dict[str, Any] = {
-    "seed": 1, "rounds": 99, "clients": 29, "budget": 5, "data": DataConfig(validation=0.2),
-    "partition": Shards(), "availability": MDF(), "model": MLP, "local": LocalConfig(steps=3),
+    "seed": 1, "rounds": 99, "clients": 29, "clients_per_round": 5, "data": DataConfig(validation=0.2),
+    "partition": Shards(), "availability": MDF(), "devices": LogNormal(),
+    "time": TimeConfig(over_selection=1.3), "model": MLP, "local": LocalConfig(steps=3),
     "objective": FedProx(), "server_optimizer": partial(optim.SGD, lr=0.5), "selector": PowD(),
     "evaluation": EvaluationConfig(every=2), "accelerator": "cpu", "device": 1, "threads": 2,
     "precision": "64-true",
@@ -118,8 +122,10 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("key", list(describe(RunConfig())))
 def test_the_fingerprint_ignores_only_how_a_run_is_shown(key: str) -> None:
-    changed = replace(RunConfig(), **{key: CHANGES[key]})
-    same = fingerprint(describe(changed)) == fingerprint(describe(RunConfig()))
+    # Rules of time are refused without devices.
+    base = RunConfig(devices=LogNormal()) if key == "time" else RunConfig()
+    changed = replace(base, **{key: CHANGES[key]})
+    same = fingerprint(describe(changed)) == fingerprint(describe(base))
     assert same == (key in {"track", "callbacks", "output", "quiet"})
 
 
@@ -152,3 +158,35 @@ def test_what_has_no_import_path_is_refused(config: RunConfig, message: str) -> 
 def test_a_plug_in_from_python_is_an_object(value):
     with pytest.raises(UserError, match="selector must be a Selector object, such as selector=Uniform"):
         RunConfig(selector=value)
+
+
+@settings(max_examples=20, deadline=None)
+@given(config=CONFIGS)
+def test_a_config_is_a_value(config):
+    plain = config.to_dict()
+    for same in (RunConfig.from_dict(plain), copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
+        assert same == config
+        assert hash(same) == hash(config)
+    assert RunConfig.from_dict(yaml.safe_load(str(config))) == config
+    assert config != replace(config, seed=config.seed + 1)
+    assert config != plain
+
+
+def test_changes_follow_the_rules_of_the_command_line():
+    config = RunConfig(rounds=7, selector=PowD(d=12))
+    assert config.with_changes({"selector.d": 9, "local.steps": 3}) == replace(
+        config, selector=PowD(d=9), local=LocalConfig(steps=3)
+    )
+    changed = config.with_changes({"selector": "FedCor", "evaluation": {"every": 2}})
+    assert (type(changed.selector).__name__, changed.evaluation.every, changed.rounds) == ("FedCor", 2, 7)
+    assert config == RunConfig(rounds=7, selector=PowD(d=12))
+    with pytest.raises(UserError, match="there is no setting selector_; did you mean selector"):
+        config.with_changes({"selector_": "PowD"})
+
+
+def test_a_model_object_survives_changes():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(60, 10))
+    config = RunConfig(model=net)
+    assert config.with_changes({"rounds": 3}).model is net
+    assert config.with_changes({"model": "LogisticRegression"}) == RunConfig()
+    assert RunConfig(model=net) == config != RunConfig(model=nn.Sequential(nn.Flatten(), nn.Linear(60, 10)))

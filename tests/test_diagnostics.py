@@ -8,6 +8,7 @@ import torch
 
 from flsel.errors import UserError
 from flsel.runner.diagnostics import FILE, MOST_CLIENTS, MOST_ROUNDS, Recorder, read_diagnostics
+from flsel.runner.run_log import JsonLines, Mark
 from flsel.selector.diagnostic import Diagnostic
 from flsel.selectors import FedCor, FedPNS, HiCS
 from flsel.selectors._hics import entropy
@@ -36,7 +37,7 @@ def played(recorder, selector, first, last):
 
 
 def test_few_clients_and_rounds_are_kept_and_read_back(tmp_path):
-    recorder, selector = Recorder(tmp_path, CLIENTS, ROUNDS), Telling()
+    recorder, selector = Recorder(JsonLines(tmp_path / FILE), CLIENTS, ROUNDS), Telling()
     played(recorder, selector, 0, ROUNDS)
     recorder.end(selector, ROUNDS)
     belief, distance = read_diagnostics(tmp_path)
@@ -50,12 +51,16 @@ def test_few_clients_and_rounds_are_kept_and_read_back(tmp_path):
 
 def test_a_resumed_run_leaves_the_same_file(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
+    marks: dict[int, Mark] = {}
     for folder, stops in ((whole, [(0, ROUNDS)]), (parts, [(0, 58), (50, 58), (50, ROUNDS)])):
         folder.mkdir()
         for first, last in stops:
-            recorder, selector = Recorder(folder, 7, ROUNDS), Telling()
-            recorder.rewind(first)
-            played(recorder, selector, first, last)
+            file = JsonLines(folder / FILE)
+            file.lines.rewind(marks.get(first, Mark()))
+            recorder, selector = Recorder(file, 7, ROUNDS), Telling()
+            for round in range(first, last):
+                played(recorder, selector, round, round + 1)
+                marks[round + 1] = file.lines.mark()
         recorder.end(selector, ROUNDS)
     assert (parts / FILE).read_bytes() == (whole / FILE).read_bytes()
 
@@ -65,7 +70,7 @@ def test_a_selector_without_any_leaves_no_file(tmp_path):
         def diagnostics(self, clients):
             return ()
 
-    recorder = Recorder(tmp_path, 4, 4)
+    recorder = Recorder(JsonLines(tmp_path / FILE), 4, 4)
     played(recorder, Silent(), 0, 4)
     recorder.end(Silent(), 4)
     assert list(tmp_path.iterdir()) == []
@@ -91,7 +96,7 @@ def test_a_wrong_shape_and_a_damaged_file_are_named(tmp_path):
         ([3], r"must return a list of Diagnostic, got \[3\]"),
     ):
         with pytest.raises(UserError, match=rf"^Wrong.diagnostics.*{said}"):
-            Recorder(tmp_path, 4, 4).end(Wrong(told), 4)
+            Recorder(JsonLines(tmp_path / FILE), 4, 4).end(Wrong(told), 4)
     with pytest.raises(UserError, match=r"^kind must be one of client, entropy, pair, visit, got 'odd'\.$"):
         Diagnostic("belief", "odd", np.zeros(4))
     (tmp_path / FILE).write_text('{"round": 1, "words": "x", "kind": "odd", "values": [1]}\n')

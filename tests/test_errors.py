@@ -7,12 +7,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import flsel.rng
-from flsel.errors import Interrupted, UserError, imported, sentence, short, users_code
+from flsel.commands.cli import main
+from flsel.errors import Interrupted, UserError, blamed, edits, imported, sentence, short, users_code
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +45,14 @@ class Speechless(Exception):
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (KeyError("a\nb"), r"Broken.method raised KeyError: 'a\nb' (test_errors.py, line 35)."),
-        (ValueError("k must be\n 3."), "Broken.method raised k must be 3 (test_errors.py, line 35)."),
-        (SystemExit(3), "Broken.method raised SystemExit: 3 (test_errors.py, line 35)."),
-        (GeneratorExit(), "Broken.method raised GeneratorExit (test_errors.py, line 35)."),
-        (BaseException("bare"), "Broken.method raised BaseException: bare (test_errors.py, line 35)."),
-        (StopIteration(), "Broken.method raised StopIteration (test_errors.py, line 35)."),
+        (KeyError("a\nb"), r"Broken.method raised KeyError: 'a\nb' (test_errors.py, line 37)."),
+        (ValueError("k must be\n 3."), "Broken.method raised k must be 3 (test_errors.py, line 37)."),
+        (SystemExit(3), "Broken.method raised SystemExit: 3 (test_errors.py, line 37)."),
+        (GeneratorExit(), "Broken.method raised GeneratorExit (test_errors.py, line 37)."),
+        (BaseException("bare"), "Broken.method raised BaseException: bare (test_errors.py, line 37)."),
+        (StopIteration(), "Broken.method raised StopIteration (test_errors.py, line 37)."),
         (FileNotFoundError(2, "nope", "x"), "Broken.method raised FileNotFoundError: [Errno 2] nope: 'x' ("),
-        (Speechless(), "Broken.method raised Speechless: <exception str() failed> (test_errors.py, line 35)."),
+        (Speechless(), "Broken.method raised Speechless: <exception str() failed> (test_errors.py, line 37)."),
         (ValueError("Expected more than 1 value per channel when training"), "batch normalisation takes no batch of"),
         (MemoryError(), "the memory is not enough; lower local.chunk, "),
         (ImportError("libtorch_cpu.so: failed to map segment"), "the memory is not enough (libtorch_cpu.so: "),
@@ -144,3 +146,98 @@ def test_the_module_stays_light() -> None:
     code = "import sys, flsel.errors; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_library_outside_the_environment_is_a_library(tmp_path: Path) -> None:
+    """With --system-site-packages or a PYTHONPATH, packages lie in folders that this environment lacks."""
+    for folder, reason in [
+        ("site-packages", None),
+        ("mine", "leave raised SystemExit: 0 (somelib.py, line 2)."),
+    ]:
+        space: dict[str, Any] = {}
+        code = "def leave():\n    raise SystemExit(0)\n"
+        exec(compile(code, str(tmp_path / folder / "somelib.py"), "exec"), space)
+        with pytest.raises(SystemExit) as caught:
+            space["leave"]()
+        # Without this test's own frame, which is a user's.
+        assert blamed(caught.value.with_traceback(caught.tb.tb_next)) == reason
+
+
+@pytest.mark.parametrize("name", ["n" * 5000, "n/" * 2500, "n " * 2500, "\u00e9" * 5000])
+def test_a_sentence_is_bounded_whatever_it_names(name: str) -> None:
+    error = UserError(
+        f"variant {name} is wrong: {name} must be one of {name}; go on with: flsel train --resume x"
+    )
+    assert len(str(error)) <= 2010
+    assert str(error).startswith("variant n" if name[0] == "n" else "variant \u00e9")
+    assert str(error).endswith("go on with: flsel train --resume x")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--config", "n" * 5000],
+        ["train", "--resume", "n" * 5000],
+        ["data", "--picture", "n" * 5000 + "/p.png"],
+        ["compare", "--selectors", "Uniform", "--variants", "n" * 5000],
+        ["tune", "--resume", "n" * 5000],
+        ["n" * 5000],
+    ],
+)
+def test_what_the_command_line_says_is_bounded(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    *_, said = capfd.readouterr().err.splitlines()
+    assert said.startswith("flsel: error: ")
+    assert len(said) < 1000
+
+
+def test_names_and_paths_that_may_be_are_said_whole() -> None:
+    path = "/".join(["a" * 255] * 6)
+    assert str(UserError(f"{path} is missing.")) == f"{path} is missing."
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "count"),
+    [("seedz", "seeds", 1), ("seedz", "seed", 1), ("", "ab", 2), ("kitten", "sitting", 3)],
+)
+def test_letters_that_differ(one: str, other: str, count: int) -> None:
+    assert edits(one, other) == edits(other, one) == count
+
+
+WARNS = """
+import sys, warnings
+import flsel.errors
+flsel.errors._LIBRARIES += (LIBRARY,)
+sys.path.append(LIBRARY)
+import computes
+from flsel.commands import cli
+from flsel.errors import UserError
+
+def command(arguments):
+    computes.f()
+    warnings.warn("of my own")
+    if arguments:
+        raise UserError("it is refused.")
+    return 0
+
+cli.load = lambda name: type("Command", (), {"main": staticmethod(command)})
+sys.exit(cli.main(["train", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_warnings_of_libraries_do_not_stand_before_the_sentence(refused: bool, tmp_path: Path) -> None:
+    library = tmp_path / "site"
+    library.mkdir()
+    (library / "computes.py").write_text("import warnings\ndef f():\n    warnings.warn('of a library')\n")
+    text = WARNS.replace("LIBRARY", repr(str(library)))
+    (tmp_path / "program.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "program.py", *(["x"] if refused else [])],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == (2 if refused else 0)
+    assert "UserWarning: of my own" in done.stderr
+    assert ("of a library" in done.stderr) is not refused
+    if refused:
+        assert done.stderr.endswith("flsel: error: it is refused.\n")

@@ -107,7 +107,7 @@ def test_entropy_table():
 
 @pytest.mark.parametrize("work", [True, False])
 def test_the_rounds_of_a_run_are_timed_from_inside(work: bool, tmp_path: Path) -> None:
-    config = RunConfig(rounds=3, clients=10, budget=2, quiet=True, threads=1)
+    config = RunConfig(rounds=3, clients=10, clients_per_round=2, quiet=True, threads=1)
     watch = play(config, tmp_path, work=work)
     assert len(watch.trained) == 3
     assert len(watch.between()) == 2

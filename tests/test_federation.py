@@ -17,18 +17,18 @@ from flsel.config.groups import LocalConfig
 from flsel.data.config import DataConfig
 from flsel.errors import DivergedError, UserError
 from flsel.local.batches import BatchSpec, dealt
+from flsel.params import model_bytes
 from flsel.partition import IID, BySize
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
 from flsel.selectors.complete import Complete
 from flsel.selectors.uniform import Uniform
-from flsel.stack import model_bytes
 
 
 def quadratic(folder: Path, **changes: Any) -> RunConfig:
     base = settings(
         folder,
         clients=4,
-        budget=4,
+        clients_per_round=4,
         data=DataConfig(name="runs.points", validation=0.0, server=0.0),
         partition=BySize(sizes=(1.0, 2.0, 3.0, 4.0)),
         model=Quadratic,
@@ -80,7 +80,7 @@ def test_one_client_and_one_round_is_centralised_sgd(tmp_path: Path) -> None:
         tmp_path,
         rounds=1,
         clients=1,
-        budget=1,
+        clients_per_round=1,
         precision="64-true",
         partition=IID(),
         local=LocalConfig(batch_size=5, epochs=2, optimizer=partial(optim.SGD, lr=0.1, momentum=0.9)),
@@ -250,7 +250,7 @@ def test_a_round_in_which_everybody_diverges_says_so(tmp_path: Path) -> None:
     ("paths", "reason"),
     [
         ([], "planned nobody"),
-        ([(0,), (1,), (2,), (3,)], "the budget is 3"),
+        ([(0,), (1,), (2,), (3,)], "clients_per_round is 3"),
         ([(0, 1), (2,)], "different lengths"),
         ([(99,)], "not available"),
         ([(-2,)], "not available"),

@@ -17,7 +17,7 @@ from flsel.config.groups import OutputConfig
 
 def config(folder: Path, model: object) -> flsel.RunConfig:
     return flsel.RunConfig(
-        rounds=2, clients=6, budget=2, model=model, quiet=True, output=OutputConfig(str(folder))
+        rounds=2, clients=6, clients_per_round=2, model=model, quiet=True, output=OutputConfig(str(folder))
     )
 
 
@@ -54,3 +54,36 @@ def test_no_file_builds_it_again(tmp_path, capsys):
     assert said.count("\n") == 1
     assert "Linear was given as an object from Python" in said
     assert {path: path.read_bytes() for path in files} == files
+
+
+def test_a_model_whose_name_became_anothers_is_the_one_that_was_given(tmp_path, monkeypatch):
+    def wide(num_classes):
+        return nn.Sequential(nn.Linear(60, 32), nn.Linear(32, num_classes))
+
+    def narrow(num_classes):
+        return nn.Linear(60, num_classes)
+
+    for made in (wide, narrow):
+        made.__qualname__ = "net"
+        made.__module__ = "mymodels"
+    monkeypatch.setattr("mymodels.net", narrow, raising=False)
+    assert describe(config(tmp_path, narrow))["model"] == "mymodels.net"
+    result = flsel.run(config(tmp_path, wide))
+    assert isinstance(result.model, nn.Sequential)
+    assert result.settings["model"]["class_path"].endswith("Given")
+
+
+def test_another_plug_in_whose_name_became_anothers_is_refused(tmp_path, monkeypatch):
+    import mymodels
+
+    from flsel.selectors import Uniform
+
+    old = type("Mine", (Uniform,), {"__module__": "mymodels"})
+    new = type("Mine", (Uniform,), {"__module__": "mymodels"})
+    monkeypatch.setattr(mymodels, "Mine", old, raising=False)
+    asked = flsel.RunConfig(selector=old(), output=OutputConfig(str(tmp_path)))
+    describe(asked)
+    monkeypatch.setattr(mymodels, "Mine", new)
+    with pytest.raises(flsel.errors.UserError, match=r"selector must be what mymodels\.Mine stands for"):
+        flsel.run(asked)
+    assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ import torch
 
 from flsel.engine.watches import _warn_of_draws, _warn_unkept
 from flsel.errors import UserError
-from flsel.runner.play import run
+from flsel.execution.run import run
 from flsel.selector import Plan, Selector, View
 
 DRAWS = {
@@ -29,7 +29,7 @@ class Careless(Selector):
 
     def select(self, view: View) -> Plan:
         DRAWS[self.source]()
-        return Plan.star(view.rng.permutation(view.pool)[: view.budget])
+        return Plan.star(view.rng.permutation(view.pool)[: view.clients_per_round])
 
 
 @pytest.mark.parametrize("source", DRAWS)

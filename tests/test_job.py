@@ -18,10 +18,10 @@ from flsel.engine.server import Server
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.objectives import SCAFFOLD, FedProx
+from flsel.params import Params, row, stacked
 from flsel.selectors.fedcat import FedCat
 from flsel.selectors.hics import HiCS
 from flsel.selectors.powd import PowD
-from flsel.stack import Params, row, stacked
 
 BACKENDS = ("sequential", "vmap")
 

@@ -19,8 +19,8 @@ import pytest
 from runs import lines, settings
 
 from flsel.errors import UserError
+from flsel.execution.run import run
 from flsel.runner.lock import LOCK_FILE, Lock
-from flsel.runner.play import run
 from flsel.runner.session import Session
 
 HOLD = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,17 @@ import torch
 from runs import built, settings
 
 from flsel.config.groups import EvaluationConfig
+from flsel.devices import Equal
 from flsel.metrics import METRICS, Metric, names
 
 
 def test_a_run_measures_what_the_table_says(tmp_path: Path) -> None:
-    server = built(settings(tmp_path, evaluation=EvaluationConfig(per_client=True))).server
-    assert list(server.evaluate(torch.tensor([0, 1]))) == list(METRICS)
+    config = settings(tmp_path, evaluation=EvaluationConfig(per_client=True))
+    timed = [name for name in METRICS if name.startswith("clock/") or name == "ledger/client_seconds"]
+    plain = list(built(config).server.evaluate(torch.tensor([0, 1])))
+    assert plain == [name for name in METRICS if name not in timed]
+    clocked = built(replace(config, devices=Equal())).server
+    assert list(clocked.evaluate(torch.tensor([0, 1]))) == list(METRICS)
 
 
 def test_labels_tell_metrics_apart() -> None:

@@ -80,7 +80,7 @@ def test_the_objective_matters(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("backend", ["sequential", "vmap", "compiled"])
 @pytest.mark.parametrize("name", PAPERS)
 def test_the_server_resumes_at_every_round(tmp_path: Path, name: str, backend: Any) -> None:
-    settings = config(tmp_path, PAPERS[name][0], backend, rounds=4, budget=5)
+    settings = config(tmp_path, PAPERS[name][0], backend, rounds=4, clients_per_round=5)
     assert differ_when_resumed(settings, range(settings.rounds)) == []
 
 
@@ -190,7 +190,7 @@ class Fragile(Net):
 @pytest.mark.parametrize("backend", ["sequential", "vmap", "compiled"])
 @pytest.mark.parametrize("name", PAPERS)
 def test_dropped_updates_leave_the_state_clean(tmp_path: Path, name: str, backend: Any) -> None:
-    run = built(config(tmp_path, PAPERS[name][0], backend, model=Fragile, budget=6))
+    run = built(config(tmp_path, PAPERS[name][0], backend, model=Fragile, clients_per_round=6))
     run.data.population.x[run.data.population.shards[3]] = 1e7
     server = run.server
     while not server.finished:

@@ -42,7 +42,7 @@ def skewed(folder: Path, objective: Objective, data: str = "runs.points", **chan
         objective=objective,
         selector=Uniform(weights="equal"),
         clients=4,
-        budget=4,
+        clients_per_round=4,
         rounds=25,
         data=DataConfig(name=data, validation=0.0, server=0.0),
         partition=BySize(sizes=(1.0, 2.0, 3.0, 4.0)),

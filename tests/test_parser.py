@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import pytest
 from mymodels import First, make_net
 
-from flsel.arguments.plugin import rule
 from flsel.arguments.spec import Spec
-from flsel.commands.words import parse, words
+from flsel.commands.argv import parse, words
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.parser import parse_file, parse_settings, to_types
+from flsel.config.plugin import rule
 from flsel.config.schema import keys, plugins
 from flsel.errors import UserError
 from flsel.models import MLP
@@ -47,10 +47,10 @@ def file(tmp_path: Path) -> Any:
 
 
 def test_what_comes_later_wins(file: Any) -> None:
-    one, two = file("rounds: 5\nbudget: 2\n", "1.yaml"), file("rounds: 6\n", "2.yaml")
+    one, two = file("rounds: 5\nclients_per_round: 2\n", "1.yaml"), file("rounds: 6\n", "2.yaml")
     assert parsed("--config", one, "--config", two).rounds == 6
     assert parsed("--config", two, "--config", one).rounds == 5
-    assert parsed("--config", one, "--config", two).budget == 2
+    assert parsed("--config", one, "--config", two).clients_per_round == 2
     assert parsed("--config", one, "--rounds", "7").rounds == 7
     assert parsed("--rounds", "7", "--config", one).rounds == 5
 
@@ -164,7 +164,8 @@ WRONG = [
     (["--data.shape", "[a]"], "data.shape must be a list of one or more whole numbers >= 1 or null, got ['a']."),
     (["--data.init_args", "3"], "data.init_args must be a mapping, got '3'."),
     (["--rounds", "-3"], "rounds must be a whole number in [1, 100,000,000], got -3."),
-    (["--budget", "31"], "budget must be at most the number of clients, got budget 31 of 30."),
+    (["--budget", "3"], "budget is called clients_per_round: rename the key."),
+    (["--clients_per_round", "31"], "clients_per_round must be at most the number of clients, got clients_per_round 31 of 30."),
     (["--evaluation.target", "2"], "evaluation.target must be a number in (0, 1] or null, got 2.0."),
     (["--output.name", "a/b"], "output.name must be a plain folder name, got 'a/b'."),
     (["--output.name", "ä" * 121], "output.name must be a folder name of at most 240 bytes, got 242."),
@@ -252,7 +253,7 @@ WRONG_FILES = [
         "rounds: 1" + "0" * 13,
         "rounds must be a whole number in [1, 100,000,000], got 10000000000000, which take 317 years or more.",
     ),
-    ("clients: 5\nbudget: 1" + "0" * 200, "budget must be a whole number >= 1, of at most 64 bits, got a number of about 201 digits."),
+    ("clients: 5\nclients_per_round: 1" + "0" * 200, "clients_per_round must be a whole number >= 1, of at most 64 bits, got a number of about 201 digits."),
     ("rounds: " + "x" * 5000, f"rounds must be a whole number in [1, 100,000,000], got '{'x' * 99}... (5,002 characters)."),
     ('output: {dir: "a\\0b"}', "output.dir must be text, got 'a\\x00b'."),
     ("# " + "x" * 200_000, "the file must have at most 200,000 bytes to be a file of settings."),

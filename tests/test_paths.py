@@ -12,11 +12,11 @@ from torch import Tensor
 
 from flsel.availability import LN
 from flsel.config.groups import LocalConfig
+from flsel.execution.run import run
 from flsel.local.visit import from_one
-from flsel.runner.play import run
+from flsel.params import model_bytes
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
 from flsel.selectors.fedcat import FedCat
-from flsel.stack import model_bytes
 
 PATHS = ((IDLE, 2, 0), (2, IDLE, IDLE), (3, 1, IDLE), (2, IDLE, 5))
 
@@ -45,7 +45,7 @@ def test_visits_leave_idle_hops_out() -> None:
 def test_an_idle_copy_stays_as_it_is(tmp_path: Path, backend: Any) -> None:
     config = settings(
         tmp_path,
-        budget=4,
+        clients_per_round=4,
         selector=Idling(),
         precision="64-true",
         local=LocalConfig(batch_size=5, steps=3, backend=backend),
@@ -92,7 +92,7 @@ def test_a_diverged_path_names_the_last_client_that_it_visited(tmp_path: Path) -
 
 
 def test_a_run_with_idle_hops_writes_its_files(tmp_path: Path) -> None:
-    result = run(settings(tmp_path, budget=4, rounds=6, selector=Idling()))
+    result = run(settings(tmp_path, clients_per_round=4, rounds=6, selector=Idling()))
     plans = left_behind(tmp_path / "run")["plans"]
     assert [row["round"] for row in plans] == [0, 3]
     assert plans[0]["plan"] == [list(path) for path in PATHS]

@@ -79,6 +79,8 @@ def test_costs_to_a_target_are_censored_where_it_was_not_reached(whole: Result) 
     sent = whole.history["ledger/bytes_down"]
     assert whole.to_target(0.4, cost="ledger/bytes_down") == Spent(sent[first], True)
     assert whole.to_target(1.0, cost="ledger/bytes_down") == Spent(sent[-1], False)
+    assert whole.to_target(0.4, cost="bytes_down") == Spent(sent[first], True)
+    assert whole.to_target(0.4, cost="bytes").value == sent[first] + whole.history["ledger/bytes_up"][first]
     losses = whole.history["test/loss"]
     assert whole.to_target(losses[2], metric="test/loss").value <= 4
     assert whole.to_target(0.0, metric="test/loss") == Spent(6.0, False)
@@ -100,7 +102,7 @@ def test_a_running_mean_reaches_a_target_when_its_whole_window_has(whole: Result
     [
         ({"cost": "ledger/byte_up"}, "has no column ledger/byte_up: round, test/loss"),
         ({"metric": "none"}, "has no column none"),
-        ({"cost": "test/loss"}, "cost must be round, seconds or a column of ledger/, got test/loss"),
+        ({"cost": "test/loss"}, "cost must be rounds, models, .* or a column of ledger/, got test/loss"),
         ({"window": 0}, "window must be a whole number >= 1, got 0"),
         ({"target": 60}, r"target must be in \(0, 1\], as accuracies are shares, got 60"),
         ({"target": math.nan}, r"target must be in .* as accuracies are shares, got nan"),

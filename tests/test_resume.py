@@ -24,13 +24,13 @@ from flsel.availability import LN
 from flsel.config.describe import describe
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.errors import Interrupted, UserError
+from flsel.execution.run import execute, resume, run
 from flsel.objectives import FedProx, Objective
-from flsel.runner.play import play, resume, run
+from flsel.params import Params
 from flsel.runner.session import Session
 from flsel.selector import Plan, Selector, View
 from flsel.selectors.afl import AFL
 from flsel.selectors.powd import PowD
-from flsel.stack import Params
 
 STATEFUL: dict[str, Any] = {
     "selector": AFL(),
@@ -105,7 +105,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(tmp_path: Path, every: int) -> None:
             run(broken)
         folder = tmp_path / f"stop{round}"
         assert not (folder / "summary.json").exists()
-        play(Session.at(config, folder))
+        execute(Session.at(config, folder))
         assert same(left_behind(folder), whole)
 
 
@@ -115,7 +115,7 @@ def test_rows_after_the_checkpoint_are_played_again(tmp_path: Path) -> None:
         run(replace(config, callbacks=(partial(InterruptIn, 2),)))
     folder = tmp_path / "run"
     early = (folder / "checkpoints" / "last.ckpt").read_bytes()
-    play(Session.at(config, folder))
+    execute(Session.at(config, folder))
     whole = left_behind(folder)
     # What a kill between two checkpoints leaves: an older checkpoint beside newer, partly torn lines.
     (folder / "checkpoints" / "last.ckpt").write_bytes(early)
@@ -188,7 +188,7 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path, damage: str) -> None:
 def test_a_checkpoint_of_another_config_is_refused(tmp_path: Path) -> None:
     run(settings(tmp_path))
     with pytest.raises(UserError, match="belongs to another config"):
-        play(Session.at(settings(tmp_path, seed=5), tmp_path / "run"))
+        execute(Session.at(settings(tmp_path, seed=5), tmp_path / "run"))
 
 
 def launch(arguments: list[str]) -> subprocess.Popen[bytes]:

@@ -19,16 +19,16 @@ from runs import SMALL, built, left_behind, same, settings
 from torch import nn, optim
 
 from flsel.availability import LDF
-from flsel.comparison.drive import compare
+from flsel.comparison.compare import compare
 from flsel.config.describe import describe
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.config.parser import parse_file
 from flsel.data.config import DataConfig
 from flsel.errors import UserError
+from flsel.execution.run import run
+from flsel.execution.single_run import single_run
 from flsel.models import MLP
 from flsel.partition import Dirichlet
-from flsel.runner.alone import alone
-from flsel.runner.play import run
 from flsel.selectors.md import MD
 from flsel.selectors.powd import PowD
 
@@ -135,7 +135,7 @@ def test_per_client_metrics_are_means_over_clients(tmp_path: Path) -> None:
 def test_a_client_whose_loss_is_nan_is_no_client_without_examples(tmp_path: Path) -> None:
     server = built(settings(tmp_path)).server
     nan = float("nan")
-    server.evaluator.on_clients = lambda params: (
+    server.evaluator.on_clients = lambda params, round=0: (
         torch.tensor([0.5, nan, nan]),
         torch.tensor([0.8, 0.4, nan]),
     )
@@ -209,7 +209,7 @@ def test_results_do_not_depend_on_global_random_state(tmp_path: Path) -> None:
 
 def test_threads_play_one_run_at_a_time(tmp_path: Path) -> None:
     wanted = {"config": settings(tmp_path), "selectors": "Uniform,MD", "seeds": 1}
-    with ThreadPoolExecutor(1) as thread, alone():
+    with ThreadPoolExecutor(1) as thread, single_run():
         for other in (partial(run, settings(tmp_path)), partial(compare, wanted)):
             with pytest.raises(UserError, match="another thread of this process plays a run"):
                 thread.submit(other).result()
@@ -247,7 +247,7 @@ def test_fashion_mnist_learns(tmp_path: Path) -> None:
         tmp_path,
         rounds=30,
         clients=100,
-        budget=10,
+        clients_per_round=10,
         data=DataConfig(name="fashion_mnist", root=str(FASHION), synthetic=SMALL),
         partition=Dirichlet(0.5),
         model=partial(MLP, hidden=(64, 30)),

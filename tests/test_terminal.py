@@ -14,12 +14,23 @@ import pytest
 from runs import lines, wait_for
 
 from flsel.errors import UserError
+from flsel.execution.live_table import Board
+from flsel.execution.signals import Interrupt
 from flsel.files import new_run_dir
-from flsel.runner.board import Board
-from flsel.runner.interrupt import Interrupt
 from flsel.runner.terminal import Outlet, open_console
 
-TRAIN = [sys.executable, "-m", "flsel", "train", "--clients", "4", "--budget", "2", "--output.name", "run"]
+TRAIN = [
+    sys.executable,
+    "-m",
+    "flsel",
+    "train",
+    "--clients",
+    "4",
+    "--clients_per_round",
+    "2",
+    "--output.name",
+    "run",
+]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def at(sentence: str) -> str:
         ("selector", "Returns", "selector Returns cannot be built: TypeError: __init__() should return None, not 'int'."),
         ("selector", "Selects", "round 0 failed: Selects.select raised ZeroDivisionError: division by zero (usercode.py, line N)."),
         ("selector", "Asks", "round 0 failed: Asks.select raised IndexError: "),
-        ("selector", "Hides", "Hides.__getattribute__ raised LookupError: hidden (usercode.py, line N)."),
+        ("selector", "Hides", "the run stopped: Hides.__getattribute__ raised LookupError: hidden (usercode.py, line N)."),
         ("selector", "Halves", "clients must be whole numbers, got [0.5, 1.5]."),
         ("selector", "Masks", "clients must be given by their numbers, got true and false: take np.flatnonzero of the mask."),
         ("selector", "Flat", "a plan must have a list of paths of clients, got tensor([0, 1])."),

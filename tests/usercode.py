@@ -18,7 +18,7 @@ from flsel.selector import Need, Plan, Selector
 
 class Uniform(Selector):
     def select(self, view):
-        return Plan.star(view.pool[: view.budget])
+        return Plan.star(view.pool[: view.clients_per_round])
 
 
 class Resets(Uniform):
@@ -33,7 +33,7 @@ class Returns(Uniform):
 
 class Selects(Uniform):
     def select(self, view):
-        return self._score(view.budget - 2)
+        return self._score(view.clients_per_round - 2)
 
     def _score(self, by):
         return 1 / by
@@ -41,7 +41,7 @@ class Selects(Uniform):
 
 class Asks(Uniform):
     def select(self, view):
-        return Plan.star(view.pool[view.budget, "all"])
+        return Plan.star(view.pool[view.clients_per_round, "all"])
 
 
 class Weighs(Uniform):
@@ -73,7 +73,7 @@ class HidesLater(Uniform):
     budget_ = 0
 
     def select(self, view):
-        type(self).budget_ = view.budget
+        type(self).budget_ = view.clients_per_round
         return super().select(view)
 
 
@@ -89,7 +89,7 @@ class Halves(Uniform):
 
 class Masks(Uniform):
     def select(self, view):
-        return Plan.star(view.available[: view.budget])
+        return Plan.star(view.available[: view.clients_per_round])
 
 
 class Flat(Uniform):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flsel.stack import (
+from flsel.params import (
     called,
     finite_rows,
     flatten,

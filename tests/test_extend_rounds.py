@@ -16,8 +16,8 @@ from flsel.availability import SLN
 from flsel.commands.cli import main
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.errors import UserError
-from flsel.runner.extend import reads_total
-from flsel.runner.play import play, resume, run
+from flsel.execution.run import execute, resume, run
+from flsel.runner.extend_rounds import reads_total
 from flsel.runner.result import Result
 from flsel.runner.session import Session
 from flsel.selectors import AFL, HiCS
@@ -64,7 +64,7 @@ def test_a_schedule_over_the_total_cannot_be_extended(
 ) -> None:
     run(settings(tmp_path))
     factors = lambda schedule, rounds: [1 - t / rounds for t in range(rounds)]  # noqa: E731
-    monkeypatch.setattr("flsel.runner.extend.lr_factors", factors)
+    monkeypatch.setattr("flsel.runner.extend_rounds.lr_factors", factors)
     with pytest.raises(UserError, match=r"local\.lr_schedule depends on the total"):
         resume(tmp_path / "run", 9)
 
@@ -81,7 +81,7 @@ def test_an_interrupted_extension_goes_on(tmp_path: Path) -> None:
 
 def test_selectors_that_read_the_total_are_known() -> None:
     reading = {name for name in names if reads_total(getattr(flsel.selectors, name))}
-    assert reading == {"HiCS", "HiCSOracle", "FedCat"}
+    assert reading == {"HiCS", "HiCSOracle", "FedCat", "E3CS", "KVib", "OSMD"}
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_what_train_does_not_do_is_said(
 def test_a_session_at_a_folder_may_extend_too(tmp_path: Path) -> None:
     config = settings(tmp_path)
     run(config)
-    assert play(Session.at(replace(config, rounds=8), tmp_path / "run")).summary["rounds"] == 8
+    assert execute(Session.at(replace(config, rounds=8), tmp_path / "run")).summary["rounds"] == 8

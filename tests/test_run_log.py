@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flsel.errors import UserError
 from flsel.runner.provenance import device_name, git_commit, versions
-from flsel.runner.record import JsonLines, Mark, MetricsCsv, write_summary
+from flsel.runner.run_log import JsonLines, Mark, MetricsCsv, write_summary
 
 in_tmp_path = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None
@@ -225,7 +225,7 @@ def test_a_full_disk_is_one_sentence(tmp_path, kind):
     path = tmp_path / "full"
     file = kind(path)
     path.symlink_to("/dev/full")  # only now, as a device would be refused
-    file._columns = lambda: []  # /dev/full reads as endless zeros
+    file.columns = lambda: []  # /dev/full reads as endless zeros
     with pytest.raises(UserError, match=r"cannot write .*: the disk is full"):
         file.append({"round": 0, "a": 1.0})
 
