@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -53,6 +54,15 @@ def test_the_first_help_is_quick() -> None:
         subprocess.run([sys.executable, "-m", "flsel", "--help"], check=True, capture_output=True)
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 5.0  # that it loads no torch is asserted in test_imports; the time is in benchmarks
+
+
+@pytest.mark.parametrize("command", ["train", "tune", "compare"])
+def test_every_setting_is_explained(command: str, capsys: Any) -> None:
+    """Without an explanation, or with one that cannot be read, an option has nothing but its type."""
+    assert call(command, "--help") == 0
+    options = re.split(r"^  --", capsys.readouterr().out, flags=re.MULTILINE)[1:]
+    bare = [option.split()[0] for option in options if re.search(r"default: [^()]*\)\s+\(", option)]
+    assert bare == []
 
 
 def test_the_help_of_train_fits_in_the_head(capsys: Any) -> None:

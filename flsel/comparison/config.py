@@ -43,8 +43,7 @@ class CompareConfig:
         last: Evaluations in the mean at the end and in the running mean to the target, >= 1; null is 10, or
             what a resumed comparison has.
         pick: Which run is taken where existing runs have the same settings and seed: ``newest`` or
-        ``oldest``; null
-            refuses them by name.
+            ``oldest``; null refuses them by name.
         until_decided: Run seeds until every claim is decided: better, worse or equivalent within the margin.
         margin: Half-width of practical equivalence in points of accuracy, > 0; null claims no equivalence.
         max_seeds: Most seeds of ``until_decided``, >= 6; null is 30.
