@@ -216,3 +216,9 @@ def test_ties_everywhere_have_no_test():
 def test_performance_profile_is_a_share():
     profile = performance_profile(np.array([0.1, 0.5, 0.5, 0.9]), np.array([0.0, 0.5, 0.9]))
     assert profile.tolist() == [1.0, 0.25, 0.0]
+
+
+@pytest.mark.parametrize("spread", [1e-2, 1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("n", [2, 3, 5, 20])
+def test_differences_that_are_nearly_the_same_need_two_seeds(n: int, spread: float):
+    assert ours.seeds_needed(1.0 + spread * np.linspace(-1, 1, n)).value == 2
