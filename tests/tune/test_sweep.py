@@ -266,7 +266,7 @@ def test_a_sweep_outlives_its_ray_daemon(home):
 def test_dead_processes_are_replaced_and_hopeless_trials_marked(home):
     (home / "deaths.yaml").write_text(
         "selector.deaths: {type: choice, values: [0, 1, 3]}\n"
-        "local.optimizer.lr: {type: choice, values: [0.1, 3.0e+38]}\n"
+        "local.optimizer.weight_decay: {type: choice, values: [0.0, 1.0e+30]}\n"
     )
     done = tune(
         home, "--config", "config.yaml", "--selector", "fragile.Fragile", "--space", "deaths.yaml",
@@ -274,15 +274,15 @@ def test_dead_processes_are_replaced_and_hopeless_trials_marked(home):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = {
-        (row["settings"]["selector.deaths"], row["settings"]["local.optimizer.lr"]): row
+        (row["settings"]["selector.deaths"], row["settings"]["local.optimizer.weight_decay"]): row
         for row in rows(home / "sweeps/fragile")
     }
     assert len(found) == 6
-    assert {found[key]["status"] for key in ((0, 0.1), (1, 0.1))} == {"complete"}
-    assert found[1, 0.1]["seeds"] == found[0, 0.1]["seeds"]
-    assert {found[deaths, 3e38]["status"] for deaths in (0, 1, 3)} == {"diverged"}
-    assert found[3, 0.1]["status"] == "failed"
-    assert "its process died" in found[3, 0.1]["error"]
+    assert {found[key]["status"] for key in ((0, 0.0), (1, 0.0))} == {"complete"}
+    assert found[1, 0.0]["seeds"] == found[0, 0.0]["seeds"]
+    assert {found[deaths, 1e30]["status"] for deaths in (0, 1, 3)} == {"diverged"}
+    assert found[3, 0.0]["status"] == "failed"
+    assert "its process died" in found[3, 0.0]["error"]
     assert "its process died at round 3" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
