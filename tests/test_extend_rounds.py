@@ -11,17 +11,15 @@ import yaml
 from runs import left_behind, same, settings
 from torch.optim.lr_scheduler import ExponentialLR, LRScheduler
 
-import flsel.selectors
 from flsel.availability import SLN
 from flsel.commands.cli import main
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.errors import UserError
 from flsel.execution.run import execute, resume, run
-from flsel.runner.extend_rounds import reads_total
 from flsel.runner.result import Result
 from flsel.runner.session import Session
-from flsel.selectors import AFL, HiCS
-from flsel.selectors import __all__ as names
+from flsel.selector import Plan, View
+from flsel.selectors import AFL, HiCS, Uniform
 
 
 def decaying(optimizer: Any) -> LRScheduler:
@@ -79,9 +77,26 @@ def test_an_interrupted_extension_goes_on(tmp_path: Path) -> None:
     assert resume(tmp_path / "run").summary["rounds"] == 9
 
 
-def test_selectors_that_read_the_total_are_known() -> None:
-    reading = {name for name in names if reads_total(getattr(flsel.selectors, name))}
-    assert reading == {"HiCS", "HiCSOracle", "FedCat", "E3CS", "KVib", "OSMD"}
+class Late(Uniform):
+    """Reads the total from a round on, by what the module does not show."""
+
+    def __init__(self, since: int = 0) -> None:
+        self.since = since
+
+    def select(self, view: View) -> Plan:
+        if view.round >= self.since:
+            getattr(view, "".join(["rou", "nds"]))
+        return super().select(view)
+
+
+def test_what_a_selector_has_read_counts_and_not_what_it_will(tmp_path: Path) -> None:
+    run(settings(tmp_path, selector=Late(since=5)))
+    with pytest.raises(UserError, match="selector Late looks at the total"):
+        resume(tmp_path / "run", 9)
+    run(settings(tmp_path / "other", selector=Late(since=6)))
+    assert resume(tmp_path / "other/run", 9).summary["rounds"] == 9
+    with pytest.raises(UserError, match="selector Late looks at the total"):
+        resume(tmp_path / "other/run", 12)
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,10 @@ def check_plan(plan: object, view: View, name: str) -> None:
         raise UserError(f"{name} planned paths of different lengths in round {view.round}.")
     if not all(plan.visits):
         raise UserError(f"{name} planned a path that visits no client in round {view.round}.")
-    if view.round + plan.hops > view.rounds:
+    rounds = vars(view)["rounds"]  # which does not count as read by the selector
+    if view.round + plan.hops > rounds:
         raise UserError(
-            f"{name} planned {plan.hops} hops in round {view.round}; the run has {view.rounds} rounds."
+            f"{name} planned {plan.hops} hops in round {view.round}; the run has {rounds} rounds."
         )
     for hop in range(plan.hops):
         free = (view.available if hop == 0 else view.available_at(hop)).numpy()

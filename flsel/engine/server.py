@@ -69,6 +69,7 @@ class Server:
         self.objective = program.objective
         self.round = 0
         self.rounds_to_target: int | None = None
+        self.total_read = False
         self.counts = torch.zeros(len(federation.data.population), dtype=torch.int64)
         self.ledger = Ledger()
         self.elapsed = Elapsed()
@@ -120,6 +121,7 @@ class Server:
         began = self.round
         self._seconds["train"] += seconds
         outcome = self.federation.close(job, ends)
+        self.total_read |= bool(job.view.asked_total)
         started = time.perf_counter()
         self._apply(outcome.delta, float(outcome.weights.sum()))
         clients = whole([c for visits in outcome.plan.visits for c in visits])
@@ -182,6 +184,7 @@ class Server:
             **kept,
             "round": self.round,
             "rounds_to_target": self.rounds_to_target,
+            "total_read": self.total_read,
             "model": {name: value.data for name, value in self.params.items()},
             "server_optimizer": optimizer,
             "selector": self.selector.state_dict(),
@@ -217,6 +220,7 @@ class Server:
             self.elapsed.load_state_dict(state["clock"])
         self.round = state["round"]
         self.rounds_to_target = state["rounds_to_target"]
+        self.total_read = state["total_read"]
 
     def _apply(self, delta: Params, weight: float) -> None:
         rate = rate_of(self.optimizer)

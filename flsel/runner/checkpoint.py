@@ -231,6 +231,7 @@ _FIELDS: Mapping[str, Field] = {
 _SERVER_FIELDS: Mapping[str, Field] = {
     "round": COUNT,
     "rounds_to_target": (lambda value: value is None or is_count(value), "a whole number >= 0 or null"),
+    "total_read": (lambda value: isinstance(value, bool), "true or false"),
     "model": (maps_to(lambda value: isinstance(value, Tensor)), "tensors by name"),
     "server_optimizer": MAPPING,
     "selector": MAPPING,

@@ -287,7 +287,10 @@ class Session:
                 reached = self.server.rounds_to_target is not None
                 ended = state.stopped or (reached and self.config.evaluation.stop_at_target)
                 ended = ended or self.server.out_of_time
-                check_extension(self.config, state.rounds, self.server.round, ended=ended)
+                check_extension(
+                    self.config, state.rounds, self.server.round,
+                    ended=ended, total_read=self.server.total_read,
+                )  # fmt: skip
         return state
 
     def _write_settings(self) -> None:

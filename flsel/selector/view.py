@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,7 @@ class View:
             ``sizes``.
         answers: The federation's side of the questions below: a method for each need, named like it in lower
             case, and ``available_at(hop)``.
+        asked_total: Gets an entry when ``rounds`` is read: such a run cannot be given more rounds later.
     """
 
     round: int
@@ -91,6 +92,12 @@ class View:
     answers: Any
     stopwatch: Any = None
     trained: Tensor | None = None
+    asked_total: set[str] = field(default_factory=set, repr=False, compare=False)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "rounds":
+            super().__getattribute__("asked_total").add(name)
+        return super().__getattribute__(name)
 
     @property
     def clock(self) -> float:
