@@ -74,7 +74,7 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
         with program.evaluating(), torch.inference_mode(), program.fabric.autocast():
             for position in group:
                 visit = visits[position]
-                batches = program.batches(visit.client, visit.round)
+                batches = program.batches(visit.client, visit.draw)
                 used = torch.unique(batches[batches >= 0])
                 if len(used):
                     program.seed_draws("evaluation", visit.client)

@@ -88,18 +88,18 @@ class _Loop:
 
     def visit(self, visit: Visit) -> None:
         """Run one client's local steps."""
-        start, client, round, program = visit
+        start, client, program = visit.start, visit.client, visit.program
         program.load(start)
-        self._reset_optimizer(program.optimizer, program.lr_factors[round])
+        self._reset_optimizer(program.optimizer, program.lr_factors[visit.round])
         clear_gradients(program.optimizer)  # of a step that failed, in tracing for example
         if program.memory is not None:
             program.memory.recall(client, program.optimizer)
         # What draws from a global generator is seeded per visit, whoever else is in the cohort.
-        key = visit_key(program.seed, round, client)
+        key = visit_key(program.seed, visit.draw, client)
         seed_layers(program.task.device, key)
         params = program.trainable()
         models = program.opponents(start, client)
-        batches = program.batches(client, round)
+        batches = program.batches(client, visit.draw)
         lengths = (batches >= 0).sum(dim=1).tolist()
         keys = step_keys([key], range(len(batches))).to(program.task.device)
         masked = True

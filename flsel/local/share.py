@@ -11,7 +11,7 @@ import torch
 from flsel.local.program import Program
 from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit import Visit
+from flsel.local.visit import Visit, alike
 from flsel.params import Params
 
 Question = Literal["train", "losses", "gradients"]
@@ -36,6 +36,7 @@ class Part(NamedTuple):
         starts: For each of them the row of its start in the stack of starts.
         clients: Their clients.
         rounds: Their rounds.
+        turns: Their turns.
         program: Index of their program.
     """
 
@@ -44,6 +45,7 @@ class Part(NamedTuple):
     starts: list[int]
     clients: list[int]
     rounds: list[int]
+    turns: list[int | None]
     program: int
 
 
@@ -63,15 +65,14 @@ def cut(
     """
     index = {id(program): i for i, program in enumerate(programs)}
     where = {id(start): row for row, start in enumerate(distinct_starts(visits))}
-    groups: dict[tuple[int, int], list[int]] = {}
-    for row, visit in enumerate(visits):
-        groups.setdefault((index[id(visit.program)], visit.round), []).append(row)
     parts = []
-    for (program, round), rows in groups.items():
+    for rows in alike(visits, start=False):
+        program = index[id(visits[rows[0]].program)]
         for some in _split(question, visits, rows, together):
-            own = [where[id(visits[row].start)] for row in some]
-            clients = [visits[row].client for row in some]
-            parts.append(Part(question, some, own, clients, [round] * len(some), program))
+            taken = [visits[row] for row in some]
+            own = [where[id(visit.start)] for visit in taken]
+            clients, rounds, turns = zip(*((v.client, v.round, v.turn) for v in taken), strict=True)
+            parts.append(Part(question, some, own, list(clients), list(rounds), list(turns), program))
     return sorted(parts, key=lambda part: sum(examples(visits[row]) for row in part.rows), reverse=True)
 
 
@@ -110,8 +111,8 @@ def answer(trainer: LocalTrainer, program: Program, part: Part, starts: Params, 
         program.objective.load_state_dict(state)
     models = {row: {name: value[row] for name, value in starts.items()} for row in set(part.starts)}
     visits = [
-        Visit(models[start], client, round, program)
-        for start, client, round in zip(part.starts, part.clients, part.rounds, strict=True)
+        Visit(models[start], client, round, program, turn)
+        for start, client, round, turn in zip(part.starts, part.clients, part.rounds, part.turns, strict=True)
     ]
     if part.question == "train":
         return trainer.train(visits)

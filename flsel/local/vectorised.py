@@ -54,7 +54,7 @@ class Unmapped(UserError):
 
 @final
 class VmapTrainer(LocalTrainer):
-    """Train the clients of a federation and a round together, as one stacked model.
+    """Train the clients of a federation that have one learning rate together, as one stacked model.
 
     The same ``training_step`` runs under ``torch.func.vmap`` with the same batches as
     :class:`~flsel.local.sequential.SequentialTrainer`; the same optimizer class updates the stacked leaves.
@@ -118,20 +118,20 @@ class _Stack:
 
     def __init__(self, step: _Step, rows: list[int], visits: list[Visit]) -> None:
         self.step = step
-        self.program, round = visits[0].program, visits[0].round
+        self.program, factor = visits[0].program, visits[0].program.lr_factors[visits[0].round]
         clients = [visit.client for visit in visits]
         self.rows = torch.tensor(rows, device=self.program.task.device)
         self.clients = torch.tensor(clients, device=self.program.task.device)
         self.starts = stacked([visit.start for visit in visits])
         self.params = {name: _laid_out(start).requires_grad_() for name, start in self.starts.items()}
         self.models = self.program.opponents(self.starts, self.clients)
-        batches = [self.program.batches(client, round) for client in clients]
+        batches = [self.program.batches(visit.client, visit.draw) for visit in visits]
         self.positions = pad_sequence(batches, batch_first=True, padding_value=-1)  # [n, steps, size]
         self.lengths = (self.positions >= 0).sum(dim=2)
-        keys = [visit_key(self.program.seed, round, client) for client in clients]
+        keys = [visit_key(self.program.seed, visit.draw, visit.client) for visit in visits]
         self.keys = step_keys(keys, range(self.positions.shape[1])).to(self.rows.device)
         self.masked = True  # until a step tells that it needs no masks
-        self.optimizer = step.optimizer(self.params, self.program.lr_factors[round])
+        self.optimizer = step.optimizer(self.params, factor)
 
     def train(self, steps: list[int], ends: Params) -> None:
         """Run every client's local steps and write the end models into ``ends``."""

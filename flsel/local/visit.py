@@ -16,14 +16,22 @@ class Visit(NamedTuple):
         start: The model that the client receives, not to be written to; visits share the dict where they
             share the model.
         client: Client id.
-        round: Communication round; the batches, the learning rate and the layers' randomness depend on it.
+        round: Communication round of the start; the learning rate depends on it.
         program: The client's side of the federation that the client belongs to.
+        turn: Earlier trainings of the client in an asynchronous run, where several may start from one model;
+            None stands for ``round``.
     """
 
     start: Params
     client: int
     round: int
     program: Program
+    turn: int | None = None
+
+    @property
+    def draw(self) -> int:
+        """The number that the batches and the layers' randomness depend on, besides seed and client."""
+        return self.round if self.turn is None else self.turn
 
 
 def from_one(start: Params, clients: Sequence[int], round: int, program: Program) -> list[Visit]:
@@ -38,17 +46,18 @@ def from_rows(starts: Params, clients: Sequence[int], round: int, program: Progr
 
 
 def alike(visits: Sequence[Visit], *, start: bool) -> Iterator[list[int]]:
-    """Group visits by program and, as is asked, by start or by round.
+    """Group visits by program and, as is asked, by start or by learning rate.
 
     Args:
         visits: The visits of a call.
-        start: Whether a group shares the start, as questions about one model do; else it shares the round.
+        start: Whether a group shares the start, as questions about one model do; else it shares the factor
+            on the learning rate, and so may be one stack.
 
     Yields:
         Positions in ``visits``, ascending; groups come in the order of their first visit.
     """
-    groups: dict[tuple[int, int], list[int]] = {}
+    groups: dict[tuple[int, float], list[int]] = {}
     for position, visit in enumerate(visits):
-        key = (id(visit.program), id(visit.start) if start else visit.round)
+        key = (id(visit.program), id(visit.start) if start else visit.program.lr_factors[visit.round])
         groups.setdefault(key, []).append(position)
     yield from groups.values()

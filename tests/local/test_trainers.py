@@ -449,3 +449,15 @@ def test_a_lightning_module_needs_a_loss_and_one_optimizer() -> None:
     task = Classifier(nn.Linear(2, 2), lambda params: [optim.SGD(params, lr=0.1)] * 2)  # type: ignore[arg-type,return-value]
     with pytest.raises(UserError, match="one torch optimizer"):
         make_optimizer(task, None)
+
+
+@pytest.mark.parametrize("trainer", [SequentialTrainer, VmapTrainer, CompiledTrainer])
+def test_a_turn_stands_for_the_round_in_what_is_drawn_and_not_in_the_learning_rate(trainer: Any) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], factors=[1.0, 0.5, 0.5, 1.0])
+    starts = from_rows(starts_of(program, 3), [0, 1, 2], 0, program)
+    asked = [v._replace(round=r, turn=t) for v, r, t in zip(starts, (0, 3, 1), (2, 1, 3), strict=True)]
+    found = trainer().train(asked)
+    for place, visit in enumerate(asked):
+        alike = replace(program, lr_factors=[program.lr_factors[visit.round]] * 4)
+        end = SequentialTrainer().train([visit._replace(round=visit.turn, turn=None, program=alike)])
+        assert all(torch.allclose(value[place], end[name][0], atol=1e-12) for name, value in found.items())

@@ -72,7 +72,7 @@ class Cohort:
 
     @cached_property
     def _keys(self) -> list[int]:
-        return [visit_key(visit.program.seed, visit.round, visit.client) for visit in self.visits]
+        return [visit_key(visit.program.seed, visit.draw, visit.client) for visit in self.visits]
 
     def table(self, span: range, size: int) -> tuple[Tensor, Tensor]:
         """Tabulate the examples of S steps on the device that trains.

@@ -151,7 +151,7 @@ class CompiledTrainer(LocalTrainer):
 
 
 def _stacks(visits: Sequence[Visit]) -> list[list[int]]:
-    """Group visits that train in one stack: those of a program and round, and of others like them."""
+    """Group visits that train in one stack: those of a program and learning rate, and of others like them."""
     groups = list(alike(visits, start=False))
     if len(groups) == 1:
         return groups
