@@ -206,8 +206,8 @@ def test_letters_that_differ(one: str, other: str, count: int) -> None:
 
 WARNS = """
 import sys, warnings
-import flsel.errors
-flsel.errors._LIBRARIES += (LIBRARY,)
+import flsel.errors.blame
+flsel.errors.blame._LIBRARIES += (LIBRARY,)
 sys.path.append(LIBRARY)
 import computes
 from flsel.commands import cli

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from flsel.config import RunConfig
+from flsel.engine.server import Server
 from flsel.errors import UserError
 from flsel.local.program import lr_factors
+from flsel.runner.checkpoint import Checkpoint
 
 
-def check_extension(config: RunConfig, begun_with: int, played: int, *, ended: bool, total_read: bool) -> None:
+def check_extension(config: RunConfig, state: Checkpoint, server: Server) -> None:
     """Refuse another number of rounds for a run whose past depends on the one it was begun with.
 
     Args:
         config: The settings, with the new number of rounds.
-        begun_with: The number of rounds it was begun with.
-        played: Rounds that are played.
-        ended: Whether its target, its simulated time or a callback ended it.
-        total_read: Whether the selector has read the number of rounds so far.
+        state: What the run goes on from.
+        server: The same, restored.
 
     Raises:
         UserError: If it does; the message says why.
     """
+    begun_with, played = state.rounds, server.round
     start = f"the run cannot have {config.rounds} rounds instead of {begun_with}"
     if config.rounds < played:
         raise UserError(f"{start}: {played} are played already.")
-    if ended:
+    reached = server.rounds_to_target is not None and config.evaluation.stop_at_target
+    if state.stopped or reached or server.out_of_time:
         raise UserError(
             f"{start}: its target (evaluation.stop_at_target), its simulated "
             "time (time.stop_after_seconds) or a callback ended it."
         )
-    if total_read:
-        raise UserError(f"{start}: selector {type(config.selector).__name__} looks at the total (view.rounds).")
+    if server.total_read:
+        name = type(config.selector).__name__
+        raise UserError(f"{start}: selector {name} looks at the total (view.rounds).")
     schedule = config.local.lr_schedule
     common = min(begun_with, config.rounds)
     if lr_factors(schedule, begun_with)[:common] != lr_factors(schedule, config.rounds)[:common]:

@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from flsel.config.describe import describe
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, short
+from flsel.files import write_atomic
 from flsel.metrics import METRICS
 from flsel.runner.checkpoint import Checkpoint, Checkpoints
 from flsel.runner.diagnostics import FILE as DIAGNOSTICS
 from flsel.runner.diagnostics import Recorder
 from flsel.runner.run_files import GrowingFiles
+from flsel.runner.settings import read_config
 
 _LOG = logging.getLogger("flsel")
 
@@ -49,6 +54,15 @@ class Journal:
     def last(self) -> Path:
         """The last checkpoint."""
         return self._checkpoints.last
+
+    def write_settings(self, described: Mapping[str, Any]) -> None:
+        """Write ``config.yaml``, unless it says the same already: its words may be the user's own."""
+        try:
+            known = describe(read_config(self._config.parent))
+        except UserError:  # none yet
+            known = {}
+        if known != described:
+            write_atomic(self._config, yaml.safe_dump(described, sort_keys=False))
 
     def evaluated(self, round: int, metrics: Mapping[str, float]) -> None:
         """Write down what was measured after so many rounds.

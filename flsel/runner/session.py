@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 
 import torch
-import yaml
 
 from flsel.config import RunConfig
 from flsel.config.describe import describe
@@ -18,7 +17,7 @@ from flsel.data.population import Source
 from flsel.engine.job import Job, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, blamed, short, users_code
-from flsel.files import new_run_dir, write_atomic
+from flsel.files import new_run_dir
 from flsel.params import Params
 from flsel.runner.build import Built, MakeTrainer, build, build_with
 from flsel.runner.callbacks import Callbacks, RoundTrainer
@@ -156,7 +155,7 @@ class Session:
             return
         self._journal.rewind(state)
         self._journal.summary.unlink(missing_ok=True)
-        self._write_settings()
+        self._journal.write_settings(self.described)
         if self._tracked:
             self._tracker.open(
                 self.config, self.built, self.folder, described=self.described, rows=self.rows()
@@ -284,23 +283,8 @@ class Session:
             self._callbacks.load_state_dict(state.callbacks)
             self._callbacks.trainer.should_stop = state.stopped
             if state.rounds != self.config.rounds:
-                reached = self.server.rounds_to_target is not None
-                ended = state.stopped or (reached and self.config.evaluation.stop_at_target)
-                ended = ended or self.server.out_of_time
-                check_extension(
-                    self.config, state.rounds, self.server.round,
-                    ended=ended, total_read=self.server.total_read,
-                )  # fmt: skip
+                check_extension(self.config, state, self.server)
         return state
-
-    def _write_settings(self) -> None:
-        """Write ``config.yaml``, unless it says the same already: its words may be the user's own."""
-        try:
-            known = describe(read_config(self.folder))
-        except UserError:  # none yet
-            known = {}
-        if known != self.described:
-            write_atomic(self.folder / "config.yaml", yaml.safe_dump(self.described, sort_keys=False))
 
     def _measure_initial_model(self) -> None:
         self._callbacks.trainer.sanity_checking = True
