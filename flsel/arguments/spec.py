@@ -119,7 +119,9 @@ def plain(value: Any, key: str) -> Any:
     """
     if isinstance(value, Enum):
         return value.value if isinstance(value, str) else value.name
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        return str(value)  # a subclass, such as the name of a dataset object, is no plain text
+    if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, list | tuple):
         return [plain(item, key) for item in value]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from flsel.arguments import Range, UserPath, check_settings, shown
+from flsel.data.given import given, known
 from flsel.errors import UserError
 
 NAMES = ("synthetic", "fashion_mnist", "mnist", "cifar10", "cifar100", "folder", "npz", "leaf")
@@ -64,7 +66,8 @@ class DataConfig:
 
     Attributes:
         name: synthetic, fashion_mnist, mnist, cifar10, cifar100, folder, npz, leaf, or the import path of a
-            LightningDataModule or of a callable that returns a (train, test) pair of datasets.
+            LightningDataModule or of a callable that returns a (train, test) pair of datasets; from Python
+            also such a module, a dataset, a pair of datasets, or arrays, which are read at once.
         root: Directory of the torchvision datasets; the environment variable FLSEL_DATA, or else
             ~/.cache/flsel, if not given.
         download: Fetch a missing dataset (for a LightningDataModule: call its prepare_data).
@@ -85,7 +88,10 @@ class DataConfig:
         UserError: If a value is out of its range, or the shares add up to 1 or more.
     """
 
-    name: str = "synthetic"
+    if TYPE_CHECKING:
+        name: Any = "synthetic"
+    else:
+        name: str = "synthetic"
     root: Annotated[str | None, UserPath()] = None
     download: bool = False
     path: Annotated[str | None, UserPath()] = None
@@ -99,6 +105,7 @@ class DataConfig:
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
 
     def __post_init__(self) -> None:
+        self._take_object()
         check_settings(self, "data.")
         if self.name not in NAMES and not _is_import_path(self.name):
             raise UserError(
@@ -118,6 +125,15 @@ class DataConfig:
         total = self.validation + self.server + self.test
         if total >= 1:
             raise UserError(f"data.validation + data.server + data.test must be below 1, got {total:g}.")
+
+    def _take_object(self) -> None:
+        """Put the name of a dataset object in its place, which keeps the examples."""
+        name: Any = self.name
+        if isinstance(name, str):
+            name = known(name)
+        elif name is not None and not isinstance(name, bool | int | float | bytes | Mapping):
+            name = given(name, download=self.download, init_args=self.init_args)
+        object.__setattr__(self, "name", name)
 
 
 def _is_import_path(name: str) -> bool:

@@ -6,7 +6,7 @@ import inspect
 import operator
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,16 +28,13 @@ from flsel.data.population import Examples, Source
 from flsel.errors import UserError, imported, users_code
 from flsel.rng import repeatable, torch_seed
 
-if TYPE_CHECKING:
-    from flsel.data.config import DataConfig
-
 _RULE = (
     "must return a LightningDataModule, a Dataset (arrays (inputs, labels) do), or Datasets as (train, test) "
     "or (train, validation, test)"
 )
 
 
-def load_custom(config: DataConfig) -> Source:
+def load_custom(name: str, init_args: Mapping[str, Any], *, download: bool) -> Source:
     """Load the dataset behind an import path and materialise it once, transforms included.
 
     ``data.name`` names a ``LightningDataModule`` (``setup`` is called, ``prepare_data`` only with
@@ -53,7 +50,9 @@ def load_custom(config: DataConfig) -> Source:
     0..N-1 of every training example.
 
     Args:
-        config: ``name``, ``init_args`` and ``download``.
+        name: As ``data.name``.
+        init_args: As ``data.init_args``.
+        download: As ``data.download``.
 
     Raises:
         UserError: If the path cannot be imported, ``init_args`` do not fit, or what comes back is no
@@ -61,23 +60,37 @@ def load_custom(config: DataConfig) -> Source:
     """
     # What draws from a global generator, transforms included, gives the same dataset whenever it is loaded.
     with repeatable(torch_seed(0, "dataset")):
-        return _load(config)
+        return _load(_call(_resolve(name), name, init_args), name, download)
 
 
-def _load(config: DataConfig) -> Source:
-    made = _call(_resolve(config.name), config.name, config.init_args)
-    train_set, validation_set, test_set = _datasets(made, config)
-    x, y = materialise(train_set, f"{config.name}: the training set")
-    classes = _classes((train_set, made), y, config.name)
-    train = examples(x, y, num_classes=classes, where=f"{config.name}: the training set")
+def load_object(made: Any, where: str, *, download: bool) -> Source:
+    """Read a dataset that is there as an object (see :func:`load_custom`).
+
+    Args:
+        made: What the callable of an import path may return.
+        where: What messages call it.
+        download: Call a LightningDataModule's ``prepare_data`` first.
+
+    Raises:
+        UserError: If it is no classification dataset.
+    """
+    with users_code(f"{where} cannot be read"), repeatable(torch_seed(0, "dataset")):
+        return _load(made, where, download)
+
+
+def _load(made: Any, name: str, download: bool) -> Source:
+    train_set, validation_set, test_set = _datasets(made, name, download)
+    x, y = materialise(train_set, f"{name}: the training set")
+    classes = _classes((train_set, made), y, name)
+    train = examples(x, y, num_classes=classes, where=f"{name}: the training set")
     return Source(
         train=train,
-        test=_other(test_set, train, classes, f"{config.name}: the test set"),
+        test=_other(test_set, train, classes, f"{name}: the test set"),
         num_classes=classes,
-        owner=_owner(train_set, len(train), config.name),
+        owner=_owner(train_set, len(train), name),
         normalize=measured(train.x),
-        name=config.name.rpartition(".")[2],
-        validation=_other(validation_set, train, classes, f"{config.name}: the validation set"),
+        name=name.rpartition(".")[2],
+        validation=_other(validation_set, train, classes, f"{name}: the validation set"),
     )
 
 
@@ -98,17 +111,17 @@ def _call(thing: Any, path: str, arguments: Mapping[str, Any]) -> Any:
     return thing(**arguments)
 
 
-def _datasets(made: Any, config: DataConfig) -> tuple[Any, Any, Any]:
+def _datasets(made: Any, name: str, download: bool) -> tuple[Any, Any, Any]:
     """Return the training, validation and test sets; the last two may be None."""
     # By its methods, so that neither of the two Lightning packages need be imported.
     if hasattr(made, "setup") and hasattr(made, "train_dataloader"):
-        return _from_module(made, config)
+        return _from_module(made, name, download)
     if isinstance(made, Dataset) or _are_arrays(made):
-        return _paired(made, config.name), None, None
+        return _paired(made, name), None, None
     if isinstance(made, (tuple, list)) and len(made) in (2, 3):
-        train, *validation, test = (_paired(part, config.name) for part in made)
+        train, *validation, test = (_paired(part, name) for part in made)
         return train, validation[0] if validation else None, test
-    raise UserError(f"data.name {config.name} {_RULE}, got {type(made).__name__}.")
+    raise UserError(f"data.name {name} {_RULE}, got {type(made).__name__}.")
 
 
 def _are_arrays(made: Any) -> bool:
@@ -128,21 +141,21 @@ def _paired(made: Any, path: str) -> Any:
         return TensorDataset(*(torch.from_numpy(p.copy()) if isinstance(p, np.ndarray) else p for p in made))
 
 
-def _from_module(module: Any, config: DataConfig) -> tuple[Any, Any, Any]:
-    hint = "" if config.download else " (data.download: true runs its prepare_data first)"
-    with users_code(f"data.name {config.name} cannot set up its data{hint}"):
-        if config.download:
+def _from_module(module: Any, name: str, download: bool) -> tuple[Any, Any, Any]:
+    hint = "" if download else " (data.download: true runs its prepare_data first)"
+    with users_code(f"data.name {name} cannot set up its data{hint}"):
+        if download:
             module.prepare_data()
         module.setup("fit")
         module.setup("test")
     for hook in ("on_before_batch_transfer", "on_after_batch_transfer"):
         if _has(module, hook):
             raise UserError(
-                f"{config.name}.{hook} changes batches, and flsel makes them itself: do it in the dataset's "
+                f"{name}.{hook} changes batches, and flsel makes them itself: do it in the dataset's "
                 "__getitem__, or in the model."
             )
     train, validation, test = (
-        _loaded(module, f"{part}_dataloader", config.name) for part in ("train", "val", "test")
+        _loaded(module, f"{part}_dataloader", name) for part in ("train", "val", "test")
     )
     return train, validation, test
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flsel.data.given import HOME, read_given
 from flsel.errors import UserError, users_code
 from flsel.files import home
 
@@ -54,9 +55,11 @@ def _load(config: DataConfig, clients: int | None, seed: int) -> Source:
             from flsel.data.arrays import load_leaf
 
             return load_leaf(_path(config), config.shape)
+    if config.name.startswith(f"{HOME}."):
+        return read_given(config.name)
     from flsel.data.custom import load_custom
 
-    return load_custom(config)
+    return load_custom(config.name, config.init_args, download=config.download)
 
 
 def _scaled(source: Source, config: DataConfig) -> Source:
