@@ -11,12 +11,14 @@ from flsel._lazy import lazily
 
 if TYPE_CHECKING:
     from flsel.comparison.compare import compare
-    from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
+    from flsel.comparison.comparison import Comparison
+    from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TimeConfig, TrackConfig
     from flsel.config.run import RunConfig
     from flsel.data.config import DataConfig, SyntheticConfig
     from flsel.execution.run import resume, run
     from flsel.runner.result import Result
     from flsel.selector import Need, Plan, Range, Selector, Tunable, Updates, View
+    from flsel_tune.search import Sweep, tune
 
 __version__ = "0.1.0"
 
@@ -27,18 +29,22 @@ __getattr__ = lazily(
             ("Need", "Plan", "Range", "Selector", "Tunable", "Updates", "View"), "flsel.selector"
         ),
         **dict.fromkeys(
-            ("EvaluationConfig", "LocalConfig", "OutputConfig", "TrackConfig"), "flsel.config.groups"
+            ("EvaluationConfig", "LocalConfig", "OutputConfig", "TimeConfig", "TrackConfig"),
+            "flsel.config.groups",
         ),
         **dict.fromkeys(("DataConfig", "SyntheticConfig"), "flsel.data.config"),
+        "Comparison": "flsel.comparison.comparison",
         "Result": "flsel.runner.result",
         "RunConfig": "flsel.config.run",
         "compare": "flsel.comparison.compare",
         "resume": "flsel.execution.run",
         "run": "flsel.execution.run",
+        **dict.fromkeys(("Sweep", "tune"), "flsel_tune.search"),
     },
 )
 
 __all__ = [
+    "Comparison",
     "DataConfig",
     "EvaluationConfig",
     "LocalConfig",
@@ -49,7 +55,9 @@ __all__ = [
     "Result",
     "RunConfig",
     "Selector",
+    "Sweep",
     "SyntheticConfig",
+    "TimeConfig",
     "TrackConfig",
     "Tunable",
     "Updates",
@@ -58,6 +66,7 @@ __all__ = [
     "compare",
     "resume",
     "run",
+    "tune",
 ]
 
 

@@ -8,16 +8,17 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict, fields
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
 from flsel.commands import cli
-from flsel.commands import tuning as command
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.errors import UserError
 from flsel.runner.lock import Lock
+from flsel_tune import search
 from flsel_tune.config import SweepConfig
 from flsel_tune.space_file import check_space
 from flsel_tune.sweep import _new_folder
@@ -30,8 +31,11 @@ def begun(monkeypatch):
     """What would be started or resumed, in place of Ray; every value of a space is taken for good."""
     found = []
     monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
-    monkeypatch.setattr(command, "start", lambda plan: found.append(plan))
-    monkeypatch.setattr(command, "resume", lambda plan, folder, **_: found.append((plan, folder)))
+    monkeypatch.setattr(search, "start", lambda plan: found.append(plan))
+    monkeypatch.setattr(search, "resume", lambda plan, folder, **_: found.append((plan, folder)))
+    read = search.Sweep.load
+    # What was not started cannot be read; a sweep to be resumed is there.
+    monkeypatch.setattr(search.Sweep, "load", lambda folder: read(folder) if folder else Mock())
     return found
 
 
@@ -322,7 +326,7 @@ def test_a_sweep_has_one_writer(sweep, monkeypatch, capsys):
 
 def test_dead_trials_are_retried_where_a_resume_asks_for_it(sweep, begun, monkeypatch, refused):
     asked = []
-    monkeypatch.setattr(command, "resume", lambda plan, folder, retry_failed: asked.append(retry_failed))
+    monkeypatch.setattr(search, "resume", lambda plan, folder, retry_failed: asked.append(retry_failed))
     for given in ([], ["--retry-failed"], ["--retry_failed=true"], ["--retry-failed=false"]):
         assert cli.main(["tune", "--resume", str(sweep), *given]) == 0
     assert asked == [False, True, True, False]

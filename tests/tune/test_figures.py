@@ -14,7 +14,7 @@ from PIL import Image
 from spaces import config_of
 
 from flsel_tune.config import SweepConfig
-from flsel_tune.figures import LEAST_FOR_IMPORTANCE, _badness, draw
+from flsel_tune.figures import LEAST_FOR_IMPORTANCE, _badness, write_figures
 from flsel_tune.metric import parse_metrics
 from flsel_tune.space_file import make_space
 from flsel_tune.study import Study
@@ -55,7 +55,7 @@ def swept(folder: Any, metric: str, states: Sequence[TrialState]) -> tuple[Study
 )  # fmt: skip
 def test_a_finished_sweep_has_all_figures(tmp_path, metric, names):
     style = dict(mpl.rcParams)
-    paths = draw(*swept(tmp_path, metric, [COMPLETE] * LEAST_FOR_IMPORTANCE + [PRUNED, FAIL]))
+    paths = write_figures(*swept(tmp_path, metric, [COMPLETE] * LEAST_FOR_IMPORTANCE + [PRUNED, FAIL]))
     assert [path.stem for path in paths] == names
     for path in paths:
         with Image.open(path) as picture:
@@ -69,13 +69,13 @@ def test_figures_that_show_nothing_are_left_out_and_old_ones_removed(tmp_path):
     empty = swept(tmp_path, ONE, [])
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures/importance.png").touch()
-    assert draw(*empty) == []
+    assert write_figures(*empty) == []
     assert not list((tmp_path / "figures").iterdir())
 
 
 def test_importance_needs_complete_trials(tmp_path):
     few = [COMPLETE] * (LEAST_FOR_IMPORTANCE - 1) + [PRUNED] * 5
-    assert "importance" not in [path.stem for path in draw(*swept(tmp_path, ONE, few))]
+    assert "importance" not in [path.stem for path in write_figures(*swept(tmp_path, ONE, few))]
 
 
 def test_importance_takes_less_for_better_whatever_the_direction(tmp_path):

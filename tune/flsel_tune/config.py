@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
 
 from flsel.arguments import Range, UserPath, check_settings
-from flsel.errors import UserError
+from flsel.errors import UserError, located, meant
 from flsel.execution.executor import Resources, check_gpus
-from flsel.files import check_folder_name
+from flsel.files import check_folder_name, home
+from flsel.files.yaml import read_yaml
 
 Sampler = Literal["tpe", "cmaes", "gp", "random", "grid"]
 Scheduler = Literal["asha", "median", "none"]
 # Settings that say how a sweep is run, not what it finds; a resumed sweep may change them.
 CHANGEABLE = ("trials", "max_concurrent", "gpus", "memory", "address", "retries")
+
+
+def read_sweep_file(path: str) -> dict[str, Any]:
+    """Read a file of a sweep's settings; values may still be texts.
+
+    Raises:
+        UserError: If it is unreadable, or has a key that is no setting.
+    """
+    known = [each.name for each in fields(SweepConfig)]
+    with located(path):
+        loaded = read_yaml(home(path))
+        for key in loaded:
+            if key not in known:
+                raise UserError(f"there is no setting {key} of a sweep{meant(str(key), known)}")
+    return {str(key): value for key, value in loaded.items()}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import optuna
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 
+from flsel.errors import UserError
 from flsel.files import write_atomic
 from flsel_tune.metric import Metric
 from flsel_tune.study import Study
@@ -23,7 +24,7 @@ LEAST_FOR_IMPORTANCE = 10
 """Complete trials below which importances would mostly be noise."""
 
 
-def draw(study: Study, job: SweepJob) -> list[Path]:
+def write_figures(study: Study, job: SweepJob) -> list[Path]:
     """Draw the figures that the trials so far allow.
 
     Args:
@@ -34,25 +35,49 @@ def draw(study: Study, job: SweepJob) -> list[Path]:
         The files in ``figures/`` of the sweep's folder. Old figures that the trials no longer allow are
         removed.
     """
-    import matplotlib as mpl
-    from matplotlib import pyplot as plt
-
     folder = Path(job.folder) / "figures"
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.png"):
         old.unlink()
     written = []
+    for name in figure_names(study, job.metrics):
+        path = folder / f"{name}.png"
+        _save(draw(study, job.metrics, name), path)
+        written.append(path)
+    return written
+
+
+def figure_names(study: Study, metrics: Sequence[Metric]) -> list[str]:
+    """Name the figures that the trials so far allow."""
+    return [name for name, _ in _wanted(study, metrics)]
+
+
+def draw(study: Study, metrics: Sequence[Metric], name: str) -> Figure:
+    """Draw one figure.
+
+    Args:
+        study: The sweep's study.
+        metrics: What it optimises.
+        name: One of :func:`figure_names`.
+
+    Raises:
+        UserError: If the trials allow no such figure.
+    """
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    wanted = dict(_wanted(study, metrics))
+    if name not in wanted:
+        raise UserError(
+            f"there is no figure {name} of these trials; there are {', '.join(wanted) or 'none'}."
+        )
     # Optuna draws with pyplot: its figures are neither shown nor kept, and its style stays here.
     with warnings.catch_warnings(), mpl.rc_context(), plt.ioff():
         warnings.simplefilter("ignore")
-        for name, make in _wanted(study, job):
-            axes = make()
-            figure: Figure = getattr(axes, "flat", [axes])[0].figure
-            path = folder / f"{name}.png"
-            _save(figure, path)
-            plt.close(figure)
-            written.append(path)
-    return written
+        axes = wanted[name]()
+        figure: Figure = getattr(axes, "flat", [axes])[0].figure
+        plt.close(figure)
+    return figure
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -60,11 +85,11 @@ def _save(figure: Figure, path: Path) -> None:
     write_atomic(path, lambda file: figure.savefig(file, dpi=150, bbox_inches="tight"))
 
 
-def _wanted(study: Study, job: SweepJob) -> list[tuple[str, Callable[[], Any]]]:
+def _wanted(study: Study, metrics: Sequence[Metric]) -> list[tuple[str, Callable[[], Any]]]:
     """List the figures by name, with what draws each one."""
     from optuna.visualization import matplotlib as plots
 
-    trials, metrics = study.study, job.metrics
+    trials = study.study
     complete = study.trials(TrialState.COMPLETE)
     searched = [trial for trial in complete if trial.params]
     wanted: list[tuple[str, Callable[[], Any]]] = []

@@ -37,6 +37,7 @@ class SweepPlan:
         space: What is searched.
         job: What all trials have in common.
         source: The dataset that they share, if they do.
+        pictures: Whether figures are drawn into the sweep's folder.
     """
 
     config: RunConfig
@@ -44,6 +45,7 @@ class SweepPlan:
     space: Space
     job: SweepJob
     source: Source | None
+    pictures: bool = True
 
 
 def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] | None) -> SweepPlan:

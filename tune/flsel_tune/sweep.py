@@ -26,7 +26,7 @@ from flsel.runner.lock import Lock
 from flsel.runner.settings import dataset_and_selector
 from flsel_tune.config import CHANGEABLE, SweepConfig
 from flsel_tune.console import Console
-from flsel_tune.figures import draw
+from flsel_tune.figures import write_figures
 from flsel_tune.journal import mend_journal
 from flsel_tune.plan import SweepPlan
 from flsel_tune.results import best_trials, trial_rows, write_results
@@ -96,6 +96,7 @@ def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path
 
 def _play(plan: SweepPlan, study: Study) -> Path:
     # Ray reads its settings from the environment when it is imported; cluster() has set them.
+    from flsel.execution.on_ray.sent_objects import with_objects
     from flsel.execution.on_ray.tune_loop import execute
 
     metric, job = plan.job.metrics[0], plan.job
@@ -108,7 +109,9 @@ def _play(plan: SweepPlan, study: Study) -> Path:
         Counter(row["status"] for row in ended), (best[0].values[0], best[0].number) if best else None
     )
     workload, packed = SweepWorkload(plan, study, console), None if plan.source is None else pack(plan.source)
-    begin, again = partial(TrialSteps, job), going_on("tune", job.folder)
+    named = [job.config, to_plain(plan.space)]
+    begin = with_objects(partial(TrialSteps, job), named, shared_data=packed is not None)
+    again = going_on("tune", job.folder)
     try:
         with console:
             execute(workload, begin, packed, Path(job.folder), plan.sweep.resources, again=again)
@@ -123,7 +126,8 @@ def _play(plan: SweepPlan, study: Study) -> Path:
 def _finish(plan: SweepPlan, study: Study) -> Path:
     folder = Path(plan.job.folder)
     write_results(study, plan.job)
-    pictures = draw(study, plan.job)
+    drawn = plan.pictures or plan.config.track.tracker != "none"
+    pictures = write_figures(study, plan.job) if drawn else []
     rows = trial_rows(study, plan.job.metrics)
     try:
         track_sweep(plan, study, pictures)

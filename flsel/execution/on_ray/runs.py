@@ -51,12 +51,15 @@ class OnRay:
     def execute(self, jobs: Sequence[Job], folder: Path, listener: Listener) -> None:
         """Execute jobs (see :meth:`flsel.execution.executor.Executor.execute`)."""
         # Ray reads its settings from the environment when it is imported; cluster() has set them.
+        from flsel.execution.on_ray.sent_objects import with_objects
         from flsel.execution.on_ray.tune_loop import execute
 
         tell("work", str(folder))
         runs = _Runs(jobs, listener)
         again = going_on("compare", folder)
-        execute(runs, RunSteps, self._packed, folder.resolve(), self._resources, again=again)
+        settings = [describe(job.config) for job in jobs]
+        begin = with_objects(RunSteps, settings, shared_data=self._packed is not None)
+        execute(runs, begin, self._packed, folder.resolve(), self._resources, again=again)
         if runs.refused:
             raise UserError(runs.refused)
         if runs.left:
