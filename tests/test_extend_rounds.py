@@ -43,7 +43,7 @@ def test_an_extended_run_equals_one_that_had_the_rounds_from_the_start(tmp_path:
     ("changes", "rounds", "message"),
     [
         ({"selector": HiCS()}, 9, r"selector HiCS looks at the total \(view\.rounds\)"),
-        ({}, 3, "6 are played already"),
+        ({}, 3, "6 have been run"),
         ({"evaluation": EvaluationConfig(target=0.01, stop_at_target=True)}, 9, "a callback ended it"),
     ],
 )

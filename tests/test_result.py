@@ -268,7 +268,7 @@ DAMAGES = {
     "mistyped rounds file": (write("rounds.jsonl", b'{"round":0,"plan":3}\n'), r"rounds\.jsonl is damaged"),
     "other seed": (
         change_text("config.yaml", "seed: 0", "seed: 4"),
-        "has seed 4, but the run was played with 0",
+        "has seed 4, but the run was executed with 0",
     ),
     "other selector": (change_text("config.yaml", "powd.PowD", "md.MD"), "has selector MD, but the run was"),
     "rows twice": (repeat_last("metrics.csv"), r"metrics\.csv is damaged: its rounds do not ascend"),

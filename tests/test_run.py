@@ -211,7 +211,7 @@ def test_threads_play_one_run_at_a_time(tmp_path: Path) -> None:
     wanted = {"config": settings(tmp_path), "selectors": "Uniform,MD", "seeds": 1}
     with ThreadPoolExecutor(1) as thread, single_run():
         for other in (partial(run, settings(tmp_path)), partial(compare, wanted)):
-            with pytest.raises(UserError, match="another thread of this process plays a run"):
+            with pytest.raises(UserError, match="another thread of this process executes a run"):
                 thread.submit(other).result()
     assert not list(tmp_path.iterdir())
 

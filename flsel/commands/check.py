@@ -14,7 +14,7 @@ from flsel.testing import CHECKS
 USAGE = """\
 usage: flsel check SELECTOR [--argument value ...]
 
-Play the contract's checks on a tiny federation of formulas: nothing is trained. SELECTOR is a name or an
+Run the contract's checks on a tiny federation of formulas: nothing is trained. SELECTOR is a name or an
 import path, such as my_selector.EpsilonGreedy; its arguments stand as in flsel train, --selector.epsilon 0.1
 or --epsilon 0.1. The exit code is 0 if it keeps the contract, 1 if it breaks a rule, 2 if there is no such
 selector."""
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _play(factory: Callable[[], Selector]) -> int:
-    """Play every check, say how it went, and return how many rules were broken."""
+    """Run every check, say how it went, and return how many rules were broken."""
     broken = 0
     for check in CHECKS:
         rule = (inspect.getdoc(check) or check.__name__).partition("\n")[0]

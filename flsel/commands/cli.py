@@ -24,7 +24,7 @@ from flsel.errors import Interrupted, UserError, blamed, bounded, closest, sente
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "train": (
         "flsel.commands.train",
-        "play one federated run: flsel train [--config FILE] [--key value ...]",
+        "execute one federated run: flsel train [--config FILE] [--key value ...]",
     ),
     "tune": (
         "flsel.commands.tune",

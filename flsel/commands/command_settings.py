@@ -1,4 +1,4 @@
-"""Commands that have settings of their own beside those of the runs they play."""
+"""Commands that have settings of their own beside those of the runs that they execute."""
 
 from __future__ import annotations
 

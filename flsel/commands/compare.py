@@ -28,7 +28,7 @@ def _command(arguments: Sequence[str]) -> int:
 
 
 def _side_by_side(arguments: Sequence[str]) -> list[str]:
-    """Return the words that say where runs are played."""
+    """Return the words that say where runs are executed."""
     found, taken = list[str](), False
     for word in arguments:
         if word.startswith("--"):

@@ -30,7 +30,7 @@ USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] 
        flsel compare --selectors Uniform,PowD,... --plan --margin 0.5 --sd 1.2
        flsel compare --resume COMPARISON [--seeds 10] [--selectors ...]"""
 DESCRIPTION = """\
-Compare selectors, or any settings, over seeds: every combination is played, existing runs are taken as they
+Compare selectors, or any settings, over seeds: every combination is run, existing runs are taken as they
 are, and a report says what differs, whether chance explains it, and what it costs. Every setting of flsel
 train is one of the runs', on the command line or in a file (--config FILE).
 """
@@ -137,7 +137,7 @@ def _without_config(
         played = next((key for key, _ in own if key in ("selectors", "variants", "seeds", "grid")), None)
         if played or resumed is not None:
             raise UserError(
-                f"{played or 'resume'} plays runs, and existing ones are named; give one or the other."
+                f"{played or 'resume'} starts runs, and existing ones are named; give one or the other."
             )
         return existing(patterns, wanted, command)
     if not resumed:

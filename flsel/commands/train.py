@@ -1,4 +1,4 @@
-"""``flsel train``: play one federated run, or go on with one."""
+"""``flsel train``: execute one federated run, or go on with one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _train(given: Sequence[Word], make_trainer: MakeTrainer | None) -> int:
         execute(Session.resume(folder, rounds, make_trainer))
     elif any(key == "seeds" for key, _ in given):
         raise UserError(
-            "flsel train plays one run under one --seed; several seeds are played and compared by: "
+            "flsel train executes one run under one --seed; several seeds are run and compared by: "
             "flsel compare --seeds ..."
         )
     else:

@@ -20,7 +20,7 @@ from flsel.selector import IDLE, Plan, Selector, View
 class Job:
     """What a round's training is about; nothing in it changes.
 
-    :func:`train` plays it. Whoever trains by other means asks for the :meth:`visits` of a hop, trains them
+    :func:`train` runs it. Whoever trains by other means asks for the :meth:`visits` of a hop, trains them
     and puts the end models in their :meth:`place`, hop by hop.
 
     Attributes:

@@ -44,7 +44,7 @@ class RoundRecord:
 
 @final
 class Server:
-    """Hold a run's state and play its rounds.
+    """Hold a run's state and run its rounds.
 
     Args:
         federation: The clients and the rules of a round.
@@ -88,7 +88,7 @@ class Server:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are played, or the target or the simulated time was reached and ends the run."""
+        """Whether all rounds are run, or the target or the simulated time was reached and ends the run."""
         reached = self.rounds_to_target is not None and self.config.stop_at_target
         return reached or self.out_of_time or self.round >= self.federation.rounds
 
@@ -100,7 +100,7 @@ class Server:
         return limit is not None and self.elapsed.seconds >= limit
 
     def step(self) -> RoundRecord:
-        """Play one round: open it, train, close it."""
+        """Run one round: open it, train, close it."""
         job = self.open()
         started = time.perf_counter()
         (ends,) = train([job], self.federation.trainer)

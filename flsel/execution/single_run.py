@@ -21,8 +21,8 @@ def single_run() -> Iterator[None]:
     """
     if not _EXECUTING.acquire(blocking=False):
         raise UserError(
-            "another thread of this process plays a run, and both would draw from the same generators: "
-            "play runs one after the other, or each in a process of its own."
+            "another thread of this process executes a run, and both would draw from the same generators: "
+            "execute runs one after the other, or each in a process of its own."
         )
     try:
         yield

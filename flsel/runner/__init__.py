@@ -1,1 +1,1 @@
-"""A run from its settings to its files: built, played, recorded, tracked, resumed."""
+"""A run from its settings to its files: built, executed, recorded, tracked, resumed."""

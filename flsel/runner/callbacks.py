@@ -86,7 +86,7 @@ class RoundTrainer:
 
     Attributes:
         server: The run's server: ``round``, ``params``, ``counts``, ``ledger``.
-        current_epoch: The communication round that is being played, or was played last.
+        current_epoch: The communication round that is being run, or was run last.
         global_step: Communication rounds completed.
         max_epochs: Communication rounds of the run.
         callback_metrics: The last evaluation, by name, as tensors.

@@ -33,7 +33,7 @@ class Recorded:
         kind: How it is drawn.
         unit: Its unit.
         clients: Ids of the n clients, int64 ``[n]``.
-        rounds: Rounds that had been played, int64 ``[T]``; the last alone of ``pair`` and ``visit``.
+        rounds: Rounds that had been run, int64 ``[T]``; the last alone of ``pair`` and ``visit``.
         values: Float64 ``[T, n]`` (``client``, ``entropy``) or ``[n, m]`` (``pair``, ``visit``).
     """
 
@@ -46,7 +46,7 @@ class Recorded:
 
 
 class Recorder:
-    """Writes diagnostics while a run is played; a selector without any leaves no file.
+    """Writes diagnostics while a run is executed; a selector without any leaves no file.
 
     Args:
         file: Where they go.
@@ -64,8 +64,8 @@ class Recorder:
 
         Args:
             selector: Whose diagnostics.
-            before: Rounds that had been played before the step.
-            round: Rounds that are played now.
+            before: Rounds that had been run before the step.
+            round: Rounds that are run now.
         """
         if round // self._every > before // self._every:
             self._append([d for d in diagnostics_of(selector, self._clients) if d.over_rounds], round)

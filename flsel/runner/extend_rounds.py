@@ -23,7 +23,7 @@ def check_extension(config: RunConfig, state: Checkpoint, server: Server) -> Non
     begun_with, played = state.rounds, server.round
     start = f"the run cannot have {config.rounds} rounds instead of {begun_with}"
     if config.rounds < played:
-        raise UserError(f"{start}: {played} are played already.")
+        raise UserError(f"{start}: {played} have been run.")
     reached = server.rounds_to_target is not None and config.evaluation.stop_at_target
     if state.stopped or reached or server.out_of_time:
         raise UserError(

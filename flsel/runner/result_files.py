@@ -67,7 +67,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     if found["format"] != SUMMARY_FORMAT:
         raise UserError(
             f"{path} has format {str(found['format'])[:20]}, this flsel reads format {SUMMARY_FORMAT}: "
-            "read it with the flsel that wrote it, or play the run again."
+            "read it with the flsel that wrote it, or execute the run again."
         )
     found.setdefault("self_check", {})  # not in those of an older flsel
     wrong = wrong_field(found, _SUMMARY)
@@ -136,7 +136,7 @@ def check_same(
     for name, value in stated.items():
         if value != summary[name]:
             raise UserError(
-                f"{folder / 'config.yaml'} has {name} {short(value, 60)}, but the run was played with "
+                f"{folder / 'config.yaml'} has {name} {short(value, 60)}, but the run was executed with "
                 f"{summary[name]}: restore it; a copy of a finished run is no new one."
             )
     reached = [row["round"] for row in rows]

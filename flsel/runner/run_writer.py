@@ -1,4 +1,4 @@
-"""What a run writes while it plays: metrics, plans, diagnostics, and checkpoints that count on them."""
+"""What a run writes while it runs: metrics, plans, diagnostics, and checkpoints that count on them."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Journal:
             UserError: If it is gone or damaged, or the files do not hold what it counts on.
         """
         state = self._checkpoints.load()
-        # The first checkpoint is written before the first round is played.
+        # The first checkpoint is written before the first round is run.
         if state is None and (self.summary.exists() or next(iter(self._plans.lines), None)):
             raise UserError(
                 f"{self.last} is missing, without which the run cannot go on: restore it, or start a new "
@@ -132,5 +132,5 @@ class Journal:
         return state
 
     def rewind(self, state: Checkpoint | None) -> None:
-        """Cut what will be played again after a checkpoint, or all if there is none."""
+        """Cut what will be run again after a checkpoint, or all if there is none."""
         self._files.rewind({} if state is None else state.files)

@@ -34,7 +34,7 @@ from flsel.runner.trackers.run import RunTracker
 
 
 class Session:
-    """One process's part of a run: it has the folder to itself, plays rounds, writes them down, and leaves.
+    """One process's part of a run: it has the folder to itself, runs rounds, writes them down, and leaves.
 
     Made by :meth:`start`, :meth:`resume` or :meth:`at`; then :meth:`open` or ``with``, :meth:`step` until the
     server is finished, and :meth:`end`. What drives it - the command line, a trial of a sweep - decides when
@@ -45,7 +45,8 @@ class Session:
         folder: The run's folder, which exists.
         built: The run's server and what belongs to it.
         tracked: Open the trackers that the settings name.
-        pictured: Draw its pictures even if no tracker wants them; what plays many runs draws pictures of all.
+        pictured: Draw its pictures even if no tracker wants them. A sweep or comparison draws pictures of all
+            its runs instead.
         new: The folder is a new run's: it goes if the run never gets through a round.
     """
 
@@ -143,7 +144,7 @@ class Session:
         self.close(error)
 
     def open(self) -> None:
-        """Take the folder, go back to the last checkpoint, and unless the run is complete, get ready to play.
+        """Take the folder, go back to the last checkpoint, and unless the run is complete, get ready to run.
 
         Raises:
             UserError: If somebody else writes to the folder, or what is in it is damaged or another run's.
@@ -184,7 +185,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether all rounds are played, or the target or a callback ended the run."""
+        """Whether all rounds are run, or the target or a callback ended the run."""
         return self.server.finished or self._callbacks.trainer.should_stop
 
     @property
@@ -194,7 +195,7 @@ class Session:
 
     @property
     def seconds(self) -> float:
-        """Wall-clock seconds of all processes that played this run."""
+        """Wall-clock seconds of all processes that ran this run."""
         return self._earlier + time.perf_counter() - self._started
 
     def rows(self, start: int = 0) -> list[dict[str, float]]:
@@ -202,7 +203,7 @@ class Session:
         return self._journal.metrics.rows(start)
 
     def step(self) -> RoundRecord:
-        """Play one round and write down what happened."""
+        """Run one round and write down what happened."""
         job = self.open_round()
         started = time.perf_counter()
         with users_code(f"round {self.server.round} failed"):

@@ -40,7 +40,7 @@ def summary(
         built: The run's server and what belongs to it.
         last: The last row of ``metrics.csv``.
         best: The best values of the held-out metrics.
-        seconds: Wall-clock seconds of all processes that played it.
+        seconds: Wall-clock seconds of all processes that ran it.
         initial_model: Digest of the model that it began with.
     """
     data, server, device = built.data, built.server, str(built.program.task.device)

@@ -80,7 +80,7 @@ class Selector(Checked, Stateful, ABC):
         return updates.sizes.double() / total
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
-        """Learn from the round just played, before aggregation."""
+        """Learn from the round just run, before aggregation."""
 
     def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
         """Tell what there is to look at of some clients, for reports; nothing in a run reads it.

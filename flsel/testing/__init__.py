@@ -10,7 +10,7 @@ In a test of your own::
         check(lambda: MySelector(alpha=0.5))
 
 or ``check_selector(MySelector)`` for all of them at once. A failure is an ``AssertionError`` whose message
-names the selector and the rule. Nothing is trained: the checks play a tiny federation of formulas.
+names the selector and the rule. Nothing is trained: the checks run a tiny federation of formulas.
 """
 
 from __future__ import annotations

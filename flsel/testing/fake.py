@@ -61,7 +61,7 @@ class World:
 
 
 class FakeFederation(FormulaFederation):
-    """A federation that plays rounds step by step and notes which information was read."""
+    """A federation that runs rounds step by step and notes which information was read."""
 
     def __init__(self, world: World) -> None:
         params = {name: torch.zeros(shape) for name, shape in _SHAPES.items()}

@@ -1,4 +1,4 @@
-"""How the contract checks play rounds and compare what came of them."""
+"""How the contract checks run rounds and compare what came of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Played:
 
 
 def usual_world(factory: Factory, clients: int = 8, clients_per_round: int = 3) -> World:
-    """Describe the federation that most checks play in.
+    """Describe the federation that most checks run in.
 
     A selector may refuse a K below the pool with a ``UserError`` that names ``clients_per_round``, as
     complete participation does; it then gets K = N.
@@ -56,7 +56,7 @@ def begin(factory: Factory, world: World) -> tuple[Selector, FakeFederation]:
 
 
 def step(selector: Selector, federation: FakeFederation) -> Played:
-    """Play one round; what the selector returns is checked against the contract on the way."""
+    """Run one round; what the selector returns is checked against the contract on the way."""
     view = federation.view(selector.needs)
     untouched = view.rng.bit_generator.state
     with blame(selector, "select"):
@@ -74,7 +74,7 @@ def step(selector: Selector, federation: FakeFederation) -> Played:
 
 
 def play(factory: Factory, world: World, steps: int = 8) -> list[Played]:
-    """Play some rounds with a new selector."""
+    """Run some rounds with a new selector."""
     selector, federation = begin(factory, world)
     return [step(selector, federation) for _ in coming(federation, steps)]
 
@@ -88,7 +88,7 @@ def coming(federation: FakeFederation, steps: int) -> Iterator[int]:
 
 
 def play_or_refuse(factory: Factory, world: World, what: str) -> None:
-    """Play some rounds, where a ``UserError`` is a fair answer to ``what`` and another error is not."""
+    """Run some rounds, where a ``UserError`` is a fair answer to ``what`` and another error is not."""
     try:
         play(factory, world)
     except AssertionError as error:

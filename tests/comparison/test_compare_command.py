@@ -380,7 +380,7 @@ def test_a_grid_of_settings():
         (["--selectors"], "selectors needs a value"),
         (["--name", "x"], "nothing to compare: give --selectors"),
         (["nowhere"], "there is no folder nowhere to compare"),
-        (["nowhere", "--seeds", "2"], "seeds plays runs, and existing ones are named"),
+        (["nowhere", "--seeds", "2"], "seeds starts runs, and existing ones are named"),
         (["nowhere", "--rounds", "2"], "rounds is a setting of runs, and these have theirs already"),
         (["--resume", "nowhere"], "there is no folder nowhere; a "),
         (["--gpus", "1.5"], "gpus must be a whole number or below 1, got 1.5."),

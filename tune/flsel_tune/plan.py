@@ -117,7 +117,7 @@ def check_schedule(sweep: SweepConfig, rounds: int) -> None:
 
 
 def _base(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
-    """Return the config of all trials: one device and its threads, and every round played."""
+    """Return the config of all trials: one device and its threads, and every round is run."""
     if sweep.gpus == 0 and config.accelerator not in ("auto", "cpu"):
         raise UserError(
             f"gpus must be above 0 for accelerator {config.accelerator}; 0.5 lets two trials share one."

@@ -25,7 +25,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "choice": ("values",),
 }
 _OPTIONAL = ("step", "log")
-_MACHINE = "it says where and how a trial is shown or played, not what it computes"
+_MACHINE = "it says where and how a trial is shown or run, not what it computes"
 _SAME = "trials are measured alike, or their values could not be compared"
 # Settings, or groups of them, that are the same in all trials.
 _OWN = {

@@ -41,7 +41,7 @@ _ENDED = ("complete", "pruned", "diverged", "failed")
 
 
 def start(plan: SweepPlan) -> Path:
-    """Play a new sweep.
+    """Run a new sweep.
 
     Returns:
         Its folder.

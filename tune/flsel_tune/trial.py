@@ -99,12 +99,12 @@ class Trial:
             run.close()
 
     def advance(self) -> Report:
-        """Play up to the next report.
+        """Run up to the next report.
 
         Returns:
             ``round``; the metrics' values, averaged over the seeds; the first one's standard deviation,
             ``spread``, and its value for each of the ``seeds``; ``rows``, for each of them the evaluations
-            since the last report; ``finished``, whether all rounds are played, or callbacks ended all runs.
+            since the last report; ``finished``, whether all rounds are run, or callbacks ended all runs.
 
         Raises:
             UserError: If a run cannot go on; a DivergedError if a round had nothing to aggregate.
@@ -126,7 +126,7 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Wall-clock seconds; all runs' clocks go on while one of them plays."""
+        """Wall-clock seconds; all runs' clocks go on while one of them runs."""
         return max(run.session.seconds for run in self._runs)
 
     def _open(self) -> None:

@@ -115,7 +115,7 @@ def daemon_lives() -> bool:
 
 @contextmanager
 def _like_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP stop what is played as Ctrl-C does; Ray's own handler would just exit."""
+    """Have SIGTERM and SIGHUP stop what is run as Ctrl-C does; Ray's own handler would just exit."""
     numbers = [signal.SIGTERM, signal.SIGHUP] if threading.current_thread() is threading.main_thread() else []
     heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, _interrupt) for number in heeded}

@@ -51,7 +51,7 @@ class RemoteTrainer(LocalTrainer):
     """Let actors of a Ray cluster train and ask clients, a few visits at a time.
 
     Visits are cut as :class:`flsel.local.workers.WorkersTrainer` cuts them, whatever the number of actors;
-    one that dies is replaced and its visits are played again. Each actor builds the run from its settings;
+    one that dies is replaced and its visits are run again. Each actor builds the run from its settings;
     the dataset lies once on each machine, in Ray's object store.
 
     Args:
