@@ -15,16 +15,12 @@ from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
 from flsel.errors import UserError
 from flsel.flower.node import clients_of
-from flsel.flower.wire import Channel, Reply, Request, Value, to_arrays, to_params
+from flsel.flower.wire import Channel, LostError, Reply, Request, Value, to_arrays, to_params
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.params import Params
 
 _LOG = logging.getLogger("flsel")
-
-
-class LostError(UserError):
-    """No node answered."""
 
 
 @final

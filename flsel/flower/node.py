@@ -76,4 +76,4 @@ def _numbers(values: Mapping[str, Value], name: str) -> Sequence[int]:
     found = values.get(name)
     if not isinstance(found, list):
         raise UserError(f"{name} of a request must be a list of whole numbers, got {short(found)}.")
-    return found
+    return [int(number) for number in found]

@@ -1,7 +1,7 @@
 """What server and nodes say to each other, free of any framework.
 
-A request asks one node to answer several visits. A reply holds arrays and plain values. Neither side ever
-unpickles what it receives, and the server accepts no array that is larger than the model's.
+A request asks one node a question. A reply holds arrays and plain values. Neither side ever unpickles what it
+receives, and the server accepts no array that is larger than the model's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from flsel.params import Params
 
 Models = Mapping[str, Mapping[str, np.ndarray]]
 """Arrays by the name of a model and of a parameter."""
-Value = int | float | str | list[int]
+Value = int | float | str | list[int] | list[float]
+
+
+class LostError(UserError):
+    """No node answered."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class Request:
 
     Attributes:
         node: The node's id.
-        action: ``hello``, ``visits``, ``losses`` or ``gradients``.
+        action: A question of flsel, such as ``hello`` or ``losses``, or ``train`` for the training that a
+            Flower app has of its own.
         models: Models that the node needs.
         values: Plain values by name.
     """
@@ -43,7 +48,7 @@ class Reply:
     """A node's answer.
 
     Attributes:
-        models: Stacks of answers.
+        models: Models, or stacks of answers.
         values: Plain values by name.
         seconds: From sending the request to receiving the reply.
         error: Why there is no answer, in one sentence; empty if there is one.

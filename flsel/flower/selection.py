@@ -1,0 +1,364 @@
+"""Rounds of a selector over clients that are reached by messages; free of any framework."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.engine.checks import check_plan, check_weights
+from flsel.errors import UserError
+from flsel.flower.aggregation import Layer, MakeOptimizer, ServerStep, averaged, head, output_layer, steps_of
+from flsel.flower.members import Members
+from flsel.flower.remote_answers import RemoteAnswers, check_needs
+from flsel.flower.remote_model import Holdout, Model, Watch, single
+from flsel.flower.wire import Channel, Reply, Value
+from flsel.metrics import Cost, Ledger, trainings
+from flsel.params import Params, finite_rows, repeated, row, rows, weighted_sum, whole
+from flsel.rng import generator
+from flsel.selector import IDLE, Late, Need, Plan, Selector, Updates, View
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a federation is told once.
+
+    Attributes:
+        clients_per_round: Most paths per round (K).
+        seed: Seed of the selector's draws.
+        timeout: Seconds that a client has for an answer.
+        num_classes: C; None takes the rows of the output layer.
+        output_layer: Names of the output layer's weight and bias; None takes the last matrix.
+        holdout: What the server can measure.
+        optimizer: Makes the server optimizer; None adds the weighted updates.
+    """
+
+    clients_per_round: int
+    seed: int
+    timeout: float
+    num_classes: int | None
+    output_layer: Layer | None
+    holdout: Holdout
+    optimizer: MakeOptimizer | None
+
+
+@dataclass(frozen=True)
+class Training:
+    """One client's training in a hop.
+
+    Attributes:
+        client: The client.
+        paths: Positions in the plan of the paths whose model it trains.
+        arrays: The model that it receives.
+    """
+
+    client: int
+    paths: tuple[int, ...]
+    arrays: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a round did.
+
+    Attributes:
+        arrays: The new global model; None where no update came.
+        clients: Clients whose updates were aggregated, and their weights.
+        lost: Clients that gave no answer.
+        dropped: Clients at the end of a path whose model was not finite.
+        metrics: The clients' own metrics, averaged by the weights.
+        ledger: What the round cost.
+        seconds: Wall time of the round.
+    """
+
+    arrays: Mapping[str, np.ndarray] | None
+    clients: dict[int, float]
+    lost: list[int]
+    dropped: list[int]
+    metrics: dict[str, float]
+    ledger: Ledger
+    seconds: float
+
+
+@dataclass
+class _Open:
+    """A plan on its way."""
+
+    view: View
+    answers: RemoteAnswers
+    plan: Plan
+    at: Params
+    began: float
+    hop: int = 0
+    seconds: list[float] = field(default_factory=list)
+    lost: dict[int, float] = field(default_factory=dict)
+    firsts: dict[int, Mapping[str, Value]] = field(default_factory=dict)
+    lasts: dict[int, Mapping[str, Value]] = field(default_factory=dict)
+    trainings: list[Training] = field(default_factory=list)
+
+
+class Selection:
+    """Open rounds, take the answers of their clients, and close them.
+
+    Args:
+        selector: Who trains, and how much each update counts.
+        members: The clients.
+        rules: What the federation is told once.
+    """
+
+    def __init__(self, selector: Selector, members: Members, rules: Rules) -> None:
+        selector.check_clients_per_round(rules.clients_per_round)
+        self.selector, self.members, self.rules = selector, members, rules
+        self.name = type(selector).__name__
+        check_needs(selector.needs, self.name, rules.holdout, members)
+        self.round = 0
+        self.ledger = Ledger()
+        self.counts = whole([])
+        self._took = torch.empty(0, dtype=torch.float64)
+        self._elapsed = 0.0
+        self._step: ServerStep | None = None
+        self._loaded: Mapping[str, Any] | None = None
+        self._boundary: dict[str, Any] = {}
+        self._open: _Open | None = None
+
+    @property
+    def chained(self) -> bool:
+        """Whether a plan of several hops is on its way."""
+        return self._open is not None
+
+    @property
+    def completed(self) -> int:
+        """Communication rounds that are over, without those of a plan that is on its way."""
+        return int(self._boundary["round"]) if self.chained else self.round
+
+    def open(
+        self, channel: Channel, arrays: Mapping[str, np.ndarray], rounds: int, config: Mapping[str, Value]
+    ) -> list[Training]:
+        """Decide who trains.
+
+        Args:
+            channel: Reaches the clients.
+            arrays: The global model.
+            rounds: Communication rounds of the whole run.
+            config: Settings of a training.
+
+        Returns:
+            The trainings of the first hop.
+
+        Raises:
+            UserError: If the clients cannot take part, or the selector's plan breaks the contract.
+        """
+        began, model = time.monotonic(), Model.of(arrays)
+        available = self.members.gather(channel, self.round)
+        weight = output_layer(model.params, self.rules.output_layer)
+        classes = self.rules.num_classes or (0 if weight is None else len(model.params[weight[0]]))
+        if classes < 1:
+            raise UserError("num_classes must be given, since no array of the model is a matrix.")
+        self._begin(classes, model)
+        self._boundary = copy.deepcopy(self._state())
+        answers = RemoteAnswers(
+            channel, self.members, available, self.round, model, classes, self.rules.timeout,
+            self.rules.holdout, config, self._took,
+        )  # fmt: skip
+        view = View(
+            round=self.round,
+            rounds=rounds,
+            clients_per_round=self.rules.clients_per_round,
+            available=available.clone(),
+            sizes=self.members.sizes.clone(),
+            num_classes=classes,
+            params=model.params,
+            rng=generator(self.rules.seed, "select", self.round),
+            ledger=answers.ledger,
+            needs=self.selector.needs,
+            answers=answers,
+            stopwatch=Watch(self._elapsed),
+        )
+        plan = self.selector.select(view)
+        check_plan(plan, view, self.name)
+        at = {name: value.clone() for name, value in repeated(model.params, len(plan)).items()}
+        self._open = _Open(view, answers, plan, at, began, seconds=[0.0] * len(plan))
+        return self.trainings()
+
+    def trainings(self) -> list[Training]:
+        """Return the trainings of the hop that is next; a repeated client of the first hop trains once."""
+        open = self._now()
+        groups: dict[tuple[int, int], list[int]] = {}
+        going = set(finite_rows(open.at).tolist())
+        for k, path in enumerate(open.plan.paths):
+            if path[open.hop] != IDLE and k in going:
+                groups.setdefault((path[open.hop], k if open.hop else 0), []).append(k)
+        open.trainings = [
+            Training(client, tuple(paths), open.answers.model.sent(row(open.at, paths[0])))
+            for (client, _), paths in groups.items()
+        ]
+        params = open.answers.model.params
+        open.view.ledger.charge(trainings(len(open.trainings), params, down=1, up=1))
+        return open.trainings
+
+    def returned(self, replies: Sequence[Reply]) -> Outcome | None:
+        """Take the answers of a hop's trainings, in their order.
+
+        Returns:
+            What the round did; None if a plan of several hops goes on.
+        """
+        open = self._now()
+        for training, reply in zip(open.trainings, replies, strict=True):
+            self._place(training, reply)
+        open.hop += 1
+        self.round += 1
+        if open.hop < open.plan.hops:
+            return None
+        self._open = None
+        return self._close(open)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that survives a round, as it was before a plan that is on its way."""
+        return self._boundary if self.chained else copy.deepcopy(self._state())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned, when the next round opens."""
+        self._loaded, self.round = copy.deepcopy(dict(state)), int(state["round"])
+        self.members.load_state_dict(state["members"])
+        self._open = None
+
+    def _now(self) -> _Open:
+        if self._open is None:
+            raise UserError("aggregate_train must follow configure_train, and no round is open.")
+        return self._open
+
+    def _begin(self, classes: int, model: Model) -> None:
+        """Allocate what is kept, before the first round, or restore it."""
+        check_needs(self.selector.needs, self.name, self.rules.holdout, self.members)
+        if self.rules.clients_per_round > len(self.members.sizes):
+            raise UserError(
+                "clients_per_round must be at most the number of clients, got clients_per_round "
+                f"{self.rules.clients_per_round} of {len(self.members.sizes)}."
+            )
+        if self._step is None:
+            clients = len(self.members.sizes)
+            self.counts = torch.zeros(clients, dtype=torch.int64)
+            self._took = torch.full((clients,), math.nan, dtype=torch.float64)
+            self.selector.reset(self.members.sizes.clone(), classes)
+            self._step = ServerStep(self.rules.optimizer, model.params)
+        if self._loaded is not None:
+            state, self._loaded = self._loaded, None
+            self.selector.load_state_dict(state["selector"])
+            self.counts, self._took = state["counts"], state["durations"]
+            self.ledger, self._elapsed = Ledger(state["ledger"]), float(state["seconds"])
+            self._step.load_state_dict(state["optimizer"])
+
+    def _state(self) -> dict[str, Any]:
+        if self._loaded is not None:
+            return dict(self._loaded)
+        return {
+            "round": self.round,
+            "members": self.members.state_dict(),
+            "selector": self.selector.state_dict(),
+            "optimizer": {} if self._step is None else self._step.state_dict(),
+            "counts": self.counts,
+            "durations": self._took,
+            "ledger": dict(self.ledger),
+            "seconds": self._elapsed,
+        }
+
+    def _place(self, training: Training, reply: Reply) -> None:
+        """Put an end model in its paths; NaN where there is none."""
+        open, client, error = self._now(), training.client, reply.error
+        end: Params = {}
+        if not error:
+            try:
+                end = open.answers.model.received(single(reply.models))
+            except UserError as refused:
+                error = str(refused)
+        self.members.heard(client, self.round, error)
+        where = torch.tensor(training.paths)
+        for name, value in open.at.items():
+            value[where] = math.nan if error else end[name]
+        if error:
+            open.lost[client] = max(reply.seconds, self.rules.timeout)
+            return
+        self._took[client] = reply.seconds
+        for k in training.paths:
+            first = all(other == IDLE for other in open.plan.paths[k][: open.hop])
+            open.firsts |= {k: reply.values} if first else {}
+            open.lasts[k] = reply.values
+            open.seconds[k] += reply.seconds
+
+    def _close(self, open: _Open) -> Outcome:
+        """Weigh what came back, let the selector learn, and aggregate."""
+        view, plan, model = open.view, open.plan, open.answers.model
+        deltas = {name: end - model.params[name] for name, end in open.at.items()}
+        keep = finite_rows(deltas)
+        kept = keep.tolist()
+        gone = [plan.visits[k][-1] for k in range(len(plan)) if k not in set(kept)]
+        weights, arrays = torch.zeros(0, dtype=torch.float64), None
+        if kept:
+            updates = self._updates(open, kept, rows(deltas, keep))
+            weights = check_weights(self.selector.weigh(view, updates), len(kept), self.name)
+            self.selector.observe(view, updates, weights)
+            delta = weighted_sum(rows(deltas, keep), weights)
+            assert self._step is not None  # see _begin
+            arrays = model.sent(self._step(model.params, delta, weights))
+        clients = whole([client for visits in plan.visits for client in visits])
+        self.counts.index_add_(0, clients, torch.ones_like(clients))
+        view.ledger.charge(Cost(dropped_updates=len(gone)))
+        self.ledger.charge(view.ledger.total)
+        seconds = time.monotonic() - open.began
+        self._elapsed += seconds
+        chosen: dict[int, float] = {}
+        for k, weight in zip(kept, weights.tolist(), strict=True):
+            chosen[plan.visits[k][-1]] = chosen.get(plan.visits[k][-1], 0.0) + weight
+        return Outcome(
+            arrays=arrays,
+            clients=chosen,
+            lost=sorted(open.lost),
+            dropped=sorted(set(gone) - open.lost.keys()),
+            metrics=averaged([open.lasts[k] for k in kept], weights),
+            ledger=view.ledger,
+            seconds=seconds,
+        )
+
+    def _updates(self, open: _Open, kept: list[int], deltas: Params) -> Updates:
+        needs, plan = self.selector.needs, Plan(tuple(open.plan.paths[k] for k in kept))
+        sizes = self.members.sizes.tolist()
+        answers: dict[str, Any] = {}
+        if needs & (Need.OWN_LOSS | Need.SQUARED_LOSS):
+            answers["own_loss"], answers["squared_loss"] = self._told(open, kept)
+        if Need.DURATIONS in needs:
+            answers["durations"] = torch.tensor([open.seconds[k] for k in kept], dtype=torch.float64)
+        if Need.DELTAS in needs:
+            answers["deltas"] = deltas
+        if Need.HEAD in needs:
+            layer = output_layer(open.answers.model.params, self.rules.output_layer)
+            answers["head"] = head(deltas, layer, self.name)
+        arrived = {client for visits in plan.visits for client in visits}
+        late = {client: open.lost[client] for client in sorted(open.lost) if client not in arrived}
+        return Updates(
+            plan=plan,
+            sizes=whole([sum(sizes[client] for client in visits) for visits in plan.visits]),
+            steps=whole([steps_of(open.lasts[k]) * len(open.plan.visits[k]) for k in kept]),
+            needs=needs,
+            answers=answers,
+            late=Late.of(late),
+        )
+
+    def _told(self, open: _Open, kept: list[int]) -> tuple[Tensor, Tensor]:
+        """Return the losses of the global model at each path's first client, asking whoever did not tell."""
+        found = {
+            open.plan.visits[k][0]: [open.firsts[k].get("own-loss"), open.firsts[k].get("squared-loss")]
+            for k in kept
+        }
+        silent = sorted(client for client, told in found.items() if None in told)
+        if silent:
+            mean, squared = open.answers.both_losses(silent, None)
+            found |= {c: [m, s] for c, m, s in zip(silent, mean.tolist(), squared.tolist(), strict=True)}
+        table = torch.tensor([found[open.plan.visits[k][0]] for k in kept], dtype=torch.float64)
+        return table[:, 0], table[:, 1]

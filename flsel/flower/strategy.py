@@ -1,0 +1,252 @@
+"""A Flower strategy for a Flower app of one's own: a selector chooses clients and weighs their updates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+
+from flsel.arguments import Checked, Range
+from flsel.errors import UserError
+from flsel.flower.adapter import (
+    ArrayRecord,
+    ConfigRecord,
+    FedAvg,
+    Grid,
+    GridChannel,
+    Message,
+    MetricRecord,
+    PatientGrid,
+    Result,
+    Strategy,
+    from_array_record,
+    message,
+    reply,
+    to_array_record,
+)
+from flsel.flower.aggregation import MakeOptimizer
+from flsel.flower.members import Members
+from flsel.flower.remote_model import Holdout
+from flsel.flower.selection import Outcome, Rules, Selection
+from flsel.flower.wire import Reply, Request
+from flsel.rng import generator
+from flsel.selector import Need, Selector
+
+_LOG = logging.getLogger("flsel")
+Measured = Callable[[ArrayRecord], float]
+Outputs = Callable[[ArrayRecord], Sequence[float]]
+
+
+@dataclass(eq=False)
+class SelectorStrategy(Checked, Strategy):
+    """Let a selector choose the clients of a Flower app, and weigh their updates.
+
+    The ClientApp keeps its own training, which gets what Flower's FedAvg sends: a model ``arrays`` and a
+    ``config`` with ``server-round``. :func:`flsel.flower.answer` lets it answer the selector's questions.
+    One round of Flower is one communication round; a plan that chains H clients takes H of them, and the
+    global model changes with the last.
+
+    Attributes:
+        selector: The selector.
+        clients: Clients of the federation (N); the first round waits for all of them.
+        clients_per_round: Most clients per round that are aggregated (K).
+        seed: Seed of the selector's draws.
+        timeout: Seconds that a client has for an answer; then its update is lost.
+        wait: Seconds to wait for the clients before the first round, and for any client later.
+        fraction_evaluate: Share of the available clients that evaluate the model after each round.
+        num_classes: Classes (C); None takes the rows of the output layer.
+        output_layer: Names of the output layer's weight ``[C, L]`` and bias, None without one; by default
+            the last array with several dimensions, and the one after it.
+        server_loss: Returns a model's loss on examples that the server holds, for selectors that ask.
+        noise_outputs: Returns a model's mean outputs on noise, C numbers, for selectors that ask.
+        optimizer: Makes a torch optimizer of the global model, which sees minus the weighted update as its
+            gradient; by default the update is added.
+        rounds: Communication rounds of the whole run, where something else than :meth:`start` runs them.
+
+    Raises:
+        UserError: If an argument is out of range, or the selector asks what nobody can answer.
+    """
+
+    selector: Selector
+    _: KW_ONLY
+    clients: Annotated[int, Range(1)]
+    clients_per_round: Annotated[int, Range(1)]
+    seed: Annotated[int, Range(0)] = 0
+    timeout: Annotated[float, Range(above=0)] = 600.0
+    wait: Annotated[float, Range(0)] = 300.0
+    fraction_evaluate: Annotated[float, Range(0, 1)] = 1.0
+    num_classes: Annotated[int | None, Range(1)] = None
+    output_layer: tuple[str, str | None] | None = None
+    server_loss: Measured | None = None
+    noise_outputs: Outputs | None = None
+    optimizer: MakeOptimizer | None = None
+    rounds: Annotated[int | None, Range(1)] = None
+    history: list[Outcome] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clients_per_round > self.clients:
+            raise UserError(
+                f"clients_per_round must be at most clients ({self.clients}), got {self.clients_per_round}."
+            )
+        labels = Need.LABELS in self.selector.needs
+        members = Members(self.clients, labels=labels, timeout=self.timeout, wait=self.wait)
+        holdout = Holdout(_on_arrays(self.server_loss), _on_arrays(self.noise_outputs))
+        rules = Rules(
+            self.clients_per_round, self.seed, self.timeout, self.num_classes, self.output_layer, holdout,
+            self.optimizer,
+        )  # fmt: skip
+        self._selection = Selection(self.selector, members, rules)
+        self._sent: list[Message] = []
+        self._grid: PatientGrid | None = None
+        self._evaluation = FedAvg()
+
+    @property
+    def round(self) -> int:
+        """Communication rounds that are over, without those of a chain that is on its way."""
+        return self._selection.completed
+
+    @property
+    def ledger(self) -> Mapping[str, float]:
+        """What the run cost so far (:class:`flsel.metrics.Cost`)."""
+        return self._selection.ledger
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run rounds, as Flower's own strategies do.
+
+        Args:
+            grid: The grid of the ServerApp.
+            initial_arrays: The model to begin with; after :meth:`load_state_dict` the one that was saved.
+            num_rounds: Communication rounds to run.
+            timeout: Most seconds to wait for the replies of a round; ``self.timeout`` if that is less.
+            train_config: Settings that trainings get.
+            evaluate_config: Settings that evaluations get.
+            evaluate_fn: Measures the model at the server, before the first round and after each.
+
+        Raises:
+            UserError: If the clients cannot take part, or the selector breaks its contract.
+            LostError: If no client is connected for ``wait`` seconds.
+        """
+        self.rounds = self.round + num_rounds
+        self._grid = PatientGrid(grid, self.timeout)
+        return super().start(
+            self._grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+        )
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask the selector, and return the messages of the clients that train."""
+        if self.rounds is None:
+            raise UserError("rounds must be given to SelectorStrategy, unless its start runs the rounds.")
+        selection = self._selection
+        settings = {**config, "server-round": selection.round + 1}
+        if selection.chained:
+            trainings = selection.trainings()
+        else:
+            model = from_array_record(arrays)
+            trainings = selection.open(GridChannel(grid), model, self.rounds, settings)
+        nodes = selection.members.nodes
+        self._sent = [
+            message(Request(nodes[t.client], "train", {"arrays": t.arrays}, settings), self.timeout)
+            for t in trainings
+        ]
+        return self._sent
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Weigh and aggregate what came back, and let the selector learn; no arrays where nobody answered."""
+        got = {found.metadata.reply_to_message_id: found for found in replies}
+        outcome = self._selection.returned([self._read(sent, got) for sent in self._sent])
+        self._sent = []
+        if outcome is None:
+            return None, None
+        self.history.append(outcome)
+        if outcome.arrays is None:
+            _LOG.warning(
+                "round %d: none of %d clients returned a usable model within %g s, and the model stays",
+                server_round, len(outcome.lost) + len(outcome.dropped), self.timeout,
+            )  # fmt: skip
+        arrays = None if outcome.arrays is None else to_array_record(outcome.arrays)
+        return arrays, MetricRecord(self._row(outcome))
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of the clients that evaluate: a share of those that are available."""
+        if self.fraction_evaluate == 0:
+            return []
+        members = self._selection.members
+        free = np.flatnonzero(members.gather(GridChannel(grid), self._selection.round).numpy())
+        count = max(1, round(self.fraction_evaluate * len(free)))
+        asked = generator(self.seed, "evaluate", server_round).permutation(free)[:count]
+        settings, models = {**config, "server-round": server_round}, {"arrays": from_array_record(arrays)}
+        return [
+            message(Request(members.nodes[int(client)], "evaluate", models, settings), self.timeout)
+            for client in sorted(asked)
+        ]
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Average the clients' metrics by ``num-examples``, as FedAvg does."""
+        return self._evaluation.aggregate_evaluate(server_round, replies)
+
+    def summary(self) -> None:
+        """Log who chooses."""
+        _LOG.info("%r chooses %d of %d clients", self.selector, self.clients_per_round, self.clients)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what survives a round: tensors and plain values, for ``torch.save``.
+
+        Save it with the arrays, in ``evaluate_fn`` for example. In the middle of a chain it is the state
+        before the chain, which a resumed run begins again.
+        """
+        return self._selection.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned, before :meth:`start`."""
+        self._selection.load_state_dict(state)
+
+    def _read(self, sent: Message, got: Mapping[str, Message]) -> Reply:
+        """Return the answer to a message, with the seconds that it took."""
+        name = sent.metadata.message_id
+        found = got.get(name)
+        if self._grid is not None and name in self._grid.seconds:
+            seconds = self._grid.seconds[name]
+        elif found is not None:
+            # Another loop than start ran the round: the clocks of server and node tell, as far as they agree.
+            seconds = max(found.metadata.created_at - sent.metadata.created_at, 0.0)
+        else:
+            seconds = self.timeout
+        return reply(found, seconds, self.timeout)
+
+    def _row(self, outcome: Outcome) -> dict[str, Any]:
+        """Return what is logged of a round: who was aggregated, what was lost, and what it cost."""
+        return {
+            **outcome.metrics,
+            "clients": sorted(outcome.clients),
+            "weights": [outcome.clients[client] for client in sorted(outcome.clients)],
+            "lost": outcome.lost,
+            "dropped": outcome.dropped,
+            "seconds": outcome.seconds,
+            **{f"ledger/{name}": value for name, value in self.ledger.items()},
+        }
+
+
+def _on_arrays(
+    measure: Callable[[ArrayRecord], Any] | None,
+) -> Callable[[Mapping[str, np.ndarray]], Any] | None:
+    """Return a user's function of Flower's arrays as one of arrays by name."""
+    return None if measure is None else lambda arrays: measure(to_array_record(arrays))
