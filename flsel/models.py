@@ -1,12 +1,13 @@
-"""The networks of the five papers, layer by layer, with torch's default initialisation.
+"""The networks of the papers, layer by layer, with torch's default initialisation.
 
 Every constructor takes ``num_classes`` and ``input_shape`` (of one example, without the batch); a run fills
 them in from the data. ``forward`` maps floating-point inputs ``[B, *input_shape]`` to logits
-``[B, num_classes]``. All but ``HiCSPublishedCNN``, which has batch normalisation, can train vectorised.
+``[B, num_classes]``. All but ``HiCSPublishedCNN`` and ``FedGenCNN``, which have batch normalisation, can train
+vectorised.
 
 Papers: HiCS-FL (Chen, Vikalo, arXiv:2310.00198), FedCor (Tang et al., CVPR 2022), FedCat (Hu et al., 2022),
-FedGS (Wang et al., AAAI 2023), FedPNS (Wu, Wang, IEEE TNSE 2022); parameter counts are for ten classes and
-the papers' input shapes.
+FedGS (Wang et al., AAAI 2023), FedPNS (Wu, Wang, IEEE TNSE 2022), FedGen (Zhu, Hong, Zhou, ICML 2021);
+parameter counts are for ten classes and the papers' input shapes.
 """
 
 from __future__ import annotations
@@ -123,6 +124,23 @@ class FedCatCifarCNN(nn.Sequential):
             nn.MaxPool2d(3, 2, ceil_mode=True),
         )
         super().__init__(_image_net(features, shape, [384, 192], classes))
+
+
+class FedGenCNN(nn.Sequential):
+    """FedGen's network for MNIST by its code (26,434).
+
+    Two 3x3 convolutions with stride 2 (6, 16), each with batch normalisation and ReLU, 32 features without
+    activation, and the output layer.
+    """
+
+    def __init__(self, num_classes: int | None = None, input_shape: tuple[int, ...] | None = None) -> None:
+        shape, classes = _known(input_shape, num_classes, image=True)
+        layers: list[nn.Module] = []
+        for before, after in ((shape[0], 6), (6, 16)):
+            conv = nn.Conv2d(before, after, 3, stride=2, padding=1)
+            layers += [conv, nn.BatchNorm2d(after), nn.ReLU()]
+        net = _image_net(nn.Sequential(*layers), shape, [], 32)
+        super().__init__(OrderedDict(**net, output=nn.Linear(32, classes)))
 
 
 class FedPNSCNN(nn.Sequential):

@@ -32,6 +32,12 @@ def stacked(models: Sequence[Params]) -> Params:
     return {name: torch.stack([model[name] for model in models]) for name in models[0]}
 
 
+def padded_rows(tables: Sequence[Params]) -> Params:
+    """Stack tables with the same names, whose tensors may differ in length, zeros after the shorter ones."""
+    named = {name: [table[name] for table in tables] for name in tables[0]}
+    return {name: nn.utils.rnn.pad_sequence(values, batch_first=True) for name, values in named.items()}
+
+
 def row(stack: Params, index: int) -> Params:
     """Return one model of a stack, a view."""
     return {name: value[index] for name, value in stack.items()}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 from rich.table import Table
 
+from flsel.arguments.spec import Spec
 from flsel.config import RunConfig
 from flsel.data.population import FederatedData
 from flsel.engine.clock import Clock
+from flsel.local.head import find_head
 from flsel.local.program import exchanged
+from flsel.objectives.objective import overrides
 from flsel.params import model_bytes
 from flsel.runner.clock import make_clock
 from flsel.runner.load_data import sample
@@ -29,7 +32,11 @@ def print_devices(config: RunConfig, data: FederatedData) -> None:
     """
     shape = tuple(sample(data, 1).shape[1:])
     model = make_model(config, data.population.num_classes, shape)
-    clock = make_clock(config, data.population.sizes.numpy(), model_bytes(exchanged(model)))
+    params, objective = exchanged(model), Spec.of(config.objective, "objective").build()
+    if overrides(objective, "generated"):
+        objective.head = find_head(model, sample(data, 2), data.population.num_classes, config.output_layer)
+    sizes = data.population.sizes.numpy()
+    clock = make_clock(config, sizes, model_bytes(params), objective.cost(params))
     assert clock is not None
     columns = _columns(clock)
     head = list(columns)

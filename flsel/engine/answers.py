@@ -72,7 +72,8 @@ class Answers:
     def shadow(self, clients: Sequence[int]) -> Params:
         """Return the end models of the clients' training."""
         self._require_available(clients, "to train")
-        each = trainings(1, self.params, down=self.program.objective.messages, up=1)
+        objective = self.program.objective
+        each = trainings(1, self.params, down=objective.messages, up=1) + objective.cost(self.params)
         self._charge(clients, each + Cost(shadow_trainings=1))
         if len(clients) == 0:
             return repeated(self.params, 0)

@@ -15,7 +15,7 @@ import numpy as np
 from flsel.config.groups import TimeConfig
 from flsel.devices import Table
 from flsel.errors import UserError
-from flsel.metrics import Cost
+from flsel.metrics import NOTHING, Cost
 from flsel.rng import generator
 
 SCALAR = 8  # Bytes of a number that is sent to the server.
@@ -35,6 +35,7 @@ class Clock:
         frozen: Models besides its own that a local step runs forward.
         messages: Model-sized messages that go each way at a training.
         model: Bytes of a model.
+        beside: What else is sent at a training.
     """
 
     table: Table
@@ -45,6 +46,7 @@ class Clock:
     frozen: int
     messages: int
     model: int
+    beside: Cost = NOTHING
     _blocks: dict[tuple[int, int], list[list[float]]] = field(default_factory=dict, init=False, repr=False)
 
     def training(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -110,7 +112,8 @@ class Clock:
     def parts(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the parts of :meth:`profile`: delay and download, computing, upload, float64 ``[n, 3]``."""
         who, each_way = _ids(clients), float(self.messages * self.model)
-        return np.stack(self._parts(who, self.training(who), down=each_way, up=each_way, round=None), axis=1)
+        down, up = each_way + self.beside.bytes_down, each_way + sent(self.beside)
+        return np.stack(self._parts(who, self.training(who), down=down, up=up, round=None), axis=1)
 
     def check_deadline(self) -> None:
         """Refuse a deadline that no client meets.

@@ -129,10 +129,11 @@ class Federation:
             told = reports.told(selector.needs)
             if told is not NOTHING:
                 view.ledger.charge(told * len({visits[0] for visits in plan.visits}))
-            each_way = objective.messages
+            each_way, beside = objective.messages, objective.cost(params)
             for hop in range(plan.hops):
                 up = 0 if selector.two_phase and hop == plan.hops - 1 else each_way
-                view.ledger.charge(trainings(job.trainings(hop), params, down=each_way, up=up))
+                count = job.trainings(hop)
+                view.ledger.charge(trainings(count, params, down=each_way, up=up) + beside * count)
         return job
 
     def close(self, job: Job, ends: Params) -> Outcome:
@@ -210,6 +211,7 @@ class Federation:
         view.ledger.charge(trainings(len(arrival.work) - kept, view.params, down=each_way, up=each_way))
         if held:
             view.ledger.charge(trainings(kept, view.params, down=each_way, up=0))
+        view.ledger.charge(self.program.objective.cost(view.params) * len(arrival.work))
         if extra is not NOTHING:
             view.ledger.charge(extra * len({work.client for work in arrival.work if work.first}))
         return arrival
@@ -307,4 +309,14 @@ class Federation:
             deltas=rows(deltas, keep[first]),
             steps=steps,
             reach=partial(self.reach, view.round, steps),
+            labels=partial(self._trained_labels, view.round, [*firsts]),
+            round=view.round,
+            rng=generator(self.program.seed, "server objective", view.round),
         )
+
+    def _trained_labels(self, round: int, clients: Sequence[int]) -> Tensor:
+        """Count the labels of the batches of some visits, int64 ``[K, C]``."""
+        y, classes = self.data.population.y, self.data.population.num_classes
+        tables = (self.program.batches(client, round) for client in clients)
+        found = [y[table[table >= 0].to(y.device)].cpu() for table in tables]
+        return torch.stack([torch.bincount(labels, minlength=classes) for labels in found])

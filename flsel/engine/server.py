@@ -84,6 +84,7 @@ class Server:
         self._seconds: dict[str, float] = dict.fromkeys(_PHASES, 0.0)
         with program.drawing("reset"):
             selector.reset(federation.sizes.clone(), federation.data.population.num_classes)
+            program.seed_draws("reset", 1)  # whatever the selector drew
             self.objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
 
     @property

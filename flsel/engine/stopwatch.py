@@ -97,7 +97,8 @@ class Stopwatch:
                 told = np.array(first, dtype=np.float64)
                 passes = passes + told * extra.passes * clock.forward(clients)
             down = self._to_send(clients, clock.messages, keep=False, of_global=hop == 0)
-            up = models * clock.model + told * sent(extra)
+            down = down + clock.beside.bytes_down
+            up = models * clock.model + sent(clock.beside) + told * sent(extra)
             return clock.seconds(clients, passes, down=down, up=up, round=self._round + hop)
 
         return arrive(plan, take, clock.rules, wanted=wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,21 @@ from torch import Tensor, nn
 from flsel.errors import UserError
 from flsel.local.tasks import Task
 from flsel.params import Params, called
+
+
+class Seen(NamedTuple):
+    """What a call of the model showed.
+
+    Attributes:
+        value: What the call returned.
+        features: What entered the output layer, ``[B, L]``; the last time, if it ran more than once.
+        head: A linear output layer with the parameters that it had then: features ``[n, L]`` to logits
+            ``[n, C]``.
+    """
+
+    value: Tensor
+    features: Tensor
+    head: Callable[[Tensor], Tensor]
 
 
 @final
@@ -28,21 +43,18 @@ class Features:
         self._model = model
         self._layer = layer
 
-    def during(self, call: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    def during(self, call: Callable[[], Tensor]) -> Seen:
         """Make a call that runs the model on a batch.
-
-        Returns:
-            What the call returned, and what entered the output layer, ``[B, L]``; the last time, if it ran
-            more than once.
 
         Raises:
             UserError: If the layer did not run.
         """
         # Kept no longer than the call: a graph that outlives its step keeps the parameters' old shapes.
-        seen: list[Tensor] = []
+        seen: list[Any] = []
 
-        def look(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-            seen[:] = [inputs[0]]
+        def look(layer: Any, inputs: tuple[Any, ...]) -> None:
+            # Those of ``functional_call``, which are put back when the call is over.
+            seen[:] = [inputs[0], layer.weight, getattr(layer, "bias", None)]
 
         handle = self._layer.register_forward_pre_hook(look)
         try:
@@ -54,12 +66,17 @@ class Features:
                 f"the training_step of {type(self._task).__name__} did not run the output layer; set "
                 "output_layer to the one that it runs."
             )
-        return value, seen[0].flatten(1)
+        features, weight, bias = seen
+
+        def head(z: Tensor) -> Tensor:
+            return nn.functional.linear(z.to(weight.dtype), weight, bias)
+
+        return Seen(value, features.flatten(1), head)
 
     def of(self, params: Params, x: Tensor) -> Tensor:
         """Return the representations ``[B, L]`` of inputs ``[B, ...]`` by another model, in eval mode."""
         self._task.eval()
         with torch.no_grad():
-            _, features = self.during(lambda: called(self._model, params, x))
+            seen = self.during(lambda: called(self._model, params, x))
         self._task.train()
-        return features
+        return seen.features

@@ -25,8 +25,9 @@ from flsel.local.plain import PlainFabric
 from flsel.local.tasks import LARGEST, Task
 from flsel.local.torch_internals import copy_all, without_compiler
 from flsel.objectives import Objective
+from flsel.objectives.objective import overrides
 from flsel.params import Params, places
-from flsel.rng import repeatable, seed_layers, torch_seed
+from flsel.rng import generator, repeatable, seed_layers, torch_seed
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -49,7 +50,7 @@ class Program:
         at_once: Most examples in a forward pass of an evaluation.
         channels_last: Evaluations lay out images with their channels last.
         differentiates: The task computes gradients in evaluations, too: a penalty or an energy, say.
-        features: Looks at what enters the output layer, for an objective with a contrast; else None.
+        features: Looks at what enters the output layer, for an objective that reads or feeds it; else None.
         memory: What clients' optimizers remember between visits; None starts each of them anew.
         agreement: What the self-check has found.
         kept: What the task keeps beside what is sent; visits and evaluations leave it as it was.
@@ -155,6 +156,27 @@ class Program:
             raise UserError(f"{name}.models names models, and {name}.contrast is not defined.")
         return models
 
+    def drawn(self, client: int, round: int, turn: int) -> Params:
+        """Return what the steps of a visit draw for generated features, on the task's device.
+
+        Args:
+            client: Client id.
+            round: Communication round.
+            turn: What the randomness depends on besides seed and client; the round, or a count of turns.
+
+        Returns:
+            Tables by name, each ``[steps, ...]``; none where nothing is generated (:meth:`Objective.draw`).
+        """
+        if not overrides(self.objective, "draw"):
+            return {}
+        steps = self.spec.num_steps(len(self.population.shards[client]))
+        rng = generator(self.seed, "objective", turn, client)
+        device, dtype = self.task.device, next(iter(self.trainable().values())).dtype
+        return {
+            name: table.to(device, dtype if table.is_floating_point() else None)
+            for name, table in self.objective.draw(steps, self.spec.size, round, rng).items()
+        }
+
     def as_function(self, call: nn.Module) -> Callable[..., Tensor]:
         """Return a module that holds the task as ``task``, as a function of parameters and its arguments.
 
@@ -173,23 +195,31 @@ class Program:
     def loss(
         self,
         step: Callable[[], Tensor],
-        x: Tensor,
+        batch: tuple[Tensor, Tensor],
         models: tuple[Params, ...],
+        drawn: Params,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the loss of one client's batch with the objective's contrast, a scalar.
+        """Return the loss of one client's batch with what the objective adds to it, a scalar.
 
         Args:
             step: Runs the task's ``training_step`` on the batch and returns its loss.
-            x: The batch's inputs, ``[B, ...]``.
+            batch: Inputs ``[B, ...]`` and labels ``[B]``.
             models: Frozen models to compare with; without any there is no contrast.
-            weights: Weight of each example in the contrast, ``[B]``, for one that is a mean over examples
-                (:attr:`Objective.averages`); None takes the objective's own mean.
+            drawn: The step's rows of :meth:`drawn`; without any nothing is generated.
+            weights: Weight of each example in what the objective adds, ``[B]``; a contrast must then be a
+                mean over examples (:attr:`Objective.averages`). None takes the mean.
         """
-        if not models:
+        if not models and not drawn:
             return step()
-        assert self.features is not None  # see opponents
-        loss, own = self.features.during(step)
+        assert self.features is not None  # see opponents, and runner.network
+        loss, own, head = self.features.during(step)
+        x, y = batch
+        if drawn:
+            shares = own.new_full((len(own),), 1.0 / len(own)) if weights is None else weights
+            loss = loss + self.objective.generated(head, own, (y, shares), drawn)
+        if not models:
+            return loss
         others = [self.features.of(model, x) for model in models]
         if weights is None:
             return loss + self.objective.contrast(own, others)

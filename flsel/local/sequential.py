@@ -98,7 +98,7 @@ class _Loop:
         key = visit_key(program.seed, visit.draw, client)
         seed_layers(program.task.device, key)
         params = program.trainable()
-        models = program.opponents(start, client)
+        models, drawn = program.opponents(start, client), program.drawn(client, round, visit.draw)
         batches = program.batches(client, visit.draw)
         lengths = (batches >= 0).sum(dim=1).tolist()
         keys = step_keys([key], range(len(batches))).to(program.task.device)
@@ -106,7 +106,8 @@ class _Loop:
         for step, (positions, length) in enumerate(zip(batches, lengths, strict=True)):
             # Masks see every call of torch, which takes time; a step without dropout tells that none comes.
             masks = Masks(keys[step, 0]) if masked else None
-            _backward(program, positions[:length], step, models, masks)
+            rows = {name: table[step] for name, table in drawn.items()}
+            _backward(program, positions[:length], step, (models, rows), masks)
             masked = masks is not None and masks.used > 0
             grads = {name: p.grad for name, p in params.items() if p.grad is not None}
             with torch.no_grad():
@@ -130,13 +131,17 @@ class _Loop:
 
 
 def _backward(
-    program: Program, positions: Tensor, step: int, models: tuple[Params, ...], masks: Masks | None
+    program: Program,
+    positions: Tensor,
+    step: int,
+    beside: tuple[tuple[Params, ...], Params],
+    masks: Masks | None,
 ) -> None:
-    """Compute the gradients of one batch's loss."""
+    """Compute the gradients of one batch's loss, ``beside`` frozen models and what the step draws."""
     batch = program.batch(positions)
     with masks or nullcontext():
         with program.fabric.autocast():
-            loss = program.loss(lambda: loss_of(program.task.training_step(batch, step)), batch[0], models)
+            loss = program.loss(lambda: loss_of(program.task.training_step(batch, step)), batch, *beside)
         program.fabric.backward(loss)
 
 

@@ -21,7 +21,7 @@ from flsel.local.tasks import loss_of
 from flsel.local.torch_internals import BATCH_NORM, gradients_are_hooked
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, alike
-from flsel.params import Params, stacked
+from flsel.params import Params, padded_rows, stacked
 from flsel.rng import plain_states
 
 # Optimizers whose step treats every element alike, so that stacking models changes nothing.
@@ -126,6 +126,8 @@ class _Stack:
         self.params = {name: _laid_out(start).requires_grad_() for name, start in self.starts.items()}
         self.models = self.program.opponents(self.starts, self.clients)
         batches = [self.program.batches(visit.client, visit.draw) for visit in visits]
+        drawn = [self.program.drawn(visit.client, visit.round, visit.draw) for visit in visits]
+        self.drawn = padded_rows(drawn)
         self.positions = pad_sequence(batches, batch_first=True, padding_value=-1)  # [n, steps, size]
         self.lengths = (self.positions >= 0).sum(dim=2)
         keys = [visit_key(self.program.seed, visit.draw, visit.client) for visit in visits]
@@ -188,17 +190,23 @@ class _Stack:
         models = self.models
         if models and not whole:
             models = tuple({n: v[rows.to(v.device)] for n, v in model.items()} for model in models)
-        x, y = self.program.batch(positions)
+        drawn = {name: table[rows.to(table.device), step] for name, table in self.drawn.items()}
 
-        def loss(params: Params, models: tuple[Params, ...], x: Tensor, y: Tensor, key: Tensor) -> Tensor:
+        def loss(
+            params: Params,
+            beside: tuple[tuple[Params, ...], Params],
+            batch: tuple[Tensor, Tensor],
+            key: Tensor,
+        ) -> Tensor:
             masks = Masks(key)
             with masks if self.masked else nullcontext():
-                value = self.program.loss(lambda: self.step.loss(params, x, y, step), x, models)
+                value = self.program.loss(lambda: self.step.loss(params, *batch, step), batch, *beside)
             self.masked = masks.needed
             return value
 
         try:
-            losses: Tensor = torch.func.vmap(loss)(params, models, x, y, self.keys[step, rows])
+            batch, keys = self.program.batch(positions), self.keys[step, rows]
+            losses: Tensor = torch.func.vmap(loss)(params, (models, drawn), batch, keys)
         except RuntimeError as error:
             reason = next((why for word, why in _REFUSALS.items() if word in str(error)), None)
             if reason is None:

@@ -1,9 +1,10 @@
 """Local objectives: what a client minimises besides its own loss."""
 
 from flsel.objectives.feddyn import FedDyn
+from flsel.objectives.fedgen import FedGen
 from flsel.objectives.fedprox import FedProx
 from flsel.objectives.moon import MOON
 from flsel.objectives.objective import FedAvg, LocalUpdates, Objective
 from flsel.objectives.scaffold import SCAFFOLD
 
-__all__ = ["MOON", "SCAFFOLD", "FedAvg", "FedDyn", "FedProx", "LocalUpdates", "Objective"]
+__all__ = ["MOON", "SCAFFOLD", "FedAvg", "FedDyn", "FedGen", "FedProx", "LocalUpdates", "Objective"]

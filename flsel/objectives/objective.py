@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+import numpy as np
 from torch import Tensor
 
 from flsel.arguments import Checked
 from flsel.errors import UserError
+from flsel.metrics import NOTHING, Cost
 from flsel.params import Params
 from flsel.selector.state import Stateful
 
@@ -27,6 +29,9 @@ class LocalUpdates:
         reach: Returns, by name of trainable parameter, how far a constant gradient of one would have moved it
             in these steps, float64 ``[K]``: learning rate times steps for plain SGD. Raises a ``UserError``
             if the local optimizer is not ``torch.optim.SGD``.
+        labels: Returns how often each client trained on an example of each label, int64 ``[K, C]``.
+        round: Communication round.
+        rng: The server's randomness in this round.
     """
 
     clients: Tensor
@@ -34,6 +39,9 @@ class LocalUpdates:
     deltas: Params
     steps: Tensor
     reach: Callable[[], Params]
+    labels: Callable[[], Tensor]
+    round: int
+    rng: np.random.Generator
 
 
 class Objective(Checked, Stateful, ABC):
@@ -57,6 +65,18 @@ class Objective(Checked, Stateful, ABC):
 
     averages: ClassVar[bool] = False
     """Whether :meth:`contrast` is the mean over a batch's examples of what it is for each of them."""
+
+    head: tuple[str, str | None] | None = None
+    """Names of the output layer's weight ``[C, L]`` and bias ``[C]`` in a model; set before :meth:`reset`
+    where :meth:`generated` is defined, which takes a model that ends in a linear layer."""
+
+    def cost(self, params: Params) -> Cost:
+        """Return what a local training sends besides models, such as label counts.
+
+        Args:
+            params: The global model.
+        """
+        return NOTHING
 
     def reset(self, params: Params, clients: int) -> None:
         """Allocate state for ``clients`` clients.
@@ -111,6 +131,39 @@ class Objective(Checked, Stateful, ABC):
         Args:
             own: What enters the output layer of the model in training, ``[B, L]``.
             others: The same for each of :meth:`models`, in eval mode and without gradients, ``[B, L]`` each.
+        """
+        return own.new_zeros(())
+
+    def draw(self, steps: int, size: int, round: int, rng: np.random.Generator) -> Params:
+        """Return what the local steps of a visit draw for :meth:`generated`; asked once a visit.
+
+        Args:
+            steps: Local steps of the visit (S).
+            size: Most examples in a batch.
+            round: Communication round.
+            rng: The visit's randomness.
+
+        Returns:
+            Tables by name, each ``[S, ...]`` on the CPU, with the same names and shapes in every round;
+            none means that nothing is generated at this visit.
+        """
+        return {}
+
+    def generated(
+        self,
+        head: Callable[[Tensor], Tensor],
+        own: Tensor,
+        batch: tuple[Tensor, Tensor],
+        drawn: Params,
+    ) -> Tensor:
+        """Return what is added to the mean loss of a batch of one client, a scalar.
+
+        Args:
+            head: The output layer of the model in training: features ``[n, L]`` to logits ``[n, C]``.
+            own: What enters it from the client's own batch, ``[B, L]``.
+            batch: The batch's labels, int64 ``[B]``, and the weights of its examples in a mean, ``[B]``.
+            drawn: This step's rows of what :meth:`draw` returned, floating-point numbers in the model's
+                precision.
         """
         return own.new_zeros(())
 

@@ -7,6 +7,7 @@ from flsel.partition.base import Partition
 from flsel.partition.basic import IID, BySize, Natural, Shards
 from flsel.partition.dirichlet import Dirichlet, DirichletPerClass, HicsDirichlet
 from flsel.partition.fedcor import FedCorDirichlet
+from flsel.partition.fedgen import FedGenDirichlet
 from flsel.partition.fedgs import FedGSLogNormal, LabelLimited
 from flsel.partition.fedpns import FedPNSMix
 
@@ -17,6 +18,7 @@ __all__ = [
     "DirichletPerClass",
     "FedCorDirichlet",
     "FedGSLogNormal",
+    "FedGenDirichlet",
     "FedPNSMix",
     "HicsDirichlet",
     "LabelLimited",

@@ -114,6 +114,30 @@ def deal(table: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> lis
     return group(by_label(labels, rng)[dealt], owners, clients)
 
 
+def capped(
+    alpha: float, totals: np.ndarray, clients: int, cap: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Split each label in turn by shares ~ Dir(alpha, ..., alpha) over the clients below a cap, int64 ``[N, C]``.
+
+    Where all of them have a share of zero they share equally.
+
+    Args:
+        alpha: Concentration.
+        totals: Examples of each label, int64 ``[C]``.
+        clients: N.
+        cap: Examples from which on a client receives nothing more.
+        rng: Source of all draws.
+    """
+    table = np.zeros((clients, len(totals)), dtype=np.int64)
+    for label, total in enumerate(totals):
+        still_open = table.sum(axis=1) < cap
+        shares = rng.dirichlet(np.full(clients, alpha)) * still_open
+        if shares.sum() < TINY:
+            shares = still_open.astype(np.float64)
+        table[:, label] = cut(shares, total)
+    return table
+
+
 def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     """Split ``total`` examples in proportion to ``weights`` by largest remainders, int64 ``[N]``."""
     exact = total * weights / weights.sum()

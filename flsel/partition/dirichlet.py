@@ -14,6 +14,7 @@ from flsel.partition.base import (
     Partition,
     apportion,
     attempts,
+    capped,
     cut,
     deal,
     repeated,
@@ -153,13 +154,7 @@ def _capped_block(
     """Split the ``slices`` (``[C]`` examples) of one block, int64 ``[clients, C]``."""
     tries = attempts(clients * len(slices))
     for _ in range(tries):
-        table = np.zeros((clients, len(slices)), dtype=np.int64)
-        for label, total in enumerate(slices):
-            still_open = table.sum(axis=1) < average
-            shares = rng.dirichlet(np.full(clients, alpha)) * still_open
-            if shares.sum() < TINY:
-                shares = still_open.astype(np.float64)
-            table[:, label] = cut(shares, total)
+        table = capped(alpha, slices, clients, average, rng)
         if table.sum(axis=1).min() >= int(0.2 * average):
             return table
     raise UserError(

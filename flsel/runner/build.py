@@ -170,6 +170,7 @@ def _make_federation(
     reach = Reach(program.optimizer, program.trainable(), program.lr_factors)
     if program.objective.needs_sgd:
         reach.check()
+    params = program.state()
     return Federation(
         data=data,
         program=program,
@@ -180,7 +181,9 @@ def _make_federation(
         head=head_names(config, program.model, data),
         rounds=config.rounds,
         clients_per_round=config.clients_per_round,
-        clock=make_clock(config, data.population.sizes.numpy(), model_bytes(program.state())),
+        clock=make_clock(
+            config, data.population.sizes.numpy(), model_bytes(params), program.objective.cost(params)
+        ),
     )
 
 

@@ -8,15 +8,17 @@ from flsel.arguments.spec import Spec
 from flsel.config import RunConfig
 from flsel.engine.clock import Clock
 from flsel.errors import users_code
+from flsel.metrics import NOTHING, Cost
 
 
-def make_clock(config: RunConfig, sizes: np.ndarray, model: int) -> Clock | None:
+def make_clock(config: RunConfig, sizes: np.ndarray, model: int, beside: Cost = NOTHING) -> Clock | None:
     """Return what the clients' work takes on their simulated devices; None without devices.
 
     Args:
         config: The settings.
         sizes: Training examples of each client, int64 ``[N]``.
         model: Bytes of a model.
+        beside: What else the objective sends at a training.
 
     Raises:
         UserError: If the table of devices is wrong, or no client meets the deadline.
@@ -37,6 +39,7 @@ def make_clock(config: RunConfig, sizes: np.ndarray, model: int) -> Clock | None
         frozen=config.objective.frozen_models,
         messages=config.objective.messages,
         model=model,
+        beside=beside,
     )
     clock.check_deadline()
     return clock

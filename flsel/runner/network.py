@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,8 @@ from flsel.objectives.objective import overrides
 from flsel.rng import repeatable, torch_seed
 from flsel.runner.load_data import sample
 from flsel.selector import Need
+
+_LOG = logging.getLogger("flsel")
 
 
 def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
@@ -105,11 +108,43 @@ def _parameters(program: Program) -> list[tuple[str, int, bool]]:
 
 
 def find_features(config: RunConfig, program: Program, data: FederatedData) -> Features | None:
-    """Find what enters the output layer, for an objective that contrasts it; None for the others."""
-    if not overrides(program.objective, "contrast"):
+    """Find what enters the output layer, for an objective that reads or feeds it; None for the others.
+
+    An objective that generates features is told the names of that layer's parameters.
+
+    Raises:
+        UserError: If features are generated and the model does not end in a linear layer that trains.
+    """
+    feeds = overrides(program.objective, "generated")
+    if not feeds and not overrides(program.objective, "contrast"):
         return None
-    layer = find_layer(program.model, sample(data, 2), data.population.num_classes, config.output_layer)
-    return Features(program.task, program.model, layer)
+    x, classes = sample(data, 2), data.population.num_classes
+    layer = find_layer(program.model, x, classes, config.output_layer)
+    features = Features(program.task, program.model, layer)
+    if feeds:
+        program.objective.head = _linear_end(program, features, layer, x)
+    return features
+
+
+def _linear_end(program: Program, features: Features, layer: nn.Module, x: Tensor) -> tuple[str, str | None]:
+    """Name the weight and bias of an output layer that maps features to the logits themselves."""
+    name, model = type(program.objective).__name__, type(program.model).__name__
+    names = {id(param): path for path, param in program.trainable().items()}
+    wanted = f"objective {name} needs a model that ends in a linear layer, whose outputs are the logits, and"
+    if not isinstance(layer, nn.Linear):
+        kind = type(layer).__name__
+        raise UserError(f"{wanted} the output layer of {model} is {kind}: put nn.Linear there.")
+    if not {id(p) for p in layer.parameters()} <= names.keys():
+        raise UserError(f"{wanted} that of {model} is frozen: let its parameters train.")
+    with program.measuring():
+        logits, own, head = features.during(lambda: program.task(x.to(program.task.device)))
+        if own.shape != (len(x), layer.in_features) or not torch.allclose(logits, head(own).to(logits)):
+            raise UserError(f"{wanted} {model} computes them after its output layer: take another model.")
+    if len(names) == len(list(layer.parameters())):
+        _LOG.warning(
+            "%s generates inputs, not features, since the output layer of %s sees the input", name, model
+        )
+    return names[id(layer.weight)], None if layer.bias is None else names[id(layer.bias)]
 
 
 def head_names(config: RunConfig, model: nn.Module, data: FederatedData) -> tuple[str, str | None] | None:

@@ -205,6 +205,9 @@ def test_what_an_objective_remembers_is_read_anew(name: str) -> None:
                 deltas={n: torch.full((3, *v.shape), 0.2).to(v) for n, v in model.items()},
                 steps=torch.tensor([2, 2, 2]),
                 reach=lambda: {n: torch.full((3,), 0.2, dtype=torch.float64) for n in model},  # noqa: B023
+                labels=lambda: torch.tensor([[5, 0, 1, 0], [0, 3, 0, 0], [2, 2, 2, 0]]),
+                round=1,
+                rng=np.random.default_rng(0),
             )
         )
         agree(program, trainer=trainer)

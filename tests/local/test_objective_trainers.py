@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from test_trainers import OPTIMIZERS, SIZES, SPECS, STACKS, largest_gap, make_program, starts_of, told, train
@@ -14,9 +15,10 @@ from flsel.errors import UserError
 from flsel.local.features import Features
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
-from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, LocalUpdates, Objective
+from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, FedGen, LocalUpdates, Objective
 
-OBJECTIVES = {"feddyn": FedDyn(0.3), "scaffold": SCAFFOLD(), "moon": MOON(5.0)}
+GENERATED = FedGen(noise=3, hidden=6, weight=2.0, latent=1.5, batch=4, steps=3, lr=0.1, start=0)
+OBJECTIVES = {"feddyn": FedDyn(0.3), "scaffold": SCAFFOLD(), "moon": MOON(5.0), "fedgen": GENERATED}
 
 
 class Tempered(nn.Sequential):
@@ -37,6 +39,7 @@ def ready(objective: Objective, optimizer: str, spec: str) -> Program:
     program = make_program(OPTIMIZERS[optimizer], SPECS[spec], net=net, objective=objective)
     program = replace(program, features=Features(program.task, net, net[2]))
     model = {name: value.detach().clone() for name, value in program.trainable().items()}
+    objective.head = ("2.weight", "2.bias")
     objective.reset(model, len(SIZES))
     generator = torch.Generator().manual_seed(1)
 
@@ -50,6 +53,9 @@ def ready(objective: Objective, optimizer: str, spec: str) -> Program:
             deltas={name: noise(value) for name, value in model.items()},
             steps=torch.tensor([2, 2, 2]),
             reach=lambda: {name: torch.full((3,), 0.2, dtype=torch.float64) for name in model},
+            labels=lambda: torch.tensor([[5, 0, 1, 0], [0, 3, 0, 0], [2, 2, 2, 0]]),
+            round=1,
+            rng=np.random.default_rng(0),
         )
     )
     return program
@@ -93,7 +99,9 @@ def test_frozen_models_run_in_eval_mode_and_stay_as_they_are() -> None:
     program.objective.reset({n: v for n, v in model.items() if "running" not in n}, len(SIZES))
     ends = {name: value + 0.1 for name, value in model.items()}
     deltas = {name: (ends[name] - value)[None] for name, value in model.items()}
-    visits = LocalUpdates(torch.tensor([1]), model, deltas, torch.tensor([5]), dict)
+    visits = LocalUpdates(
+        torch.tensor([1]), model, deltas, torch.tensor([5]), dict, dict, 0, np.random.default_rng(0)
+    )
     program.objective.observe(visits)
     starts = starts_of(program, 2)
     before = {name: value.clone() for name, value in starts.items()}

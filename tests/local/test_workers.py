@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from runs import built, settings
@@ -79,6 +80,9 @@ def test_workers_see_what_an_objective_has_learnt_since(name: str) -> None:
             deltas={n: torch.full((3, *v.shape), 0.2).to(v) for n, v in model.items()},
             steps=torch.tensor([2, 2, 2]),
             reach=lambda: {n: torch.full((3,), 0.2, dtype=torch.float64) for n in model},
+            labels=lambda: torch.tensor([[5, 0, 1, 0], [0, 3, 0, 0], [2, 2, 2, 0]]),
+            round=1,
+            rng=np.random.default_rng(0),
         )
     )
     after = train(trainer, program, starts, CLIENTS, 1)

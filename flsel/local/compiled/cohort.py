@@ -25,6 +25,7 @@ class Cohort:
         visits: Whose turns they are.
         positions: Examples of their batches, int64 ``[n, steps, size]``, -1 padded.
         y: Labels of all examples, on the device that trains.
+        drawn: What their steps draw for generated features, each ``[n, steps, ...]``; may be empty.
     """
 
     rows: list[int]
@@ -33,6 +34,7 @@ class Cohort:
     visits: list[Visit]
     positions: np.ndarray
     y: Tensor
+    drawn: Params
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -64,7 +66,8 @@ class Cohort:
         there = torch.tensor(index, device=self.clients.device)
         starts = {name: start[there] for name, start in self.starts.items()}
         visits = [self.visits[i] for i in index]
-        return Cohort(self.rows[:count], starts, self.clients[there], visits, positions, self.y)
+        drawn = {name: table[there.to(table.device)] for name, table in self.drawn.items()}
+        return Cohort(self.rows[:count], starts, self.clients[there], visits, positions, self.y, drawn)
 
     def keys(self, span: range) -> Tensor:
         """Return the keys of the dropout masks of S steps on the device that trains, int64 ``[S, n]``."""

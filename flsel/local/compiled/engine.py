@@ -16,7 +16,7 @@ from flsel.local.compiled.step import Step
 from flsel.local.compiled.trace import Example, kept_by
 from flsel.local.tasks import convolves
 from flsel.local.visit import Visit
-from flsel.params import Params, whole
+from flsel.params import Params, padded_rows, whole
 
 # Shapes that stay compiled; each keeps the memory of one stack of models and their activations.
 _SHAPES = 16
@@ -69,13 +69,15 @@ class Engine:
         order = sorted((i for i, t in enumerate(tables) if len(t)), key=lambda i: -len(tables[i]))
         factor = visits[0].program.lr_factors[visits[0].round]
         for stack in [[i] for i in order] if self._single else [order] if order else []:
+            chosen = [visits[i] for i in stack]
             cohort = Cohort(
                 rows=[rows[i] for i in stack],
-                starts=starts_of([visits[i].start for i in stack]),
-                clients=whole([visits[i].client for i in stack]).to(self._device),
-                visits=[visits[i] for i in stack],
+                starts=starts_of([visit.start for visit in chosen]),
+                clients=whole([visit.client for visit in chosen]).to(self._device),
+                visits=chosen,
                 positions=padded([tables[i] for i in stack]),
                 y=self._program.population.y,
+                drawn=padded_rows([v.program.drawn(v.client, v.round, v.draw) for v in chosen]),
             )
             self._visit(cohort, factor, ends)
 
@@ -149,6 +151,7 @@ class Engine:
             y = cohort.y.index_select(0, places.reshape(-1)).view(weights.shape)
             keys = cohort.keys(part) if step.drops else places  # unread
             labels = [y, keys, weights] if self._weighs else [y, keys]
+            labels += [table[:, part.start : part.stop].transpose(0, 1) for table in cohort.drawn.values()]
             step.load(part, places, [label.squeeze(1) for label in labels] if self._single else labels)
             yield step, part
             at = part.stop
@@ -169,7 +172,7 @@ class Engine:
     def _step(self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], size: int) -> Step:
         """Return the compiled step of a shape, tracing it at first sight."""
         kept = kept_by(self._program.objective)
-        key = (bank.rows, size, len(models))
+        key = (bank.rows, size, len(models) + len(cohort.drawn))
         known = self._steps.pop(key, None)
         if known is None or known.kept != kept:
             self._program.task.train()
@@ -183,10 +186,12 @@ class Engine:
         x, y = self._program.batch(torch.from_numpy(cohort.positions[:, 0, :size].clip(min=0)))
         keys = cohort.keys(range(1))[0]
         weights = next(iter(bank.params.values())).new_full(y.shape, 1.0 / size)
+        drawn = {name: table[:, 0] for name, table in cohort.drawn.items()}
         if self._single:
             x, y, keys, weights = x[0], y[0], keys[0], weights[0]
+            drawn = {name: value[0] for name, value in drawn.items()}
         chosen = weights if self._weighs else None
-        return Example(bank.params, cohort.starts, cohort.clients, models, x, y, keys, chosen)
+        return Example(bank.params, cohort.starts, cohort.clients, models, x, y, keys, chosen, drawn)
 
     def _ready(self) -> Inputs:
         if self._inputs is None:

@@ -72,7 +72,7 @@ class Step:
         Args:
             span: Their numbers.
             places: Positions of their examples, int64 ``[S, n * size]``.
-            labels: Their labels, keys (and weights), ``[S, ...]`` each.
+            labels: Their labels, keys (and weights), and what they draw, ``[S, ...]`` each.
         """
         self._feed.load(self._bank.numbers(span), places, self._terms(labels))
 

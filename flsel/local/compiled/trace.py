@@ -36,6 +36,7 @@ class Example:
         y: Labels, likewise.
         keys: Of the step's dropout masks, int64 ``[n]``, or ``[]`` for one model.
         weights: Weight of each example in its batch's mean, likewise; None: the task takes its own mean.
+        drawn: What the step draws for generated features, by name, likewise; may be empty.
     """
 
     params: Params
@@ -46,6 +47,13 @@ class Example:
     y: Tensor
     keys: Tensor
     weights: Tensor | None
+    drawn: Params
+
+    @property
+    def labels(self) -> list[Tensor]:
+        """What differs from step to step beside the inputs, in the order of the graph's inputs."""
+        weights = [] if self.weights is None else [self.weights]
+        return [self.y, self.keys, *weights, *self.drawn.values()]
 
     @property
     def stacked(self) -> bool:
@@ -60,7 +68,7 @@ class Traced:
 
     Attributes:
         graph: Its placeholders are, in order, the parameters, what is the same in every step of a visit, the
-            labels, keys (and weights), and the inputs.
+            labels, keys (and weights), what the step draws, and the inputs.
         names: Parameters that the loss depends on, in the order of the graph's outputs.
         params, visit, labels: Number of placeholders of each kind; one more are the inputs.
         inputs: The example's tensors in the order of the placeholders.
@@ -84,16 +92,21 @@ def state_leaves(objective: Objective) -> tuple[list[Any], Any]:
 
 def kept_by(objective: Objective) -> tuple[Any, ...]:
     """Describe what a trace takes for granted: the shapes of an objective's tensors, and all else."""
-    if not (overrides(objective, "correct") or overrides(objective, "contrast")):
+    if not any(overrides(objective, hook) for hook in ("correct", "contrast", "generated")):
         return ()
     leaves, _ = state_leaves(objective)
     return tuple((x.shape, x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves)
 
 
+def _reads_state(objective: Objective) -> bool:
+    """Tell whether a step computes with what an objective keeps."""
+    return overrides(objective, "correct") or overrides(objective, "generated")
+
+
 def visit_inputs(program: Program, example: Example) -> list[Tensor]:
     """List the tensors that stay the same in every step of a visit, in the order of the graph's inputs."""
     values = [tensor for model in example.models for tensor in model.values()]
-    if overrides(program.objective, "correct"):
+    if _reads_state(program.objective):
         leaves, _ = state_leaves(program.objective)
         values += [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         values += [*example.starts.values(), example.clients]
@@ -110,7 +123,7 @@ def trace(program: Program, example: Example) -> Traced:
             data.
     """
     visit = visit_inputs(program, example)
-    labels = [example.y, example.keys, *([] if example.weights is None else [example.weights])]
+    labels = example.labels
     names = _used(program, example)
     step = _Flat(program, example, names, len(visit), len(labels))
     inputs = [*example.params.values(), *visit, *labels, example.x]
@@ -147,7 +160,7 @@ class _Flat:
         labels = _take(todo, self._labels)
         models = tuple(dict(zip(m, _take(visit, len(m)), strict=True)) for m in example.models)
         program, starts, clients = self._program, example.starts, example.clients
-        if overrides(program.objective, "correct"):
+        if _reads_state(program.objective):
             leaves, spec = state_leaves(program.objective)
             leaves = [visit.pop(0) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             objective = copy.copy(program.objective)
@@ -191,7 +204,7 @@ def _gradients(
     batch: tuple[Tensor, ...],
 ) -> Params:
     *labels, x = batch
-    loss = client_loss(program)
+    loss = client_loss(program, example)
     live = {name: value.detach() for name, value in params.items()}
     for name in names:
         live[name].requires_grad_()
@@ -206,20 +219,19 @@ def _gradients(
     return dict(zip(names, found, strict=True))
 
 
-def client_loss(program: Program) -> Callable[..., Tensor]:
-    """Return the loss of one client's batch as a function of parameters, frozen models, batch and key."""
-    step = program.as_function(_Step(program.task))
+def client_loss(program: Program, example: Example) -> Callable[..., Tensor]:
+    """Return the loss of one client's batch as a function of parameters, frozen models, inputs and labels.
 
-    def loss(
-        params: Params,
-        models: tuple[Params, ...],
-        x: Tensor,
-        y: Tensor,
-        key: Tensor,
-        weights: Tensor | None = None,
-    ) -> Tensor:
+    The labels are those of :attr:`Example.labels`, one tensor each.
+    """
+    step, weighs = program.as_function(_Step(program.task)), example.weights is not None
+
+    def loss(params: Params, models: tuple[Params, ...], x: Tensor, *labels: Tensor) -> Tensor:
+        y, key, *rest = labels
+        weights = rest.pop(0) if weighs else None
+        drawn = dict(zip(example.drawn, rest, strict=True))
         with Masks(key):
-            return program.loss(lambda: step(params, x, y, weights), x, models, weights)
+            return program.loss(lambda: step(params, x, y, weights), (x, y), models, drawn, weights)
 
     return loss
 
@@ -253,12 +265,10 @@ def _used(program: Program, example: Example) -> list[str]:
 
     live = {name: first(value).detach().requires_grad_() for name, value in example.params.items()}
     models = tuple({name: value[0] for name, value in model.items()} for model in example.models)
-    rest = [first(example.y), first(example.keys)]
-    if example.weights is not None:
-        rest.append(first(example.weights))
+    rest = [first(label) for label in example.labels]
 
     def loss() -> Tensor:
-        return client_loss(program)(live, models, first(example.x), *rest)
+        return client_loss(program, example)(live, models, first(example.x), *rest)
 
     with watched(program.kept):
         with undisturbed(program.task), torch.enable_grad():
