@@ -2,8 +2,8 @@
 
 Every constructor takes ``num_classes`` and ``input_shape`` (of one example, without the batch); a run fills
 them in from the data. ``forward`` maps floating-point inputs ``[B, *input_shape]`` to logits
-``[B, num_classes]``. All but ``HiCSPublishedCNN`` and ``FedGenCNN``, which have batch normalisation, can train
-vectorised.
+``[B, num_classes]``. All can train vectorised but ``HiCSPublishedCNN`` and ``FedGenCNN``, which have batch
+normalisation.
 
 Papers: HiCS-FL (Chen, Vikalo, arXiv:2310.00198), FedCor (Tang et al., CVPR 2022), FedCat (Hu et al., 2022),
 FedGS (Wang et al., AAAI 2023), FedPNS (Wu, Wang, IEEE TNSE 2022), FedGen (Zhu, Hong, Zhou, ICML 2021);

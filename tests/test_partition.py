@@ -17,6 +17,7 @@ from flsel.partition import (
     Dirichlet,
     DirichletPerClass,
     FedCorDirichlet,
+    FedGenDirichlet,
     FedGSLogNormal,
     FedPNSMix,
     HicsDirichlet,
@@ -49,6 +50,7 @@ PARTIAL = [
     HicsDirichlet(alphas=(0.01, 10.0)),
     FedPNSMix(iid_share=0.4, labels_per_client=1, samples=3),
     FedPNSMix(iid_share=0.5, labels_per_client=2, samples=4),
+    FedGenDirichlet(alpha=1.0, min_size=0),
 ]
 PAPERS = [
     (Shards(2), 100),
@@ -61,6 +63,7 @@ PAPERS = [
     (FedGSLogNormal(1.75), 100),
     (LabelLimited(2), 100),
     (FedPNSMix(0.3, 2, 50), 50),
+    (FedGenDirichlet(0.1), 20),
 ]
 
 

@@ -55,8 +55,8 @@ class FedGen(Objective):
         noise: Numbers of noise that the generator takes (the dimension of epsilon).
         hidden: Hidden units of the generator.
         weight: Factor on the loss of generated features; the paper's is 1, the code's 10.
-        latent: Factor on KL(softmax(g(G(y))) | h(x)) for the client's own examples, a term that is in the
-            code only, where it is 10. 0 leaves it out.
+        latent: Factor on a term that only the code has, where it is 10: the divergence of the outputs on the
+            client's own examples from those on features generated for their labels, KL(h(G(y)), h(x)).
         decay: What both factors are multiplied with every round; the code's is 0.98.
         batch: Generated features in a local step, and examples in a step of the generator.
         start: First round whose clients train on generated features.

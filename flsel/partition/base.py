@@ -117,7 +117,7 @@ def deal(table: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> lis
 def capped(
     alpha: float, totals: np.ndarray, clients: int, cap: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Split each label in turn by shares ~ Dir(alpha, ..., alpha) over the clients below a cap, int64 ``[N, C]``.
+    """Split each label in turn by shares ~ Dir(alpha, ..., alpha) over the clients below a cap.
 
     Where all of them have a share of zero they share equally.
 
@@ -127,6 +127,9 @@ def capped(
         clients: N.
         cap: Examples from which on a client receives nothing more.
         rng: Source of all draws.
+
+    Returns:
+        Examples of each label for each client, int64 ``[N, C]``.
     """
     table = np.zeros((clients, len(totals)), dtype=np.int64)
     for label, total in enumerate(totals):

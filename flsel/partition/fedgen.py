@@ -19,8 +19,8 @@ class FedGenDirichlet(Partition):
 
     FedGen (Zhu, Hong, Zhou 2021), section 6.1, as in its code. The cap is ``share`` of an average client's
     examples. Of each label the smaller of the cap and ``share`` of its examples are used; a client that holds
-    the cap receives nothing of the labels that follow, which come in random order. All labels are redrawn until
-    every client has ``min_size`` examples. With ten labels and 20 clients that is a quarter of MNIST.
+    the cap receives nothing of the labels that follow, which come in random order. All labels are redrawn
+    until every client has ``min_size`` examples. With ten labels and 20 clients that is a quarter of MNIST.
 
     Every example is dealt at most once; sizes vary. **Deviations**: where all open clients have a share of
     zero, which divides by zero in the code, they share equally; and the redrawing ends.
