@@ -73,10 +73,10 @@ class FedGen(Objective):
     """
 
     noise: Annotated[int, Range(1)] = 32
-    hidden: Annotated[int, Range(1), Tunable(32, 512, log=True)] = 256
+    hidden: Annotated[int, Range(1)] = 256
     weight: Annotated[float, Range(0), Tunable(0.1, 20.0, log=True)] = 1.0
     latent: Annotated[float, Range(0)] = 0.0
-    decay: Annotated[float, Range(0, 1)] = 1.0
+    decay: Annotated[float, Range(0, 1), Tunable(0.95, 1.0)] = 1.0
     batch: Annotated[int, Range(2), Tunable(8, 128, log=True)] = 32
     start: Annotated[int, Range(0)] = 1
     steps: Annotated[int, Range(0), Tunable(5, 200, log=True)] = 50

@@ -267,7 +267,7 @@ OF_SELECTORS = {
     "tifl": "TiFL",
     "ucbcs": "UCBCS",
 }
-ALL = [*OF_SELECTORS, "selectors", "local"]
+ALL = [*OF_SELECTORS, "selectors", "local", "fedgen"]
 
 
 @cache
@@ -275,6 +275,8 @@ def base(name):
     """A config that a shipped file is for."""
     if name == "local":
         return describe(parse_file(ROOT / "configs/runs/quickstart.yaml"))
+    if name == "fedgen":
+        return describe(parse_settings({}, {"objective": "FedGen"}))
     return config_of(OF_SELECTORS.get(name, "Uniform"))
 
 
@@ -288,14 +290,16 @@ def test_every_shipped_file_is_tested():
 
 
 @pytest.mark.parametrize("end", [0, -1])
-@pytest.mark.parametrize("name", [*OF_SELECTORS, "local"])
+@pytest.mark.parametrize("name", [*OF_SELECTORS, "local", "fedgen"])
 def test_a_shipped_file_fits_its_config(name, end):
     """All smallest values at once, and all largest ones; a choice's first and last."""
     space = shipped(name)
     changes = {d.key: d.ends()[end] for d in space.dimensions}
     for dimension in space.dimensions:
         changes |= space.conditions(dimension)
-    described = base(name) if name == "local" else {"selector": {"class_path": OF_SELECTORS[name]}}
+    described = (
+        base(name) if name in ("local", "fedgen") else {"selector": {"class_path": OF_SELECTORS[name]}}
+    )
     parse_settings(described, changes)
 
 
@@ -325,10 +329,11 @@ def test_the_first_points_of_all_selectors_fit():
         assert type(made.selector).__name__ == point["selector"]
 
 
-@pytest.mark.parametrize("name", OF_SELECTORS)
-def test_a_shipped_file_has_the_ranges_that_its_selector_declares(name):
-    made = plugins()["selector"].find("selector", OF_SELECTORS[name])
-    space = {d.key.removeprefix("selector."): d for d in shipped(name).dimensions}
+@pytest.mark.parametrize("name", [*OF_SELECTORS, "fedgen"])
+def test_a_shipped_file_has_the_ranges_that_its_class_declares(name):
+    group = "objective" if name == "fedgen" else "selector"
+    made = plugins()[group].find(group, OF_SELECTORS.get(name, "FedGen"))
+    space = {d.key.removeprefix(f"{group}."): d for d in shipped(name).dimensions}
     assert set(space) <= set(inspect.signature(made).parameters)
     for argument, (range_, whole) in declared(made).items():
         dimension = space[argument]
