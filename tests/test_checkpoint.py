@@ -234,3 +234,7 @@ def test_digests_tell_types_shapes_and_bits_and_nothing_else() -> None:
     assert digest({"a": (1, 2), "b": tensor}) == digest({"b": tensor.clone(), "a": [1, 2]})
     assert digest(tensor.view(2, 3).T.contiguous()) == digest(tensor.view(2, 3).T)
     assert digest(tensor.bfloat16()) != digest(tensor)
+
+
+def test_an_empty_tensor_has_a_checksum_whatever_its_strides() -> None:
+    assert digest(torch.empty_strided((0,), (0,))) == digest(torch.empty(0))

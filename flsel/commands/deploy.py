@@ -12,13 +12,16 @@ from flsel.flower.app_files import write_app
 from flsel.runner.terminal import open_console
 
 USAGE = """\
-usage: flsel deploy --nodes N [--app FOLDER] [--timeout S] [--wait S] [--config FILE] [--key value ...]
+usage: flsel deploy --nodes N [--app FOLDER] [--timeout S] [--wait S] [--own-data] [--config FILE]
+                    [--key value ...]
 
 Write a Flower app that runs a config over N nodes. Node i of N trains the clients i, i + N, i + 2 N and so
 on. --app is the new folder (flsel-app), --timeout the seconds that a node has for an answer (600), --wait
-the seconds to wait for the nodes (300). All other options are settings of the run, as in flsel train. The
-Flower app needs flsel[flower] on the server and on every node: docs/flower.md."""
-_OWN = {"app": "flsel-app", "timeout": "600", "wait": "300"}
+the seconds to wait for the nodes (300). With --own-data each node is one client, whose data are the training
+set that data.name gives there; the server's gives the test set and holdouts. All other options are settings
+of the run, as in flsel train. The Flower app needs flsel[flower] on the server and on every node:
+docs/flower.md."""
+_OWN = {"app": "flsel-app", "timeout": "600", "wait": "300", "own-data": "false"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         nodes=int(_number("nodes", own.get("nodes", ""), 1, whole=True)),
         timeout=_number("timeout", own["timeout"], 1),
         wait=_number("wait", own["wait"], 0),
+        own_data=_flag("own-data", own["own-data"]),
     )
     open_console().print(
         f"wrote {folder}\nstart it with: flwr run {folder} CONNECTION",
@@ -61,3 +65,14 @@ def _number(name: str, text: str, least: float, *, whole: bool = False) -> float
         kind = "a whole number" if whole else "a number of seconds"
         raise UserError(f"{name} must be {kind} in [{least}, 1e7], got {text[:30] or 'nothing'}.")
     return value
+
+
+def _flag(name: str, text: str) -> bool:
+    """Return an option as a truth value.
+
+    Raises:
+        UserError: If it is none.
+    """
+    if text not in ("true", "false", ""):
+        raise UserError(f"{name} must be true or false, got {text[:30]}.")
+    return text != "false"  # The option alone means true.

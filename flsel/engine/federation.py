@@ -228,12 +228,13 @@ class Federation:
     def _view(self, round: int, params: Params, needs: Need, started: float) -> View:
         ledger, clock, wanted = Ledger(), self.clock, self.clients_per_round
         stopwatch = None if clock is None else Stopwatch(clock, round, started)
+        available = self._present(round)
         return View(
             round=round,
             rounds=self.rounds,
             clients_per_round=wanted if clock is None else clock.rules.asked(wanted, len(self.sizes)),
             # Copies: an array over a tensor's memory can be written to without anybody noticing.
-            available=self.available(round).clone(),
+            available=available(round).clone(),
             sizes=self.sizes.clone(),
             num_classes=self.data.population.num_classes,
             params=params,
@@ -246,7 +247,7 @@ class Federation:
                 evaluator=self.evaluator,
                 trainer=self.trainer,
                 program=self.program,
-                availability=self.available,
+                availability=available,
                 label_counts=self.labels,
                 round=round,
                 params=params,
@@ -254,6 +255,19 @@ class Federation:
                 stopwatch=stopwatch,
             ),
         )
+
+    def _present(self, round: int) -> Callable[[int], Tensor]:
+        """Return who is available in which round, as far as they can be reached now.
+
+        Raises:
+            UserError: If nobody is.
+        """
+        reachable = self.trainer.reachable(round)
+        if reachable is None:
+            return self.available
+        if not bool((self.available(round) & reachable).any()):
+            raise UserError(f"none of the clients that are available in round {round} can be reached.")
+        return lambda at: self.available(at) & reachable
 
     def _updates(self, job: Job, keep: Tensor, deltas: Params) -> Updates:
         kept, needs = job.plan, job.view.needs
@@ -266,7 +280,7 @@ class Federation:
         if job.own_loss is not None:
             answers["own_loss"] = job.own_loss[keep]
         if Need.SQUARED_LOSS in needs:
-            answers["squared_loss"] = reports.squared(self.program, kept, job.view)
+            answers["squared_loss"] = reports.squared(self.trainer, self.program, kept, job.view)
         if Need.DURATIONS in needs and job.arrival is not None:
             answers["durations"] = torch.tensor(job.arrival.durations, dtype=torch.float64)[keep]
         if Need.DELTAS in needs:

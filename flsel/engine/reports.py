@@ -7,7 +7,6 @@ import functools
 import torch
 from torch import Tensor
 
-from flsel.local.measure import squared_losses
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, from_one
@@ -38,9 +37,9 @@ def own_losses(trainer: LocalTrainer, program: Program, plan: Plan, view: View) 
     return losses[torch.tensor([distinct.index(c) for c in clients])]
 
 
-def squared(program: Program, plan: Plan, view: View) -> Tensor:
+def squared(trainer: LocalTrainer, program: Program, plan: Plan, view: View) -> Tensor:
     """Return the global model's mean squared loss on what each path's first client trains on."""
     firsts = [next((c, hop) for hop, c in enumerate(path) if c != IDLE) for path in plan.paths]
     distinct = sorted(set(firsts))
     visits = [Visit(view.params, client, view.round + hop, program) for client, hop in distinct]
-    return squared_losses(visits)[torch.tensor([distinct.index(first) for first in firsts])]
+    return trainer.squared_losses(visits)[torch.tensor([distinct.index(first) for first in firsts])]

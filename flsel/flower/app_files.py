@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -13,6 +14,7 @@ from flsel.config.describe import describe
 from flsel.errors import UserError
 from flsel.files import write_atomic
 from flsel.flower.grid_trainer import check_deployable
+from flsel.partition import IID
 
 _PROJECT = """\
 # A Flower app made by flsel deploy. Start it with: flwr run . CONNECTION
@@ -52,7 +54,7 @@ from pathlib import Path
 from flsel.flower.adapter import server_app
 from flsel.flower.apps import serve
 
-app = server_app(partial(serve, Path(__file__).with_name("config.yaml")))
+app = server_app(partial(serve, Path(__file__).with_name("config.yaml"), own_data={own_data}))
 '''
 _CLIENT = '''\
 """A node of this federation: it trains its own clients."""
@@ -63,11 +65,13 @@ from pathlib import Path
 from flsel.flower.adapter import client_app
 from flsel.flower.apps import answer
 
-app = client_app(partial(answer, Path(__file__).with_name("config.yaml")))
+app = client_app(partial(answer, Path(__file__).with_name("config.yaml"), own_data={own_data}))
 '''
 
 
-def write_app(config: RunConfig, folder: Path, *, nodes: int, timeout: float, wait: float) -> None:
+def write_app(
+    config: RunConfig, folder: Path, *, nodes: int, timeout: float, wait: float, own_data: bool = False
+) -> None:
     """Write a Flower app that runs a config.
 
     Args:
@@ -76,11 +80,15 @@ def write_app(config: RunConfig, folder: Path, *, nodes: int, timeout: float, wa
         nodes: Nodes to wait for.
         timeout: Seconds that a node has for an answer.
         wait: Seconds to wait for the nodes.
+        own_data: Each node is one client, whose data are what its own dataset has for training.
 
     Raises:
         UserError: If the folder has something in it, or the settings cannot be deployed.
     """
-    check_deployable(config)
+    if own_data:
+        # Nobody deals the clients' data; the server's dataset, which is dealt anyhow, gives the holdouts.
+        config = replace(config, clients=nodes, partition=IID())
+    check_deployable(config, own_data=own_data)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"app must be a folder that does not exist or is empty, got {folder}.")
     described = describe(config)
@@ -92,8 +100,8 @@ def write_app(config: RunConfig, folder: Path, *, nodes: int, timeout: float, wa
     )
     for path, text in (
         (package / "__init__.py", '"""A run of flsel as a Flower app."""\n'),
-        (package / "server.py", _SERVER),
-        (package / "client.py", _CLIENT),
+        (package / "server.py", _SERVER.format(own_data=own_data)),
+        (package / "client.py", _CLIENT.format(own_data=own_data)),
         (package / "config.yaml", yaml.safe_dump(described, sort_keys=False)),
         (folder / "pyproject.toml", project),
     ):

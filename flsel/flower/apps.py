@@ -13,6 +13,7 @@ from flsel.errors import UserError
 from flsel.execution.run import execute
 from flsel.flower.grid_trainer import GridTrainer
 from flsel.flower.node import Node
+from flsel.flower.node_log import NodeLog
 from flsel.flower.wire import Models, Reply, Value
 from flsel.runner.session import Session
 
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def answer(
-    config: Path, action: str, models: Models, values: Mapping[str, Value], node: Mapping[str, Any]
+    config: Path,
+    action: str,
+    models: Models,
+    values: Mapping[str, Value],
+    node: Mapping[str, Any],
+    *,
+    own_data: bool = False,
 ) -> Reply:
     """Answer a request on a node.
 
@@ -31,18 +38,19 @@ def answer(
         models: The models that the request brings.
         values: Whom it asks about.
         node: The node's configuration: ``partition-id`` and ``num-partitions``.
+        own_data: Whether the node's dataset is its client's data.
     """
     try:
         part, parts = (int(node[name]) for name in ("partition-id", "num-partitions"))
     except (KeyError, ValueError):
         return Reply(error="the node needs --node-config 'partition-id=0 num-partitions=3', say")
     try:
-        return Node(parse_file(config), part, parts).answer(action, models, values)
+        return Node(parse_file(config), part, parts, own_data=own_data).answer(action, models, values)
     except UserError as error:
         return Reply(error=str(error))
 
 
-def serve(config: Path, channel: GridChannel, settings: Mapping[str, Any]) -> None:
+def serve(config: Path, channel: GridChannel, settings: Mapping[str, Any], *, own_data: bool = False) -> None:
     """Run all rounds over the nodes of a channel.
 
     Args:
@@ -50,6 +58,7 @@ def serve(config: Path, channel: GridChannel, settings: Mapping[str, Any]) -> No
         channel: Reaches the nodes.
         settings: The app's configuration: ``nodes``, how many to wait for; ``wait``, how many seconds;
             ``timeout``, the seconds that a node has for an answer; ``resume``, the folder of a stopped run.
+        own_data: Whether each node is one client, with data of its own.
 
     Raises:
         UserError: If nodes are missing, or as :func:`flsel.run`.
@@ -59,12 +68,16 @@ def serve(config: Path, channel: GridChannel, settings: Mapping[str, Any]) -> No
     if len(found) < nodes:
         raise UserError(f"{nodes} nodes must be connected, got {len(found)} within {settings['wait']} s.")
 
+    log = NodeLog()
+
     def trainer(config: RunConfig, source: Source) -> GridTrainer:
         natural = 0 if source.owner is None else int(source.owner.max()) + 1
-        return GridTrainer(channel, config, config.clients or natural, timeout=timeout)
+        made = GridTrainer(channel, config, config.clients or natural, timeout=timeout, own_data=own_data)
+        log.follow(made)
+        return made
 
     folder = str(settings.get("resume", ""))
     if folder:
-        execute(Session.resume(Path(folder), make_trainer=trainer))
+        execute(Session.resume(Path(folder), make_trainer=trainer, callbacks=(log,)))
     else:
-        execute(Session.start(parse_file(config), trainer))
+        execute(Session.start(parse_file(config), trainer, callbacks=(log,)))

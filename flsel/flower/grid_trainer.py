@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -13,14 +14,38 @@ from torch import Tensor
 import flsel
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
+from flsel.data.population import Population
 from flsel.errors import UserError
+from flsel.flower.members import label_table
 from flsel.flower.node import clients_of
+from flsel.flower.quarantine import Quarantine
 from flsel.flower.wire import Channel, LostError, Reply, Request, Value, to_arrays, to_params
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.params import Params
 
 _LOG = logging.getLogger("flsel")
+_POLL_SECONDS = 1.0
+
+
+class Asked(NamedTuple):
+    """A request that was sent to a node.
+
+    Attributes:
+        round: Communication round.
+        node: The node's id.
+        action: What was asked.
+        clients: About which clients.
+        seconds: Seconds until the answer, or until none was waited for.
+        error: Why there is no answer; empty if there is one.
+    """
+
+    round: int
+    node: int
+    action: str
+    clients: list[int]
+    seconds: float
+    error: str
 
 
 @final
@@ -29,31 +54,87 @@ class GridTrainer(LocalTrainer):
 
     A node that does not answer in time, raises, or answers with something else than models of the run's
     shapes, leaves rows of NaN. The federation drops and counts these paths, as it does with every update
-    that is not finite.
+    that is not finite. Clients whose node is not connected are not available, and neither are those of a node
+    that fails repeatedly, for a while.
 
     Args:
         channel: Carries the requests.
         config: The run's settings; every node must have the same.
         clients: Number of clients (N).
-        timeout: Seconds that a node has for an answer.
+        timeout: Seconds that a node has for an answer, and that a round waits for any node.
+        own_data: Every node is one client, with data of its own.
+
+    Attributes:
+        asked: Every request so far that was about clients; whoever reads it may empty it.
 
     Raises:
         UserError: If the nodes do not hold every client once, have other settings, or the objective or the
             optimizers keep something about each client.
     """
 
-    def __init__(self, channel: Channel, config: RunConfig, clients: int, *, timeout: float = 600.0) -> None:
-        check_deployable(config)
-        self._channel, self._timeout = channel, timeout
-        self._said = {"fingerprint": fingerprint(describe(config)), "version": flsel.__version__}
-        self.seconds: dict[int, float] = {}
-        self._told: set[int] = set()
-        self._homes = self._hello(clients)
+    def __init__(
+        self,
+        channel: Channel,
+        config: RunConfig,
+        clients: int,
+        *,
+        timeout: float = 600.0,
+        own_data: bool = False,
+    ) -> None:
+        check_deployable(config, own_data=own_data)
+        self._channel, self._timeout, self._own_data = channel, timeout, own_data
+        self._said: dict[str, Value] = {
+            "fingerprint": fingerprint(describe(config)),
+            "version": flsel.__version__,
+        }
+        self._clients = clients
+        self._greeted: set[int] = set()
+        self._connected: set[int] = set()
+        self._quarantine = Quarantine()
+        self._counts: list[list[int]] = [[]] * clients
+        self.asked: list[Asked] = []
+        self._homes = self._meet()
 
     @property
     def homes(self) -> Mapping[int, int]:
         """The node of each client."""
         return self._homes
+
+    def population(self, known: Population) -> Population:
+        """Return the clients' data, where nodes have their own: label counts, and examples that are none."""
+        if not self._own_data:
+            return known
+        counts = label_table(self._counts, known.num_classes)
+        sizes = counts.sum(dim=1).tolist()
+        y = torch.repeat_interleave(torch.arange(known.num_classes).repeat(len(sizes)), counts.flatten())
+        # One example stands for all: nodes train on theirs, and the server measures on its own.
+        x = known.x[:1].expand(len(y), *known.x.shape[1:])
+        shards = torch.split(torch.arange(len(y)), sizes)
+        return Population(x, y, shards, known.num_classes, known.normalize)
+
+    def reachable(self, round: int) -> Tensor:
+        """Tell which clients can be asked in a round, bool ``[N]``: those of connected nodes.
+
+        Raises:
+            LostError: If no node is connected for as long as is waited.
+        """
+        end = time.monotonic() + self._timeout
+        while True:
+            self._refresh()
+            homes = {client: node for client, node in self._homes.items() if node in self._connected}
+            if homes:
+                break
+            if time.monotonic() >= end:
+                raise LostError(
+                    f"round {round} failed: no node is connected for {self._timeout:g} s; go on with "
+                    "--resume."
+                )
+            time.sleep(_POLL_SECONDS)
+        free = [client for client, node in homes.items() if self._quarantine.free(node, round)]
+        found = torch.zeros(self._clients, dtype=torch.bool)
+        # Where all that are left failed before, they are asked again.
+        found[free or list(homes)] = True
+        return found
 
     def train(self, visits: Sequence[Visit]) -> Params:
         """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`).
@@ -61,40 +142,83 @@ class GridTrainer(LocalTrainer):
         Raises:
             LostError: If no node answered.
         """
-        return self._ask("visits", visits, visits[0].start)
+        found, answered = self._ask("visits", visits, visits[0].start)
+        if not answered:
+            raise LostError(
+                f"round {visits[0].round} failed: no node that was asked answered within "
+                f"{self._timeout:g} s; see the warnings above, and go on with --resume."
+            )
+        return found
 
     def losses(self, visits: Sequence[Visit]) -> Tensor:
         """Return the clients' losses (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        return self._ask("losses", visits, {"loss": torch.zeros((), dtype=torch.float64)})["loss"]
+        return self._ask("losses", visits, {"loss": torch.zeros((), dtype=torch.float64)})[0]["loss"]
+
+    def squared_losses(self, visits: Sequence[Visit]) -> Tensor:
+        """Return the clients' squared losses (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        return self._ask("squared", visits, {"loss": torch.zeros((), dtype=torch.float64)})[0]["loss"]
 
     def gradients(self, visits: Sequence[Visit]) -> Params:
         """Return the clients' gradients (see :class:`flsel.local.trainer.LocalTrainer`)."""
         live = {name: value.detach() for name, value in visits[0].program.trainable().items()}
-        return self._ask("gradients", visits, live)
+        return self._ask("gradients", visits, live)[0]
 
-    def _hello(self, clients: int) -> dict[int, int]:
+    def _meet(self) -> dict[int, int]:
         """Ask every node who it is, and return the node of each client."""
-        requests = [Request(node, "hello", values=self._said) for node in self._channel.nodes()]
-        replies = self._channel.exchange(requests, self._timeout) if requests else []
         homes: dict[int, int] = {}
-        for request, reply in zip(requests, replies, strict=True):
+        greeted = self._greet()
+        for node, reply in greeted:
             if reply.error:
-                raise UserError(f"node {request.node} cannot take part: {reply.error}")
-            part, parts = int(str(reply.values["partition"])), int(str(reply.values["partitions"]))
-            for client in clients_of(part, parts, clients):
+                raise UserError(f"node {node} cannot take part: {reply.error}")
+            for client in self._clients_at(reply):
                 if client in homes:
-                    raise UserError(f"nodes {homes[client]} and {request.node} both have client {client}.")
-                homes[client] = request.node
-        missing = [client for client in range(clients) if client not in homes]
+                    raise UserError(f"nodes {homes[client]} and {node} both have client {client}.")
+                homes[client] = node
+                self._counts[client] = _counts(reply)
+        missing = [client for client in range(self._clients) if client not in homes]
         if missing:
             raise UserError(
-                f"every client needs a node: {len(missing)} of {clients} have none, client {missing[0]} "
-                f"first. {len(requests)} nodes are connected."
+                f"every client needs a node: {len(missing)} of {self._clients} have none, client "
+                f"{missing[0]} first. {len(greeted)} nodes are connected."
             )
         return homes
 
-    def _ask(self, action: str, visits: Sequence[Visit], like: Params) -> Params:
-        """Ask the nodes, and return their answers in the order of the visits; rows of NaN where none came."""
+    def _refresh(self) -> None:
+        """Look which nodes are connected; one that came back under another id has its clients again."""
+        for node, reply in self._greet():
+            if reply.error:
+                _LOG.warning("node %s does not take part: %s", node, reply.error)
+                continue
+            back = dict.fromkeys(self._clients_at(reply), node)
+            changed = self._own_data and any(_counts(reply) != self._counts[client] for client in back)
+            if changed:
+                _LOG.warning("node %s does not take part: its labels are others than before", node)
+            else:
+                self._homes |= back
+        self._connected = set(self._channel.nodes())
+
+    def _greet(self) -> list[tuple[int, Reply]]:
+        """Ask the nodes that were not asked yet who they are."""
+        new = [node for node in self._channel.nodes() if node not in self._greeted]
+        self._greeted |= set(new)
+        requests = [Request(node, "hello", values=self._said) for node in new]
+        return list(zip(new, self._channel.exchange(requests, self._timeout) if new else [], strict=True))
+
+    def _clients_at(self, reply: Reply) -> list[int]:
+        part, parts = (int(str(reply.values.get(name))) for name in ("partition", "partitions"))
+        if self._own_data and parts != self._clients:
+            raise UserError(
+                "num-partitions must be the number of clients where nodes have their own data, got "
+                f"{parts} of {self._clients}."
+            )
+        return clients_of(part, parts, self._clients)
+
+    def _ask(self, action: str, visits: Sequence[Visit], like: Params) -> tuple[Params, int]:
+        """Ask the nodes.
+
+        Returns:
+            Their answers in the order of the visits, rows of NaN where none came, and how many came.
+        """
         groups: dict[int, list[int]] = {}
         for row, visit in enumerate(visits):
             groups.setdefault(self._homes[visit.client], []).append(row)
@@ -103,21 +227,14 @@ class GridTrainer(LocalTrainer):
         ]
         replies = self._channel.exchange(requests, self._timeout)
         found = {n: v.new_full((len(visits), *v.shape), math.nan) for n, v in like.items()}
-        lost = 0
-        for (node, rows), reply in zip(groups.items(), replies, strict=True):
-            stack = self._accepted(node, reply, like, len(rows))
-            if stack is None:
-                lost += 1
-                continue
-            self.seconds[node] = reply.seconds
+        answered = 0
+        for rows, reply in zip(groups.values(), replies, strict=True):
+            stack, error = _read(reply, like, len(rows))
+            self._heard(action, [visits[row] for row in rows], reply.seconds, error)
+            answered += not error
             for name, value in stack.items():
                 found[name][rows] = value
-        if lost == len(groups):
-            raise LostError(
-                f"round {visits[0].round} failed: none of {len(groups)} nodes answered within "
-                f"{self._timeout:g} s; see the warnings above, and go on with --resume."
-            )
-        return found
+        return found, answered
 
     def _request(self, node: int, action: str, visits: Sequence[Visit]) -> Request:
         distinct = list({id(visit.start): visit.start for visit in visits}.values())
@@ -131,22 +248,42 @@ class GridTrainer(LocalTrainer):
         models = {f"start{position}": to_arrays(start) for position, start in enumerate(distinct)}
         return Request(node, action, models, values)
 
-    def _accepted(self, node: int, reply: Reply, like: Params, rows: int) -> Params | None:
-        """Return a node's answer; None, with one warning a node, if it is lost or not what was asked for."""
-        said = reply.error
-        if not said:
-            try:
-                return to_params(reply.models.get("answer", {}), like, rows)
-            except UserError as error:
-                said = str(error)
-        if node not in self._told:
-            _LOG.warning("node %s gave no answer, and its clients' updates are dropped: %s", node, said)
-            self._told.add(node)
-        return None
+    def _heard(self, action: str, visits: Sequence[Visit], seconds: float, error: str) -> None:
+        """Note whether a node answered; a failure is a warning."""
+        round, node = visits[0].round, self._homes[visits[0].client]
+        self.asked.append(Asked(round, node, action, [visit.client for visit in visits], seconds, error))
+        if not error:
+            self._quarantine.answered(node)
+            return
+        out = self._quarantine.failed(node, round)
+        left = f"; it is left out for {out} round{'s' if out > 1 else ''}" if out else ""
+        _LOG.warning(
+            "node %s gave no answer in round %d, and what its clients did is lost: %s%s",
+            node, round, error, left,
+        )  # fmt: skip
 
 
-def check_deployable(config: RunConfig) -> None:
+def _read(reply: Reply, like: Params, rows: int) -> tuple[Params, str]:
+    """Return a node's answer, or why there is none."""
+    if reply.error:
+        return {}, reply.error
+    try:
+        return to_params(reply.models.get("answer", {}), like, rows), ""
+    except UserError as error:
+        return {}, str(error)
+
+
+def _counts(reply: Reply) -> list[int]:
+    counts = reply.values.get("labels", [])
+    return [int(count) for count in counts] if isinstance(counts, list) else []
+
+
+def check_deployable(config: RunConfig, *, own_data: bool = False) -> None:
     """Refuse settings that keep something about each client: nodes remember nothing between messages.
+
+    Args:
+        config: The settings.
+        own_data: Every node is one client, with data of its own, which the server has not.
 
     Raises:
         UserError: Naming the setting.
@@ -162,3 +299,5 @@ def check_deployable(config: RunConfig) -> None:
         )
     if config.callbacks:
         raise UserError("callbacks must be empty in a deployment: the nodes would not see what they change.")
+    if own_data and config.evaluation.per_client:
+        raise UserError("evaluation.per_client must be false where nodes have their own data.")

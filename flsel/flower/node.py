@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import final
+
+import torch
 
 import flsel
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
+from flsel.data.population import Population, Source
+from flsel.data.sources import load_source
 from flsel.errors import UserError, short
 from flsel.flower.wire import Models, Reply, Value, to_arrays, to_params
+from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
+from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
+from flsel.params import Params
+from flsel.partition import IID
 from flsel.runner.build import build
+from flsel.selectors import Uniform
 
 
 def clients_of(partition: int, partitions: int, clients: int) -> list[int]:
@@ -26,18 +37,20 @@ class Node:
         config: The run's settings, equal to the server's.
         partition: Number of this node, from 0.
         partitions: Number of nodes.
+        own_data: The node is the client of its number, and what its dataset has for training is that
+            client's data; else it deals the dataset as every node does, and trains its part of the clients.
     """
 
-    def __init__(self, config: RunConfig, partition: int, partitions: int) -> None:
+    def __init__(self, config: RunConfig, partition: int, partitions: int, *, own_data: bool = False) -> None:
         self._fingerprint = fingerprint(describe(config))
-        self._config, self._place = config, (partition, partitions)
+        self._config, self._place, self._own_data = config, (partition, partitions), own_data
 
     def answer(self, action: str, models: Models, values: Mapping[str, Value]) -> Reply:
         """Answer a request; what is wrong with it is in the reply's error."""
         try:
             self._check(values)
             if action == "hello":
-                return Reply(values={"partition": self._place[0], "partitions": self._place[1]})
+                return self._hello()
             return self._asked(action, models, values)
         except UserError as error:
             return Reply(error=str(error))
@@ -52,9 +65,16 @@ class Node:
         if values.get("fingerprint") != self._fingerprint:
             raise UserError("the node must have the server's settings, got others: deploy the app again.")
 
+    def _hello(self) -> Reply:
+        part, parts = self._place
+        said: dict[str, Value] = {"partition": part, "partitions": parts}
+        if self._own_data:
+            source = load_source(self._config.data, clients=1, seed=self._config.seed)
+            said["labels"] = torch.bincount(source.train.y).tolist()
+        return Reply(values=said)
+
     def _asked(self, action: str, models: Models, values: Mapping[str, Value]) -> Reply:
-        built = build(self._config)
-        program = built.program
+        program = self._program()
         own = set(clients_of(*self._place, len(program.population)))
         clients, rounds, starts = (_numbers(values, name) for name in ("clients", "rounds", "starts"))
         if not own.issuperset(clients):
@@ -66,10 +86,52 @@ class Node:
             for client, round, start in zip(clients, rounds, starts, strict=True)
         ]
         trainer = SequentialTrainer()
-        if action == "losses":
-            return Reply({"answer": {"loss": trainer.losses(visits).numpy()}})
-        found = trainer.train(visits) if action == "visits" else trainer.gradients(visits)
-        return Reply({"answer": to_arrays(found)})
+        if action in ("losses", "squared"):
+            found = trainer.losses(visits) if action == "losses" else trainer.squared_losses(visits)
+            return Reply({"answer": {"loss": found.numpy()}})
+        ends = trainer.train(visits) if action == "visits" else trainer.gradients(visits)
+        return Reply({"answer": to_arrays(ends)})
+
+    def _program(self) -> Program:
+        if not self._own_data:
+            return build(self._config).program
+        config = self._config
+        source = load_source(config.data, clients=1, seed=config.seed)
+        # The rules of the server's rounds do not matter here, and its holdouts are the server's.
+        alone = replace(
+            config,
+            clients=1,
+            clients_per_round=1,
+            selector=Uniform(),
+            partition=IID(),
+            data=replace(config.data, server=0.0, validation=0.0),
+        )
+        return build(alone, source, _OwnData(source, self._place[0], self._place[1])).program
+
+
+@final
+class _OwnData(LocalTrainer):
+    """Says that all training examples of a dataset are one client's.
+
+    Args:
+        source: The dataset.
+        client: The client.
+        clients: Number of clients (N).
+    """
+
+    def __init__(self, source: Source, client: int, clients: int) -> None:
+        self._source, self._client, self._clients = source, client, clients
+
+    def population(self, known: Population) -> Population:
+        """Return a population in which the others have nothing."""
+        every, nobody = torch.arange(len(self._source.train)), torch.zeros(0, dtype=torch.int64)
+        shards = tuple(every if client == self._client else nobody for client in range(self._clients))
+        x, y = self._source.train.x, self._source.train.y
+        return Population(x, y, shards, known.num_classes, known.normalize)
+
+    def train(self, visits: Sequence[Visit]) -> Params:
+        """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        return SequentialTrainer().train(visits)
 
 
 def _numbers(values: Mapping[str, Value], name: str) -> Sequence[int]:

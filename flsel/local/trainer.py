@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 
 from torch import Tensor
 
+from flsel.data.population import Population
 from flsel.local import measure
 from flsel.local.program import Program
 from flsel.local.visit import Visit
@@ -45,6 +46,29 @@ class LocalTrainer(ABC):
             examples.
         """
         return measure.gradients(visits)
+
+    def squared_losses(self, visits: Sequence[Visit]) -> Tensor:
+        """Return the mean squared loss of each start on the examples that its visit trains on, in eval mode.
+
+        Returns:
+            Float64 ``[len(visits)]``, on the CPU; NaN for a client without examples.
+        """
+        return measure.squared_losses(visits)
+
+    def population(self, known: Population) -> Population:
+        """Return the clients' data as far as it is known here.
+
+        Args:
+            known: What the dataset of the settings gives; all of it, unless clients have data of their own.
+        """
+        return known
+
+    def reachable(self, round: int) -> Tensor | None:
+        """Tell which clients can be asked in a round, bool ``[N]``; None: all that are available.
+
+        It is asked once, when the round opens.
+        """
+        return None
 
     def forget(self, program: Program) -> None:  # noqa: B027
         """Drop what was made of a program, whose task or objective was changed between two rounds."""

@@ -90,6 +90,8 @@ def build(config: RunConfig, source: Source | None = None, trainer: LocalTrainer
         name = type(config.selector).__name__
         raise UserError(f"{name}.needs must be a Need, such as Need.LABELS, got {needs!r}.")
     data = load_data(config, source)
+    if trainer is not None:
+        data = replace(data, population=trainer.population(data.population))
     clients = len(data.population)
     if config.clients_per_round > clients:
         raise UserError(

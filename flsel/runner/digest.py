@@ -114,7 +114,8 @@ def _feed(found: hashlib._Hash, value: Any) -> None:
     if isinstance(value, Tensor):
         value = value.detach().cpu().contiguous()
         found.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        found.update(value.reshape(-1).view(torch.uint8).numpy())
+        if value.numel():  # An empty one may have strides that no view allows.
+            found.update(value.reshape(-1).view(torch.uint8).numpy())
     elif isinstance(value, Mapping):
         found.update(f"mapping{len(value)}".encode())
         for key in sorted(value, key=repr):

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -79,23 +80,30 @@ class Session:
         self._started = time.perf_counter()
 
     @classmethod
-    def start(cls, config: RunConfig, make_trainer: MakeTrainer | None = None) -> Session:
+    def start(
+        cls, config: RunConfig, make_trainer: MakeTrainer | None = None, callbacks: tuple[Any, ...] = ()
+    ) -> Session:
         """Make the session of a new run, with a folder of its own below ``output.dir``.
 
         Args:
             config: The settings.
             make_trainer: Makes the trainer from the settings and the dataset; None makes what ``local`` says.
+            callbacks: Callbacks besides those of the settings.
 
         Raises:
             UserError: If a setting is wrong or the folder cannot be created.
         """
         describe(config)  # refuses what config.yaml could not hold, before there is a folder
-        built = build_with(config, make_trainer)
+        built = _with(build_with(config, make_trainer), callbacks)
         return cls(config, new_run_dir(config.output.dir, run_name(config)), built, new=True)
 
     @classmethod
     def resume(
-        cls, folder: Path, rounds: int | None = None, make_trainer: MakeTrainer | None = None
+        cls,
+        folder: Path,
+        rounds: int | None = None,
+        make_trainer: MakeTrainer | None = None,
+        callbacks: tuple[Any, ...] = (),
     ) -> Session:
         """Make a session that goes on with the run in a folder.
 
@@ -103,13 +111,14 @@ class Session:
             folder: The run's folder.
             rounds: Communication rounds that it shall have; None keeps the number.
             make_trainer: As for :meth:`start`.
+            callbacks: As for :meth:`start`.
 
         Raises:
             UserError: If it is not the folder of a run, or its config no longer fits.
         """
         config = read_config(folder)
         config = replace(config, rounds=config.rounds if rounds is None else rounds)
-        return cls(config, folder, build_with(config, make_trainer))
+        return cls(config, folder, _with(build_with(config, make_trainer), callbacks))
 
     @classmethod
     def at(
@@ -300,3 +309,7 @@ class Session:
         self._journal.evaluated(self.server.round, metrics)
         self._tracker.log(metrics, self.server.round)
         self._callbacks.call("on_validation_end")
+
+
+def _with(built: Built, callbacks: tuple[Any, ...]) -> Built:
+    return replace(built, callbacks=(*built.callbacks, *callbacks))

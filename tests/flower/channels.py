@@ -21,7 +21,7 @@ class InProcess:
     """Carry requests to nodes of this process; ``fault`` may change a reply, or lose it."""
 
     def __init__(self, config: RunConfig, count: int, fault: Fault | None = None) -> None:
-        self.parts = {1000 + 7 * part: Node(config, part, count) for part in range(count)}
+        self.parts: dict[int, Any] = {1000 + 7 * part: Node(config, part, count) for part in range(count)}
         self.fault, self.sent = fault, list[Request]()
 
     def nodes(self) -> list[int]:
@@ -56,7 +56,13 @@ def replaced(reply: Reply, change: Callable[[Mapping[str, np.ndarray]], Mapping[
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """What a run left behind, but what the self-check compared: nodes train by sequential, its reference."""
+    """What a run left behind, without what the self-check compared, and what is logged of nodes."""
     found = left_behind(folder)
     del found["state"]["agreement"]
+    header = (folder / "metrics.csv").read_text().splitlines()[0].split(",")
+    shown = [name for name in header if not name.startswith("seconds/")]
+    found["metrics"] = [
+        [cell for cell, name in zip(row, shown, strict=True) if not name.startswith("nodes/")]
+        for row in found["metrics"]
+    ]
     return found

@@ -64,3 +64,17 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capsys: pytest
     assert app(tmp_path, "--nodes", "2") == 2
     assert "app must be a folder that does not exist or is empty" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "app").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_nodes_of_the_app_have_their_own_data_if_asked(tmp_path: Path, own: bool) -> None:
+    assert app(tmp_path, "--nodes", "4", "--clients_per_round", "3", *(["--own-data"] if own else [])) == 0
+    config = parse_file(tmp_path / "app/flsel_app/config.yaml")
+    assert (config.clients == 4) is own
+    for name in ("server", "client"):
+        assert f"own_data={own}" in (tmp_path / f"app/flsel_app/{name}.py").read_text()
+
+
+def test_own_data_is_true_or_false(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app(tmp_path, "--nodes", "4", "--own-data", "maybe") == 2
+    assert "own-data must be true or false, got maybe." in capsys.readouterr().err
