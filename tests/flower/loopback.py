@@ -42,7 +42,7 @@ def environment(home: Path) -> dict[str, str]:
 @contextmanager
 def started(command: Sequence[str], log: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process in a session of its own, and end that whole session."""
-    with log.open("wb") as file:
+    with log.open("ab") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=env, start_new_session=True)
         try:
             yield process
@@ -56,29 +56,62 @@ def started(command: Sequence[str], log: Path, env: dict[str, str]) -> Iterator[
             process.wait()
 
 
-@contextmanager
-def federation(folder: Path, nodes: int) -> Iterator[dict[str, str]]:
-    """A SuperLink and nodes; yields the environment of ``flwr`` with a connection ``loop``."""
-    env, port = environment(folder / "home"), free_port()
-    address = f"127.0.0.1:{port}"
-    (folder / "home").mkdir(parents=True)
-    (folder / "home/config.toml").write_text(f'[superlink.loop]\naddress = "{address}"\ninsecure = true\n')
-    link = ["flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(port)]
-    with ExitStack() as stack:
+class Federation:
+    """A SuperLink and its nodes.
 
-        def start(command: Sequence[str], name: str) -> None:
-            whole = [str(BIN / command[0]), *command[1:]]
-            stack.enter_context(started(whole, folder / f"{name}.log", env))
+    Attributes:
+        env: The environment of ``flwr``, with a connection ``loop``.
+    """
 
-        start([*link, "--disable-runtime-dependency-installation"], "superlink")
-        _wait_for(f"http://{address}/health")
+    def __init__(self, folder: Path, nodes: int, stack: ExitStack) -> None:
+        self.env, port = environment(folder / "home"), free_port()
+        self._address, self._folder, self._count, self._stack = f"127.0.0.1:{port}", folder, nodes, stack
+        self._nodes: dict[int, subprocess.Popen[bytes]] = {}
+        (folder / "home").mkdir(parents=True)
+        told = f'[superlink.loop]\naddress = "{self._address}"\ninsecure = true\n'
+        (folder / "home/config.toml").write_text(told)
+        link = ["flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(port)]
+        self._start([*link, "--disable-runtime-dependency-installation"], "superlink")
+        _wait_for(f"http://{self._address}/health")
         for part in range(nodes):
-            where = f"partition-id={part} num-partitions={nodes}"
-            start(
-                ["flower-supernode", "--insecure", "--superlink", address, "--port", str(free_port()),
-                 "--node-config", where], f"node{part}",
-            )  # fmt: skip
-        yield env
+            self.start_node(part)
+
+    def start_node(self, part: int) -> None:
+        where = f"partition-id={part} num-partitions={self._count}"
+        self._nodes[part] = self._start(
+            ["flower-supernode", "--insecure", "--superlink", self._address, "--port", str(free_port()),
+             "--node-config", where], f"node{part}",
+        )  # fmt: skip
+
+    def kill_node(self, part: int) -> None:
+        os.killpg(self._nodes[part].pid, signal.SIGKILL)
+
+    def _start(self, command: Sequence[str], name: str) -> subprocess.Popen[bytes]:
+        whole = [str(BIN / command[0]), *command[1:]]
+        return self._stack.enter_context(started(whole, self._folder / f"{name}.log", self.env))
+
+    def run(self, app: Path, done: Path, seconds: float) -> None:
+        """Run an app until a file is there."""
+        self.begin(app)
+        self.wait_for(done, seconds)
+
+    def begin(self, app: Path) -> None:
+        subprocess.run([BIN / "flwr", "run", str(app), "loop"], check=True, env=self.env)
+
+    def wait_for(self, done: Path, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not done.exists():
+            if time.monotonic() > end:
+                logs = [path.read_text()[-3000:] for path in sorted(self._folder.glob("*.log"))]
+                raise TimeoutError("\n".join([f"{done} did not come", *logs]))
+            time.sleep(0.5)
+
+
+@contextmanager
+def federation(folder: Path, nodes: int) -> Iterator[Federation]:
+    """A SuperLink and nodes, which end with the block."""
+    with ExitStack() as stack:
+        yield Federation(folder, nodes, stack)
 
 
 def _wait_for(url: str, seconds: float = 120.0) -> None:
@@ -95,15 +128,10 @@ def _wait_for(url: str, seconds: float = 120.0) -> None:
 def deployed(folder: Path, nodes: int, settings: Sequence[str], seconds: float = 540.0) -> Path:
     """Deploy a config over nodes, wait for the end of its run, and return its folder."""
     own = ["--nodes", str(nodes), "--app", str(folder / "app"), "--output.dir", str(folder / "runs")]
-    with federation(folder, nodes) as env:
-        subprocess.run([sys.executable, "-m", "flsel", "deploy", *own, *settings], check=True, env=env)
-        subprocess.run([BIN / "flwr", "run", str(folder / "app"), "loop"], check=True, env=env)
-        run, end = folder / "runs/run", time.monotonic() + seconds
-        while not (run / "summary.json").exists():
-            if time.monotonic() > end:
-                logs = [path.read_text()[-3000:] for path in sorted(folder.glob("*.log"))]
-                raise TimeoutError("\n".join(["the run did not end", *logs]))
-            time.sleep(1.0)
+    run = folder / "runs/run"
+    with federation(folder, nodes) as there:
+        subprocess.run([sys.executable, "-m", "flsel", "deploy", *own, *settings], check=True, env=there.env)
+        there.run(folder / "app", run / "summary.json", seconds)
     return run
 
 
