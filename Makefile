@@ -44,9 +44,9 @@ define tests_in
 PATH="$(CURDIR)/$(1)/bin:$$PATH" OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -q -n auto --dist worksteal $(TESTS)
 endef
 
-fuzz: $(INSTALLED) ## Feed random settings, files and folders to the program (FLSEL_FUZZ=300 of each kind).
+fuzz: $(INSTALLED) ## Feed random settings, files, folders and models to the program (FLSEL_FUZZ=300 of each kind).
 	@seed=$${SEED:-$$(date +%s)}; echo "SEED=$$seed"; OMP_NUM_THREADS=1 FLSEL_FUZZ=$(FLSEL_FUZZ) \
-		$(BIN)/python -m pytest -q -n 0 --timeout 0 tests/test_fuzz.py --hypothesis-seed=$$seed
+		$(BIN)/python -m pytest -q -n 0 --timeout 0 tests/test_fuzz.py tests/local/test_zoo.py --hypothesis-seed=$$seed
 
 soak: $(INSTALLED) ## Kill runs, sweeps and comparisons at random and compare bits with undisturbed ones (MINUTES=10).
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py --minutes $(MINUTES) --kinds $(KINDS)

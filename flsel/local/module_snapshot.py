@@ -160,7 +160,23 @@ class _Iterator:
     def back(self) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.14 makes no such copies
-            return copy.copy(self._spare)
+            return _anew(self._spare)
+
+
+def _anew(iterator: Iterator[Any]) -> Any:
+    """Copy an iterator with those that it reads: a plain copy of Python's own shares them."""
+    if type(iterator).__module__ not in ("builtins", "itertools") or hasattr(iterator, "__copy__"):
+        return copy.copy(iterator)
+    made: Any = iterator.__reduce__()
+    make, read, *state = made
+    copied = make(*(_anew(value) if isinstance(value, Iterator) else value for value in read))
+    if state and state[0] is not None:
+        kept = state[0]
+        # What a cycle has seen so far is a list that it goes on filling.
+        if isinstance(kept, tuple):
+            kept = tuple(list(value) if isinstance(value, list) else value for value in kept)
+        copied.__setstate__(kept)
+    return copied
 
 
 class _Names:

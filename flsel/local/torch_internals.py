@@ -60,6 +60,7 @@ TO_COPY, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD, UNSAFE_VIEW = (
 )
 _has_kernel = _find("_C._dispatch_has_kernel_for_dispatch_key")
 _find("ops.aten.add.Tensor._schema")
+_is_batched, _unwrapped = _find("_C._functorch.is_batchedtensor"), _find("_C._functorch.get_unwrapped")
 
 # Nested containers.
 tree_flatten, tree_unflatten, tree_leaves, tree_map_only = (
@@ -141,6 +142,13 @@ def warn_of_gone() -> None:
 def has_kernel(op: Any, device: str) -> bool:
     """Tell whether an operation has a kernel of its own on a type of device."""
     return _has_kernel is not None and bool(_has_kernel(op.name(), device.upper()))
+
+
+def beneath_vmap(tensor: Tensor) -> Tensor:
+    """Return the stack that stands for a tensor under ``torch.func.vmap``; outside, the tensor itself."""
+    while _is_batched is not None and _is_batched(tensor):
+        tensor = _unwrapped(tensor)
+    return tensor
 
 
 def schema(op: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -18,10 +18,12 @@ from flsel.local.optimizers import does_more, groups_of, made_like
 from flsel.local.plain import mixes
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
+from flsel.local.tensor_queries import Queries, mappable
 from flsel.local.torch_internals import BATCH_NORM, gradients_are_hooked
 from flsel.local.trainer import LocalTrainer
+from flsel.local.verify import OTHER, Sample, apart
 from flsel.local.visit import Visit, alike
-from flsel.params import Params, padded_rows, stacked
+from flsel.params import Params, padded_rows, row, stacked
 from flsel.rng import plain_states
 
 # Optimizers whose step treats every element alike, so that stacking models changes nothing.
@@ -37,6 +39,12 @@ _REFUSALS = {
     "randomness error mode": DRAWS,
     "data-dependent control flow": "its step branches on data",
     ".item()": "its step branches on data",
+    "Cannot access data pointer": "numbers leave torch in its step",
+    "Cannot access storage": "its step reads a tensor's memory",
+    "doesn't require gradient": "its step hooks the gradient of an activation",
+    "escaped from inside a function": "parts of its step run again in the backward pass",
+    "does not require grad and": "it computes gradients within its step",
+    "last dimension with stride": "one of its operations needs memory as a single model has it",
     "vmap": "torch.func.vmap does not support one of its operations",
     "Batching rule": "torch.func.vmap does not support one of its operations",
     "match the broadcast shape": "it writes to a buffer",
@@ -102,6 +110,8 @@ class _Step:
 
     def __init__(self, program: Program) -> None:
         self.loss = program.as_function(_Call(program.task))  # of parameters, inputs, labels, step
+        self.verified: set[int] = set()  # lengths of batches whose gradient was compared
+        self.moves: set[str] | None = None  # what has a gradient
         self._like = program.optimizer
         self._groups = groups_of(program.optimizer, program.trainable())
 
@@ -132,7 +142,7 @@ class _Stack:
         self.lengths = (self.positions >= 0).sum(dim=2)
         keys = [visit_key(self.program.seed, visit.draw, visit.client) for visit in visits]
         self.keys = step_keys(keys, range(self.positions.shape[1])).to(self.rows.device)
-        self.masked = True  # until a step tells that it needs no masks
+        self.masked = self.asked = True  # until a step tells that it needs no masks, and no answers
         self.optimizer = step.optimizer(self.params, factor)
 
     def train(self, steps: list[int], ends: Params) -> None:
@@ -142,8 +152,6 @@ class _Stack:
             if active < len(self.clients):
                 self._retire(active, ends)
             self._take(step)
-            if self.program.kept.changed():
-                raise Unmapped("its step keeps something in the module")
         self._retire(0, ends)
 
     def _retire(self, active: int, ends: Params) -> None:
@@ -175,13 +183,42 @@ class _Stack:
             rows = (lengths == length).nonzero().squeeze(1)
             total = total + self._losses(rows, positions[rows, :length], step).sum()
         self.optimizer.zero_grad()
-        self.program.fabric.backward(total)
+        with _refusing():
+            self.program.fabric.backward(total)
+        if self.program.kept.changed():
+            raise Unmapped("its step keeps something in the module")
+        self._verify(positions, lengths, step)
         grads = {name: p.grad for name, p in self.params.items() if p.grad is not None}
         with torch.no_grad():
             grads = self.program.objective.corrected(grads, self.params, self.starts, self.clients)
             for name, grad in grads.items():
                 self.params[name].grad = grad
         self.optimizer.step()
+
+    def _verify(self, positions: Tensor, lengths: Tensor, step: int) -> None:
+        """Compare the gradient of one client for each length of batch that is new.
+
+        Raises:
+            Unmapped: If one is not what it is without ``vmap``.
+        """
+        for length in sorted(set(lengths.tolist()) - self.step.verified):
+            one = int((lengths == length).nonzero()[0])
+            sample = Sample(
+                model=row({name: p.detach() for name, p in self.params.items()}, one),
+                start=row(self.starts, one),
+                client=int(self.clients[one]),
+                models=tuple(row(model, one) for model in self.models),
+                drawn=row({name: table[:, step] for name, table in self.drawn.items()}, one),
+                places=positions[one, :length],
+                key=self.keys[step, one],
+                step=step,
+            )
+            found = {name: p.grad[one] for name, p in self.params.items() if p.grad is not None}
+            other = self.step.moves not in (None, set(found))
+            if other or apart(self.program, sample, found, corrected=False) is not None:
+                raise Unmapped(OTHER)
+            self.step.verified.add(length)
+            self.step.moves = set(found)
 
     def _losses(self, rows: Tensor, positions: Tensor, step: int) -> Tensor:
         """Return the losses of some rows, ``[n]``, on batches of one size, ``[n, size]``."""
@@ -198,21 +235,32 @@ class _Stack:
             batch: tuple[Tensor, Tensor],
             key: Tensor,
         ) -> Tensor:
-            masks = Masks(key)
-            with masks if self.masked else nullcontext():
+            masks, queries = Masks(key), Queries()
+            with ExitStack() as modes:
+                for mode, wanted in ((masks, self.masked), (queries, self.asked)):
+                    if wanted:
+                        modes.enter_context(mode)
+                modes.enter_context(self.program.fabric.autocast())
                 value = self.program.loss(lambda: self.step.loss(params, *batch, step), batch, *beside)
-            self.masked = masks.needed
+            self.masked, self.asked = masks.needed, queries.needed
             return value
 
-        try:
-            batch, keys = self.program.batch(positions), self.keys[step, rows]
+        batch, keys = self.program.batch(positions), self.keys[step, rows]
+        with _refusing(), mappable():
             losses: Tensor = torch.func.vmap(loss)(params, (models, drawn), batch, keys)
-        except RuntimeError as error:
-            reason = next((why for word, why in _REFUSALS.items() if word in str(error)), None)
-            if reason is None:
-                raise
-            raise Unmapped(reason) from error
         return losses
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Say in a sentence what of a step ``torch.func.vmap`` cannot run."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = next((why for word, why in _REFUSALS.items() if word in str(error)), None)
+        if reason is None:
+            raise
+        raise Unmapped(reason) from error
 
 
 @contextmanager

@@ -157,6 +157,62 @@ def test_unusual_models(net: Any, spec: str, caplog: Any) -> None:
     assert not told(caplog)
 
 
+class Attends(nn.Linear):
+    """Attends among three tokens, without dropout."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+
+    def forward(self, input: Tensor) -> Tensor:
+        tokens = input.view(-1, 1, 3, 2)
+        attended = nn.functional.scaled_dot_product_attention(tokens, tokens, tokens)
+        return super().forward(attended.reshape(input.shape))
+
+
+class Multiplies(nn.Linear):
+    """Adds a product of parameters, each of which is the other's gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + self.bias * self.scale
+
+
+class Powers(nn.Linear):
+    """Takes a power spectrum, scaled by a constant of the run's precision."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+
+    def forward(self, input: Tensor) -> Tensor:
+        z = torch.fft.fft(super().forward(input))
+        return (z * z.conj()).real * torch.linspace(0.1, 1.0, 4)
+
+
+@pytest.mark.parametrize("net", [Attends, Multiplies, Powers])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_what_is_compiled_is_what_is_written(net: Any, optimizer: str, caplog: Any) -> None:
+    agree(make_program(OPTIMIZERS[optimizer], SPECS["epochs"], net=net()))
+    assert not told(caplog)
+
+
+@pytest.mark.parametrize(
+    "split", [Tensor.unbind, partial(Tensor.chunk, chunks=2), partial(Tensor.split, split_size=2)]
+)
+def test_what_was_split_is_written_as_a_part(split: Any, caplog: Any) -> None:
+    class Splits(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            input = input.clone()
+            split(input, dim=1)[1].mul_(3)
+            return super().forward(input)
+
+    agree(make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Splits(6, 4)))
+    (said,) = told(caplog)
+    assert said.endswith("since it writes to a part of a tensor in place; vmap trains instead")
+
+
 def test_a_padded_token_counts_for_nothing(caplog: Any) -> None:
     net = Padded()
     net.tokens.scale_grad_by_freq = True

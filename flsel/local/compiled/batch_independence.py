@@ -49,7 +49,8 @@ def _mixes(program: Program) -> bool:
 
 def _scores(program: Program, places: Tensor) -> Tensor:
     """Return a batch's scores in training; every call starts from the same random state."""
-    with undisturbed(program.task), watched(program.kept), Masks(torch.zeros_like(places[0])):
+    masks = Masks(torch.zeros_like(places[0]))
+    with undisturbed(program.task), watched(program.kept), masks, program.fabric.autocast():
         program.task.train()
         scores: Tensor = program.task(program.batch(places)[0])
         return scores

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from flsel.local.compiled.refuse import Unstackable, root
-from flsel.local.torch_internals import UNSAFE_VIEW, TorchDispatchMode, schema, tree_leaves, tree_map_only
+from flsel.local.compiled.refuse import Unstackable, root, written
+from flsel.local.torch_internals import UNSAFE_VIEW, TorchDispatchMode, tree_leaves, tree_map_only
 
 aten = torch.ops.aten
 # What returns views without saying so, and what says so.
@@ -91,7 +91,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         changes = any(node in self._changing for node in tree_leaves(named) if isinstance(node, fx.Node))
         if changes and _reads_data(func, args):
             raise Unstackable("it branches on data")
-        if any(root(node, parts=True).op != "call_function" for node in _written(func, *named)):
+        if any(root(node, parts=True).op != "call_function" for node in written(func, *named)):
             raise Unstackable("it writes to a buffer")
         value = func(*args, **kwargs)
         if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
@@ -120,11 +120,3 @@ def _reads_data(func: Any, args: Sequence[Any]) -> bool:
     if func is aten.index.Tensor:
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
-
-
-def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[fx.Node]:
-    """List what an operation writes to in place."""
-    declared = [a for a in schema(func).arguments if a.alias_info is not None and a.alias_info.is_write]
-    places = {a.name: i for i, a in enumerate(schema(func).arguments)}
-    given = [args[places[a.name]] if places[a.name] < len(args) else kwargs.get(a.name) for a in declared]
-    return [leaf for leaf in tree_leaves(given) if isinstance(leaf, fx.Node)]

@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 
 from flsel.local.module_snapshot import Kept
-from flsel.local.torch_internals import OpOverload, overload, schema
+from flsel.local.torch_internals import OpOverload, overload, schema, tree_leaves
 from flsel.rng import plain_states
 
 aten = torch.ops.aten
@@ -26,6 +26,10 @@ class Refused(Exception):
 
 class Unstackable(Refused):
     """Nor can it be run for a stack of clients at once."""
+
+
+class Unpadded(Refused):
+    """A batch cannot be padded: what a model makes of its examples depends on how many there are."""
 
 
 @contextlib.contextmanager
@@ -56,31 +60,85 @@ def out_of_place(task: nn.Module) -> Iterator[None]:
             module.inplace = True  # type: ignore[assignment]
 
 
-def check(graph: fx.Graph, node: fx.Node) -> None:
-    """Refuse what a replay would not repeat; an operation in place becomes one that returns a new value."""
+def check(graph: fx.Graph) -> None:
+    """Refuse what a replay would not repeat; operations in place become ones that return new values.
+
+    Raises:
+        Refused: If the graph draws, or writes to memory that something else reads later.
+    """
+    nodes = list(graph.nodes)
+    order = {node: i for i, node in enumerate(nodes)}
+    families: dict[fx.Node, _Family] = {}
+    for node in nodes:
+        if _draws(node):
+            raise Unstackable("it draws random numbers")
+        if isinstance(node.target, OpOverload) and schema(node.target).is_mutable:
+            node = _out_of_place(graph, node, order, families)
+        source: Any = node.args[0] if _shares(node) else None
+        families[node] = _Family() if source is None else families[source]
+        families[node].add(node, _last_use(node, order))
+
+
+def _draws(node: fx.Node) -> bool:
+    """Tell whether an operation draws random numbers; attention whose dropout is off does not."""
     target = node.target
-    if not isinstance(target, OpOverload):
-        return
-    if torch.Tag.nondeterministic_seeded in target.tags:
-        raise Unstackable("it draws random numbers")
-    if not schema(target).is_mutable:
-        return
-    changed = node.args[0]
-    plain = getattr(aten, target.overloadpacket.__name__.removesuffix("_"), None)
-    if not isinstance(changed, fx.Node) or not hasattr(plain, overload(target)):
+    if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    named = [(a.name, a.default_value) for a in schema(target).arguments]
+    given = dict(zip((name for name, _ in named), node.args, strict=False)) | dict(node.kwargs)
+    return dict(named, **given).get("dropout_p") != 0.0
+
+
+class _Family:
+    """Values of a graph that may lie in the same memory."""
+
+    def __init__(self) -> None:
+        self._latest: list[tuple[int, fx.Node]] = []  # the two that are read last
+
+    def add(self, node: fx.Node, last_use: int) -> None:
+        """Add a value with the place where it is read last."""
+        self._latest = sorted([*self._latest, (last_use, node)], key=lambda use: -use[0])[:2]
+
+    def is_read(self, after: int, but: fx.Node) -> bool:
+        """Tell whether a value other than one is read after a place."""
+        return any(use > after for use, node in self._latest if node is not but)
+
+
+def _last_use(node: fx.Node, order: dict[fx.Node, int]) -> int:
+    return max((order[user] for user in node.users), default=-1)
+
+
+def _out_of_place(
+    graph: fx.Graph, node: fx.Node, order: dict[fx.Node, int], families: dict[fx.Node, _Family]
+) -> fx.Node:
+    """Put an operation that returns a new value in the place of one that writes to its first argument."""
+    target: Any = node.target
+    packet = getattr(aten, target.overloadpacket.__name__.removesuffix("_"), None)
+    plain = getattr(packet, overload(target), None)
+    changed: Any = node.args[0]
+    if (
+        written(target, node.args, dict(node.kwargs)) != [changed]
+        or plain is None
+        or schema(plain).is_mutable
+    ):
         raise Refused("it writes to a tensor in place")
-    order = {n: i for i, n in enumerate(graph.nodes)}
-    base = root(changed, parts=True)
-    family = [n for n in graph.nodes if n not in (changed, node) and root(n, parts=True) is base]
-    before = [n for n in family if order[n] < order[node]]
-    if any(order[user] > order[node] for n in before for user in n.users):
+    if families[changed].is_read(order[node], changed):
         raise Refused("it writes to a part of a tensor in place")
     with graph.inserting_after(node):
-        value = graph.call_function(getattr(plain, overload(target)), node.args, dict(node.kwargs))
-    value.meta = dict(node.meta)
+        value = graph.call_function(plain, node.args, dict(node.kwargs))
+    value.meta, order[value] = dict(node.meta), order[node]
     node.replace_all_uses_with(value)
-    changed.replace_all_uses_with(value, lambda user: order.get(user, -1) > order[node])
+    changed.replace_all_uses_with(value, lambda user: order[user] > order[node])
     graph.erase_node(node)
+    return value
+
+
+def written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[fx.Node]:
+    """List what an operation writes to in place."""
+    declared = [a for a in schema(func).arguments if a.alias_info is not None and a.alias_info.is_write]
+    places = {a.name: i for i, a in enumerate(schema(func).arguments)}
+    given = [args[places[a.name]] if places[a.name] < len(args) else kwargs.get(a.name) for a in declared]
+    return [leaf for leaf in tree_leaves(given) if isinstance(leaf, fx.Node)]
 
 
 def is_view(node: fx.Node) -> bool:
@@ -92,10 +150,18 @@ def is_view(node: fx.Node) -> bool:
     return any(r.alias_info is not None and not r.alias_info.is_write for r in schema(node.target).returns)
 
 
+def _shares(node: fx.Node) -> bool:
+    """Tell whether a node's value lies in its first argument's memory, results of one operation apart."""
+    if not is_view(node) or not isinstance(node.args[0], fx.Node):
+        return False
+    # Each of several results has memory of its own, unless they are parts of what was split.
+    return node.target is not operator.getitem or is_view(node.args[0])
+
+
 def root(node: fx.Node, *, parts: bool = False) -> fx.Node:
     """Return the node whose memory a view looks at; with ``parts``, each of several results has its own."""
     while is_view(node) and isinstance(node.args[0], fx.Node):
-        if parts and node.target is operator.getitem:
+        if parts and not _shares(node):
             break
         node = node.args[0]
     return node

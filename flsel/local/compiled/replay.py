@@ -85,6 +85,8 @@ class FlatCode:
             value.dtype,
             tuple(value.shape),
             value.stride(),
+            value.is_conj(),
+            value.is_neg(),
             id(value) if not value.numel() else 0,
         )
         if key not in self._places:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,16 @@ from flsel.local.compiled.split import Parts, split
 from flsel.local.compiled.stacked_params import Bank
 from flsel.local.compiled.step_inputs import Feed, Handed, Run, Tabled
 from flsel.local.compiled.trace import Example, Traced, trace, visit_inputs
-from flsel.local.compiled.update import DeviceSums, Late, Member, Sums, emit_sgd, sgd_settings, split_late
+from flsel.local.compiled.update import (
+    DeviceSums,
+    Late,
+    Member,
+    Sums,
+    copy_parameters,
+    emit_sgd,
+    sgd_settings,
+    split_late,
+)
 from flsel.params import Params
 
 # How often a number of steps comes before what depends on their labels is traced, and for how many numbers.
@@ -45,6 +55,8 @@ class Step:
         traced = trace(bank.program, example)
         traced.inputs[-1] = self.x
         tidy(traced.graph, self.x.device)
+        self.verified: set[int] = set()  # lengths of batches whose gradient was compared
+        self._graph = traced.graph
         parts = split(traced)
         with torch.no_grad():
             constants = list(parts.visit(*traced.inputs[traced.params :][: traced.visit]))
@@ -65,6 +77,21 @@ class Step:
         values = self._visit(*visit_inputs(self._bank.program, now))
         for mine, value in zip(self._constants, values, strict=True):
             mine.copy_(value)
+
+    def gradients(
+        self, params: Params, visit: Sequence[Tensor], labels: Sequence[Tensor], x: Tensor
+    ) -> Params:
+        """Compute the corrected gradient as it was recorded, in one piece.
+
+        Args:
+            params: Parameters of the models.
+            visit: What stays the same in the visit (:func:`visit_inputs`).
+            labels: Labels, keys (and weights) of one step.
+            x: Its inputs.
+        """
+        batch = self._inputs.buffer(x).copy_(x)
+        found = self._graph(*params.values(), *visit, *labels, batch)
+        return dict(zip(self._names, found, strict=True))
 
     def load(self, span: range, places: Tensor, labels: list[Tensor]) -> None:
         """Get ready for S steps of a visit.
@@ -96,6 +123,7 @@ class Step:
     def _bind(self, parts: Parts, traced: Traced) -> Feed:
         """Write the code of a step, and decide how it is fed."""
         bank, targets = self._bank, self._targets()
+        copy_parameters(parts.step, parts.params)
         module, late = split_late(parts.step, parts.params, [targets.get(name) for name in self._names])
         labels = traced.inputs[traced.params + traced.visit :][: traced.labels]
         with torch.no_grad():

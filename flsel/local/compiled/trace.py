@@ -18,6 +18,7 @@ from flsel.local.dropout import Masks
 from flsel.local.head import undisturbed
 from flsel.local.program import Program
 from flsel.local.tasks import loss_of
+from flsel.local.tensor_queries import Queries, mappable
 from flsel.local.torch_internals import tree_flatten, tree_unflatten
 from flsel.objectives.objective import Objective, overrides
 from flsel.params import Params
@@ -131,8 +132,7 @@ def trace(program: Program, example: Example) -> Traced:
     with undisturbed(program.task), watched(program.kept), out_of_place(program.task):
         graph = record(step, *inputs)
     graph.graph.eliminate_dead_code()
-    for node in list(graph.graph.nodes):
-        check(graph.graph, node)
+    check(graph.graph)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     count = len(example.params)
@@ -206,12 +206,13 @@ def _gradients(
     *labels, x = batch
     loss = client_loss(program, example)
     live = {name: value.detach() for name, value in params.items()}
-    for name in names:
-        live[name].requires_grad_()
+    for param in live.values():
+        param.requires_grad_()
     with torch.enable_grad():
         if example.stacked:
             # The rows do not meet, so that the gradient of the sum is every row's own.
-            total = vmap(loss)(live, models, x, *labels).sum()
+            with mappable():
+                total = vmap(loss)(live, models, x, *labels).sum()
         else:
             single = tuple({name: value[0] for name, value in model.items()} for model in models)
             total = loss(live, single, x, *labels)
@@ -230,10 +231,14 @@ def client_loss(program: Program, example: Example) -> Callable[..., Tensor]:
         y, key, *rest = labels
         weights = rest.pop(0) if weighs else None
         drawn = dict(zip(example.drawn, rest, strict=True))
-        with Masks(key):
+        with Masks(key), Queries(_refuse_numbers):
             return program.loss(lambda: step(params, x, y, weights), (x, y), models, drawn, weights)
 
     return loss
+
+
+def _refuse_numbers() -> None:
+    raise Unstackable("numbers leave torch in it, by numpy() or tolist() for example")
 
 
 class _Step(nn.Module):

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
 from flsel.local.compiled.pool import Pool, forget, pays, signature, together
-from flsel.local.compiled.refuse import Refused, Unstackable
+from flsel.local.compiled.refuse import Refused, Unpadded, Unstackable
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import convolves
@@ -84,9 +84,7 @@ class CompiledTrainer(LocalTrainer):
         other = self._others.get(programs[0])
         if other is None:
             try:
-                engine = self._engine(programs)
-                if engine.takes(visits):
-                    engine.train(rows, visits, ends)
+                if self._play(self._engine(programs), rows, visits, ends):
                     return
                 other = self._say_sizes(programs)
             except UserError:
@@ -107,6 +105,18 @@ class CompiledTrainer(LocalTrainer):
             trained = self._give_up(programs, _reason(error), self._sequential).train(visits)
         for name, value in trained.items():
             ends[name][rows] = value
+
+    @staticmethod
+    def _play(engine: Engine, rows: list[int], visits: list[Visit], ends: Params) -> bool:
+        """Train visits by compiled steps; tell whether their batches could be one stack's."""
+        while engine.takes(visits):
+            try:
+                engine.train(rows, visits, ends)
+            except Unpadded:
+                engine.unpad()
+            else:
+                return True
+        return False
 
     def _engine(self, programs: tuple[Program, ...]) -> Engine:
         """Return the compiled steps of programs, or of a pool that they belong to."""

@@ -67,6 +67,27 @@ class Late:
     right: fx.Node
 
 
+def copy_parameters(module: fx.GraphModule, params: int) -> None:
+    """Let gradients that are parameters themselves be copies: an update would change what others still need.
+
+    So is each factor of a product the other's gradient.
+
+    Args:
+        module: Its outputs are gradients; it is changed in place.
+        params: Number of its first inputs that are parameters.
+    """
+    graph = module.graph
+    places = set([node for node in graph.nodes if node.op == "placeholder"][:params])
+    end = graph.output_node()
+    gradients: list[Any] = list(end.args[0])  # type: ignore[arg-type]
+    for i, node in enumerate(gradients):
+        if root(node) in places:
+            with graph.inserting_before(end):
+                gradients[i] = graph.call_function(aten.clone.default, (node,))
+            gradients[i].meta = dict(node.meta)
+    end.args = (tuple(gradients),)
+
+
 def split_late(
     module: fx.GraphModule, params: int, targets: list[Tensor | None]
 ) -> tuple[fx.GraphModule, list[Late | None]]:

@@ -1,0 +1,56 @@
+"""Models as researchers write them: every backend ends where a plain loop ends, with the self-check off.
+
+``make fuzz`` plays random combinations of the zoo's parts: FLSEL_FUZZ is their number.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from zoo.cases import Case, drawn, of_each_part
+from zoo.compare import outcomes
+from zoo.registry import PARTS
+
+EXAMPLES = int(os.environ.get("FLSEL_FUZZ", "0"))
+# What a stack or a recording must take: refusing all would be right, too.
+COMPILED = (
+    "ridge", "lasso_of_matrices", "Tied", "LayerNorm", "Attention", "FastAttention", "Transformer", "Gated",
+    "Dropped", "Tokens", "ProductOfParameters", "Symmetric", "StraightThrough", "Power", "Exponential",
+    "Unitary", "Linspace", "InPlace", "Squeeze",
+)  # fmt: skip
+CASES = of_each_part()
+
+
+def check(case: Case) -> dict[str, str]:
+    found = outcomes(case)
+    wrong = {backend: found[backend] for backend in found if not found[backend].right}
+    assert not wrong, (case, wrong)
+    return {backend: outcome.how for backend, outcome in found.items()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=["+".join(case.parts) for case in CASES])
+def test_a_part_is_trained_as_a_plain_loop_trains_it(case: Case) -> None:
+    how = check(case)
+    if set(case.parts) & set(COMPILED):
+        assert how["auto"] == "compiled", how
+
+
+@settings(
+    max_examples=EXAMPLES or 10,
+    derandomize=not EXAMPLES,
+    deadline=None,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.integers(0, 2**32 - 1))
+def test_parts_together_are_trained_as_a_plain_loop_trains_them(seed: int) -> None:
+    check(drawn(seed))
+
+
+def test_the_zoo_has_every_kind() -> None:
+    assert {PARTS[name].kind for name in COMPILED} <= {part.kind for part in PARTS.values()}
+    assert len({part.kind for part in PARTS.values()}) == 14

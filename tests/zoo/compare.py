@@ -1,0 +1,190 @@
+"""Train a case by each backend, and compare the ends with those of the plain loop."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from flsel.data.population import Normalize, Population
+from flsel.errors import UserError
+from flsel.local.agreement import Agreement
+from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.plain import PlainFabric
+from flsel.local.program import Program
+from flsel.local.selfcheck import CheckedTrainer
+from flsel.local.sequential import SequentialTrainer
+from flsel.local.tasks import as_task, make_optimizer
+from flsel.local.trainer import LocalTrainer
+from flsel.local.vectorised import VmapTrainer, why_not_vmap
+from flsel.local.visit import from_rows
+from flsel.params import Params
+from zoo.cases import Case
+from zoo.reference import SEED, trained
+
+BACKENDS: dict[str, Callable[[], LocalTrainer]] = {
+    "sequential": SequentialTrainer,
+    "vmap": VmapTrainer,
+    "compiled": CompiledTrainer,
+}
+# Distance from the plain loop's end in lengths of its update.
+_CLOSE = {torch.float64: 1e-8, torch.float32: 1e-3}
+# The largest that rounding may explain, and by how much starts are moved to see whether it does.
+_FAR = {torch.float64: 1e-3, torch.float32: 0.3}
+_MOVED = {torch.float64: 2.0**-44, torch.float32: 2.0**-17}
+
+
+class Outcome(NamedTuple):
+    """How a backend did.
+
+    Attributes:
+        gap: Largest distance from the plain loop, in lengths of the update; infinite for an error.
+        right: Whether that is rounding.
+        how: ``compiled``, ``vmap`` or ``sequential``: what trained in the end; ``refused``, or the error.
+    """
+
+    gap: float
+    right: bool
+    how: str
+
+
+def program_of(case: Case, check: Any = "off") -> Program:
+    """Make a case's program as flsel makes it of its settings."""
+    model = case.model()
+    fabric = PlainFabric(case.precision)
+    task = as_task(model, case.make_optimizer)  # type: ignore[arg-type]
+    fabric.setup_module(task)
+    population = Population(case.x, case.y, tuple(case.shards), 4, Normalize().to(case.dtype))
+    return Program(
+        task=task,
+        model=model,
+        population=population,
+        spec=case.batches(),
+        objective=case.objective(),
+        lr_factors=[1.0] * case.rounds,
+        seed=SEED,
+        optimizer=make_optimizer(task, case.make_optimizer),  # type: ignore[arg-type]
+        fabric=fabric,
+        agreement=Agreement(check),
+    )
+
+
+def starts_of(case: Case) -> Params:
+    """Return where clients start, each somewhere else, ``[clients, ...]``."""
+    live = program_of(case).state()
+    draw = torch.Generator().manual_seed(case.seed)
+    there = [
+        {n: v.detach() + 0.1 * torch.rand(v.shape, generator=draw).to(v) for n, v in live.items()}
+        for _ in case.sizes
+    ]
+    return {name: torch.stack([model[name] for model in there]) for name in live}
+
+
+def expected(case: Case, starts: Params) -> list[Params]:
+    """Return the plain loop's ends in each round, ``[clients, ...]``."""
+    found = []
+    for round in range(case.rounds):
+        ends = [trained(case, {n: v[c] for n, v in starts.items()}, c, round) for c in range(len(case.sizes))]
+        found.append({name: torch.stack([end[name] for end in ends]) for name in starts})
+    return found
+
+
+class Plain:
+    """The plain loop's ends of a case, and how far they move when the starts do.
+
+    Args:
+        case: The case.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.starts = case, starts_of(case)
+        self.ends = expected(case, self.starts)
+        self._moves: float | None = None
+
+    def explains(self, distance: float) -> bool:
+        """Tell whether rounding explains a distance: under Adam, a gradient that is zero moves by noise."""
+        if distance < _CLOSE[self.case.dtype]:
+            return True
+        if not distance < _FAR[self.case.dtype]:
+            return False
+        if self._moves is None:
+            draw = torch.Generator().manual_seed(1)
+            share = _MOVED[self.case.dtype]
+            moved = {
+                name: value * (1 + share * torch.randn(value.shape, generator=draw).to(value))
+                for name, value in self.starts.items()
+            }
+            others = expected(self.case, moved)
+            self._moves = max(gap(self.starts, *pair) for pair in zip(others, self.ends, strict=True))
+        return distance < 3 * self._moves
+
+
+def outcome(plain: Plain, backend: str, check: Any = "off") -> Outcome:
+    """Train a case by a backend.
+
+    Args:
+        plain: The plain loop's ends.
+        backend: Key of ``BACKENDS``.
+        check: As ``local.check``.
+    """
+    case = plain.case
+    program, clients = program_of(case, check), list(range(len(case.sizes)))
+    trainer = BACKENDS[backend]()
+    used: LocalTrainer = trainer if check == "off" else CheckedTrainer(trainer, backend)
+    worst, how = 0.0, ""
+    try:
+        for round in range(case.rounds):
+            ends = used.train(from_rows(plain.starts, clients, round, program))
+            worst = max(worst, gap(plain.starts, ends, plain.ends[round]))
+    except UserError as refusal:
+        # What it trained before was right; sequential refuses nothing.
+        how = f"refused: {refusal}"
+    except Exception as error:
+        return Outcome(float("inf"), False, f"{type(error).__name__}: {error}"[:200])
+    right = plain.explains(worst) and not (how and backend == "sequential")
+    return Outcome(worst, right, how or _how(backend, trainer, program))
+
+
+def gap(starts: Params, ends: Params, plain: Params) -> float:
+    """Return the largest distance of two stacks of ends, in lengths of the plain one's updates."""
+    apart = _lengths({name: ends[name] - plain[name] for name in plain})
+    moved = _lengths({name: plain[name] - starts[name] for name in plain})
+    if not bool(torch.isfinite(moved).all()):
+        alike = all(torch.allclose(ends[name], plain[name], equal_nan=True) for name in plain)
+        return 0.0 if alike else float("inf")
+    units = _lengths(starts) * float(torch.finfo(next(iter(plain.values())).dtype).eps)
+    scale = moved + 1e-3 * moved.norm(dim=0) + 1e-30
+    return float(((apart - 4 * units).clamp(min=0) / scale).nan_to_num(nan=float("inf")).max())
+
+
+def _lengths(stack: Params) -> Tensor:
+    return torch.stack([v.detach().double().reshape(len(v), -1).norm(dim=1) for v in stack.values()])
+
+
+def _how(backend: str, trainer: LocalTrainer, program: Program) -> str:
+    if not isinstance(trainer, CompiledTrainer):
+        return backend
+    other = trainer._others.get(program)
+    if other is None:
+        return "vmap" if program in trainer._sized else "compiled"
+    return "sequential" if isinstance(other, SequentialTrainer) else "vmap"
+
+
+def outcomes(case: Case, check: Any = "off") -> dict[str, Outcome]:
+    """Train a case by every backend; ``auto`` is what flsel takes by default."""
+    logger = logging.getLogger("flsel")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plain = Plain(case)
+            found = {backend: outcome(plain, backend, check) for backend in BACKENDS}
+            stacks = why_not_vmap(program_of(case)) is None
+            return {**found, "auto": found["compiled" if stacks else "sequential"]}
+    finally:
+        logger.setLevel(level)
