@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from atlas_runs import BASE, Atlas, collect, read
-from atlas_tables import agreement, tables, together, tuning
+from atlas_tables import agreement, named, tables, together, tuning
 from pages import options
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs/results"
@@ -54,7 +54,9 @@ _SOURCES = (
     Source("MNIST", "atlas_mnist", "atlas-mnist"),
     Source("different sizes", "atlas_sizes", "atlas-sizes"),
 )
-ATLASES = {source.name: source for source in _SOURCES}
+# Its selectors are others, so that it has no column beside those.
+CATALOGUE = Source("Fashion-MNIST, more selectors", "catalogue_fashion", "atlas-catalogue")
+ATLASES = {source.name: source for source in (*_SOURCES, CATALOGUE)}
 
 
 def draw(atlas: Atlas, path: Path) -> None:
@@ -87,6 +89,8 @@ def shown(source: Source) -> str:
     """Return what a page shows."""
     atlas, first = read(source.data), ATLASES["atlas_synthetic"]
     text = tables(atlas)
+    if source == CATALOGUE:
+        return f"{text}\n\n### Named in the advice\n\n{named(atlas)}"
     if source.tuned.exists():
         text += f"\n\n### Tuned selectors\n\n{tuning(read(source.data, merged=False), source.tuned)}"
     if source == first:

@@ -11,6 +11,7 @@ from pages import markdown, read_rows
 from scipy import stats
 
 from flsel.comparison.judging.ranking import rank
+from flsel.comparison.judging.statistics import holm
 
 SKEWED = ("Dirichlet 0.1", "2SPC", "1SPC", "HiCS mix")
 DRAWS = 2000
@@ -164,6 +165,20 @@ def together(played: Sequence[tuple[str, Atlas]]) -> str:
     body.sort(key=lambda row: -row[0])
     head = ["selector", *(title for title, _ in played), "intervals above zero"]
     return markdown(head, [row for _, row in body if row[0] != BASE])
+
+
+def named(atlas: Atlas) -> str:
+    """Return each selector's difference to Uniform over the settings, and who is ahead after correction."""
+    gains, others = atlas.gains(), [k for k in range(len(atlas.selectors)) if atlas.selectors[k] != BASE]
+    found = {k: stats.ttest_1samp(gains[:, k], 0.0) for k in others}
+    corrected = dict(zip(others, holm([float(found[k].pvalue) for k in others]), strict=True))
+    rows = []
+    for k in sorted(others, key=lambda k: -gains[:, k].mean()):
+        mean, (low, high) = gains[:, k].mean(), found[k].confidence_interval(0.95)
+        ahead = "yes" if mean > 0 and corrected[k] < 0.05 else "no"
+        shown = f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+        rows.append([atlas.selectors[k], shown, f"{corrected[k]:.2g}", ahead])
+    return markdown(["selector", "difference to Uniform", "corrected p", "named"], rows)
 
 
 def tuning(atlas: Atlas, path: Path) -> str:

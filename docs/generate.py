@@ -78,14 +78,22 @@ def _source(made: Any) -> str:
 
 
 def _atlas() -> dict[str, str]:
-    """Return what the atlas of selectors measured, by selector."""
-    page = (DOCS / "results/atlas.md").read_text(encoding="utf-8")
-    table = page.partition("### Difference to Uniform over all settings\n\n")[2].partition("\n\n")[0]
-    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
-    return {
+    """Return what the atlases of selectors measured, by selector."""
+    told = {
         name: f"**Atlas.** {points} points; to 70 % {rounds} of the rounds, {sent} of the bytes."
-        for name, points, _, _, _, rounds, sent, _ in rows
+        for name, points, _, _, _, rounds, sent, _ in _differences("atlas")
     }
+    page = "atlas-catalogue"
+    for name, points, *_ in _differences(page):
+        told[name] = f"**Atlas** [of more selectors](results/{page}.md), Fashion-MNIST. {points} points."
+    return told
+
+
+def _differences(page: str) -> list[list[str]]:
+    """Return the rows of an atlas's first table."""
+    text = (DOCS / f"results/{page}.md").read_text(encoding="utf-8")
+    table = text.partition("### Difference to Uniform over all settings\n\n")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
 
 
 def _table(made: Any, told: dict[str, str] | None = None) -> str:

@@ -31,7 +31,8 @@ def test_every_cell_of_an_experiment_has_settings_that_fit(name, tmp_path):
     chosen = [c for c in grid.cells() if c.seed == first.seed and first.setting == c.setting]
     chosen += [c for c in grid.cells() if c.seed == first.seed and first.variant == c.variant]
     configs = [grid.run_config(cell, tmp_path) for cell in chosen]
-    assert len({repr((c.selector, c.partition, c.availability, c.local, c.model)) for c in configs}) > 1
+    told = {repr((c.selector, c.objective, c.partition, c.availability, c.local, c.model)) for c in configs}
+    assert len(told) > 1
     baseline = EXPERIMENTS[name].judging.get("baseline", "Uniform")
     assert baseline in EXPERIMENTS[name].variants
 
