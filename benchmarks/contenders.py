@@ -33,6 +33,7 @@ from flsel.selectors.kvib import KVib
 from flsel.selectors.md import MD
 from flsel.selectors.optimal_sampling import OptimalSampling
 from flsel.selectors.osmd import OSMD
+from flsel.selectors.pisces import Pisces
 from flsel.selectors.powd import PowD
 from flsel.selectors.ucbcs import UCBCS
 from flsel.selectors.uniform import Uniform
@@ -71,6 +72,7 @@ CONTENDERS: dict[str, Callable[[], Selector]] = {
     "GreedyFed, one sweep": partial(GreedyFed, sweeps=1),
     "FedCBS": FedCBS,
     "UCBCS": UCBCS,
+    "Pisces": Pisces,
     "OptimalSampling": OptimalSampling,
 }
 

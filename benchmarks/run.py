@@ -27,6 +27,7 @@ TITLES = {
     "selection": "Selection without training",
     "overhead": "What selection adds to a round",
     "clock": "What simulated time adds to a round",
+    "asynchronous": "Asynchronous rounds beside synchronous ones",
     "sweeps": "A trial of flsel tune beside the run that it is",
 }
 HERE = Path(__file__).parent

@@ -55,13 +55,21 @@ def pages() -> dict[Path, str]:
 
     def block(found: re.Match[str]) -> str:
         name, made = found[1], known[found[1]]
-        written = _joined(atlas.get(name, ""), _source(made), _table(made, told), _deviations(made))
+        written = _joined(
+            atlas.get(name, ""), _source(made), _table(made, told), _deviations(made), _asynchronous(made)
+        )
         return f"<!-- {name} -->\n\n{written}"
 
     return {
         DOCS / "arguments.md": "\n".join(parts),
         selectors: BLOCK.sub(block, selectors.read_text(encoding="utf-8")),
     }
+
+
+def _asynchronous(made: type[Selector]) -> str:
+    """Tell whether an asynchronous run takes a selector, and if not, why."""
+    reason = made.only_synchronous
+    return f"**Asynchronous runs** refuse it, since {reason}." if reason else "**Asynchronous runs** take it."
 
 
 def _joined(*parts: str) -> str:

@@ -77,6 +77,13 @@ RULES = {
     "FedPNS": {"alpha": POSITIVE, "beta": SHARE, "v": PART, "p_min": SHARE},
     "FedCat": {"lam": COUNT, "epsilon": SHARE},
     "OptimalSampling": {"mean": f"{POSITIVE} or null", "iterations": COUNT},
+    "Pisces": {
+        "discount": ANY,
+        "exploration": SHARE,
+        "exploration_decay": PART,
+        "exploration_floor": SHARE,
+        "window": COUNT,
+    },
     "UCBCS": {"gamma": SHARE, "sigma": f"{ANY} or auto"},
     "FedCBS": {"lam": ANY, "beta": ANY},
     "GreedyFed": {

@@ -9,18 +9,22 @@ import pytest
 import torch
 from runs import built, settings
 
-from flsel.config.groups import EvaluationConfig
+from flsel.config.groups import AsyncConfig, EvaluationConfig
 from flsel.devices import Equal
 from flsel.metrics import METRICS, Metric, names
 
 
 def test_a_run_measures_what_the_table_says(tmp_path: Path) -> None:
     config = settings(tmp_path, evaluation=EvaluationConfig(per_client=True))
+    arriving = [name for name in METRICS if name.startswith("async/")]
     timed = [name for name in METRICS if name.startswith("clock/") or name == "ledger/client_seconds"]
     plain = list(built(config).server.evaluate(torch.tensor([0, 1])))
-    assert plain == [name for name in METRICS if name not in timed]
-    clocked = built(replace(config, devices=Equal())).server
-    assert list(clocked.evaluate(torch.tensor([0, 1]))) == list(METRICS)
+    assert plain == [name for name in METRICS if name not in timed + arriving]
+    clocked = replace(config, devices=Equal())
+    found = list(built(clocked).server.evaluate(torch.tensor([0, 1])))
+    assert found == [name for name in METRICS if name not in arriving]
+    asynchronous = replace(clocked, asynchronous=AsyncConfig(4))
+    assert set(built(asynchronous).server.evaluate(torch.tensor([0, 1]))) == set(METRICS)
 
 
 def test_labels_tell_metrics_apart() -> None:

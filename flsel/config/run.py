@@ -21,7 +21,14 @@ from torch.optim import Optimizer
 from flsel.arguments import Range, check_settings, shown
 from flsel.arguments.later import Callback
 from flsel.availability import IDL, Availability
-from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TimeConfig, TrackConfig
+from flsel.config.groups import (
+    AsyncConfig,
+    EvaluationConfig,
+    LocalConfig,
+    OutputConfig,
+    TimeConfig,
+    TrackConfig,
+)
 from flsel.data.config import DataConfig
 from flsel.devices import Devices
 from flsel.errors import UserError
@@ -42,6 +49,8 @@ class RunConfig:
     Attributes:
         seed: Seed of every generator of the run.
         rounds: Communication rounds (T).
+        stop_after_trainings: Local trainings of clients after which the run ends, or null: a budget for
+            comparing runs whose rounds are not alike.
         clients: Number of clients (N); null takes the dataset's natural clients.
         clients_per_round: Clients per round (K), at most N.
         data: The dataset and what is held out of it.
@@ -49,6 +58,7 @@ class RunConfig:
         availability: Who can be reached in which round.
         devices: How fast the clients' simulated devices and links are; null simulates no time.
         time: What a round waits for on simulated devices.
+        asynchronous: Whether and how the server aggregates updates as they arrive.
         model: The network, or a LightningModule that brings its loss and optimizer: a class, a function or,
             from Python, an object, of which each run trains a copy.
         local: What a client does in one visit.
@@ -75,6 +85,7 @@ class RunConfig:
 
     seed: Annotated[int, Range(0)] = 0
     rounds: Annotated[int, Range(1, 10**8, seconds=1e-3)] = 100
+    stop_after_trainings: Annotated[int | None, Range(1)] = None
     clients: Annotated[int | None, Range(1)] = 30
     clients_per_round: Annotated[int, Range(1)] = 6
     data: DataConfig = field(default_factory=DataConfig)
@@ -82,6 +93,7 @@ class RunConfig:
     availability: Availability = field(default_factory=IDL)
     devices: Devices | None = None
     time: TimeConfig = field(default_factory=TimeConfig)
+    asynchronous: AsyncConfig = field(default_factory=AsyncConfig)
     model: Callable[[], nn.Module] = LogisticRegression
     local: LocalConfig = field(default_factory=LocalConfig)
     objective: Objective = field(default_factory=FedAvg)
@@ -104,6 +116,12 @@ class RunConfig:
         check_settings(self)
         if self.devices is None:
             self.time.require_devices()
+            if self.asynchronous.concurrency is not None:
+                raise UserError(
+                    "devices must be set with asynchronous.concurrency, since updates arrive in simulated "
+                    "time, got null: for example --devices LogNormal."
+                )
+        self.asynchronous.check_fits(self.clients_per_round, self.clients, self.time)
         if self.clients is not None and self.clients_per_round > self.clients:
             raise UserError(
                 "clients_per_round must be at most the number of clients, got clients_per_round "

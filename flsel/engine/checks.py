@@ -52,6 +52,61 @@ def check_plan(plan: object, view: View, name: str) -> None:
                 )
 
 
+def check_flights(plan: object, view: View, name: str) -> None:
+    """Refuse a plan for more slots than are free, of several hops, or with a client twice.
+
+    Raises:
+        UserError: As :func:`check_plan`.
+    """
+    free = view.clients_per_round
+    if isinstance(plan, Plan) and len(plan) > free:
+        raise UserError(
+            f"{name} planned {len(plan)} clients in round {view.round}, where "
+            f"view.clients_per_round, the free slots, is {free}."
+        )
+    check_plan(plan, view, name)
+    assert isinstance(plan, Plan)
+    if plan.hops > 1:
+        raise UserError(
+            f"asynchronous.concurrency must be null with {name}, which chains {plan.hops} clients: only "
+            "plans of one hop are asynchronous."
+        )
+    clients = [path[0] for path in plan.paths]
+    twice = next((client for client in clients if clients.count(client) > 1), None)
+    if twice is not None:
+        raise UserError(
+            f"{name} planned client {twice} twice in round {view.round}; in an asynchronous run a client "
+            "trains one model at a time."
+        )
+
+
+def check_asynchronous(selector: Selector, objective: Objective, *, remembers: bool) -> None:
+    """Refuse, before an asynchronous run starts, methods that need a common start or a joint cohort.
+
+    Args:
+        selector: Who fills the slots.
+        objective: What clients minimise.
+        remembers: Whether clients keep their optimizers.
+
+    Raises:
+        UserError: Naming what is refused and why.
+    """
+    key, name = "asynchronous.concurrency must be null with", type(objective).__name__
+    if selector.only_synchronous:
+        raise UserError(f"{key} {type(selector).__name__}, since {selector.only_synchronous}.")
+    if selector.two_phase:
+        raise UserError(
+            f"{key} {type(selector).__name__}, since whether an update is sent depends on those of others."
+        )
+    if overrides(objective, "observe") or overrides(objective, "aggregate"):
+        raise UserError(
+            f"{key} objective {name}, since what it keeps is defined by clients that start from one model: "
+            "use FedAvg or FedProx."
+        )
+    if remembers:
+        raise UserError("local.keep_optimizer must be false with asynchronous.concurrency.")
+
+
 def check_hops(plan: Plan, objective: Objective, remembers: bool, name: str) -> None:
     """Refuse paths of several clients where something about each of them is kept.
 

@@ -20,6 +20,7 @@ from flsel.rng import generator
 
 SCALAR = 8  # Bytes of a number that is sent to the server.
 _ROUNDS, _CLIENTS = 16, 64  # Rounds and clients whose jitter comes from one generator.
+_BLOCKS = 64  # Draws of so many generators are kept, and two for each client's.
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ class Clock:
         *,
         down: np.ndarray | float,
         up: np.ndarray | float,
-        round: int | None,
+        round: int | np.ndarray | None,
     ) -> np.ndarray:
         """Return what requests take: delay, download, computing and upload, float64 ``[n]``.
 
@@ -80,7 +81,7 @@ class Clock:
             passes: Forward passes of examples that each computes, ``[n]``.
             down: Bytes that each receives.
             up: Bytes that each sends.
-            round: Communication round, for the jitter; None leaves it out.
+            round: Communication round, for the jitter, or one for each client; None leaves it out.
         """
         received, computed, returned = self._parts(_ids(clients), passes, down=down, up=up, round=round)
         total: np.ndarray = received + computed + returned
@@ -140,7 +141,7 @@ class Clock:
         *,
         down: np.ndarray | float,
         up: np.ndarray | float,
-        round: int | None,
+        round: int | np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         table = self.table
         computed = passes * np.asarray(table.seconds)[who]
@@ -149,12 +150,13 @@ class Clock:
         received = np.asarray(table.delay)[who] + down / np.asarray(table.down)[who]
         return received, computed, up / np.asarray(table.up)[who]
 
-    def _jitter(self, clients: np.ndarray, round: int) -> np.ndarray:
+    def _jitter(self, clients: np.ndarray, round: int | np.ndarray) -> np.ndarray:
         spread = np.asarray(self.table.jitter)[clients]
         if not spread.any():
             still: np.ndarray = spread + 1.0
             return still
-        draws = [self._draw(round, client) for client in clients.tolist()]
+        rounds = np.broadcast_to(round, clients.shape).tolist()
+        draws = [self._draw(one, client) for one, client in zip(rounds, clients.tolist(), strict=True)]
         factors: np.ndarray = np.exp(spread * (draws - spread / 2))
         return factors
 
@@ -167,8 +169,9 @@ class Clock:
         rounds, row = divmod(round, _ROUNDS)
         clients, column = divmod(client, _CLIENTS)
         if (rounds, clients) not in self._blocks:
-            for old in [key for key in self._blocks if key[0] != rounds]:
-                del self._blocks[old]
+            # Clients of an asynchronous run are in different rounds of their own.
+            if len(self._blocks) > _BLOCKS + 2 * len(self.sizes) // _CLIENTS:
+                del self._blocks[next(iter(self._blocks))]
             block = generator(self.seed, "device", rounds, clients).standard_normal((_ROUNDS, _CLIENTS))
             self._blocks[rounds, clients] = block.tolist()
         return self._blocks[rounds, clients][row][column]

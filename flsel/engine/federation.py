@@ -19,7 +19,9 @@ from flsel.engine.arrival import Arrival
 from flsel.engine.checks import check_aggregate, check_hops, check_phases, check_plan, check_weights
 from flsel.engine.clock import Clock, RoundTime
 from flsel.engine.evaluation import Evaluator
+from flsel.engine.flights import Slots
 from flsel.engine.job import Job
+from flsel.engine.returned import ANY_UPDATE, head_of, returned
 from flsel.engine.stopwatch import Stopwatch
 from flsel.engine.watches import own_randomness, remembered, unwritten
 from flsel.errors import DivergedError, UserError
@@ -31,9 +33,7 @@ from flsel.objectives import LocalUpdates
 from flsel.objectives.objective import overrides
 from flsel.params import Params, finite_rows, rows, weighted_sum, whole
 from flsel.rng import generator
-from flsel.selector import Late, Need, Plan, Selector, Updates, View
-
-_UPDATES = Need.DELTAS | Need.HEAD
+from flsel.selector import Need, Plan, Selector, Updates, View
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Outcome:
         ledger: What the round cost.
         seconds: Wall time of each phase.
         time: Simulated seconds; None without devices.
+        staleness: Steps of the server since the start of each path; None in a synchronous run.
     """
 
     delta: Params
@@ -59,6 +60,7 @@ class Outcome:
     ledger: Ledger
     seconds: dict[str, float]
     time: RoundTime | None = None
+    staleness: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Federation:
         """
         began = time.perf_counter()
         name, objective = type(selector).__name__, self.program.objective
-        view = self._view(round, params, selector.needs, started)
+        view = self.view(round, params, selector.needs, started)
         watched = unwritten(f"{name}.select", params.values())
         with own_randomness(name, round), remembered(selector, round), watched:
             plan = selector.select(view)
@@ -160,7 +162,7 @@ class Federation:
         if self.program.memory is not None:
             self.program.memory.keep(dict.fromkeys(updates.clients.tolist()))
         name, shown = type(selector).__name__, list(view.params.values())
-        if selector.needs & _UPDATES:
+        if selector.needs & ANY_UPDATE:
             shown += deltas.values()
         with unwritten(f"{name}.weigh", shown):
             weights = check_weights(selector.weigh(view, updates), len(keep), name)
@@ -225,10 +227,23 @@ class Federation:
         job.view.ledger.charge(Cost(client_seconds=time.client_seconds))
         return time
 
-    def _view(self, round: int, params: Params, needs: Need, started: float) -> View:
+    def view(
+        self, round: int, params: Params, needs: Need, started: float, slots: Slots | None = None
+    ) -> View:
+        """Return what a selector may know before a round, with an empty ledger.
+
+        Args:
+            round: Communication round that begins.
+            params: The global model.
+            needs: What the selector declares.
+            started: Simulated seconds of the run so far.
+            slots: The free slots of an asynchronous run.
+        """
         ledger, clock, wanted = Ledger(), self.clock, self.clients_per_round
         stopwatch = None if clock is None else Stopwatch(clock, round, started)
         available = self._present(round)
+        if slots is not None:
+            wanted, available = slots.free, slots.in_rounds(round, available)
         return View(
             round=round,
             rounds=self.rounds,
@@ -238,11 +253,12 @@ class Federation:
             sizes=self.sizes.clone(),
             num_classes=self.data.population.num_classes,
             params=params,
-            rng=generator(self.program.seed, "select", round),
+            rng=generator(self.program.seed, *(("select", round) if slots is None else slots.draw)),
             ledger=ledger,
             needs=needs,
             stopwatch=stopwatch,
             trained=self.trained.clone(),
+            running={} if slots is None else slots.running,
             answers=Answers(
                 evaluator=self.evaluator,
                 trainer=self.trainer,
@@ -273,9 +289,6 @@ class Federation:
         kept, needs = job.plan, job.view.needs
         if len(keep) < len(kept):
             kept = Plan(tuple(kept.paths[k] for k in keep.tolist()))
-        shards = self.data.population.shards
-        per_visit = [[len(shards[client]) for client in visits] for visits in kept.visits]
-        steps = [[self.program.spec.num_steps(size) for size in sizes] for sizes in per_visit]
         answers: dict[str, Any] = {}
         if job.own_loss is not None:
             answers["own_loss"] = job.own_loss[keep]
@@ -287,28 +300,14 @@ class Federation:
             answers["deltas"] = rows(deltas, keep)
         if Need.HEAD in needs:
             assert self.head is not None
-            weight, bias = self.head
-            names = {"weight": weight} | ({"bias": bias} if bias is not None else {})
-            # A 1x1 convolution's weight has two more dimensions, of length one.
-            head = {
-                key: deltas[name].flatten(2) if key == "weight" else deltas[name]
-                for key, name in names.items()
-            }
-            answers["head"] = rows(head, keep)
-        return Updates(
-            plan=kept,
-            sizes=whole([sum(sizes) for sizes in per_visit]),
-            steps=whole([sum(visits) for visits in steps]),
-            needs=needs,
-            answers=answers,
-            travelled=partial(self._travel, steps),
-            late=Late.of({} if job.arrival is None else job.arrival.late),
+            answers["head"] = rows(head_of(deltas, self.head), keep)
+        return returned(
+            kept,
+            answers,
+            needs,
+            by=(self.data.population, self.program.spec, self.reach),
+            late={} if job.arrival is None else job.arrival.late,
         )
-
-    def _travel(self, steps: list[list[int]]) -> Tensor:
-        """Add up how far a constant gradient comes in the visits of each path, float64 ``[K]``."""
-        far = [float(self.reach.travel(torch.tensor(visits)).sum()) for visits in steps]
-        return torch.tensor(far, dtype=torch.float64)
 
     def _local_updates(self, view: View, updates: Updates, keep: Tensor, deltas: Params) -> LocalUpdates:
         """Describe what the clients of a one-hop plan did, each client once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -88,7 +89,25 @@ class Job:
         return {k: path[hop] for k, path in enumerate(self.plan.paths) if path[hop] != IDLE}
 
 
-def train(jobs: Sequence[Job], trainer: LocalTrainer) -> list[Params]:
+class Opened(Protocol):
+    """A round that is open, as far as training it goes: a :class:`Job`, or a step of an asynchronous run."""
+
+    @property
+    def view(self) -> View:
+        """What the selector saw."""
+
+    @property
+    def plan(self) -> Plan:
+        """Whose models the round ends with."""
+
+    def visits(self, hop: int, at: Params | None = None) -> list[Visit]:
+        """Say what has to be trained in a hop."""
+
+    def place(self, hop: int, ends: Params | None, at: Params | None = None) -> Params:
+        """Return where the paths are after a hop, each tensor ``[K, ...]``."""
+
+
+def train(jobs: Sequence[Opened], trainer: LocalTrainer) -> list[Params]:
     """Carry the models of open rounds along their paths, those of all jobs together.
 
     Args:

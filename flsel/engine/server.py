@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from flsel.config.groups import EvaluationConfig
+from flsel.config.groups import AsyncConfig, EvaluationConfig
 from flsel.data.heterogeneity import cohort_entropy
+from flsel.engine.arrivals import Arrivals, Step
 from flsel.engine.clock import Elapsed
 from flsel.engine.federation import Federation, Outcome
+from flsel.engine.flights import Flights
 from flsel.engine.job import Job, train
 from flsel.local.optimizers import rate_of
 from flsel.local.torch_internals import without_compiler
@@ -52,6 +54,8 @@ class Server:
         selector: Who trains; reset here, like the federation's objective.
         optimizer: Makes the server optimizer of the trainable parameters; it sees minus the aggregated update
             as its gradient, so SGD with learning rate 1 is FedAvg. Running statistics are averaged.
+        asynchronous: The rules of asynchronous rounds; None executes synchronous ones.
+        most_trainings: Local trainings after which the run ends; None sets no limit.
     """
 
     def __init__(
@@ -60,6 +64,9 @@ class Server:
         config: EvaluationConfig,
         selector: Selector,
         optimizer: Callable[[Iterable[torch.nn.Parameter]], Optimizer],
+        *,
+        asynchronous: AsyncConfig | None = None,
+        most_trainings: int | None = None,
     ) -> None:
         program = federation.program
         self.federation = federation
@@ -73,6 +80,9 @@ class Server:
         self.counts = torch.zeros(len(federation.data.population), dtype=torch.int64)
         self.ledger = Ledger()
         self.elapsed = Elapsed()
+        self.most_trainings = most_trainings
+        self.arrivals = None if asynchronous is None else Arrivals(federation, asynchronous)
+        self.flights = None if asynchronous is None else Flights(len(self.counts))
         self.params: Params = {
             name: torch.nn.Parameter(value.detach().clone(), requires_grad=False)
             for name, value in program.state().items()
@@ -89,16 +99,18 @@ class Server:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are run, or the target or the simulated time was reached and ends the run."""
+        """Whether all rounds are run, the target ends the run, or what it may spend is spent."""
         reached = self.rounds_to_target is not None and self.config.stop_at_target
-        return reached or self.out_of_time or self.round >= self.federation.rounds
+        return reached or self.spent or self.round >= self.federation.rounds
 
     @property
-    def out_of_time(self) -> bool:
-        """Whether the simulated seconds have passed after which the run ends."""
+    def spent(self) -> bool:
+        """Whether the simulated time or the local trainings are used up after which the run ends."""
         clock = self.federation.clock
         limit = None if clock is None else clock.rules.stop_after_seconds
-        return limit is not None and self.elapsed.seconds >= limit
+        if limit is not None and self.elapsed.seconds >= limit:
+            return True
+        return self.most_trainings is not None and self.ledger["trainings"] >= self.most_trainings
 
     def step(self) -> RoundRecord:
         """Run one round: open it, train, close it."""
@@ -107,11 +119,16 @@ class Server:
         (ends,) = train([job], self.federation.trainer)
         return self.close(job, ends, time.perf_counter() - started)
 
-    def open(self) -> Job:
-        """Decide who trains in the coming round; nothing that is kept changes but the selector's state."""
+    def open(self) -> Job | Step:
+        """Decide who trains in the coming round.
+
+        Nothing that is kept changes but the selector's state, and the flights of an asynchronous run.
+        """
+        if self.arrivals is not None and self.flights is not None:
+            return self.arrivals.open(self.flights, self.round, self.params, self.selector)
         return self.federation.open(self.round, self.params, self.selector, self.elapsed.seconds)
 
-    def close(self, job: Job, ends: Params, seconds: float = 0.0) -> RoundRecord:
+    def close(self, job: Job | Step, ends: Params, seconds: float = 0.0) -> RoundRecord:
         """Aggregate what came back, step the server optimizer, and evaluate when due.
 
         Args:
@@ -121,7 +138,7 @@ class Server:
         """
         began = self.round
         self._seconds["train"] += seconds
-        outcome = self.federation.close(job, ends)
+        outcome = self._aggregated(job, ends)
         self.total_read |= bool(job.view.asked_total)
         started = time.perf_counter()
         self._apply(outcome.delta, float(outcome.weights.sum()))
@@ -130,6 +147,8 @@ class Server:
         self.ledger.charge(outcome.ledger.total)
         if outcome.time is not None:
             self.elapsed.add(outcome.time)
+        if self.flights is not None:
+            self.elapsed.seconds = self.flights.clock  # which no sum of differences drifts from
         if outcome.dropped:
             self.ledger.charge(Cost(dropped_updates=len(outcome.dropped)))
         self.round = began + outcome.plan.hops
@@ -138,7 +157,7 @@ class Server:
         self._seconds["aggregate"] += time.perf_counter() - started
         due = self.round // self.config.every > began // self.config.every
         metrics = None
-        if due or self.round >= self.federation.rounds or self.out_of_time:
+        if due or self.round >= self.federation.rounds or self.spent:
             metrics = self.evaluate(clients)
         return RoundRecord(began, self.round, outcome, metrics)
 
@@ -165,6 +184,9 @@ class Server:
         metrics |= {f"ledger/{name}": float(self.ledger[name]) for name in counted}
         if timed:
             metrics |= self.elapsed.measure(self.round)
+        if self.flights is not None:
+            metrics["clock/wasted_client_seconds"] += self.flights.client_seconds
+            metrics |= self.flights.measure()
         self._seconds["evaluate"] += time.perf_counter() - started
         metrics |= {f"seconds/{phase}": self._seconds[phase] for phase in _PHASES}
         self._seconds = dict.fromkeys(_PHASES, 0.0)
@@ -179,6 +201,8 @@ class Server:
         kept = {} if memory is None else {"optimizer_memory": memory.state_dict()}
         if self.federation.clock is not None:
             kept["clock"] = self.elapsed.state_dict()
+        if self.flights is not None:
+            kept["flights"] = self.flights.state_dict()
         with without_compiler():
             optimizer = self.optimizer.state_dict()
         return {
@@ -219,9 +243,19 @@ class Server:
         self.ledger = Ledger(state["ledger"])
         if self.federation.clock is not None:
             self.elapsed.load_state_dict(state["clock"])
+        if self.flights is not None:
+            self.flights.load_state_dict(state["flights"], next(iter(self.params.values())).device)
         self.round = state["round"]
         self.rounds_to_target = state["rounds_to_target"]
         self.total_read = state["total_read"]
+
+    def _aggregated(self, job: Job | Step, ends: Params) -> Outcome:
+        if isinstance(job, Job):
+            return self.federation.close(job, ends)
+        assert self.arrivals is not None
+        assert self.flights is not None
+        self.total_read |= self.flights.total_read
+        return self.arrivals.step(job, ends)
 
     def _apply(self, delta: Params, weight: float) -> None:
         rate = rate_of(self.optimizer)

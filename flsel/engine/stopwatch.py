@@ -103,6 +103,31 @@ class Stopwatch:
 
         return arrive(plan, take, clock.rules, wanted=wanted)
 
+    def fly(self, clients: Sequence[int], turns: Sequence[int], extra: Cost) -> np.ndarray:
+        """Return what trainings take that start when the questions are answered, float64 ``[n]``.
+
+        Args:
+            clients: Ids of n clients.
+            turns: Earlier trainings of each client, for the jitter.
+            extra: What a training costs besides.
+        """
+        clock = self.clock
+        passes = clock.training(clients) + extra.passes * clock.forward(clients)
+        took = clock.seconds(
+            clients,
+            passes,
+            down=self._to_send(clients, clock.messages, keep=False) + clock.beside.bytes_down,
+            up=clock.messages * clock.model + sent(clock.beside) + sent(extra),
+            round=np.asarray(turns, dtype=np.int64),
+        )
+        self._client_seconds += math.fsum(took)
+        return took
+
+    def spent(self, server_passes: float) -> RoundTime:
+        """Return what questions and trainings took so far, waiting for the server's own passes included."""
+        waited = self._questions + self._collected + self.clock.rules.server_pass * server_passes
+        return RoundTime(waited, self._questions, self._client_seconds, self._wasted)
+
     def collect(self, clients: Collection[int]) -> None:
         """Let clients send the updates that they held back; the server waits for the slowest."""
         who = sorted(clients)

@@ -67,6 +67,8 @@ class ActiveRun:
         """What runs have in common whose clients share stacks; None if it shares with none."""
         if not self.active:
             return None
+        if self.session.server.arrivals is not None:  # whose stacks have other widths in every call
+            return None
         federation = self.session.server.federation
         return federation.trainer.kind(federation.program, federation.clients_per_round)
 

@@ -297,6 +297,10 @@ def check_deployable(config: RunConfig, *, own_data: bool = False) -> None:
             f"objective must be {' or '.join(names)} in a deployment, got {name}, whose state stays at "
             "the server."
         )
+    if config.asynchronous.concurrency is not None:
+        raise UserError(
+            "asynchronous.concurrency must be null in a deployment: updates arrive in simulated time."
+        )
     if config.callbacks:
         raise UserError("callbacks must be empty in a deployment: the nodes would not see what they change.")
     if own_data and config.evaluation.per_client:

@@ -18,6 +18,7 @@ from flsel.config.groups import LocalConfig
 from flsel.data.checks import fits_memory
 from flsel.data.population import FederatedData, Source
 from flsel.data.sources import load_source
+from flsel.engine.checks import check_asynchronous
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
 from flsel.engine.server import Server
@@ -111,10 +112,24 @@ def build(config: RunConfig, source: Source | None = None, trainer: LocalTrainer
         )
     selector = Spec.of(config.selector, "selector").build()
     rules = config.time
-    if (rules.over_selection > 1 or rules.deadline is not None) and selector.assumes_arrival:
+    hurried = rules.over_selection > 1 or rules.deadline is not None
+    if (hurried or config.asynchronous.concurrency is not None) and selector.assumes_arrival:
         _warn_of_bias(type(selector).__name__)
-    selector.check_clients_per_round(config.time.asked(config.clients_per_round, clients))
-    server = Server(federation, config.evaluation, selector, config.server_optimizer)
+    asynchronous = config.asynchronous
+    if asynchronous.concurrency is None:
+        selector.check_clients_per_round(config.time.asked(config.clients_per_round, clients))
+    else:
+        asynchronous.check_fits(config.clients_per_round, clients, config.time)
+        check_asynchronous(selector, program.objective, remembers=program.memory is not None)
+        selector.check_clients_per_round(asynchronous.concurrency)
+    server = Server(
+        federation,
+        config.evaluation,
+        selector,
+        config.server_optimizer,
+        asynchronous=None if asynchronous.concurrency is None else asynchronous,
+        most_trainings=config.stop_after_trainings,
+    )
     check_optimizer(server.optimizer, "server_optimizer")
     return Built(server, program, data, callbacks)
 
@@ -122,8 +137,8 @@ def build(config: RunConfig, source: Source | None = None, trainer: LocalTrainer
 @functools.cache
 def _warn_of_bias(name: str) -> None:
     _LOG.warning(
-        "%s's weights are unbiased only if all chosen clients arrive: with time.over_selection or "
-        "time.deadline fast clients count more",
+        "%s's weights are unbiased only if all chosen clients arrive: with time.over_selection, "
+        "time.deadline or asynchronous.concurrency some clients count more",
         name,
     )
 
@@ -182,7 +197,7 @@ def _make_federation(
         reach=reach,
         head=head_names(config, program.model, data),
         rounds=config.rounds,
-        clients_per_round=config.clients_per_round,
+        clients_per_round=config.asynchronous.updates(config.clients_per_round),
         clock=make_clock(
             config, data.population.sizes.numpy(), model_bytes(params), program.objective.cost(params)
         ),

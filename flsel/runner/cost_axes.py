@@ -74,6 +74,10 @@ COST_AXES: Mapping[str, CostAxis] = {
         CostAxis("bytes_up", "bytes sent up", "bytes sent to the server", "bytes", (_UP,), overview=False),
         CostAxis("passes", "forward passes", "forward passes of clients", "passes", ("ledger/passes",)),
         CostAxis(
+            "trainings", "local trainings", "local trainings", "trainings", ("ledger/trainings",),
+            overview=False,
+        ),
+        CostAxis(
             "seconds", "seconds", "seconds of selecting and training", "seconds", PLAYING,
             running=False, prefixed=False,
         ),

@@ -25,10 +25,10 @@ def check_extension(config: RunConfig, state: Checkpoint, server: Server) -> Non
     if config.rounds < played:
         raise UserError(f"{start}: {played} have been run.")
     reached = server.rounds_to_target is not None and config.evaluation.stop_at_target
-    if state.stopped or reached or server.out_of_time:
+    if state.stopped or reached or server.spent:
         raise UserError(
-            f"{start}: its target (evaluation.stop_at_target), its simulated "
-            "time (time.stop_after_seconds) or a callback ended it."
+            f"{start}: its target (evaluation.stop_at_target), its simulated time "
+            "(time.stop_after_seconds), its trainings (stop_after_trainings) or a callback ended it."
         )
     if server.total_read:
         name = type(config.selector).__name__

@@ -101,6 +101,7 @@ class Journal:
                 "dropped": outcome.dropped,
                 "ledger": dict(outcome.ledger),
                 **({} if outcome.time is None else {"time": vars(outcome.time)}),
+                **({} if outcome.staleness is None else {"staleness": outcome.staleness}),
             }
         )
 

@@ -32,9 +32,13 @@ class Selector(Checked, Stateful, ABC):
         two_phase: Whether participants keep their update until :meth:`weigh` has given it a weight. What
             weighs zero is not sent, and the ledger counts no model for it. Of an update that is not sent,
             :meth:`weigh` may use what a client can report in a few numbers, which the selector charges.
+        only_synchronous: Why an asynchronous run refuses the selector, a clause that follows "since"; empty
+            where free slots can be filled one by one. There ``view.available`` leaves out who is in flight,
+            and an update's start may be an earlier model than ``view.params`` (``updates.staleness``).
     """
 
     two_phase: ClassVar[bool] = False
+    only_synchronous: ClassVar[str] = ""
 
     @property
     def needs(self) -> Need:

@@ -46,7 +46,8 @@ class Updates:
         needs: What the selector declared.
         answers: Named stacks behind the gated properties.
         travelled: Answers :attr:`travel`; None where every step goes as far as plain SGD's.
-        late: Clients that were asked and came too late; none without devices.
+        late: Clients that were asked and came too late, or too stale; none without devices.
+        steps_since: Answers :attr:`staleness`; None where all updates start from the present model.
     """
 
     plan: Plan
@@ -56,11 +57,17 @@ class Updates:
     answers: Mapping[str, Any]
     travelled: Callable[[], Tensor] | None = None
     late: Late = field(default_factory=lambda: Late.of({}))
+    steps_since: Tensor | None = None
 
     @property
     def clients(self) -> Tensor:
         """First client that every path visits, int64 ``[K]`` (the client, where paths have length one)."""
         return whole([visits[0] for visits in self.plan.visits])
+
+    @property
+    def staleness(self) -> Tensor:
+        """Steps of the server since each update's start, int64 ``[K]``; zeros in a synchronous run."""
+        return torch.zeros_like(self.sizes) if self.steps_since is None else self.steps_since
 
     @property
     def travel(self) -> Tensor:
@@ -87,7 +94,7 @@ class Updates:
 
     @property
     def deltas(self) -> Params:
-        """End model minus global model, each tensor ``[K, ...]`` (``Need.DELTAS``)."""
+        """End model minus the received model, each tensor ``[K, ...]`` (``Need.DELTAS``)."""
         require(self.needs, Need.DELTAS)
         deltas: Params = self.answers["deltas"]
         return deltas

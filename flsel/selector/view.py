@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,8 +62,8 @@ class View:
     Attributes:
         round: Index of this communication round, from 0.
         rounds: Communication rounds of the whole run.
-        clients_per_round: Most paths that the plan may have.
-        available: Clients available now, bool ``[N]``; at least one is.
+        clients_per_round: Most paths that the plan may have; in an asynchronous run at most the free slots.
+        available: Clients available now and not in flight, bool ``[N]``; at least one is.
         sizes: Training examples per client, int64 ``[N]``.
         num_classes: C.
         params: The global model; never written to.
@@ -76,6 +76,8 @@ class View:
             ``sizes``.
         answers: The federation's side of the questions below: a method for each need, named like it in lower
             case, and ``available_at(hop)``.
+        running: Clients in flight and the rounds that they started in, in the order in which they started;
+            none in a synchronous run.
         asked_total: Gets an entry when ``rounds`` is read: such a run cannot be given more rounds later.
     """
 
@@ -92,6 +94,7 @@ class View:
     answers: Any
     stopwatch: Any = None
     trained: Tensor | None = None
+    running: Mapping[int, int] = field(default_factory=dict)
     asked_total: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def __getattribute__(self, name: str) -> Any:

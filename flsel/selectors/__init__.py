@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from flsel.selectors.oort import Oort
     from flsel.selectors.optimal_sampling import OptimalSampling
     from flsel.selectors.osmd import OSMD
+    from flsel.selectors.pisces import Pisces
     from flsel.selectors.powd import PowD
     from flsel.selectors.tifl import TiFL
     from flsel.selectors.ucbcs import UCBCS
@@ -62,6 +63,7 @@ _HOMES = {
     "Oort": "oort",
     "OptimalSampling": "optimal_sampling",
     "OSMD": "osmd",
+    "Pisces": "pisces",
     "PowD": "powd",
     "TiFL": "tifl",
     "UCBCS": "ucbcs",
@@ -95,6 +97,7 @@ __all__ = [
     "KVib",
     "Oort",
     "OptimalSampling",
+    "Pisces",
     "PowD",
     "TiFL",
     "Uniform",

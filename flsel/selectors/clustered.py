@@ -53,6 +53,9 @@ class ClusteredSampling(Selector):
         sketch: Numbers kept of an update; null keeps it whole up to 2,000 clients and 256 numbers beyond.
     """
 
+    only_synchronous = (
+        "it clusters updates that start from one model, and its weights are those of joint draws"
+    )
     needs = Need.DELTAS
     similarity: Similarity = "cosine"
     warm_up: Annotated[int, Range(0)] = 0

@@ -27,6 +27,8 @@ class ClusteredSamplingBySize(Selector):
     its weight is at most that of multinomial sampling.
     """
 
+    only_synchronous = "its weights are unbiased only for joint draws from all clients"
+
     @property
     def assumes_arrival(self) -> bool:
         """Whether the weights are unbiased only if all chosen clients' updates arrive: they are."""

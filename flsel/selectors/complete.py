@@ -19,6 +19,8 @@ class Complete(Selector):
     ``clients_per_round`` must be at least the number of clients that are ever available at once.
     """
 
+    only_synchronous = "all clients train together"
+
     def select(self, view: View) -> Plan:
         """Take the whole pool.
 

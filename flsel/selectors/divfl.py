@@ -56,6 +56,7 @@ class DivFL(Selector):
         sketch: Numbers kept of a gradient; null keeps it whole up to 2,000 clients and 256 numbers beyond.
     """
 
+    only_synchronous = "it compares what clients learn from one model, and chooses them jointly"
     mode: Literal["ideal", "no_overhead"] = "ideal"
     signal: Literal["gradient", "update"] = "gradient"
     _: KW_ONLY

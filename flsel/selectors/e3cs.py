@@ -36,6 +36,7 @@ class E3CS(Selector):
         eta: Learning rate (eta).
     """
 
+    only_synchronous = "its chances are those of a cohort that is drawn and comes back together"
     quota: Annotated[float, Range(0, 1), Tunable(0.0, 0.9)] = 0.5
     start: Annotated[float, Range(0, 1)] = 0.0
     eta: Annotated[float, Range(0), Tunable(0.05, 5.0, log=True)] = 0.5

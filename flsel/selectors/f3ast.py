@@ -37,6 +37,7 @@ class F3AST(Selector):
         beta: Share of the present round in the rate (beta), a moving average over about 1 / beta rounds.
     """
 
+    only_synchronous = "its rates count joint cohorts, whose weights they make unbiased"
     beta: Annotated[float, Range(above=0, below=1), Tunable(1e-4, 0.1, log=True)] = 0.001
     rate_: Tensor = field(init=False, repr=False)
 

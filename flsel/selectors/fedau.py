@@ -41,6 +41,7 @@ class FedAU(Selector):
         shares: Share p_i of a client: ``size`` its share of all examples, ``equal`` 1/N.
     """
 
+    only_synchronous = "its gaps count joint cohorts, whose weights they make unbiased"
     selector: Selector | None = None
     cutoff: Annotated[int, Range(1), Tunable(10, 500, log=True)] = 50
     shares: Literal["size", "equal"] = "size"

@@ -51,6 +51,7 @@ class FedCat(Selector):
             neither this is FedAvg.
     """
 
+    only_synchronous = "its plans chain clients, and only plans of one hop are asynchronous"
     lam: Annotated[int, Range(1), Tunable(1, 10)] = 1
     epsilon: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.5
     grouping: bool = True

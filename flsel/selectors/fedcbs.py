@@ -10,7 +10,8 @@ cancels in a draw: candidate i follows the m - 1 chosen ones with probability pr
 i)^(-beta_m), where beta_m = ``beta`` m, as in that code. Participations are counted from one, as there, so
 that a client that never took part has a finite bonus. The clients' label counts stand for the encrypted inner
 products of the paper, from which a server learns the same QCID and nothing else. B is the number of classes
-of the task. A QCID below 1e-9 counts as 1e-9. Candidates are the clients available now that have examples.
+of the task. A QCID below 1e-9 counts as 1e-9. Candidates are the clients available now that have examples. In
+an asynchronous run the labels of the clients in flight are in S.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class FedCBS(Selector):
     def select(self, view: View) -> Plan:
         """Draw the cohort and count its participation."""
         pool = with_examples(view.pool, view.sizes)
-        counts = view.labels[torch.from_numpy(pool)].double()
-        imbalance = Imbalance(counts)
+        labels = view.labels.double()
+        imbalance = Imbalance(labels[torch.from_numpy(pool)], labels[list(view.running)].sum(dim=0))
         chosen: list[int] = []
         for draw in range(1, min(view.clients_per_round, len(pool)) + 1):
             log_weights = -self.beta * draw * np.log(imbalance.with_each().clip(_SMALLEST))
@@ -79,13 +80,14 @@ class Imbalance:
 
     Args:
         counts: Label counts of n clients, float64 ``[n, B]``.
+        inside: Labels of others who are in the cohort already, float64 ``[B]``; None stands for nobody.
     """
 
-    def __init__(self, counts: Tensor) -> None:
+    def __init__(self, counts: Tensor, inside: Tensor | None = None) -> None:
         self._counts = counts
         self._squares = counts.square().sum(dim=1)
         self._totals = counts.sum(dim=1)
-        self._inside = torch.zeros(counts.shape[1], dtype=torch.float64)
+        self._inside = torch.zeros(counts.shape[1], dtype=torch.float64) if inside is None else inside
 
     def add(self, client: int) -> None:
         """Take a client, by its row, into the cohort."""

@@ -69,6 +69,7 @@ class FedCor(Selector):
         variant: ``paper``, or ``reference`` for the reference code's timeline.
     """
 
+    only_synchronous = "it learns how one cohort, trained from one model, changes all losses"
     needs = Need.LOSSES | Need.SHADOW
     beta: Annotated[float, Range(above=0, high=1), Tunable(0.5, 1.0)] = 0.95
     delta_t: Annotated[int, Range(1)] = 10

@@ -36,6 +36,7 @@ class FedCS(Selector):
         overhead: Seconds that selecting and aggregating take (T_cs + T_agg).
     """
 
+    only_synchronous = "it fills a cohort up to a deadline"
     needs = Need.DURATIONS
     deadline: Annotated[float, Range(above=0), Tunable(1.0, 1000.0, log=True)] = 180.0
     _: KW_ONLY

@@ -77,6 +77,7 @@ class FedGS(Selector):
             null goes on until none helps.
     """
 
+    only_synchronous = "it solves for the cohort as a whole"
     alpha: Annotated[float, Range(0), Tunable(0.0, 5.0)] = 1.0
     graph: Annotated[str, UserPath()] = "labels"
     _: KW_ONLY

@@ -54,6 +54,7 @@ class FedPNS(Selector):
             first time that it takes part is not chosen again until others are labelled.
     """
 
+    only_synchronous = "it compares updates that start from one model"
     needs = Need.DELTAS | Need.SERVER_LOSS
     alpha: Annotated[float, Range(above=0), Tunable(1.0, 3.0)] = 2.0
     beta: Annotated[float, Range(0, 1), Tunable(0.3, 0.9)] = 0.7

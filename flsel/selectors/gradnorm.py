@@ -42,6 +42,7 @@ class GradientNorm(Selector):
         per_step: Whether to compare updates per local step, momentum reckoned in.
     """
 
+    only_synchronous = "it compares the updates of one cohort, of which it keeps the largest"
     needs = Need.DELTAS
     keep: Annotated[int | None, Range(1)] = None
     per_step: bool = True

@@ -53,6 +53,7 @@ class GreedyFed(Selector):
             loss is closer than this to that of the whole cohort.
     """
 
+    only_synchronous = "its Shapley values are those of a cohort that starts from one model"
     needs = Need.DELTAS | Need.SERVER_LOSS
     rule: Literal["greedy", "softmax"] = "greedy"
     memory: Annotated[float | None, Range(0, below=1)] = None

@@ -82,6 +82,7 @@ class HiCS(Selector):
         fade: Share of the rounds after which the preference for balanced clusters is gone; 1 in the paper.
     """
 
+    only_synchronous = "it clusters updates that start from one model"
     needs = Need.HEAD
     temperature: Annotated[float | Literal["auto"], Range(above=0), Tunable(1e-4, 1e-1, log=True)] = "auto"
     lam: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.1

@@ -51,6 +51,7 @@ class HiCSOracle(Selector):
         linkage: Ward's method on the ``rows`` of the distance matrix or on the ``condensed`` matrix.
     """
 
+    only_synchronous = "it clusters updates that start from one model"
     needs = Need.LABELS | Need.HEAD
     lam: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.1
     gamma0: Annotated[float, Range(0), Tunable(0.0, 8.0)] = 4.0

@@ -25,6 +25,8 @@ class MD(Selector):
     A client drawn c times appears on c paths, so it weighs c/K in all: E[weight] = p_k.
     """
 
+    only_synchronous = "its weights are unbiased only for joint draws from all clients"
+
     @property
     def assumes_arrival(self) -> bool:
         """Whether the weights are unbiased only if all chosen clients' updates arrive: they are."""

@@ -65,6 +65,7 @@ class Oort(Selector):
             whose window achieved less than the one before.
     """
 
+    only_synchronous = "its pacer and its exploration count joint cohorts: Pisces is its asynchronous form"
     exploration: Annotated[float, Range(above=0, high=1), Tunable(0.3, 1.0)] = 0.9
     exploration_decay: Annotated[float, Range(above=0, high=1), Tunable(0.9, 1.0)] = 0.98
     exploration_floor: Annotated[float, Range(0, 1), Tunable(0.0, 0.5)] = 0.2

@@ -44,6 +44,7 @@ class OptimalSampling(Selector):
         iterations: Most rescalings of AOCS (j_max).
     """
 
+    only_synchronous = "whether a client sends its update depends on those of the others"
     needs = Need.DELTAS
     two_phase = True
     mean: Annotated[float | None, Range(above=0)] = None

@@ -39,6 +39,7 @@ class OSMD(Selector):
             squared feedback (eta); null weighs rates of 1, 2, 4, ... such units by their success (Ada-OSMD).
     """
 
+    only_synchronous = "its chances are those of a cohort that is drawn and comes back together"
     needs = Need.DELTAS
     alpha: Annotated[float, Range(above=0, below=1), Tunable(0.05, 0.95)] = 0.4
     eta: Annotated[float | None, Range(above=0)] = None

@@ -44,6 +44,7 @@ class TiFL(Selector):
         credits: Rounds that each tier may be drawn in, fastest first, or null.
     """
 
+    only_synchronous = "it trains the clients of one tier together"
     tiers: Annotated[int, Range(1), Tunable(2, 10)] = 5
     _: KW_ONLY
     interval: Annotated[int, Range(1), Tunable(2, 50, log=True)] = 10

@@ -42,6 +42,7 @@ class UCBCS(Selector):
             it, 0 explores clients that never took part and no others.
     """
 
+    only_synchronous = "its discount counts joint cohorts"
     needs = Need.OWN_LOSS
     gamma: Annotated[float, Range(0, 1), Tunable(0.5, 1.0)] = 0.7
     sigma: Annotated[float | Literal["auto"], Range(0), Tunable(1e-2, 10.0, log=True)] = "auto"

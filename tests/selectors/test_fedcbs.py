@@ -134,3 +134,14 @@ def test_participations_are_counted_and_the_absent_are_not_drawn() -> None:
 
 def test_the_contract_with_other_arguments() -> None:
     check_selector(lambda: FedCBS(0.0, 5.0))
+
+
+def test_a_free_slot_balances_the_labels_of_those_in_flight() -> None:
+    shown = seen(COUNTS, 1, absent=[0, 1])
+    chance = Counter(
+        drawn(FedCBS(lam=0.0, beta=2.0), replace(shown, running={0: 3, 1: 0}, rng=generator(seed, "t")))[0]
+        for seed in range(4000)
+    )
+    weights = {i: qcid((0, 1, i), COUNTS) ** -2.0 for i in (2, 3, 4)}
+    for client, weight in weights.items():
+        assert chance[client] / 4000 == pytest.approx(weight / sum(weights.values()), abs=0.03)

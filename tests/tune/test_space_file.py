@@ -263,6 +263,7 @@ OF_SELECTORS = {
     "oort": "Oort",
     "optimal_sampling": "OptimalSampling",
     "osmd": "OSMD",
+    "pisces": "Pisces",
     "powd": "PowD",
     "tifl": "TiFL",
     "ucbcs": "UCBCS",

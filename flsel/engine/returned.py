@@ -1,0 +1,67 @@
+"""What came back from the participants of a round, as a selector may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flsel.data.population import Population
+from flsel.local.batches import BatchSpec
+from flsel.local.reach import Reach
+from flsel.params import Params, whole
+from flsel.selector import Late, Need, Plan, Updates
+
+ANY_UPDATE = Need.DELTAS | Need.HEAD
+"""Needs of participants' updates."""
+
+
+def returned(
+    plan: Plan,
+    answers: Mapping[str, Any],
+    needs: Need,
+    *,
+    by: tuple[Population, BatchSpec, Reach],
+    late: Mapping[int, float],
+    steps_since: Tensor | None = None,
+) -> Updates:
+    """Describe the updates that a round aggregates.
+
+    Args:
+        plan: Their paths.
+        answers: Named stacks behind the gated properties.
+        needs: What the selector declared.
+        by: The clients' data, the batches of a training, and how far a constant gradient comes in them.
+        late: Seconds of the trainings that came too late, by client.
+        steps_since: Staleness of each update, int64 ``[K]``; None where all start from one model.
+    """
+    population, spec, reach = by
+    per_visit = [[len(population.shards[client]) for client in visits] for visits in plan.visits]
+    steps = [[spec.num_steps(size) for size in sizes] for sizes in per_visit]
+    return Updates(
+        plan=plan,
+        sizes=whole([sum(sizes) for sizes in per_visit]),
+        steps=whole([sum(visits) for visits in steps]),
+        needs=needs,
+        answers=answers,
+        travelled=partial(_travel, reach, steps),
+        late=Late.of(late),
+        steps_since=steps_since,
+    )
+
+
+def head_of(deltas: Params, names: tuple[str, str | None]) -> Params:
+    """Return the output layer's part of a stack of updates: ``weight [K, C, L]`` and ``bias [K, C]``."""
+    weight, bias = names
+    # A 1x1 convolution's weight has two more dimensions, of length one.
+    head = {"weight": deltas[weight].flatten(2)}
+    return head if bias is None else head | {"bias": deltas[bias]}
+
+
+def _travel(reach: Reach, steps: Sequence[Sequence[int]]) -> Tensor:
+    """Add up how far a constant gradient comes in the visits of each path, float64 ``[K]``."""
+    far = [float(reach.travel(torch.tensor(visits)).sum()) for visits in steps]
+    return torch.tensor(far, dtype=torch.float64)
