@@ -14,6 +14,7 @@ import torch
 from runs import built, differ_when_resumed, same, settings
 from torch import Tensor
 
+import flsel
 from flsel.config import RunConfig
 from flsel.config.groups import AsyncConfig, EvaluationConfig, TimeConfig
 from flsel.devices import Devices, Equal, HalfNormal, LogNormal, Table
@@ -391,6 +392,15 @@ def test_columns_and_budget(tmp_path: Path) -> None:
         before = server.elapsed.seconds
         server.step()
     assert before < 5 <= server.elapsed.seconds
+
+
+def test_a_result_tells_how_stale_updates_were(tmp_path: Path) -> None:
+    result = flsel.run(asynchronous(tmp_path, clients_per_round=2))
+    for played in result.rounds:
+        assert len(played.staleness) == len(played.plan) == 2
+    means = [float(np.mean(played.staleness)) for played in result.rounds]
+    assert result.history["async/staleness_mean"].tolist()[1:] == means
+    assert result.history["ledger/trainings"][-1] == 5 + 2 * 5 + 1
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ class Played:
         ledger: What the step cost, by name.
         seconds: Simulated seconds of the step; None without devices.
         questions: Those of them in which the server waited for answers.
-        late: Clients that were asked and came too late on their simulated devices.
+        late: Clients that were asked and came too late on their simulated devices, or too stale.
+        staleness: Steps of the server since each path started, in an asynchronous run; else empty.
     """
 
     round: int
@@ -42,6 +43,7 @@ class Played:
     seconds: float | None = None
     questions: float | None = None
     late: tuple[int, ...] = ()
+    staleness: tuple[int, ...] = ()
 
     @property
     def clients(self) -> list[int]:
@@ -107,6 +109,7 @@ def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[Played]:
                 seconds=float(row["time"]["seconds"]) if "time" in row else None,
                 questions=float(row["time"]["questions"]) if "time" in row else None,
                 late=tuple(map(int, row["time"]["late"])) if "time" in row else (),
+                staleness=tuple(map(int, row.get("staleness", ()))),
             )
             for row in rows
         ]

@@ -16,9 +16,10 @@ from runs import same, settings
 
 import flsel.flower.node
 from flsel.availability import LN
-from flsel.config.groups import LocalConfig
+from flsel.config.groups import AsyncConfig, LocalConfig
 from flsel.data.population import Examples, Source
 from flsel.data.sources import load_source
+from flsel.devices import LogNormal
 from flsel.errors import UserError
 from flsel.execution.run import execute, run
 from flsel.flower.grid_trainer import GridTrainer
@@ -123,6 +124,10 @@ def test_a_round_that_nobody_answers_says_so_and_can_be_resumed(tmp_path: Path) 
     [
         ({"objective": SCAFFOLD()}, "objective must be FedAvg or FedProx in a deployment, got SCAFFOLD"),
         ({"local": replace(SEQUENTIAL, keep_optimizer=True)}, r"local\.keep_optimizer must be false"),
+        (
+            {"devices": LogNormal(), "asynchronous": AsyncConfig(4)},
+            r"asynchronous\.concurrency must be null in a deployment",
+        ),
     ],
 )
 def test_what_cannot_be_deployed_is_refused(tmp_path: Path, changes: Any, reason: str) -> None:
