@@ -164,15 +164,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--nodes", type=int, default=30, help="nodes of the table of accuracy")
     parser.add_argument("--chosen", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--only", help="some selectors beside FedAvg, such as FedCor,FedGS")
     options = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    names = ["Flower's FedAvg", *SELECTORS]
-    # In turn, so that whatever else the machine does meets all of them.
-    took = {name: [run(name, options, 10, seed, measured=False)[0] for seed in range(3)] for name in names}
+    names = ["Flower's FedAvg", *(options.only.split(",") if options.only else SELECTORS)]
+    took: dict[str, list[float]] = {name: [] for name in names}
     scores: dict[str, list[float]] = {name: [] for name in names}
-    for seed in range(options.seeds):
+    # In turn, so that whatever else the machine does meets all of them.
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         for name in names:
+            took[name].append(run(name, options, 10, seed, measured=False)[0])
             scores[name].append(run(name, options, options.nodes, seed, measured=True)[1])
     print(
         f"{options.rounds} rounds, {options.chosen} of {options.nodes} nodes a round, {options.seeds} seeds"

@@ -85,6 +85,11 @@ def write_app(
     Raises:
         UserError: If the folder has something in it, or the settings cannot be deployed.
     """
+    if own_data and config.data.name == "synthetic":
+        raise UserError(
+            "data.name must be a dataset that each node has of its own with --own-data, got synthetic, which "
+            "all nodes would generate alike."
+        )
     if own_data:
         # Nobody deals the clients' data; the server's dataset, which is dealt anyhow, gives the holdouts.
         config = replace(config, clients=nodes, partition=IID())

@@ -71,7 +71,10 @@ def answer(
 
     def tell_losses(message: Message, context: Context) -> Message:
         assert losses is not None  # the server asks for what the hello offers
-        found = [float(loss) for loss in losses(_model(message), context)]
+        told = losses(_model(message), context)
+        if not np.ndim(told):  # also of a tensor
+            raise UserError("losses must return the loss of each training example, got one number.")
+        found = [float(loss) for loss in told]
         return _said(message, {"loss": _mean(found), "squared": _mean([loss * loss for loss in found])})
 
     def tell_gradient(message: Message, context: Context) -> Message:

@@ -120,7 +120,7 @@ class GridTrainer(LocalTrainer):
         """
         end = time.monotonic() + self._timeout
         while True:
-            self._refresh()
+            self._refresh(round)
             homes = {client: node for client, node in self._homes.items() if node in self._connected}
             if homes:
                 break
@@ -166,7 +166,7 @@ class GridTrainer(LocalTrainer):
     def _meet(self) -> dict[int, int]:
         """Ask every node who it is, and return the node of each client."""
         homes: dict[int, int] = {}
-        greeted = self._greet()
+        greeted = self._greet(0)
         for node, reply in greeted:
             if reply.error:
                 raise UserError(f"node {node} cannot take part: {reply.error}")
@@ -183,9 +183,9 @@ class GridTrainer(LocalTrainer):
             )
         return homes
 
-    def _refresh(self) -> None:
+    def _refresh(self, round: int) -> None:
         """Look which nodes are connected; one that came back under another id has its clients again."""
-        for node, reply in self._greet():
+        for node, reply in self._greet(round):
             if reply.error:
                 _LOG.warning("node %s does not take part: %s", node, reply.error)
                 continue
@@ -197,12 +197,17 @@ class GridTrainer(LocalTrainer):
                 self._homes |= back
         self._connected = set(self._channel.nodes())
 
-    def _greet(self) -> list[tuple[int, Reply]]:
-        """Ask the nodes that were not asked yet who they are."""
-        new = [node for node in self._channel.nodes() if node not in self._greeted]
-        self._greeted |= set(new)
+    def _greet(self, round: int) -> list[tuple[int, Reply]]:
+        """Ask the nodes that were not heard of yet who they are; who gives no answer is asked again later."""
+        new = self._quarantine.strangers(self._channel.nodes(), self._greeted, round)
         requests = [Request(node, "hello", values=self._said) for node in new]
-        return list(zip(new, self._channel.exchange(requests, self._timeout) if new else [], strict=True))
+        replies = self._channel.exchange(requests, self._timeout) if new else []
+        for node, reply in zip(new, replies, strict=True):
+            if reply.values or not reply.error:
+                self._greeted.add(node)
+            else:
+                self._quarantine.failed(node, round)
+        return list(zip(new, replies, strict=True))
 
     def _clients_at(self, reply: Reply) -> list[int]:
         part, parts = (int(str(reply.values.get(name))) for name in ("partition", "partitions"))

@@ -60,10 +60,10 @@ class Members:
             LostError: If no client is connected for as long as is waited.
         """
         if not self.names:
-            self._meet_all(channel)
+            self._meet_all(channel, round)
         end = time.monotonic() + self._wait
         while True:
-            self._refresh(channel)
+            self._refresh(channel, round)
             connected = [client for client, node in self.nodes.items() if node in self._connected]
             if connected:
                 break
@@ -101,14 +101,15 @@ class Members:
         names, sizes, labels = (state[name] for name in ("names", "sizes", "labels"))
         self.names, self.sizes, self.label_counts = names, whole(sizes), labels
 
-    def _meet_all(self, channel: Channel) -> None:
+    def _meet_all(self, channel: Channel, round: int) -> None:
         """Wait until every client said hello, and number them."""
         met: dict[str, tuple[int, Reply]] = {}
         end = time.monotonic() + self._wait
         while True:
-            for node, reply in self._greet(channel):
+            for node, reply in self._greet(channel, round):
                 if reply.error:
-                    raise UserError(f"node {node} cannot take part: {reply.error}")
+                    hint = "" if reply.values else "; its ClientApp must call flsel.flower.answer"
+                    raise UserError(f"node {node} cannot take part: {reply.error}{hint}")
                 name = _text(reply.values, "client")
                 if name in met:
                     raise UserError(
@@ -131,9 +132,9 @@ class Members:
         for client, name in enumerate(self.names):
             self._settle(client, *met[name])
 
-    def _refresh(self, channel: Channel) -> None:
+    def _refresh(self, channel: Channel, round: int) -> None:
         """Look who is connected, and greet nodes that are new: clients that came back, or strangers."""
-        for node, reply in self._greet(channel):
+        for node, reply in self._greet(channel, round):
             name = str(reply.values.get("client", ""))
             if not reply.error and name in self.names:
                 self._settle(self.names.index(name), node, reply)
@@ -142,12 +143,16 @@ class Members:
                 _LOG.warning("node %s does not take part: %s", node, why)
         self._connected = set(channel.nodes())
 
-    def _greet(self, channel: Channel) -> list[tuple[int, Reply]]:
-        """Ask the nodes that were not asked yet who they are."""
-        new = [node for node in channel.nodes() if node not in self._greeted]
-        self._greeted |= set(new)
+    def _greet(self, channel: Channel, round: int) -> list[tuple[int, Reply]]:
+        """Ask the nodes that were not heard of yet who they are; who gives no answer is asked again later."""
+        new = self._quarantine.strangers(channel.nodes(), self._greeted, round)
         said: dict[str, Value] = {"version": flsel.__version__, "labels": int(self._labels)}
         replies = channel.exchange([Request(node, "hello", values=said) for node in new], self._timeout)
+        for node, reply in zip(new, replies, strict=True):
+            if reply.values:
+                self._greeted.add(node)
+            else:
+                self._quarantine.failed(node, round)
         return list(zip(new, replies, strict=True))
 
     def _settle(self, client: int, node: int, reply: Reply) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 _LONGEST = 16  # Rounds.
 
 
@@ -31,3 +33,7 @@ class Quarantine:
     def free(self, node: int, round: int) -> bool:
         """Tell whether a node may be asked in a round."""
         return self._failures.get(node, 0) < 2 or round >= self._until[node]
+
+    def strangers(self, nodes: Collection[int], known: Collection[int], round: int) -> list[int]:
+        """Return the nodes that are not known and may be asked in a round."""
+        return [node for node in nodes if node not in known and self.free(node, round)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
 
-from flsel.arguments import Checked, Range
+from flsel.arguments import Checked, Range, shown
 from flsel.errors import UserError
 from flsel.flower.adapter import (
     ArrayRecord,
@@ -65,6 +65,7 @@ class SelectorStrategy(Checked, Strategy):
         optimizer: Makes a torch optimizer of the global model, which sees minus the weighted update as its
             gradient; by default the update is added.
         rounds: Communication rounds of the whole run, where something else than :meth:`start` runs them.
+        history: What each round did, without its model.
 
     Raises:
         UserError: If an argument is out of range, or the selector asks what nobody can answer.
@@ -88,6 +89,8 @@ class SelectorStrategy(Checked, Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.selector, Selector):
+            raise UserError(f"selector must be a selector, such as PowD(), got {shown(self.selector)}.")
         if self.clients_per_round > self.clients:
             raise UserError(
                 f"clients_per_round must be at most clients ({self.clients}), got {self.clients_per_round}."
@@ -174,7 +177,7 @@ class SelectorStrategy(Checked, Strategy):
         self._sent = []
         if outcome is None:
             return None, None
-        self.history.append(outcome)
+        self.history.append(replace(outcome, arrays=None))  # A model for each round would fill the memory.
         if outcome.arrays is None:
             _LOG.warning(
                 "round %d: none of %d clients returned a usable model within %g s, and the model stays",

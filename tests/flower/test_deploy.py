@@ -47,6 +47,7 @@ def test_the_app_has_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[
             ["--nodes", "2", "--objective", "SCAFFOLD"],
             "objective must be FedAvg or FedProx in a deployment, got",
         ),
+        (["--nodes", "2", "--own-data"], "data.name must be a dataset that each node has of its own"),
         (["--nodes", "2", "--clients", "0"], "clients must be a whole number >= 1"),
     ],
 )
@@ -68,7 +69,17 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capsys: pytest
 
 @pytest.mark.parametrize("own", [True, False])
 def test_nodes_of_the_app_have_their_own_data_if_asked(tmp_path: Path, own: bool) -> None:
-    assert app(tmp_path, "--nodes", "4", "--clients_per_round", "3", *(["--own-data"] if own else [])) == 0
+    assert (
+        app(
+            tmp_path,
+            "--nodes",
+            "4",
+            "--clients_per_round",
+            "3",
+            *(["--own-data", "--data.name", "fashion_mnist"] if own else []),
+        )
+        == 0
+    )
     config = parse_file(tmp_path / "app/flsel_app/config.yaml")
     assert (config.clients == 4) is own
     for name in ("server", "client"):
