@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from flsel._lazy import lazily
 
 if TYPE_CHECKING:
-    from flsel.comparison.compare import compare
     from flsel.comparison.comparison import Comparison
+    from flsel.comparison.from_python import compare
     from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TimeConfig, TrackConfig
     from flsel.config.run import RunConfig
     from flsel.data.config import DataConfig, SyntheticConfig
@@ -36,7 +36,7 @@ __getattr__ = lazily(
         "Comparison": "flsel.comparison.comparison",
         "Result": "flsel.runner.result",
         "RunConfig": "flsel.config.run",
-        "compare": "flsel.comparison.compare",
+        "compare": "flsel.comparison.from_python",
         "resume": "flsel.execution.run",
         "run": "flsel.execution.run",
         **dict.fromkeys(("Sweep", "tune"), "flsel_tune.search"),

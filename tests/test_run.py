@@ -19,7 +19,7 @@ from runs import SMALL, built, left_behind, same, settings
 from torch import nn, optim
 
 from flsel.availability import LDF
-from flsel.comparison.compare import compare
+from flsel.comparison.from_python import compare
 from flsel.config.describe import describe
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.config.parser import parse_file
@@ -45,7 +45,7 @@ def rounds_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_writes_its_files(tmp_path: Path) -> None:
-    result = run(settings(tmp_path))
+    result = run(settings(tmp_path), pictures=True)
     folder = tmp_path / "run"
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     assert names == {
@@ -208,9 +208,9 @@ def test_results_do_not_depend_on_global_random_state(tmp_path: Path) -> None:
 
 
 def test_threads_play_one_run_at_a_time(tmp_path: Path) -> None:
-    wanted = {"config": settings(tmp_path), "selectors": "Uniform,MD", "seeds": 1}
+    compared = partial(compare, settings(tmp_path), "Uniform,MD", seeds=1)
     with ThreadPoolExecutor(1) as thread, single_run():
-        for other in (partial(run, settings(tmp_path)), partial(compare, wanted)):
+        for other in (partial(run, settings(tmp_path)), compared):
             with pytest.raises(UserError, match="another thread of this process executes a run"):
                 thread.submit(other).result()
     assert not list(tmp_path.iterdir())

@@ -6,22 +6,20 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
-from os import PathLike, fspath
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flsel.arguments import shown
 from flsel.comparison.cells import check, jobs_left, read_again, read_cells, shared_source, waiting
 from flsel.comparison.comparison import Comparison, judge, usual_baseline
 from flsel.comparison.comparison_file import Judging, read_declaration, write_declaration
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import Progress
-from flsel.comparison.grid import FILE, Grid, Tuning, Variant
+from flsel.comparison.grid import Grid, Setting, Tuning, Variant
 from flsel.comparison.judging.claims import Sequential
 from flsel.comparison.judging.measures import Target
 from flsel.comparison.judging.results import Analysis, Options
-from flsel.comparison.load_runs import Mismatch, Pick, gather
+from flsel.comparison.load_runs import gather
 from flsel.comparison.parse_variants import read_grid, read_seeds, read_selectors, read_variants
 from flsel.comparison.run_table import Run
 from flsel.comparison.sequential.design import DEFAULT_MAX_SEEDS, UntilDecided
@@ -29,17 +27,33 @@ from flsel.comparison.until_decided import parts, sequential
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.errors import Interrupted, UserError, going_on
-from flsel.execution.choose import executor_for
 from flsel.execution.executor import Executor, Listener, Sources
 from flsel.execution.job import Job
-from flsel.execution.single_run import single_run
-from flsel.files import home, new_run_dir
+from flsel.files import new_run_dir
 from flsel.runner.lock import Lock
 from flsel.runner.settings import short_name
 from flsel.runner.terminal import open_console
 
 
-def start(config: RunConfig, wanted: CompareConfig, command: str, executor: Executor) -> Comparison:
+@dataclass(frozen=True)
+class Given:
+    """What is compared beside what a comparison's settings name.
+
+    Attributes:
+        variants: Variants, made.
+        scenarios: Scenarios, made; none of them are those of the settings' ``grid``.
+    """
+
+    variants: Sequence[Variant] = ()
+    scenarios: Sequence[Setting] = ()
+
+
+_NOTHING = Given()
+
+
+def start(
+    config: RunConfig, wanted: CompareConfig, command: str, executor: Executor, given: Given = _NOTHING
+) -> Comparison:
     """Execute a new comparison and judge it.
 
     Args:
@@ -47,6 +61,7 @@ def start(config: RunConfig, wanted: CompareConfig, command: str, executor: Exec
         wanted: The comparison's.
         command: The command line, for the report.
         executor: Executes the runs.
+        given: More of what is compared.
 
     Raises:
         UserError: If something does not fit, or a file cannot be written.
@@ -54,12 +69,13 @@ def start(config: RunConfig, wanted: CompareConfig, command: str, executor: Exec
     """
     base = describe(_playable(config, wanted))
     seeds = (config.seed,) if wanted.seeds is None else read_seeds(wanted.seeds)
-    variants = _variants(wanted, base)
+    variants = _variants(wanted, base, given)
     if not variants:
         raise UserError("nothing to compare: give --selectors Uniform,PowD,... or --variants FILE.")
     if wanted.until_decided:
         seeds = tuple(range(1, (wanted.max_seeds or DEFAULT_MAX_SEEDS) + 1))
-    grid = Grid(base, tuple(variants), tuple(read_grid(wanted.grid)), seeds)
+    scenarios = given.scenarios or read_grid(wanted.grid)
+    grid = Grid(base, tuple(variants), tuple(scenarios), seeds)
     judging = _declared(base, wanted, grid)
     _check_baseline(judging, grid)
     sources = Sources()
@@ -82,16 +98,25 @@ def start(config: RunConfig, wanted: CompareConfig, command: str, executor: Exec
     return read_comparison(folder)
 
 
-def resume(folder: Path, wanted: CompareConfig, command: str, executor: Executor) -> Comparison:
+def resume(
+    folder: Path, wanted: CompareConfig, command: str, executor: Executor, given: Given = _NOTHING
+) -> Comparison:
     """Resume a comparison: what is complete stays, what is new or was stopped is executed.
+
+    Args:
+        folder: The comparison's folder.
+        wanted: What is added, and how it is judged.
+        command: The command line, for the report.
+        executor: Executes the runs.
+        given: More of what is added.
 
     Raises:
         UserError: If the folder is no comparison, or what is added does not fit.
         Interrupted: If a signal stopped it.
     """
     grid, judging, commands = read_declaration(folder)
-    more = _variants(wanted, grid.config)
-    settings = read_grid(wanted.grid) if wanted.grid else []
+    more = _variants(wanted, grid.config, given)
+    settings = list(given.scenarios) or (read_grid(wanted.grid) if wanted.grid else [])
     judging = judging.asked_again(wanted)
     rules = judging.until_decided
     if rules is not None and wanted.seeds is not None:
@@ -250,8 +275,9 @@ def _playable(config: RunConfig, wanted: CompareConfig) -> RunConfig:
     return config if wanted.resources is None else wanted.resources.fit(config)
 
 
-def _variants(wanted: CompareConfig, base: dict[str, Any]) -> list[Variant]:
-    variants = [] if wanted.selectors is None else read_selectors(wanted.selectors)
+def _variants(wanted: CompareConfig, base: dict[str, Any], given: Given) -> list[Variant]:
+    variants = list(given.variants)
+    variants += [] if wanted.selectors is None else read_selectors(wanted.selectors)
     if wanted.variants is not None:
         variants += read_variants(wanted.variants, base)
     names = [variant.name for variant in variants]
@@ -275,70 +301,3 @@ def _default_name(dataset: str, names: Iterable[str]) -> str:
 def _selector(variant: str) -> str:
     """Return the name of a variant without its arguments, in lower case."""
     return variant.split(":")[0].lower()
-
-
-def compare(
-    what: str | PathLike[str] | Sequence[str | PathLike[str]] | Mapping[str, Any],
-    *,
-    baseline: str | None = None,
-    target: float | None = None,
-    last: int | None = None,
-    mismatch: Mismatch = "refuse",
-    pick: Pick | None = None,
-) -> Comparison:
-    """Compare runs from Python.
-
-    Args:
-        what: Runs, by their folders (``*`` allowed) or as :class:`flsel.Result`; or a comparison's folder,
-            of which nothing is played; or what to play: ``config`` (a :class:`flsel.RunConfig`) and settings
-            of a :class:`flsel.comparison.config.CompareConfig` such as ``selectors`` and ``seeds``.
-        baseline: The variant that others are compared with; None is what the comparison declares, or else
-            Uniform, or the first.
-        target: Test accuracy to reach, in (0, 1]; None is what the comparison, or all runs, declare.
-        last: Evaluations in the mean at the end, >= 1; None is what the comparison declares, or else 10.
-        mismatch: What becomes of runs that do not fit: ``refuse``, ``drop`` or ``unpaired``.
-        pick: Which of several runs with the same settings and seed is taken, ``newest`` or ``oldest``; None
-            refuses them.
-
-    Returns:
-        The numbers, the verdicts, figures, and :meth:`Comparison.write` for the files.
-
-    Raises:
-        UserError: If something does not fit, or what is to be played would be beside another thread's run.
-    """
-    judging = {"baseline": baseline, "target": target, "last": last, "mismatch": mismatch, "pick": pick}
-    if isinstance(what, Mapping):
-        settings = {name: value for name, value in what.items() if name != "config"}
-        known = [f.name for f in fields(CompareConfig)]
-        unknown = next((name for name in settings if name not in known), None)
-        if unknown:
-            raise UserError(f"there is no setting {unknown} of a comparison; there are {', '.join(known)}.")
-        config = what.get("config", RunConfig(quiet=True))
-        if not isinstance(config, RunConfig):
-            raise UserError(
-                f"config must be a RunConfig, such as flsel.RunConfig(rounds=50), got {config!r}."
-            )
-        texts = {name: _text(value) for name, value in settings.items() if name in ("selectors", "seeds")}
-        wanted = CompareConfig(**{**judging, **settings, **texts})
-        with single_run():
-            return start(config, wanted, f"flsel.compare({settings})", executor_for(wanted.resources))
-    if isinstance(what, str | PathLike) and (home(what) / FILE).is_file():
-        return read_comparison(home(what), CompareConfig(**judging))  # type: ignore[arg-type]
-    patterns = [what] if isinstance(what, str | PathLike) else what
-    if isinstance(patterns, Sequence) and not patterns:
-        raise UserError("there are no runs to compare: name their folders.")
-    if not isinstance(patterns, Sequence) or not all(isinstance(found, str | PathLike) for found in patterns):
-        raise UserError(
-            f"compare takes runs (results or their folders), or what to play as a mapping, got {shown(what)}."
-        )
-    return compare_runs([fspath(pattern) for pattern in patterns], CompareConfig(**judging))  # type: ignore[arg-type]
-
-
-def _text(value: Any) -> Any:
-    """Write a number, or a list of names or numbers, as the command line has it; leave the rest alone."""
-    if isinstance(value, list | tuple | range):
-        # One number alone would be the count of seeds.
-        one = len(value) == 1 and not isinstance(value[0], str)
-        return f"{value[0]}..{value[0]}" if one else ",".join(map(str, value))
-    plain = isinstance(value, int | str) and not isinstance(value, bool)
-    return str(value) if plain else value

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flsel.comparison.grid import Tuning
+from flsel.comparison.grid import ALL, Tuning
 from flsel.comparison.judging.analysis import analyse
 from flsel.comparison.judging.caveats import notes
 from flsel.comparison.judging.headline import headline
@@ -19,10 +21,12 @@ from flsel.comparison.reporting import figures, tables
 from flsel.comparison.reporting.figures import Drawing, draw
 from flsel.comparison.reporting.latex import COLUMNS, to_latex
 from flsel.comparison.reporting.markdown import report
+from flsel.comparison.reporting.tables import MOST_SETTINGS
 from flsel.comparison.reporting.webpage import page
 from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
 from flsel.files import home, naming, write_atomic
+from flsel.report.notebook import fragment, table
 
 if TYPE_CHECKING:
     import pandas
@@ -79,11 +83,13 @@ class Comparison:
         analysis: All numbers.
         folder: Where the report is written, or None.
         commands: Command lines that led here.
+        models: Model objects that its runs train, for a resume: no file holds them.
     """
 
     analysis: Analysis = field(repr=False)
     folder: Path | None = None
     commands: tuple[str, ...] = field(default=(), repr=False)
+    models: tuple[Any, ...] = field(default=(), repr=False)
 
     @property
     def results(self) -> pandas.DataFrame:
@@ -135,6 +141,18 @@ class Comparison:
             UserError: If vl-convert, which holds the charts' library, is missing.
         """
         return page(self.analysis, self._title, self.folder, self.commands)
+
+    def _repr_html_(self) -> str:
+        shown = "".join(
+            (f"<p>{escape(setting)}</p>" if setting != ALL else "")
+            + table(*tables.main_table(self.analysis, setting))
+            for setting in self.analysis.settings[:MOST_SETTINGS]
+        )
+        picture = ""
+        with suppress(UserError):  # without vl-convert, or with nothing to draw
+            picture = self.plot_curves().render("svg").decode()
+        footer = "" if self.folder is None else str(self.folder)
+        return fragment(self.headline, shown, picture, footer)
 
     @property
     def _title(self) -> str:

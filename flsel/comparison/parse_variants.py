@@ -75,23 +75,35 @@ def read_variants(path: str, base: Mapping[str, Any]) -> list[Variant]:
         loaded = read_yaml(file)
     if loaded.keys() & (keys().keys() | groups()):
         return [_from_config(_name_of(file), file, base)]
-    variants = []
-    for name, entry in loaded.items():
-        _check_name(name, path)
-        if isinstance(entry, str) and entry.endswith((".yaml", ".yml")):
-            variants.append(_from_config(str(name), file.parent / home(entry), base))
-        elif isinstance(entry, Mapping) and entry:
-            changes = _dotted(entry, f"{path}: {name}")
-            placed = next((key for key in changes if key in _OWN or key.split(".")[0] in _OWN), None)
-            if placed:
-                raise UserError(f"{path}: {name} must not set {placed}, which the comparison sets.")
-            variants.append(Variant(str(name), changes))
-        else:
-            raise UserError(
-                f"{path}: {name} must be a mapping of settings, such as {{selector: PowD}}, or the path of a "
-                f"config, got {entry!r}."
-            )
-    return variants
+    return [make_variant(name, entry, path, file.parent, base) for name, entry in loaded.items()]
+
+
+def make_variant(name: Any, entry: Any, where: str, folder: Path, base: Mapping[str, Any]) -> Variant:
+    """Make a variant of an entry.
+
+    Args:
+        name: Its name.
+        entry: Settings to change (nested or dotted), or the path of a config.
+        where: Where it stands, for messages.
+        folder: What the path starts from.
+        base: The comparison's config as plain values.
+
+    Raises:
+        UserError: If it is neither, or cannot be a variant.
+    """
+    _check_name(name, where)
+    if isinstance(entry, str) and entry.endswith((".yaml", ".yml")):
+        return _from_config(str(name), folder / home(entry), base)
+    if not isinstance(entry, Mapping) or not entry:
+        raise UserError(
+            f"{where}: {name} must be a mapping of settings, such as {{selector: PowD}}, or the path of a "
+            f"config, got {entry!r}."
+        )
+    changes = _dotted(entry, f"{where}: {name}")
+    placed = next((key for key in changes if key in _OWN or key.split(".")[0] in _OWN), None)
+    if placed:
+        raise UserError(f"{where}: {name} must not set {placed}, which the comparison sets.")
+    return Variant(str(name), changes)
 
 
 def _check_name(name: Any, path: str) -> None:
@@ -115,13 +127,28 @@ def read_grid(texts: Iterable[str]) -> list[Setting]:
     Raises:
         UserError: If one is malformed, or varies what a comparison does not.
     """
-    axes: list[list[tuple[str, str]]] = []
+    axes = list[tuple[str, list[tuple[str, Any]]]]()
     for text in texts:
         key, equals, listed = text.partition("=")
-        (key,) = by_key({key.strip(): None})
         values = [value.strip() for value in listed.split(",") if value.strip()]
         if not equals or not values:
             raise UserError(f"grid must be KEY=VALUE,VALUE, such as availability=IDL,LN, got {text!r}.")
+        axes.append((key.strip(), [(value, value) for value in values]))
+    return make_settings(axes)
+
+
+def make_settings(axes: Iterable[tuple[str, Sequence[tuple[str, Any]]]]) -> list[Setting]:
+    """Return the product of all values of all keys.
+
+    Args:
+        axes: By key its values, each with what it is called.
+
+    Raises:
+        UserError: If a key is there twice, or a comparison does not vary it.
+    """
+    seen = list[list[tuple[str, str, Any]]]()
+    for name, values in axes:
+        (key,) = by_key({name: None})
         top = key.split(".")[0]
         if top in ("seed", "selector"):
             raise UserError(f"grid must vary the settings around, and {key} is varied by --{top}s.")
@@ -129,16 +156,20 @@ def read_grid(texts: Iterable[str]) -> list[Setting]:
             raise UserError(f"grid must vary what a run computes, and {key} says where it is shown.")
         if key in _OWN:
             raise UserError(f"grid must not vary {key}, which the comparison sets (--target).")
-        if key in (other for axis in axes for other, _ in axis):
+        if key in (axis[0][0] for axis in seen):
             raise UserError(f"grid must vary {key} once: list all of its values behind one {key}=.")
-        if len(set(values)) < len(values):
-            raise UserError(f"grid must have different values, got {text!r}.")
-        axes.append([(key, value) for value in values])
-    if not axes:
+        called = [called for called, _ in values]
+        if len(set(called)) < len(called):
+            raise UserError(f"grid must have different values, got {key + '=' + ','.join(called)!r}.")
+        seen.append([(key, called, value) for called, value in values])
+    if not seen:
         return [Setting()]
     return [
-        Setting(", ".join(f"{key}={value}" for key, value in chosen), dict(chosen))
-        for chosen in itertools.product(*axes)
+        Setting(
+            ", ".join(f"{key}={called}" for key, called, _ in chosen),
+            {key: value for key, _, value in chosen},
+        )
+        for chosen in itertools.product(*seen)
     ]
 
 
@@ -229,7 +260,25 @@ def _dotted(settings: Mapping[Any, Any], where: str) -> dict[str, Any]:
 
 def _from_config(name: str, path: Path, base: Mapping[str, Any]) -> Variant:
     """Make a variant of a whole config: what it has of its own, if it fits the comparison's."""
-    other = describe(parse_file(path))
+    tuned = tuning_in(path.parent) if path.name == "best.yaml" else None
+    return from_config(name, describe(parse_file(path)), base, f"{name} ({path})", tuned)
+
+
+def from_config(
+    name: str, other: Mapping[str, Any], base: Mapping[str, Any], where: str, tuned: Tuning | None = None
+) -> Variant:
+    """Make a variant of what a whole config has of its own.
+
+    Args:
+        name: The variant's name.
+        other: The config as plain values.
+        base: The comparison's, likewise.
+        where: Where it stands, for messages.
+        tuned: Where it was searched.
+
+    Raises:
+        UserError: If it differs in what all variants share.
+    """
     foreign = {
         key: pair
         for key, pair in changes_between(base, other).items()
@@ -237,7 +286,7 @@ def _from_config(name: str, path: Path, base: Mapping[str, Any]) -> Variant:
     }
     if foreign:
         raise UserError(
-            f"variant {name} ({path}) has other settings than the comparison, so that its lead would be "
+            f"variant {where} has other settings than the comparison, so that its lead would be "
             f"theirs: {shown(foreign)}; compare under its own --config, or list its settings in a file."
         )
     own = {
@@ -245,8 +294,7 @@ def _from_config(name: str, path: Path, base: Mapping[str, Any]) -> Variant:
         for key, value in other.items()
         if key not in (*SHARED, *MACHINE) and value != base.get(key)
     }
-    tuned = tuning_in(path.parent) if path.name == "best.yaml" else None
-    return Variant(name, _dotted(own, str(path)), tuned)
+    return Variant(name, _dotted(own, where), tuned)
 
 
 def _name_of(path: Path) -> str:

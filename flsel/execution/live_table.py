@@ -1,4 +1,7 @@
-"""What a person sees of many runs: one table, drawn anew on a terminal; a line for each elsewhere."""
+"""What a person sees of many runs: one table, drawn anew on a terminal; a line for each elsewhere.
+
+In a notebook it is one line, written anew.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TextIO, TypeVar
 from rich.live import Live
 from rich.table import Table
 
-from flsel.runner.terminal import open_console
+from flsel.runner.terminal import CellLine, in_notebook, open_console
 
 _PER_SECOND = 4
 BoardType = TypeVar("BoardType", bound="Board")
@@ -27,6 +30,7 @@ class Board:
         self._quiet = quiet
         self._out = open_console(stream)
         shown = self._out.is_terminal and not quiet
+        self._cell = CellLine() if in_notebook() and not quiet and stream is None else None
         self._live = Live(console=self._out, refresh_per_second=_PER_SECOND) if shown else None
 
     def __enter__(self: BoardType) -> BoardType:
@@ -48,5 +52,7 @@ class Board:
 
     def line(self, text: str) -> None:
         """Write one line, however long, unless nothing is to be shown."""
-        if not self._quiet:
+        if self._cell:
+            self._cell.show(text, last=True)
+        elif not self._quiet:
             self._out.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flsel.metrics import columns
-from flsel.runner.terminal import open_console
+from flsel.runner.terminal import CellLine, in_notebook, open_console
 
 _SHOWN = {quantity: columns(quantity) for quantity in ("accuracy", "loss")}
 _SECONDS_BETWEEN_LINES = 5.0
@@ -25,8 +25,8 @@ _PACE_ROUNDS = 20
 class Progress:
     """Show how far a run is; a context manager.
 
-    On a terminal it is one bar with the round, accuracy, loss, seconds per round and time left; elsewhere a
-    line of the same at most every 5 seconds, the first and the last update always.
+    On a terminal and in a notebook it is one bar with the round, accuracy, loss, seconds per round and time
+    left; elsewhere a line of the same at most every 5 seconds, the first and the last update always.
 
     Args:
         rounds: Communication rounds of the whole run.
@@ -40,6 +40,7 @@ class Progress:
         self._quiet = quiet
         self._console = open_console(stream)
         self._bar = _bar(self._console) if self._console.is_terminal and not quiet else None
+        self._cell = CellLine() if in_notebook() and not quiet and stream is None else None
         self._pace = deque([(monotonic(), start)], maxlen=_PACE_ROUNDS + 1)
         self._values: dict[str, float] = {}
         self._printed: tuple[float, int] | None = None
@@ -56,6 +57,8 @@ class Progress:
     ) -> None:
         if self._bar:
             self._bar.stop()
+        elif self._cell:
+            self._cell.show(self._line(), self._pace[-1][1] / self._rounds, last=True)
         elif self._printed and self._printed[1] != self._pace[-1][1]:
             self._print()
 
@@ -72,6 +75,8 @@ class Progress:
         self._values |= _shown(metrics or {})
         if self._bar:
             self._bar.update(self._task, completed=round, description=self._line())
+        elif self._cell:
+            self._cell.show(self._line(), round / self._rounds)
         elif self._printed is None or self._pace[-1][0] - self._printed[0] >= _SECONDS_BETWEEN_LINES:
             self._print()
 

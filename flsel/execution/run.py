@@ -17,16 +17,19 @@ from flsel.files import home
 from flsel.runner.result import Result
 from flsel.runner.session import Session
 from flsel.runner.summary import sequential_since
+from flsel.runner.terminal import in_notebook
 
 _LOG = logging.getLogger("flsel")
 _FILES = ("config.yaml", "metrics.csv", "rounds.jsonl", "summary.json", "curves.png", "partition.png")
 
 
-def run(config: RunConfig) -> Result:
+def run(config: RunConfig, *, pictures: bool = False) -> Result:
     """Train a federated model and write what happened to a new folder.
 
     Args:
         config: The settings; its fields are the schema of the YAML file and of the command line.
+        pictures: Draw ``curves.png`` and ``partition.png`` into the folder; the methods ``plot_*`` of the
+            result draw them when they are asked for.
 
     Returns:
         What the run did and measured, and its model.
@@ -39,16 +42,17 @@ def run(config: RunConfig) -> Result:
     if not isinstance(config, RunConfig):
         raise UserError(f"run takes a RunConfig, such as flsel.RunConfig(rounds=50), got {shown(config)}.")
     with single_run():
-        return execute(Session.start(config))
+        return execute(Session.start(config, pictured=pictures))
 
 
-def resume(folder: str | Path, rounds: int | None = None) -> Result:
+def resume(folder: str | Path, rounds: int | None = None, *, pictures: bool = False) -> Result:
     """Continue a run from its last checkpoint, or from the start if it has none yet.
 
     Args:
         folder: The run's folder.
         rounds: Communication rounds that the run shall have, for a run whose settings do not depend on their
             number; None keeps it.
+        pictures: As for :func:`run`.
 
     Returns:
         As :func:`run`, with the numbers of a run that was never interrupted.
@@ -57,7 +61,7 @@ def resume(folder: str | Path, rounds: int | None = None) -> Result:
         UserError: As :func:`run`, or if what is in the folder is damaged or another process writes to it.
     """
     with single_run():
-        return execute(Session.resume(home(folder), rounds))
+        return execute(Session.resume(home(folder), rounds, pictured=pictures))
 
 
 def execute(session: Session) -> Result:
@@ -74,7 +78,7 @@ def execute(session: Session) -> Result:
     result = Result.load(session.folder)
     # The settings at hand may hold a model object, which config.yaml cannot.
     vars(result)["config"] = session.config
-    if not session.config.quiet:
+    if not session.config.quiet and not in_notebook():  # where a result shows itself
         _say(result)
     return result
 
@@ -123,4 +127,5 @@ def _say(result: Result) -> None:
     if "train" in result.self_check:
         rows.append(("trained by", sequential_since(result.self_check["train"])))
     rows.append(("wall time", f"{summary['wall_seconds']:.1f} s on {summary['device']}"))
-    final_table(rows, [result.folder / name for name in (*_FILES, "checkpoints/last.ckpt")])
+    paths = [result.folder / name for name in (*_FILES, "checkpoints/last.ckpt")]
+    final_table(rows, [path for path in paths if path.exists()])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from flsel.config import RunConfig
     from flsel.data.population import Normalize
+    from flsel.report.picture import Picture
     from flsel.runner.diagnostics import Recorded
 
 
@@ -240,6 +241,36 @@ class Result:
         from flsel.runner.trained import input_normalisation
 
         return input_normalisation(self.summary["data"])
+
+    def plot_curves(self) -> Picture:
+        """Draw accuracy and loss over the rounds, and how often clients were selected."""
+        from flsel.report.curves import curves_figure
+        from flsel.report.picture import Picture
+
+        title = f"{self.dataset}, {self.selector}, seed {self.seed}"
+        target, counts = self.summary["target"], self.counts.tolist()
+        return Picture(curves_figure(self.rows, title=title, target=target, counts=counts))
+
+    def plot_partition(self) -> Picture:
+        """Draw who has what; the dataset is loaded for it.
+
+        Raises:
+            UserError: If the dataset is missing.
+        """
+        from flsel.report.partition import partition_figure
+        from flsel.report.picture import Picture
+        from flsel.runner.load_data import load_data
+
+        counts = load_data(self.config).population.label_counts().numpy()
+        return Picture(partition_figure(counts, f"{self.dataset}: {len(counts)} clients"))
+
+    def _repr_html_(self) -> str:
+        from flsel.runner.result_html import result_html
+
+        target = self.summary["target"]
+        spent = None if target is None else self.to_target()
+        rounds = spent.value if spent is not None and spent.reached else None
+        return result_html(self.summary, self.history, target, rounds, self.folder)
 
     def _cost(self, name: str) -> np.ndarray:
         axis = COST_AXES.get(name)

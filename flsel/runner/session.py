@@ -82,7 +82,12 @@ class Session:
 
     @classmethod
     def start(
-        cls, config: RunConfig, make_trainer: MakeTrainer | None = None, callbacks: tuple[Any, ...] = ()
+        cls,
+        config: RunConfig,
+        make_trainer: MakeTrainer | None = None,
+        callbacks: tuple[Any, ...] = (),
+        *,
+        pictured: bool = True,
     ) -> Session:
         """Make the session of a new run, with a folder of its own below ``output.dir``.
 
@@ -90,13 +95,15 @@ class Session:
             config: The settings.
             make_trainer: Makes the trainer from the settings and the dataset; None makes what ``local`` says.
             callbacks: Callbacks besides those of the settings.
+            pictured: Draw the pictures at the end; a run that is tracked has them in any case.
 
         Raises:
             UserError: If a setting is wrong or the folder cannot be created.
         """
         describe(config)  # refuses what config.yaml could not hold, before there is a folder
         built = _with(build_with(config, make_trainer), callbacks)
-        return cls(config, new_run_dir(config.output.dir, run_name(config)), built, new=True)
+        folder = new_run_dir(config.output.dir, run_name(config))
+        return cls(config, folder, built, pictured=pictured, new=True)
 
     @classmethod
     def resume(
@@ -105,6 +112,8 @@ class Session:
         rounds: int | None = None,
         make_trainer: MakeTrainer | None = None,
         callbacks: tuple[Any, ...] = (),
+        *,
+        pictured: bool = True,
     ) -> Session:
         """Make a session that goes on with the run in a folder.
 
@@ -113,13 +122,14 @@ class Session:
             rounds: Communication rounds that it shall have; None keeps the number.
             make_trainer: As for :meth:`start`.
             callbacks: As for :meth:`start`.
+            pictured: As for :meth:`start`.
 
         Raises:
             UserError: If it is not the folder of a run, or its config no longer fits.
         """
         config = read_config(folder)
         config = replace(config, rounds=config.rounds if rounds is None else rounds)
-        return cls(config, folder, _with(build_with(config, make_trainer), callbacks))
+        return cls(config, folder, _with(build_with(config, make_trainer), callbacks), pictured=pictured)
 
     @classmethod
     def at(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, TextIO, cast
+from html import escape
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,4 +77,43 @@ def open_console(stream: TextIO | None = None) -> Console:
 
     # While a bar is shown, sys.stdout is rich's and would write to the console itself.
     real = getattr(sys.stdout, "rich_proxied_file", sys.stdout) if stream is None else stream
-    return Console(file=cast(TextIO, Outlet(real)))
+    # In a notebook rich would make each line a block of its own.
+    return Console(file=cast(TextIO, Outlet(real)), force_jupyter=False)
+
+
+def in_notebook() -> bool:
+    """Tell whether this process is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+class CellLine:
+    """One line below a notebook's cell, written anew; two calls in a cell share it."""
+
+    _last: tuple[int, Any] | None = None
+    _SECONDS = 0.25
+
+    def __init__(self) -> None:
+        # In a kernel both are imported.
+        ipython: Any = sys.modules["IPython"]
+        cell = int(ipython.get_ipython().execution_count)
+        if CellLine._last is None or CellLine._last[0] != cell:
+            CellLine._last = cell, ipython.display.display({"text/plain": ""}, raw=True, display_id=True)
+        self._handle = CellLine._last[1]
+        self._shown = 0.0
+
+    def show(self, text: str, share: float | None = None, *, last: bool = False) -> None:
+        """Show a text.
+
+        Args:
+            text: The text.
+            share: What is done, in [0, 1], for a bar.
+            last: Show it however short the time since the one before.
+        """
+        if not last and monotonic() - self._shown < self._SECONDS:
+            return
+        self._shown = monotonic()
+        bar = "" if share is None else f'<progress value="{share:.3f}" max="1"></progress> '
+        shown = {"text/plain": text, "text/html": f"{bar}<code>{escape(text)}</code>"}
+        with suppress(Exception):  # a notebook that is gone ends no run
+            self._handle.update(shown, raw=True)

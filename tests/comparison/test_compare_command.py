@@ -12,18 +12,24 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from runs import left_behind, same
+from runs import left_behind, same, settings
+from torch import nn
 
 import flsel
+from flsel.availability import IDL, LN
 from flsel.commands.cli import main
+from flsel.comparison.comparison import Comparison
 from flsel.comparison.grid import Cell
 from flsel.errors import UserError
+from flsel.objectives import FedProx
+from flsel.selectors import PowD, Uniform
 
 SMALL = [
     "--rounds", "4", "--clients", "8", "--clients_per_round", "3", "--accelerator", "cpu", "--threads", "1",
@@ -158,20 +164,53 @@ def test_variants_of_other_rounds_are_no_pair(capsys):
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
-        (None, "compare takes runs (results or their folders), or what to play as a mapping, got null."),
-        ([1], "compare takes runs (results or their folders), or what to play as a mapping, got [1]."),
-        ([], "there are no runs to compare"),
-        ({"selectors": "Uniform", "seeds": 2.5}, "seeds must be text or null, got 2.5"),
-        ({"selectors": "Uniform", "config": {}}, "config must be a RunConfig, such as "),
-        ({"selector": "Uniform"}, "there is no setting selector of a comparison; there are selectors, "),
-        ({"selectors": "Uniform", "seeds": [5], "baseline": "AFL"}, "baseline must be one of the variants Uniform, got AFL"),
-        ({"selectors": ["Uniform", "AFL"], "seeds": [2, 2]}, "seeds must be different numbers, and 2 stands there twice."),
+        ({"what": None}, "compare takes a RunConfig and variants to execute, or runs (results or their folders), got null."),
+        ({"what": [1]}, "compare takes a RunConfig and variants to execute, or runs (results or their folders), got [1]."),
+        ({"what": []}, "there are no runs to compare"),
+        ({"what": "runs/*", "seeds": 5}, "seeds goes with runs to execute: give a RunConfig first"),
+        ({"what": "runs", "resume": True}, "resume takes a comparison or its folder, got 'runs'."),
+        ({}, "nothing to compare: "),
+        ({"variants": 3}, "variants must be a list or a mapping by name, got 3."),
+        ({"variants": [3]}, "variants must be selectors or texts such as 'PowD:d=12' in a list, got 3; give others by name"),
+        ({"variants": {"a": 3}}, "variants: a must be a selector, a text such as 'PowD:d=12', a mapping of settings, a RunConfig"),
+        ({"variants": {"a": {"rounds": 3, "sed": 1}}}, "variants: a: there is no setting sed"),
+        ({"variants": {"a": flsel.RunConfig(rounds=3)}}, "variant a has other settings than the comparison"),
+        ({"variants": [Uniform(), "Uniform"]}, "Uniform names two variants"),
+        ({"variants": ["Uniform"], "seeds": 2.5}, "seeds must be text or null, got 2.5"),
+        ({"variants": ["Uniform"], "seeds": [5], "baseline": "AFL"}, "baseline must be one of the variants Uniform, got AFL"),
+        ({"variants": ["Uniform", "AFL"], "seeds": [2, 2]}, "seeds must be different numbers, and 2 stands there twice."),
+        ({"variants": ["Uniform"], "grid": {"availability": "LN"}}, "grid availability must be a list of values, got 'LN'."),
+        ({"variants": ["Uniform"], "grid": {"seed": [1]}}, "grid must vary the settings around, and seed is varied by"),
     ],
 )  # fmt: skip
 def test_compare_misused_from_python(what, sentence):
     with pytest.raises(UserError) as caught:
-        flsel.compare(what)
+        flsel.compare(**{"what": flsel.RunConfig(quiet=True)} | what)
     assert str(caught.value).startswith(sentence), caught.value
+    assert not Path("comparisons").exists()
+
+
+def test_objects_are_compared(tmp_path):
+    torch.manual_seed(0)
+    config = settings(tmp_path, rounds=2, model=nn.Linear(8, 4))
+    variants = {
+        "plain": Uniform, "steps": {"local.steps": 5}, "prox": {"objective": FedProx(mu=0.1)},
+        "wide": {"model": nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))},
+        "whole": replace(config, selector=PowD(d=4)), "text": "PowD:d=5",
+    }  # fmt: skip
+    found = flsel.compare(config, variants, grid={"availability": [IDL(), LN()]}, name="c")
+    assert {(run.variant, run.setting) for run in found.analysis.runs if run.status == "complete"} == {
+        (variant, f"availability={mode}") for variant in variants for mode in ("IDL", "LN")
+    }
+    declared = yaml.safe_load(Path("comparisons/c/comparison.yaml").read_text())["variants"]
+    assert declared["whole"]["changes"]["selector"]["init_args"] == {"d": 4}
+    more = flsel.compare(found, [PowD(d=6)], resume=True)
+    assert "PowD:d=6" in more.analysis.variants
+    # Without the objects what is there is judged, and what would need them is refused.
+    again = flsel.compare("comparisons/c")
+    assert len(again.analysis.runs) == 14
+    with pytest.raises(UserError, match="was given as an object from Python"):
+        flsel.compare("comparisons/c", resume=True, seeds=[7])
 
 
 def test_a_cell_is_the_run_that_train_plays():
@@ -506,12 +545,12 @@ def test_names_of_variants_and_runs_stay_names(monkeypatch):
     """No path becomes part of a folder's name, and no pattern is seen in one; a list of one seed is that seed."""
     found = []
     monkeypatch.setattr("flsel.comparison.compare._execute", lambda folder, grid, *_: found.append(grid))
-    monkeypatch.setattr("flsel.comparison.compare.read_comparison", lambda folder: folder)
-    flsel.compare({"config": flsel.RunConfig(), "selectors": ["Uniform"], "seeds": [5]})
+    monkeypatch.setattr("flsel.comparison.compare.read_comparison", lambda folder: Comparison(None, folder))
+    flsel.compare(flsel.RunConfig(), ["Uniform"], seeds=[5])
     assert found[0].seeds == (5,)
     Path("v.yaml").write_text("../../x: {selector.weights: size}\n")
-    made: Any = flsel.compare({"variants": "v.yaml"})
-    assert made == Path("comparisons/synthetic-.._.._x")
+    made = flsel.compare(flsel.RunConfig(quiet=True), "v.yaml")
+    assert made.folder == Path("comparisons/synthetic-.._.._x")
     Path("run[1]").mkdir()
     with pytest.raises(UserError, match=r"run\[1\] is not the folder of a run"):
         flsel.compare("run[1]")

@@ -15,6 +15,7 @@ from flsel.comparison.reporting.charts import charts
 from flsel.comparison.reporting.figures import FORMATS
 from flsel.errors import UserError
 from flsel.report.style import looks
+from flsel.selectors import AFL, Uniform
 
 
 @pytest.fixture
@@ -131,21 +132,11 @@ def test_files_are_written_and_the_same_numbers_give_the_same_bytes(folder, tmp_
 
 def test_a_comparison_is_played_from_python(tmp_path):
     config = runs.settings(tmp_path / "unused")
-    spec = {
-        "config": config,
-        "selectors": "Uniform,AFL",
-        "seeds": "2",
-        "folder": str(tmp_path / "c"),
-        "name": "x",
-    }
-    found = flsel.compare(spec, baseline="AFL")
+    found = flsel.compare(
+        config, [Uniform(), AFL()], seeds=2, baseline="AFL", folder=str(tmp_path / "c"), name="x"
+    )
     assert found.analysis.options.baseline == "AFL"
     assert len(found.results) == 4
     again = flsel.compare(tmp_path / "c" / "x")
     assert again.results["accuracy/final"].tolist() == found.results["accuracy/final"].tolist()
     assert any("Pairs are verified" in note for note in again.notes)
-
-
-def test_a_setting_that_is_none_is_refused(tmp_path):
-    with pytest.raises(UserError, match="there is no setting selectrs of a comparison"):
-        flsel.compare({"selectrs": "Uniform"})

@@ -97,7 +97,7 @@ def test_a_trainer_that_failed_has_no_distance_in_the_summary(tmp_path: Path, mo
 def test_one_run_of_a_stack_leaves_the_others_alone(tmp_path: Path) -> None:
     """Seeds 1 and 2 train in one stack, and the models of seed 1 are wrong."""
     config = settings(tmp_path)
-    found = flsel.compare({"config": config, "selectors": "Uniform,PowD:d=4", "seeds": "2", "name": "c"})
+    found = flsel.compare(config, ["Uniform", "PowD:d=4"], seeds=2, name="c")
     runs = {(one.variant, one.seed): one for one in found.analysis.runs}
     for (_, seed), one in runs.items():
         assert one.result is not None

@@ -64,12 +64,9 @@ def player(monkeypatch: pytest.MonkeyPatch) -> Player:
 
 
 def compare(folder: Path, **wanted: Any) -> Comparison:
-    spec = {
-        "config": settings(folder / "unused", rounds=40), "selectors": "Uniform,PowD,AFL",
-        "until_decided": True,
-        "folder": str(folder), "name": "c", "margin": 2, **wanted,
-    }  # fmt: skip
-    return flsel.compare(spec)
+    config = settings(folder / "unused", rounds=40)
+    given = {"variants": ["Uniform", "PowD", "AFL"], "until_decided": True, "margin": 2.0, **wanted}
+    return flsel.compare(config, folder=str(folder), name="c", **given)
 
 
 def test_variants_stop_when_their_claims_are_decided(tmp_path, player):

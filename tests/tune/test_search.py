@@ -133,7 +133,7 @@ def test_a_sweep_tells_its_best_trial_and_shows_itself(sweep):
     assert shown.index("0.8000") < shown.index("0.7000") < shown.index("0.5000")
     assert "<polyline" in shown
     assert "history" in sweep.figures
-    assert sweep.plot("history").axes
+    assert sweep.plot("history")._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(UserError, match="there is no figure tree of these trials; there are history"):
         sweep.plot("tree")
     assert len(sweep.study.trials) == 3

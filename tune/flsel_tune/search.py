@@ -20,6 +20,7 @@ from flsel.errors import UserError, located
 from flsel.execution.single_run import single_run
 from flsel.files import check_folder, home
 from flsel.report.notebook import curve, fragment, table
+from flsel.report.picture import Picture
 from flsel_tune.config import CHANGEABLE, Sampler, Scheduler, SweepConfig, read_sweep_file
 from flsel_tune.figures import draw, figure_names
 from flsel_tune.metric import Metric, parse_metrics
@@ -32,7 +33,6 @@ from flsel_tune.sweep import resume, start
 if TYPE_CHECKING:
     import optuna
     import pandas
-    from matplotlib.figure import Figure
 
 _SHOWN = 5
 """Trials in the table of a notebook."""
@@ -268,13 +268,13 @@ class Sweep:
         """Names of the figures that :meth:`plot` can draw of the trials so far."""
         return figure_names(self._study, self._metrics)
 
-    def plot(self, name: str = "history") -> Figure:
+    def plot(self, name: str = "history") -> Picture:
         """Draw one of :attr:`figures` by Optuna.
 
         Raises:
             UserError: If the trials allow no such figure.
         """
-        return draw(self._study, self._metrics, name)
+        return Picture(draw(self._study, self._metrics, name))
 
     def _best_row(self) -> Row:
         best = best_trials(self._study)

@@ -24,6 +24,7 @@ from flsel.files import new_run_dir, write_atomic
 from flsel.files.yaml import read_yaml
 from flsel.runner.lock import Lock
 from flsel.runner.settings import dataset_and_selector
+from flsel.runner.terminal import in_notebook
 from flsel_tune.config import CHANGEABLE, SweepConfig
 from flsel_tune.console import Console
 from flsel_tune.figures import write_figures
@@ -133,7 +134,7 @@ def _finish(plan: SweepPlan, study: Study) -> Path:
         track_sweep(plan, study, pictures)
     except UserError as error:
         _LOG.warning("the sweep's own run was not tracked: %s", error)
-    if not plan.config.quiet:
+    if not plan.config.quiet and not in_notebook():  # where a sweep shows itself
         _say(plan, study, pictures)
     dead = [t for t in study.trials(TrialState.FAIL) if t.number not in study.repeated()]
     if failed := sum(t.user_attrs.get(RESULT, {}).get("machine", False) for t in dead):
