@@ -275,7 +275,7 @@ def test_the_selectors_own_ranges():
     }
     assert declared(FedCat)["lam"] == (Tunable(1, 10), True)
     assert auto_space(HICS) == {
-        "selector.temperature": {"type": "loguniform", "low": 1e-4, "high": 1e-1},
+        "selector.temperature": {"type": "loguniform", "low": 1e-4, "high": 1e-1, "init": 0.0025},
         "selector.lam": {"type": "uniform", "low": 0.0, "high": 1.0},
         "selector.gamma0": {"type": "uniform", "low": 0.0, "high": 8.0},
     }

@@ -308,8 +308,9 @@ def test_a_shipped_file_fits_its_config(name, end):
 def test_a_shipped_files_first_points_are_defaults(name):
     points = list(shipped(name).first_points(base(name)))
     known = [point for point, kept in points if not kept]
-    assert len(known) == {"selectors": 8, "local": 2}.get(name, 1)
-    assert points[0][1] == []
+    # PowD's own d is null: the paper's 2 K, whatever K is.
+    assert len(known) == {"selectors": 7, "local": 2, "powd": 0}.get(name, 1)
+    assert points[0][1] == (["selector.d"] if name == "powd" else [])
     # The class's own value, a null or auto, comes after the paper's.
     own = [kept for _, kept in points if kept]
     expected = {
@@ -319,6 +320,7 @@ def test_a_shipped_files_first_points_are_defaults(name):
         "hics": [["selector.temperature"]],
         "optimal_sampling": [["selector.mean"]],
         "powd": [["selector.d"]],
+        "selectors": [["selector.d [selector=PowD]"]],
         "ucbcs": [["selector.sigma"]],
     }
     assert own == expected.get(name, [])
@@ -340,6 +342,24 @@ def test_a_shipped_file_has_the_ranges_that_its_class_declares(name):
         dimension = space[argument]
         assert (dimension.low, dimension.high) == (range_.low, range_.high)
         assert dimension.kind == ("int" if whole else "loguniform" if range_.log else "uniform")
+
+
+def test_a_range_ends_where_the_run_does():
+    described = {**config_of("PowD"), "clients": 20, "clients_per_round": 4}
+    (candidates,) = make_space(None, described).dimensions
+    assert (candidates.low, candidates.high, candidates.log) == (4, 20, True)
+    assert to_plain(make_space(None, described))["selector.d"]["low"] == 4
+    ends = {"selector.d": {"type": "int", "low": "clients_per_round", "high": "clients"}}
+    with pytest.raises(UserError, match=r"high is the run's clients, which must be a number, got null\."):
+        make_space(ends, described | {"clients": None})
+    with pytest.raises(UserError, match=r"low must be below high, got 20 and 20\."):
+        make_space(ends, described | {"clients_per_round": 20})
+    odd = {"selector.d": {"type": "int", "low": "selector", "high": "klients"}}
+    with pytest.raises(UserError, match=r"low is the run's selector, which must be a number"):
+        make_space(odd, described)
+    odd["selector.d"]["low"] = 1
+    with pytest.raises(UserError, match=r"high must be a number, got 'klients'\."):
+        make_space(odd, described)
 
 
 def test_the_papers_temperature_is_tried_first():

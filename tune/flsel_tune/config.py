@@ -37,8 +37,8 @@ class SweepConfig:
     """One sweep.
 
     Attributes:
-        space: YAML file of the search space, a name that ``flsel configs`` lists, or ``auto``: the ranges
-            that the selector declares.
+        space: YAML file of the search space, a name that ``flsel configs`` lists, or ``auto``: the shipped
+            space of the selector, or the ranges that a class without one declares.
         trials: Settings to try, 1 to 10^6; a resumed sweep counts those tried before.
         metric: What to optimise, over the validation set: ``validation/accuracy`` (its last value),
             ``best(validation/loss)``, ``auc(validation/accuracy)`` (mean over the rounds),

@@ -68,8 +68,8 @@ def tune(
     Args:
         config: The run's settings. Models, datasets and classes may be objects of a notebook.
         space: What is searched: a mapping from dotted keys to entries such as ``{"type": "uniform", "low": 0,
-            "high": 1}``, a YAML file of them, a name that ``flsel configs`` lists, or ``auto``: the ranges
-            that the selector declares.
+            "high": 1}``, a YAML file of them, a name that ``flsel configs`` lists, or ``auto``: the
+            shipped space of the selector, or the ranges that a class without one declares.
         trials: Settings to try.
         metric: What to optimise.
         mode: ``max``, ``min`` or ``auto``.

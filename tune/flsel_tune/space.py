@@ -12,6 +12,8 @@ import optuna
 from flsel.arguments import Tunable, alternatives, arguments
 from flsel.config.schema import plugins
 from flsel.errors import UserError
+from flsel.files.shipped import SEARCH, shipped
+from flsel.files.yaml import read_yaml
 
 Value = bool | int | float | str | None
 Kind = Literal["uniform", "loguniform", "int", "quantised", "choice"]
@@ -209,16 +211,22 @@ class Space:
 
 
 def auto_space(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ranges that the config's selector declares, as a space file has them.
+    """Return what is searched for the config's selector, as a space file has it.
+
+    It is the shipped space of the selector, or the ranges that a class without one declares.
 
     Args:
         config: The config as plain values.
 
     Raises:
-        UserError: If it declares none.
+        UserError: If there is neither.
     """
-    path = config["selector"]["class_path"]
-    made = plugins()["selector"].find("selector", path)
+    made = plugins()["selector"].find("selector", config["selector"]["class_path"])
+    home, _, name = made.__module__.rpartition(".")
+    if home == plugins()["selector"].home:
+        files = {file.name: file.path for file in shipped(SEARCH)}
+        if name in files:
+            return dict(read_yaml(files[name]))
     found = {f"selector.{name}": _entry(hint) for name, hint in declared(made).items()}
     if not found:
         raise UserError(

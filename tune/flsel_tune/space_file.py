@@ -11,7 +11,7 @@ from flsel.arguments import shown
 from flsel.arguments.messages import sizes
 from flsel.arguments.ranges import absurd
 from flsel.config.describe import PRESENTATION
-from flsel.config.schema import plugins
+from flsel.config.schema import keys, plugins
 from flsel.errors import UserError, located, meant, short
 from flsel.files.shipped import SEARCH, find
 from flsel.files.yaml import read_yaml
@@ -66,7 +66,7 @@ def make_space(entries: Mapping[Any, Any] | None, config: Mapping[str, Any]) -> 
     """
     entries = auto_space(config) if entries is None else entries
     dimensions = [
-        _dimension(_key(key), entry)
+        _dimension(_key(key), _resolved(key, entry, config))
         for key, given in entries.items()
         for entry in (given if isinstance(given, list) else [given])
     ]
@@ -119,6 +119,23 @@ def _plain(dimension: Dimension) -> dict[str, Any]:
     if dimension.init is not None:
         entry["init"] = dimension.init
     return entry
+
+
+def _resolved(key: Any, entry: Any, config: Mapping[str, Any]) -> Any:
+    """Put the run's own number in the place of a setting that an end of a range names."""
+    if not isinstance(entry, Mapping) or entry.get("type") == "choice":
+        return entry
+    found = dict(entry)
+    for name in ("low", "high", "init"):
+        named = entry.get(name)
+        if isinstance(named, str) and named in keys():
+            number = lookup(config, named)
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise UserError(
+                    f"space {key}: {name} is the run's {named}, which must be a number, got {shown(number)}."
+                )
+            found[name] = number
+    return found
 
 
 def _dimension(key: str, entry: Any) -> Dimension:
