@@ -1,4 +1,4 @@
-"""Classes of Lightning that the settings declare, without importing Lightning."""
+"""Classes of Lightning and torchmetrics that the settings declare, without importing either."""
 
 from __future__ import annotations
 
@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback as Callback
+    from torchmetrics import Metric as Metric
 else:
 
     class _Standing(type):
+        """The class of stand-ins; each names the module of what it stands for."""
+
         def __subclasscheck__(cls, made: type) -> bool:
             # Nothing is derived from a class that has not been imported.
-            lightning = sys.modules.get("lightning.pytorch")
-            return made is cls or (lightning is not None and issubclass(made, lightning.Callback))
+            home = sys.modules.get(cls.home)
+            return made is cls or (home is not None and issubclass(made, getattr(home, cls.__name__)))
 
     class Callback(metaclass=_Standing):
         """Stands for ``lightning.pytorch.Callback``: what is derived from that is derived from this."""
+
+        home = "lightning.pytorch"
+
+    class Metric(metaclass=_Standing):
+        """Stands for ``torchmetrics.Metric``: what is derived from that is derived from this."""
+
+        home = "torchmetrics"

@@ -39,7 +39,11 @@ class Spec:
         if isinstance(value, Spec):
             return replace(value, key=key)
         if isinstance(value, partial):
-            given = inspect.signature(value.func).bind_partial(*value.args, **value.keywords).arguments
+            signature = inspect.signature(value.func)
+            given = dict(signature.bind_partial(*value.args, **value.keywords).arguments)
+            for name, parameter in signature.parameters.items():
+                if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                    given |= given.pop(name, {})
             return cls(_path(value.func, key), given, key)
         if not isinstance(value, Checked):
             if _importable(value):

@@ -13,6 +13,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from flsel.arguments import Range, UserPath, check_settings, shown
+from flsel.arguments.later import Metric
+from flsel.config.metric_object import metric_spec
 from flsel.errors import UserError
 from flsel.files import check_folder_name
 from flsel.local.batches import BatchSpec
@@ -256,9 +258,12 @@ class EvaluationConfig:
         per_client: Also measure the model on every client's training data (mean, worst 10 %, variance).
         target: Test accuracy whose first round is reported, or null.
         stop_at_target: Also end the run at the first evaluation that reaches the target.
+        metrics: Metrics of torchmetrics beside loss and accuracy, on logits and labels, such as
+            ``MulticlassF1Score``; from Python classes, objects, or ``partial`` with arguments. The column of
+            one is ``test/`` with its class's name. ``num_classes`` is filled in from the data.
 
     Raises:
-        UserError: If a value is out of range.
+        UserError: If a value is out of range, or a metric object does not keep its arguments.
     """
 
     every: Annotated[int, Range(1)] = 1
@@ -266,8 +271,12 @@ class EvaluationConfig:
     per_client: bool = False
     target: Annotated[float | None, Range(above=0, high=1)] = None
     stop_at_target: bool = False
+    metrics: tuple[Callable[[], Metric], ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.metrics, list | tuple):
+            described = tuple(metric_spec(each, at) for at, each in enumerate(self.metrics))
+            object.__setattr__(self, "metrics", described)
         check_settings(self, "evaluation.")
 
 

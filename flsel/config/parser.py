@@ -20,8 +20,9 @@ from flsel.config.run import RunConfig
 from flsel.errors import UserError, located, meant
 from flsel.files.yaml import loaded
 
-# What a run tells a model that asks for it.
+# What a run tells a model, or a metric, that asks for it.
 FILLED = ("num_classes", "input_shape")
+_ASKING = ("model", "evaluation.metrics")
 
 
 def parse_file(path: Path) -> RunConfig:
@@ -85,7 +86,7 @@ def to_types(key: str, made: Callable[..., Any], given: Mapping[str, Any], skip:
             found[argument.name] = _typed(f"{prefix}{argument.name}", argument, given[argument.name])
         elif argument.default is not MISSING:
             found[argument.name] = argument.default
-        elif key != "model" or argument.name not in FILLED:
+        elif key.partition("[")[0] not in _ASKING or argument.name not in FILLED:
             raise UserError(f"{prefix}{argument.name} must be set: {name} has no default for it.")
     for other in (name for name in given if name not in known):
         if not _takes_any(made):

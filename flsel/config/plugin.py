@@ -22,6 +22,7 @@ HOMES: Mapping[str, str] = {
     "Optimizer": "torch.optim",
     "LRScheduler": "torch.optim.lr_scheduler",
     "Callback": "lightning.pytorch.callbacks",
+    "Metric": "torchmetrics.classification",
 }
 
 

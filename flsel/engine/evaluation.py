@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from flsel.data.population import Examples
+from flsel.engine.scores import Scores
 from flsel.errors import UserError
 from flsel.local.answer_checks import check_evaluation, check_losses
 from flsel.local.measure import pooled
@@ -28,19 +29,38 @@ class Evaluator:
     Args:
         program: The client's side of the run.
         server: The server's holdout, or None.
+        scores: Further metrics of held-out sets, or None.
     """
 
-    def __init__(self, program: Program, server: Examples | None = None) -> None:
+    def __init__(
+        self, program: Program, server: Examples | None = None, scores: Scores | None = None
+    ) -> None:
         self._server = server
         self._program = program
+        self._scores = scores
 
-    def measure(self, params: Params, examples: Examples, round: int = 0) -> tuple[float, float]:
+    def score(self, params: Params, examples: Examples, round: int = 0) -> dict[str, float]:
+        """Measure a model on a held-out set: ``loss``, ``accuracy`` in [0, 1], and further metrics by name.
+
+        Args:
+            params: The model.
+            examples: The set.
+            round: Communication rounds that made the model.
+        """
+        loss, accuracy = self.measure(params, examples, round, scored=True)
+        more = {} if self._scores is None else self._scores.values()
+        return {"loss": loss, "accuracy": accuracy, **more}
+
+    def measure(
+        self, params: Params, examples: Examples, round: int = 0, *, scored: bool = False
+    ) -> tuple[float, float]:
         """Measure a model on a held-out set.
 
         Args:
             params: The model.
             examples: The set.
             round: Communication rounds that made the model.
+            scored: Show the outputs to the further metrics, too.
 
         Returns:
             Mean loss and accuracy in [0, 1].
@@ -51,12 +71,12 @@ class Evaluator:
             return self._measure(examples.x, examples.y, plain=True)[0]
 
         self._program.load(params)
-        found = self._measure(examples.x, examples.y)
+        found = self._measure(examples.x, examples.y, scored=scored)
         if self._program.agreement.due("evaluation"):
             visit = Visit(params, 0, round, self._program)
             if check_evaluation(visit, found[0], plain):
                 self._program.load(params)
-                found = self._measure(examples.x, examples.y)
+                found = self._measure(examples.x, examples.y, scored=scored)
         return found
 
     def server_loss(self, params: Params) -> float:
@@ -127,10 +147,15 @@ class Evaluator:
         noise: Tensor = centre + torch.tensordot(mix, x - centre, dims=1)
         return noise
 
-    def _measure(self, x: Tensor, y: Tensor, *, plain: bool = False) -> tuple[float, float]:
+    def _measure(
+        self, x: Tensor, y: Tensor, *, plain: bool = False, scored: bool = False
+    ) -> tuple[float, float]:
         """Measure the loaded model on raw examples; ``plain``: images have their channels first."""
         task, device = self._program.task, self._program.task.device
         size = self._program.at_once
+        scores = self._scores if scored else None
+        if scores is not None:
+            scores.reset()
         # In float64: a share of 10,000 examples is then exact to the last digit that is printed.
         total = torch.zeros((), dtype=torch.float64, device=device)
         hits = torch.zeros((), dtype=torch.int64, device=device)
@@ -141,6 +166,8 @@ class Evaluator:
                 inputs = self._program.population.normalize(x[first : first + size].to(device))
                 logits = task(inputs)
                 hits += (logits.argmax(dim=1) == labels).sum()
+                if scores is not None:
+                    scores.update(logits, labels)
                 if isinstance(task, Classifier):
                     loss = torch.nn.functional.cross_entropy(logits, labels)
                 else:

@@ -174,8 +174,8 @@ class Server:
         data, metrics = self.federation.data, dict[str, float]()
         for name, examples in (("test", data.test), ("validation", data.validation)):
             if examples is not None:
-                loss, accuracy = self.evaluator.measure(self.params, examples, self.round)
-                metrics |= {f"{name}/loss": loss, f"{name}/accuracy": accuracy}
+                found = self.evaluator.score(self.params, examples, self.round)
+                metrics |= {f"{name}/{what}": value for what, value in found.items()}
         if self.config.per_client:
             metrics |= self._client_metrics()
         metrics |= self._selection_metrics(cohort)

@@ -21,6 +21,7 @@ from flsel.data.sources import load_source
 from flsel.engine.checks import check_asynchronous
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
+from flsel.engine.scores import Scores
 from flsel.engine.server import Server
 from flsel.errors import UserError, users_code
 from flsel.local import torch_internals
@@ -188,11 +189,13 @@ def _make_federation(
     if program.objective.needs_sgd:
         reach.check()
     params = program.state()
+    given = config.evaluation.metrics
+    scores = Scores(given, data.population.num_classes, program.task.device) if given else None
     return Federation(
         data=data,
         program=program,
         trainer=trainer or _make_trainer(config.local, program),
-        evaluator=Evaluator(program, data.server),
+        evaluator=Evaluator(program, data.server, scores),
         available=_availability(config, data),
         reach=reach,
         head=head_names(config, program.model, data),

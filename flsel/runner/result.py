@@ -14,7 +14,7 @@ import numpy as np
 from flsel.arguments import Range, check
 from flsel.errors import UserError, going_on
 from flsel.files import check_folder, home, naming
-from flsel.metrics import METRICS, first_hit
+from flsel.metrics import METRICS, Better, first_hit
 from flsel.runner.cost_axes import COST_AXES
 from flsel.runner.lock import LOCK_FILE
 from flsel.runner.result_files import Played, check_same, read_rounds, read_settings, read_summary
@@ -214,8 +214,8 @@ class Result:
         if target is None:
             raise UserError(f"the run {self.folder} has no target: set evaluation.target, or name one.")
         spent, curve = self._cost(cost), self._column(metric)
-        better = METRICS[metric].better if metric in METRICS else None
-        if better == "max" and not 0 < target <= 1:
+        better = METRICS[metric].better if metric in METRICS else self._direction(metric)
+        if metric in METRICS and better == "max" and not 0 < target <= 1:
             raise UserError(f"target must be in (0, 1], as accuracies are shares, got {target:g}.")
         hit = first_hit(curve, target, window=window, better=better)
         return Spent(float(spent[-1 if hit is None else hit]), hit is not None)
@@ -284,6 +284,11 @@ class Result:
         if name != "round" and not name.startswith("ledger/"):
             raise UserError(f"cost must be {', '.join(COST_AXES)} or a column of ledger/, got {name}.")
         return column
+
+    def _direction(self, column: str) -> Better | None:
+        """Return which way one of ``evaluation.metrics`` is better."""
+        found: Better | None = self.summary.get("directions", {}).get(column.partition("/")[2])
+        return found
 
     def _column(self, name: str) -> np.ndarray:
         if name not in self.history:

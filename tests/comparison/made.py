@@ -23,10 +23,11 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
     """A finished run whose test accuracies are ``curve``, one a round from round 0.
 
     ``models`` is how many models a round sends down, ``round_seconds`` what a round takes on simulated
-    devices, which the run has then; other changes are settings, dotted or whole, and ``fingerprints``.
+    devices, which the run has then; ``own`` holds constant values of metrics that
+    are better the larger; other changes are settings, dotted or whole, and ``fingerprints``.
     """
     models, prints = changes.pop("models", 2), changes.pop("fingerprints", None)
-    round_seconds = changes.pop("round_seconds", None)
+    round_seconds, own = changes.pop("round_seconds", None), changes.pop("own", {})
     folder.mkdir(parents=True)
     settings = describe(RunConfig(rounds=len(curve) - 1, clients=CLIENTS, clients_per_round=2, seed=seed))
     settings["selector"] = {"class_path": f"flsel.selectors.{selector.lower()}.{selector}"}
@@ -40,12 +41,13 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
     names = ["test/loss", "test/accuracy", "ledger/models_down", "ledger/passes", "ledger/bytes_down",
              "ledger/bytes_up", "seconds/select", "seconds/train", "seconds/aggregate"]  # fmt: skip
     names += [] if round_seconds is None else ["clock/seconds"]
+    names += [f"test/{name}" for name in own]
     lines = [",".join(["round", *names])]
     for round, value in enumerate(curve):
         sent = models * round
         cells = [round, 1 - value, value, sent, 0, 100 * sent, 200 * round, 0.1, 0.2, 0.3]
         cells += [] if round_seconds is None else [round_seconds * round]
-        lines.append(",".join(map(str, cells)))
+        lines.append(",".join(map(str, [*cells, *own.values()])))
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
     rounds = len(curve) - 1
     plans = [
@@ -60,7 +62,7 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
         "format": SUMMARY_FORMAT, "name": folder.name, "selector": selector, "dataset": "synthetic",
         "seed": seed, "clients": CLIENTS, "rounds": rounds, "planned_rounds": rounds,
         "final": {"test/accuracy": float(curve[-1])}, "best": {}, "target": None,
-        "fingerprints": prints or {}, "data": {"num_classes": 3},
+        "fingerprints": prints or {}, "data": {"num_classes": 3}, "directions": dict.fromkeys(own, "max"),
     }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder

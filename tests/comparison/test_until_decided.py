@@ -123,7 +123,7 @@ def test_a_run_that_is_repaired_later_is_appended_and_changes_no_look(tmp_path, 
 
 
 def test_the_maximum_is_raised_once_and_to_twice_as_much(tmp_path, player, capsys):
-    compare(tmp_path, margin=None, max_seeds=6, selectors="Uniform,AFL")
+    compare(tmp_path, margin=None, max_seeds=6, variants="Uniform,AFL")
     assert flsel.compare(tmp_path / "c").analysis.claims[0].decision.claim == "open"
     resume = ["compare", "--resume", str(tmp_path / "c")]
     assert main([*resume, "--max-seeds", "13"]) == 2
@@ -153,7 +153,7 @@ def test_several_scenarios_are_decided_together_or_each_for_itself(tmp_path, pla
 
 
 def test_a_later_variant_raises_the_number_of_comparisons(tmp_path, player):
-    compare(tmp_path, selectors="Uniform,PowD")
+    compare(tmp_path, variants="Uniform,PowD")
     assert main(["compare", "--resume", str(tmp_path / "c"), "--selectors", "AFL"]) == 0
     found = flsel.compare(tmp_path / "c")
     assert {claim.design.comparisons for claim in found.analysis.claims} == {2}

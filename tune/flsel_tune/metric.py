@@ -36,6 +36,7 @@ class Metric:
             ``rounds_to`` or (simulated) ``seconds_to`` a target.
         mode: Whether to maximise or minimise it.
         target: Value to reach, for ``rounds_to`` and ``seconds_to``.
+        better: Which way the column is better; None where neither is.
     """
 
     text: str
@@ -43,17 +44,19 @@ class Metric:
     how: How
     mode: Mode
     target: float | None = None
+    better: Mode | None = None
 
     @property
     def label(self) -> str:
         """What a picture calls it, with its unit."""
-        of = METRICS[self.source]
+        of = METRICS.get(self.source)
+        label = self.source if of is None else of.label
         if self.how == "rounds_to":
-            return f"rounds to {of.label} {self.target:g}"
+            return f"rounds to {label} {self.target:g}"
         if self.how == "seconds_to":
-            return f"simulated seconds to {of.label} {self.target:g}"
-        words = {"best": f"best {of.label}", "auc": f"mean {of.label} over the rounds"}
-        return of.axis(words.get(self.how))
+            return f"simulated seconds to {label} {self.target:g}"
+        words = {"best": f"best {label}", "auc": f"mean {label} over the rounds"}.get(self.how)
+        return words or label if of is None else of.axis(words)
 
     def value(self, rows: Rows, rounds: int) -> float:
         """Measure a run, finished or not.
@@ -83,7 +86,7 @@ class Metric:
             assert self.target is not None
             spent = [float(row["round" if self.how == "rounds_to" else "clock/seconds"]) for row in rows]
             whole = rounds if self.how == "rounds_to" else spent[-1] * rounds / max(rows[-1]["round"], 1)
-            better = _better(self.source)
+            better = self.better
             hit = first_hit(values, self.target, better=better)
             if hit is not None:
                 return spent[hit]
@@ -92,12 +95,13 @@ class Metric:
         return values[-1]
 
 
-def parse_metrics(text: str, mode: str) -> tuple[Metric, ...]:
+def parse_metrics(text: str, mode: str, own: Mapping[str, Mode | None] | None = None) -> tuple[Metric, ...]:
     """Read the setting ``metric``.
 
     Args:
         text: One metric, or several separated by commas.
         mode: ``auto``, ``max`` or ``min``; one for all metrics, or one for each, separated by commas.
+        own: By name of the run's own metrics (``evaluation.metrics``) which way is better.
 
     Raises:
         UserError: If one cannot be read, is measured on the test set, or has no natural direction.
@@ -107,7 +111,7 @@ def parse_metrics(text: str, mode: str) -> tuple[Metric, ...]:
     modes = modes * len(parts) if len(modes) == 1 else modes
     if len(modes) != len(parts) or not set(modes) <= {"auto", "max", "min"}:
         raise UserError(f"mode must be auto, max or min, or one of these for each metric, got {mode!r}.")
-    found = tuple(_parse(part, direction) for part, direction in zip(parts, modes, strict=True))
+    found = tuple(_parse(part, direction, own or {}) for part, direction in zip(parts, modes, strict=True))
     if len({metric.text for metric in found}) < len(found):
         raise UserError(f"metric must not name one twice, got {text!r}.")
     return found
@@ -140,7 +144,7 @@ def check_logged(metrics: Iterable[Metric], logged: Iterable[str]) -> None:
         raise UserError(f"metric {metric.source} is not measured by this run; there are {', '.join(known)}.")
 
 
-def _parse(text: str, mode: str) -> Metric:
+def _parse(text: str, mode: str, own: Mapping[str, Mode | None]) -> Metric:
     call = _CALL.fullmatch(text)
     name, source, target = call.groups() if call else ("last", text, None)
     how = _HOWS.get(name)
@@ -154,28 +158,25 @@ def _parse(text: str, mode: str) -> Metric:
             f"metric must not be measured on the test set, which is for the report, got {source}: "
             f"take validation/{source.removeprefix('test/')}."
         )
+    better = METRICS[source].better if source in METRICS else own.get(source.partition("/")[2])
     reaches = how in ("rounds_to", "seconds_to")
     if reaches != (target is not None):
         needs = f"a target: {how}(NAME, TARGET)" if reaches else f"no target: {how}({source})"
         raise UserError(f"metric {how} takes {needs}, got {text!r}.")
     value = None if target is None else _number(target, text)
     if reaches:
-        if mode == "max" or _better(source) is None:
+        if mode == "max" or better is None:
             raise UserError(f"metric {text} must be minimised, and be of an accuracy or a loss.")
-        if _better(source) == "max" and not 0 < (value or 0) <= 1:
+        if source in METRICS and better == "max" and not 0 < (value or 0) <= 1:
             raise UserError(f"metric {text} must have a target in (0, 1], as accuracies are shares.")
-        return Metric(text, source, how, "min", value)
-    chosen = _better(source) if mode == "auto" else mode
+        return Metric(text, source, how, "min", value, better)
+    chosen = better if mode == "auto" else mode
     if chosen is None:
         raise UserError(
             f"metric {source} must be an accuracy or a loss, such as validation/accuracy; for another column "
             "of metrics.csv set mode to max or min."
         )
-    return Metric(text, source, how, "max" if chosen == "max" else "min")
-
-
-def _better(source: str) -> Mode | None:
-    return METRICS[source].better if source in METRICS else None
+    return Metric(text, source, how, "max" if chosen == "max" else "min", better=better)
 
 
 def _number(text: str, metric: str) -> float:

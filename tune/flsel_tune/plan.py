@@ -15,6 +15,7 @@ from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.data.population import Source
 from flsel.data.sources import load_source
+from flsel.engine.scores import directions
 from flsel.errors import UserError
 from flsel.runner.build import build
 from flsel_tune.config import SweepConfig
@@ -59,7 +60,7 @@ def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] 
     Raises:
         UserError: If something does not fit.
     """
-    metrics = parse_metrics(sweep.metric, sweep.mode)
+    metrics = parse_metrics(sweep.metric, sweep.mode, directions(config.evaluation.metrics))
     if len(metrics) > 1 and sweep.scheduler != "none":
         raise UserError(
             f"scheduler must be none with several metrics, got {sweep.scheduler}: no order says who is last."

@@ -16,6 +16,7 @@ from flsel.arguments.spec import Spec
 from flsel.config import RunConfig, model_object
 from flsel.config.describe import describe
 from flsel.config.parser import parse_file, to_types
+from flsel.engine.scores import directions
 from flsel.errors import UserError, located
 from flsel.execution.single_run import single_run
 from flsel.files import check_folder, home
@@ -284,7 +285,8 @@ class Sweep:
 
     @property
     def _metrics(self) -> tuple[Metric, ...]:
-        return parse_metrics(self.settings.metric, self.settings.mode)
+        own = directions(self.config.evaluation.metrics)
+        return parse_metrics(self.settings.metric, self.settings.mode, own)
 
     def _with(self, config: RunConfig) -> Sweep:
         """Return it with the settings at hand: they may hold a model object, which config.yaml cannot."""

@@ -10,7 +10,15 @@ import numpy as np
 
 from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.claims import MEAN, Claim, Sequential, claims
-from flsel.comparison.judging.measures import Kind, Target, accuracy_at_equal, arrivals, measure, measures
+from flsel.comparison.judging.measures import (
+    Kind,
+    Target,
+    accuracy_at_equal,
+    arrivals,
+    measure,
+    measures,
+    own_metrics,
+)
 from flsel.comparison.judging.pairing import Pairs, pair
 from flsel.comparison.judging.ranking import Ranking, rank
 from flsel.comparison.judging.results import Analysis, Difference, Options, Reached, Summary, arrival_name
@@ -48,7 +56,7 @@ def analyse(
         settings=tuple(dict.fromkeys(run.setting for run in runs)),
         options=options,
         target=target,
-        measures=measures(options.last),
+        measures=measures(options.last, own_metrics(complete(runs))),
         values=_values(runs, options.last),
         summaries=(),
         reached=(),
@@ -102,9 +110,9 @@ def _summaries(analysis: Analysis, variant: str, setting: str) -> list[Summary]:
         if values:
             listed = list(values.values())
             mean, iqm = mean_interval(listed), interquartile_mean(listed)
-            # No share lies beyond 1, and nothing that is measured below 0.
+            # No share lies beyond 1, and little of what is measured below 0.
             most = 1.0 if analysis.measures[name].unit == "%" else math.inf
-            mean = replace(mean, low=max(mean.low, 0.0), high=min(mean.high, most))
+            mean = replace(mean, low=max(mean.low, analysis.measures[name].lowest), high=min(mean.high, most))
             found.append(Summary(variant, setting, name, mean, iqm, values))
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +31,7 @@ class Measure:
         unit: Its unit; ``%`` for shares, which are stored in [0, 1].
         kind: Whether variants are compared by differences or by ratios (of logarithms).
         better: Whether more or less of it is better; None where neither is.
+        lowest: Smallest value that it can have.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Measure:
     unit: str
     kind: Kind = "difference"
     better: Better | None = "min"
+    lowest: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,20 @@ def titles() -> dict[str, str]:
     return {name: axis.title for name, axis in COST_AXES.items()} | measured
 
 
-def measures(last: int) -> dict[str, Measure]:
+def own_metrics(runs: Sequence[Run]) -> dict[str, Better | None]:
+    """Return the run's own metrics (``evaluation.metrics``) that all runs have, and which way is better."""
+    found = [run.summary.get("directions", {}) for run in runs]
+    return (
+        {name: better for name, better in found[0].items() if all(name in f for f in found)} if found else {}
+    )
+
+
+def measures(last: int, own: Mapping[str, Better | None] | None = None) -> dict[str, Measure]:
     """Return what is measured, by name; costs to a target are apart, as they may be censored.
 
     Args:
         last: Evaluations in the mean at the end.
+        own: As :func:`own_metrics` returns them.
     """
     listed = (
         Measure("accuracy/final", "final test accuracy", "%", better="max"),
@@ -79,6 +90,7 @@ def measures(last: int) -> dict[str, Measure]:
         Measure("loss/final", "final test loss", "nats"),
         Measure(f"loss/last{last}", f"test loss, mean of the last {last} evaluations", "nats"),
         Measure("loss/auc", "test loss, mean over the rounds", "nats"),
+        *(measure for name, better in (own or {}).items() for measure in _own(name, better, last)),
         Measure("clients/worst10", "accuracy of the worst tenth of the clients", "%", better="max"),
         Measure("clients/variance", "variance of the clients' accuracies", ""),
         Measure("participation/gini", "Gini coefficient of participation", ""),
@@ -87,6 +99,12 @@ def measures(last: int) -> dict[str, Measure]:
         *(Measure(f"total/{a.name}", f"{a.label} in all", a.unit, "ratio") for a in COST_AXES.values()),
     )
     return {measure.name: measure for measure in listed}
+
+
+def _own(name: str, better: Better | None, last: int) -> Iterator[Measure]:
+    yield Measure(f"{name}/final", f"final test {name}", "", better=better, lowest=-math.inf)
+    words = f"test {name}, mean of the last {last} evaluations"
+    yield Measure(f"{name}/last{last}", words, "", better=better, lowest=-math.inf)
 
 
 def at_equal(cost: str) -> str:
@@ -127,10 +145,12 @@ def measure(run: Run, last: int) -> dict[str, float]:
     """
     columns = run.columns
     found: dict[str, float] = {}
-    for short, name in (("accuracy", "test/accuracy"), ("loss", "test/loss")):
-        values = columns[name]
+    for short in ("accuracy", "loss", *run.summary.get("directions", {})):
+        values = columns[f"test/{short}"]
         found[f"{short}/final"] = float(values[-1])
         found[f"{short}/last{last}"] = float(values[-last:].mean())
+    for short, name in (("accuracy", "test/accuracy"), ("loss", "test/loss")):
+        values = columns[name]
         found[f"{short}/auc"] = mean_over_rounds(columns["round"], values)
     found["accuracy/best"] = float(np.nanmax(columns["test/accuracy"]))
     for name, column in (("worst10", "client/accuracy_worst10"), ("variance", "client/accuracy_variance")):

@@ -224,6 +224,13 @@ class Analysis:
         """Name of the measure that ranks: the mean of the last evaluations of test accuracy."""
         return f"accuracy/last{self.options.last}"
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Names of the measures of the runs' own metrics (``evaluation.metrics``) that verdicts are about."""
+        ends = f"/last{self.options.last}"
+        known = (self.main, f"loss{ends}")
+        return tuple(name for name in self.measures if name.endswith(ends) and name not in known)
+
     def of(self, variant: str, setting: str) -> Sequence[Run]:
         """Return a variant's complete runs in a setting, seeds ascending."""
         return self._runs.get((variant, setting), ())

@@ -8,7 +8,8 @@ from flsel.comparison.grid import ALL
 from flsel.comparison.judging.caveats import notes
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.results import Analysis
-from flsel.comparison.judging.verdicts import Verdict, folded
+from flsel.comparison.judging.verdict import Verdict
+from flsel.comparison.judging.verdicts import folded
 from flsel.comparison.reporting import tables
 
 

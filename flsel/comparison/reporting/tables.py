@@ -157,7 +157,8 @@ def _headings(analysis: Analysis) -> list[str]:
         ]
     decided = "p (Holm)" if analysis.options.sequential is None else "decided"
     headings.insert(4, decided)
-    return [*headings, "test loss", "bytes sent", "Gini"]
+    own = [f"test {name.partition('/')[0]} (last {analysis.options.last})" for name in analysis.own]
+    return [*headings, *own, "test loss", "bytes sent", "Gini"]
 
 
 def _main_row(analysis: Analysis, variant: str, setting: str) -> list[str]:
@@ -176,6 +177,9 @@ def _main_row(analysis: Analysis, variant: str, setting: str) -> list[str]:
     cells.append(_decided(analysis, variant, setting))
     if analysis.target is not None:
         cells += _target_cells(analysis, variant, setting)
+    for name in analysis.own:
+        found = analysis.summary(variant, setting, name)
+        cells.append("-" if found is None else formatting.estimate(found.mean, ""))
     cells.append("-" if loss is None else formatting.estimate(loss.mean, "nats"))
     for name, unit in (("total/bytes", "bytes"), ("participation/gini", "")):
         found = analysis.summary(variant, setting, name)

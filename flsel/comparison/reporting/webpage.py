@@ -19,7 +19,8 @@ from flsel.comparison.judging.caveats import notes
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.measures import titles
 from flsel.comparison.judging.results import Analysis
-from flsel.comparison.judging.verdicts import Verdict, folded
+from flsel.comparison.judging.verdict import Verdict
+from flsel.comparison.judging.verdicts import folded
 from flsel.comparison.reporting import tables
 from flsel.comparison.reporting.chart import Chart
 from flsel.comparison.reporting.chart_data import chart_data, packed

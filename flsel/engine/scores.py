@@ -1,0 +1,91 @@
+"""Metrics of torchmetrics that a run measures beside loss and accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flsel.arguments import arguments
+from flsel.arguments.spec import Spec
+from flsel.errors import UserError, users_code
+from flsel.metrics import Better
+
+
+class Scores:
+    """The metrics of a run, computed over one set at a time.
+
+    Args:
+        given: Their classes, with arguments or without.
+        num_classes: C, for those that ask.
+        device: Where logits are.
+
+    Raises:
+        UserError: If one cannot be built.
+    """
+
+    def __init__(self, given: Sequence[Any], num_classes: int, device: torch.device) -> None:
+        self._metrics: dict[str, Any] = {}
+        for at, each in enumerate(given):
+            spec = Spec.of(each, f"evaluation.metrics[{at}]")
+            asks = "num_classes" in arguments(spec.made) and spec.init_args.get("num_classes") is None
+            with users_code(f"{spec.key} cannot be built"):
+                made = spec.build(**{"num_classes": num_classes} if asks else {})
+            if not hasattr(made, "compute"):
+                raise UserError(
+                    f"{spec.key} must make a metric of torchmetrics, got {type(made).__name__} of "
+                    f"{spec.class_path}."
+                )
+            self._metrics[_new_name(name_of(spec), self._metrics)] = made.to(device)
+
+    def reset(self) -> None:
+        """Begin with another set."""
+        for metric in self._metrics.values():
+            metric.reset()
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Take a batch: logits ``[n, C]`` and labels ``[n]``."""
+        for name, metric in self._metrics.items():
+            with users_code(f"evaluation.metrics {name} failed"):
+                metric.update(logits.detach(), labels)
+
+    def values(self) -> dict[str, float]:
+        """Return the values of the set by name.
+
+        Raises:
+            UserError: If one is no number.
+        """
+        found = {}
+        for name, metric in self._metrics.items():
+            with users_code(f"evaluation.metrics {name} failed"):
+                value = metric.compute()
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                raise UserError(
+                    f"evaluation.metrics {name} must give one number, such as with average: macro, got "
+                    f"{tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__}."
+                )
+            found[name] = float(value)
+        return found
+
+
+def directions(given: Sequence[Any]) -> Mapping[str, Better | None]:
+    """Return by name of a metric which way is better, as torchmetrics tells."""
+    found: dict[str, Better | None] = {}
+    for at, each in enumerate(given):
+        spec = Spec.of(each, f"evaluation.metrics[{at}]")
+        higher = getattr(spec.made, "higher_is_better", None)
+        found[_new_name(name_of(spec), found)] = None if higher is None else "max" if higher else "min"
+    return found
+
+
+def name_of(spec: Spec) -> str:
+    """Return what a metric's columns are called, after their set."""
+    return spec.class_path.rpartition(".")[2]
+
+
+def _new_name(name: str, known: Mapping[str, Any]) -> str:
+    """Number a metric whose class is there already."""
+    count = sum(other.partition("_")[0] == name or other == name for other in known)
+    return f"{name}_{count + 1}" if count else name
