@@ -167,9 +167,9 @@ def test_what_was_tried_again_is_not_counted_at_the_end(tmp_path, monkeypatch, c
     full = (TrialState.FAIL, [], {"status": "failed", "machine": True})
     study, common = swept(tmp_path, [OUTCOMES[0], full])
     study.tell(2, TrialState.COMPLETE, [0.1], {"status": "complete", "round": 6})
-    monkeypatch.setattr(sweep_module, "draw", lambda *_: [])
+    monkeypatch.setattr(sweep_module, "write_figures", lambda *_: [])
     monkeypatch.setattr(sweep_module, "track_sweep", lambda *_: None)
-    plan = SimpleNamespace(job=common, config=RunConfig())
+    plan = SimpleNamespace(job=common, config=RunConfig(), pictures=True)
     sweep_module._finish(plan, study)
     assert "2 complete, 1 failed" in capsys.readouterr().out
     assert "1 trials failed because the machine did" in caplog.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from flsel.errors import UserError
@@ -44,7 +44,7 @@ class Metric:
     how: How
     mode: Mode
     target: float | None = None
-    better: Mode | None = None
+    better: Mode | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str:
