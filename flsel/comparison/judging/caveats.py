@@ -11,8 +11,9 @@ from scipy import stats
 
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_verdicts import procedure_notes
+from flsel.comparison.judging.power import seeds_to_reject
 from flsel.comparison.judging.results import Analysis, Difference
-from flsel.comparison.judging.statistics import FEWEST_SEEDS, seeds_to_reject
+from flsel.comparison.judging.statistics import FEWEST_SEEDS
 
 
 def notes(analysis: Analysis) -> list[str]:

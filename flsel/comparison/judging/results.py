@@ -14,15 +14,13 @@ from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.claims import Claim, Sequential
 from flsel.comparison.judging.measures import Kind, Measure, Target
 from flsel.comparison.judging.pairing import Pairs
+from flsel.comparison.judging.power import SeedsNeeded, resolvable, seeds_needed
 from flsel.comparison.judging.ranking import Ranking
 from flsel.comparison.judging.statistics import (
     FEWEST_SEEDS,
     LEVEL,
     Estimate,
     Paired,
-    SeedsNeeded,
-    resolvable,
-    seeds_needed,
 )
 from flsel.comparison.judging.time_to_target import Arrival, Arrivals
 from flsel.comparison.run_table import Run

@@ -5,27 +5,23 @@ Notation: ``n`` is the number of seeds or of pairs; differences are variant minu
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, stats
 
 from flsel.comparison.sequential.decide import interval
 from flsel.comparison.sequential.design import Design
 
 LEVEL = 0.95
-POWER = 0.8
 FEWEST_SEEDS = 5
 """Pairs below which no difference is called significant: with fewer, coverage rests on normality alone."""
 # Above this many pairs the sign-flip test draws its flips instead of enumerating them.
 _ENUMERATED = 16
 _DRAWN = 20_000
-_MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -48,21 +44,6 @@ class Estimate:
         """Return the estimate on another scale, by an increasing function."""
         value, low, high = (float(function(x)) for x in (self.value, self.low, self.high))
         return Estimate(value, low, high, self.n)
-
-
-@dataclass(frozen=True)
-class SeedsNeeded:
-    """Seeds that give 80 % power for an observed difference, with the 95 % interval; None is more than 1,000.
-
-    Attributes:
-        value: For the difference as it was observed.
-        low: If the difference is as large as its interval allows.
-        high: If it is as small.
-    """
-
-    value: int | None
-    low: int | None
-    high: int | None
 
 
 @dataclass(frozen=True)
@@ -109,7 +90,7 @@ def mean_interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) ->
     mean = float(values.mean()) if n else math.nan
     if n < 2:
         return Estimate(mean, math.nan, math.nan, n)
-    error, skew = _error(values), _skewness(values)
+    error, skew = standard_error(values), _skewness(values)
     t = float(stats.t.ppf((1 + level) / 2, n - 1))
     longer = error * _lengthening(t, abs(skew), n)
     low, high = mean - error * t, mean + error * t
@@ -128,7 +109,7 @@ def welch_interval(ours: np.ndarray, theirs: np.ndarray) -> tuple[Estimate, floa
     n = min(len(ours), len(theirs))
     if n < 2:
         return Estimate(difference, math.nan, math.nan, n), math.nan
-    if _flat(ours) and _flat(theirs):
+    if flat(ours) and flat(theirs):
         return Estimate(difference, difference, difference, n), math.nan
     with warnings.catch_warnings():
         # One of the two may not vary at all, which SciPy warns of.
@@ -174,7 +155,7 @@ def compare_at_look(
     mean = float(differences.mean()) if n else math.nan
     low, high = math.nan, math.nan
     if n in design.outer:
-        error, skew = np.array([_error(differences)]), np.array([_skewness(differences)])
+        error, skew = np.array([standard_error(differences)]), np.array([_skewness(differences)])
         ends = interval(np.array([mean]), error, skew, n, design.outer[n])
         low, high = (float(end[0]) for end in ends)
     nothing = math.nan
@@ -185,9 +166,9 @@ def compare_at_look(
 def mean_p_value(values: np.ndarray) -> float:
     """Return the level at which :func:`mean_interval` would just exclude zero; NaN where nothing varies."""
     n = len(values)
-    if n < 2 or _error(values) == 0:
+    if n < 2 or standard_error(values) == 0:
         return math.nan
-    mean, error, skew = float(values.mean()), _error(values), _skewness(values)
+    mean, error, skew = float(values.mean()), standard_error(values), _skewness(values)
     # A skew away from zero lengthens the far side only.
     towards_zero = abs(skew) if mean * skew < 0 else 0.0
     reach = abs(mean) / error
@@ -228,69 +209,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def seeds_to_reject(comparisons: int = 1) -> int:
-    """Return the fewest pairs with which the exact test can reject at 5 %, corrected for so many tests."""
-    return 1 + math.ceil(math.log2(comparisons / (1 - LEVEL)) - 1e-9)
-
-
-def resolvable(differences: np.ndarray, comparisons: int = 1) -> float:
-    """Return the smallest true difference that the paired t test finds with power 0.8; NaN below two.
-
-    Args:
-        differences: ``[n]``.
-        comparisons: Comparisons for which the test is corrected (Bonferroni).
-    """
-    n = len(differences)
-    if n < 2:
-        return math.nan
-    if _flat(differences):
-        return 0.0
-    return _found_shift(n, 1 - (1 - LEVEL) / comparisons) * _error(differences)
-
-
-def seeds_needed(differences: np.ndarray, comparisons: int = 1) -> SeedsNeeded | None:
-    """Return the seeds with which a t test finds the difference that was observed, with power 0.8.
-
-    Args:
-        differences: ``[n]``.
-        comparisons: Comparisons for which the test is corrected (Bonferroni).
-
-    Returns:
-        None below two pairs.
-    """
-    n = len(differences)
-    if n < 2:
-        return None
-    if _flat(differences):
-        return SeedsNeeded(2, 2, 2) if differences[0] else SeedsNeeded(None, None, None)
-    spread = float(np.std(differences, ddof=1))
-    seen = abs(float(np.mean(differences))) / spread
-    low, high = _effect_interval(seen, n)
-    level = 1 - (1 - LEVEL) / comparisons
-    return SeedsNeeded(*(_seeds_for(effect, level) for effect in (seen, high, low)))
-
-
-def _seeds_for(effect: float, level: float) -> int | None:
-    """Return the pairs that find an effect in standard deviations; None beyond 1,000."""
-    numbers = range(2, _MOST_SEEDS + 1)
-    found = bisect_left(numbers, POWER, key=lambda n: _power(effect * math.sqrt(n), n, level))
-    return numbers[found] if found < len(numbers) else None
-
-
-def _effect_interval(seen: float, n: int) -> tuple[float, float]:
-    """Return the 95 % interval of an effect in standard deviations, by inverting the noncentral t law."""
-    t, tail = seen * math.sqrt(n), (1 - LEVEL) / 2
-
-    def above(shift: float) -> float:
-        """The chance of a t statistic beyond the observed one."""
-        return float(np.mean(special.ndtr(shift - t * _spreads(n))))
-
-    reach = 40.0 + t * float(_spreads(n)[-1])
-    low = optimize.brentq(lambda shift: above(shift) - tail, -reach, reach)
-    high = optimize.brentq(lambda shift: above(shift) - (1 - tail), -reach, reach)
-    return max(0.0, low) / math.sqrt(n), high / math.sqrt(n)
-
-
 def gini(counts: Sequence[float] | np.ndarray) -> float:
     """Return the Gini coefficient of how often clients took part: 0 if all did equally often.
 
@@ -307,28 +225,6 @@ def _drawn_flips(n: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 2, (_DRAWN, n), dtype=np.int8)
 
 
-def _power(shift: float, n: int, level: float = LEVEL) -> float:
-    """Return how often the two-sided t test of n pairs rejects, for a mean of ``shift`` errors.
-
-    The noncentral t's tails, averaged over the spread that is observed: SciPy's own are NaN far out.
-    """
-    edge = stats.t.ppf((1 + level) / 2, n - 1) * _spreads(n)
-    return float(np.mean(special.ndtr(shift - edge) + special.ndtr(-shift - edge)))
-
-
-@functools.lru_cache(maxsize=256)
-def _found_shift(n: int, level: float) -> float:
-    """Return the mean in errors that the t test of n pairs finds with power 0.8."""
-    return float(optimize.brentq(lambda shift: _power(shift, n, level) - POWER, 0.0, 1e4))
-
-
-@functools.lru_cache(maxsize=256)
-def _spreads(n: int) -> np.ndarray:
-    """Return observed over true standard deviation of n normal values, at 4,000 steps of probability."""
-    steps = (np.arange(4000) + 0.5) / 4000
-    return np.asarray(np.sqrt(stats.chi2.ppf(steps, n - 1) / (n - 1)))
-
-
 def _untied(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the differences; means of the same evaluations in another order are a tie."""
     one, other = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
@@ -336,17 +232,18 @@ def _untied(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.nda
     return np.where(tied, 0.0, one - other)
 
 
-def _error(values: np.ndarray) -> float:
-    return 0.0 if _flat(values) else float(np.std(values, ddof=1) / math.sqrt(len(values)))
+def standard_error(values: np.ndarray) -> float:
+    """Return the standard error of the mean of two values or more; 0 where they do not vary."""
+    return 0.0 if flat(values) else float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
-def _flat(values: np.ndarray) -> bool:
+def flat(values: np.ndarray) -> bool:
     """Tell whether values differ by no more than rounding."""
     return bool(np.ptp(values) <= 1e-12 * np.max(np.abs(values)))
 
 
 def _skewness(values: np.ndarray) -> float:
-    if len(values) < 3 or _flat(values):
+    if len(values) < 3 or flat(values):
         return 0.0
     return float(stats.skew(values, bias=False))
 

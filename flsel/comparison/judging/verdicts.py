@@ -152,8 +152,9 @@ def _seeds_needed(found: Difference) -> str:
     ]
     if needed.value is not None and needed.value <= found.found.difference.n:
         return ""
+    about = "" if needed.value is None else "about "
     return (
-        f" A difference of this size takes about {shown[0]} seeds for 80 % power (95 % interval {shown[1]} "
+        f" A difference of this size takes {about}{shown[0]} seeds for 80 % power (95 % interval {shown[1]} "
         f"to {shown[2]})."
     )
 
