@@ -1,4 +1,4 @@
-"""MkDocs hooks: pages that live outside docs/ join the site, and links follow them there.
+"""MkDocs hooks: pages that live outside docs/ and notebooks join the site, and links follow them there.
 
 The same Markdown is read in the repository and on the site. A link to a file that is no page, such as a
 config, becomes its text: the site does not carry the sources.
@@ -6,6 +6,7 @@ config, becomes its text: the site does not carry the sources.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -27,6 +28,10 @@ ELSEWHERE = {
     "benchmarks/results.md": "benchmarks.md",
 }
 PICTURES = {"benchmarks/peers/peers.svg": "images/peers.svg"}
+NOTEBOOKS = {
+    f"docs/notebooks/{path.name}": f"notebooks/{path.stem}.md"
+    for path in sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
+}
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
 
@@ -34,9 +39,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages and the pictures that lie outside docs/."""
     for source, page in ELSEWHERE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    for source, page in NOTEBOOKS.items():
+        files.append(File.generated(config, page, content=_notebook(ROOT / source)))
     for source, picture in PICTURES.items():
         files.append(File.generated(config, picture, abs_src_path=str(ROOT / source)))
     return files
+
+
+def _notebook(path: Path) -> str:
+    """Write a notebook as Markdown: its texts, and its code in blocks."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+    place = f"`docs/notebooks/{path.name}` in the repository"
+    return "\n\n".join([parts[0], f"*This page is a notebook: {place}.*", *parts[1:]]) + "\n"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -55,7 +72,9 @@ def _followed(link: re.Match[str], source: str, uri: str) -> str:
     if not (ROOT / wanted).exists():
         return link.group(0)  # mkdocs says which page has the broken link
     inside = wanted.startswith("docs/") and (ROOT / wanted).suffix in (".md", ".png", ".svg", ".html", ".csv")
-    shown = (ELSEWHERE | PICTURES).get(wanted) or (wanted.removeprefix("docs/") if inside else None)
+    shown = (ELSEWHERE | NOTEBOOKS | PICTURES).get(wanted) or (
+        wanted.removeprefix("docs/") if inside else None
+    )
     if shown is None:
         return text
     relative = os.path.relpath(shown, os.path.dirname(uri) or ".")
