@@ -6,11 +6,13 @@ import ast
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 FOLDER = Path(__file__).parents[1] / "docs/notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -25,8 +27,18 @@ def test_there_are_three() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["first-comparison", "how-long", "own-selector"]
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Torch's threads beside those of other tests would wait for one another."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("here", "one_thread")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("notebook_of_the_docs")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     shown = 0
