@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from test_typing import checked
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("flsel", "tune", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE")
@@ -98,3 +99,8 @@ def test_installed_commands_work_beside_hostile_files(commands, folder):
     assert (folder / "comparisons/compared").is_dir()
     with_module = [str(commands / "python"), "-m", "flsel", "train", *few, "--output.name", "again"]
     subprocess.run(with_module, cwd=folder, env=environment, check=True, timeout=500)
+
+
+def test_a_users_script_passes_mypy_against_the_wheel(commands, tmp_path):
+    said = checked(tmp_path, "--python-executable", str(commands / "python"))
+    assert said == "Success: no issues found in 1 source file\n"
