@@ -16,6 +16,10 @@ follow_imports = silent
 
 [mypy-torch.*,lightning.*,ray.*,optuna.*,matplotlib.*,pandas.*,scipy.*,torchmetrics.*,wandb.*,rich.*]
 follow_imports = skip
+ignore_missing_imports = true
+
+[mypy-numpy.*]
+ignore_missing_imports = true
 """
 SCRIPT = """
 import numpy as np
