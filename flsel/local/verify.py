@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from flsel.local.dropout import Masks
 from flsel.local.gaps import Gap, gap, less, moved
@@ -86,6 +86,7 @@ def _gradients(program: Program, sample: Sample, corrected: bool) -> Params | No
     """Compute a gradient as sequential training does; None if the step writes to the model meanwhile."""
     program.load(sample.model)
     task, params = program.task, program.trainable()
+    _clear(task)  # a stack's backward pass may have reached parameters that a module keeps in a list
     batch = program.batch(sample.places)
     with undisturbed(task):
         task.train()
@@ -101,11 +102,15 @@ def _gradients(program: Program, sample: Sample, corrected: bool) -> Params | No
                 program.fabric.backward(loss)
             grads = {name: param.grad for name, param in params.items() if param.grad is not None}
         finally:
-            for param in task.parameters():
-                param.grad = None
+            _clear(task)
     if any(not torch.equal(value, sample.model[name]) for name, value in program.state().items()):
         return None
     if corrected:
         with torch.no_grad():
             grads = program.objective.corrected(grads, params, sample.start, sample.client)
     return grads
+
+
+def _clear(task: nn.Module) -> None:
+    for param in task.parameters():
+        param.grad = None

@@ -34,7 +34,7 @@ BACKENDS: dict[str, Callable[[], LocalTrainer]] = {
 # Distance from the plain loop's end in lengths of its update.
 _CLOSE = {torch.float64: 1e-8, torch.float32: 1e-3}
 # The largest that rounding may explain, and by how much starts are moved to see whether it does.
-_FAR = {torch.float64: 1e-3, torch.float32: 0.3}
+_FAR = {torch.float64: 1e-3, torch.float32: 3.0}
 _MOVED = {torch.float64: 2.0**-44, torch.float32: 2.0**-17}
 
 
