@@ -1,10 +1,10 @@
-"""Errors and seeds of ``flsel compare --until-decided``, simulated with the product's own functions.
+"""Errors and seeds of ``flsel compare``, until decided and by fixed designs, simulated with its functions.
 
     python benchmarks/deciding.py [--repetitions 10000] [--comparisons 1,3,6,11]
 
 Prints a table of false claims of the whole family, for differences that are normal, heavy-tailed,
-discrete and
-skewed, and a table of expected seeds. It takes minutes.
+discrete and skewed, a table of expected seeds, and one of false and of wrongly directed claims after a fixed
+number of seeds. It takes minutes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from flsel.comparison.judging.statistics import holm, mean_p_value
 from flsel.comparison.sequential.decide import judge_looks
 from flsel.comparison.sequential.design import Design
 from flsel.comparison.sequential.power import expected, fixed_seeds
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
 MAXIMUM = 30
+FIXED = (5, 8, 12)
 EXAMPLES = 3.0  # test examples in one standard deviation of discrete differences
 
 
@@ -82,6 +84,17 @@ def errors(draw: Draw, resolution: float, variants: int, runs: int) -> list[floa
     return found
 
 
+def fixed_errors(draw: Draw, variants: int, seeds: int, runs: int) -> list[float]:
+    """Return families in per cent with a false claim, and with a wrong direction where effects are 1 sd."""
+    sample = draw(np.random.default_rng(variants), runs, variants)[:, :, :seeds]
+    false = [min(holm([mean_p_value(x) for x in family])) <= 0.05 for family in sample]
+    wrong = []
+    for family in sample + 1.0:
+        corrected = holm([mean_p_value(x) for x in family])
+        wrong.append(any(p <= 0.05 and x.mean() < 0 for p, x in zip(corrected, family, strict=True)))
+    return [100 * float(np.mean(found)) for found in (false, wrong)]
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -108,6 +121,13 @@ def main() -> None:
             shares = "/".join(f"{100 * share:.0f}" for share in (e.better, e.equivalent, e.open))
             texts.append(f"{e.seeds:.1f} ({shares}), {fixed_seeds(effect, design, 1.0)}")
         print(f"| {effect:g} | " + " | ".join(texts) + " |")
+    print("\nFixed designs, Holm: any false claim / any wrong direction at effects of 1 sd, %\n")
+    columns = [(m, n) for m in families for n in FIXED]
+    print("| differences | " + " | ".join(f"m = {m}, n = {n}" for m, n in columns) + " |")
+    print("|---" * (len(columns) + 1) + "|")
+    for name, (draw, _) in LAWS.items():
+        cells = [fixed_errors(draw, m, n, given.repetitions // 10) for m, n in columns]
+        print(f"| {name} | " + " | ".join(" / ".join(f"{x:.1f}" for x in cell) for cell in cells) + " |")
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def compare_pairs(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | 
         ours: The variant's values ``[n]``, finite; logarithms, where a ratio is asked for.
         theirs: The baseline's under the same seeds.
     """
-    differences = _untied(ours, theirs)
+    differences = untied(ours, theirs)
     n = len(differences)
     return Paired(
         difference=mean_interval(differences),
@@ -150,7 +150,7 @@ def compare_at_look(
         theirs: The baseline's under the same seeds.
         design: The rules. Where n is none of its looks there is no interval.
     """
-    differences = _untied(ours, theirs)
+    differences = untied(ours, theirs)
     n = len(differences)
     mean = float(differences.mean()) if n else math.nan
     low, high = math.nan, math.nan
@@ -225,7 +225,7 @@ def _drawn_flips(n: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 2, (_DRAWN, n), dtype=np.int8)
 
 
-def _untied(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray) -> np.ndarray:
+def untied(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the differences; means of the same evaluations in another order are a tie."""
     one, other = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
     tied = np.abs(one - other) <= 1e-12 * np.maximum(np.abs(one), np.abs(other))
