@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +33,7 @@ class Worked(NamedTuple):
     paths: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Arrival:
+class Arrival(NamedTuple):
     """What arrives of a plan.
 
     Attributes:
@@ -45,6 +43,7 @@ class Arrival:
         durations: Seconds of the trainings along each path that is aggregated.
         late: Seconds of the trainings that came too late, by client; without clients that are aggregated.
         work: Every training that took place.
+        whole: Whether every path of the plan that was made arrived.
     """
 
     plan: Plan
@@ -53,11 +52,12 @@ class Arrival:
     durations: tuple[float, ...]
     late: dict[int, float]
     work: tuple[Worked, ...]
+    whole: bool = False
 
     @property
     def client_seconds(self) -> float:
         """Seconds of all trainings together."""
-        return math.fsum(worked.seconds for worked in self.work)
+        return math.fsum([worked.seconds for worked in self.work])
 
     def wasted(self, lost: Collection[int]) -> float:
         """Return the seconds of trainings that no aggregated path holds.
@@ -65,6 +65,8 @@ class Arrival:
         Args:
             lost: Rows of ``plan`` that are not aggregated after all.
         """
+        if self.whole and not lost:
+            return 0.0
         rows = {k: row for row, k in enumerate(self.kept) if row not in lost}
         return math.fsum(
             worked.seconds
@@ -93,11 +95,13 @@ def arrive(plan: Plan, take: Take, rules: TimeConfig, *, wanted: int) -> Arrival
 
 def _everybody(plan: Plan, take: Take) -> Arrival:
     """Wait for every path of one hop: the usual round, which takes no time to simulate."""
-    worked = _trainings(plan, 0, range(len(plan)), take)
-    took = {k: training.seconds for training in worked for k in training.paths}
-    every = range(len(plan))
-    durations = tuple(took[k] for k in every)
-    return Arrival(plan, tuple(every), max(durations), durations, {}, tuple(worked))
+    paths: dict[int, list[int]] = {}
+    for k, (client,) in enumerate(plan.paths):
+        paths.setdefault(client, []).append(k)
+    took = dict(zip(paths, take(0, list(paths), [True] * len(paths)).tolist(), strict=True))
+    work = tuple([Worked(0, client, True, took[client], tuple(which)) for client, which in paths.items()])
+    durations = tuple([took[client] for (client,) in plan.paths])
+    return Arrival(plan, tuple(range(len(plan))), max(durations), durations, {}, work, whole=True)
 
 
 def _by_hops(plan: Plan, take: Take, rules: TimeConfig, wanted: int) -> Arrival:
