@@ -102,11 +102,4 @@ class CompareConfig:
         """What runs may use on Ray; None where this process executes them."""
         if self.max_concurrent == 1 and self.gpus == 0 and self.address is None:
             return None
-        return Resources(
-            cpus=self.cpus,
-            gpus=self.gpus,
-            memory=self.memory,
-            address=self.address,
-            max_concurrent=self.max_concurrent,
-            retries=self.retries,
-        )
+        return Resources.of(self)

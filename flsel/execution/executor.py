@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -74,6 +74,11 @@ class Resources:
     address: str | None = None
     max_concurrent: int | None = None
     retries: int = 2
+
+    @classmethod
+    def of(cls, settings: object) -> Resources:
+        """Return those that a command's settings name alike."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
     def fit(self, config: RunConfig) -> RunConfig:
         """Fit the settings of a run to a process of Ray's: one device, and as many threads as CPUs."""

@@ -94,11 +94,4 @@ class SweepConfig:
     @property
     def resources(self) -> Resources:
         """What trials may use on Ray."""
-        return Resources(
-            cpus=self.cpus,
-            gpus=self.gpus,
-            memory=self.memory,
-            address=self.address,
-            max_concurrent=self.max_concurrent,
-            retries=self.retries,
-        )
+        return Resources.of(self)
