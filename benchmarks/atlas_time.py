@@ -1,7 +1,7 @@
 """The atlas in simulated seconds: its tables from its comparison's runs, by the rules in its declaration.
 
-    python benchmarks/atlas_time.py --collect comparisons/atlas_time   # runs -> docs/results/data
-    python benchmarks/atlas_time.py                                    # docs/results/data -> page
+    python benchmarks/atlas_time.py --collect comparisons/atlas_time*   # runs -> docs/results/data
+    python benchmarks/atlas_time.py                                     # docs/results/data -> page
 
 The tables are made of the committed file alone; a test compares them with the page.
 """
@@ -9,6 +9,7 @@ The tables are made of the committed file alone; a test compares them with the p
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,29 +31,34 @@ BASE, KINDS, LEVEL = "Uniform", ("K", "1.3 K"), 0.05
 FLAT = (0.9, 1.1)
 
 
-def collect(folder: Path, path: Path) -> None:
+def collect(folders: list[Path], path: Path) -> None:
     """Write a row for each run of the scenarios and seeds that all selectors were run with."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["devices", "partition", "availability", "asked", "seed", "selector", *MEASURES])
+        for folder in folders:
+            table.writerows(_rows(folder))
+
+
+def _rows(folder: Path) -> Iterator[list[str]]:
     grid, judging, _ = read_declaration(folder)
     assert judging.target is not None
     assert judging.last is not None
     found = {(c.setting, c.seed, c.variant): folder / c.folder for c in grid.cells()}
     done = {cell for cell, place in found.items() if (place / "summary.json").exists()}
     names = [variant.name for variant in grid.variants]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["devices", "partition", "availability", "asked", "seed", "selector", *MEASURES])
-        for setting in grid.settings:
-            for seed in grid.seeds:
-                if not all((setting.name, seed, name) in done for name in names):
-                    continue
-                base = Result.load(found[setting.name, seed, BASE])
-                limit = float(base.history["clock/seconds"][-1]) / 2
-                for name in names:
-                    result = Result.load(found[setting.name, seed, name])
-                    numbers = _measured(result, judging.target, judging.last, limit)
-                    row = [f"{number:.6g}" for number in numbers]
-                    table.writerow([*setting.name.split(", "), seed, name, *row])
+    for setting in grid.settings:
+        for seed in grid.seeds:
+            if not all((setting.name, seed, name) in done for name in names):
+                continue
+            base = Result.load(found[setting.name, seed, BASE])
+            limit = float(base.history["clock/seconds"][-1]) / 2
+            for name in names:
+                result = Result.load(found[setting.name, seed, name])
+                numbers = _measured(result, judging.target, judging.last, limit)
+                row = [f"{number:.6g}" for number in numbers]
+                yield [*setting.name.split(", "), str(seed), name, *row]
 
 
 def _measured(result: Result, target: float, last: int, limit: float) -> list[float]:
@@ -93,10 +99,14 @@ class Ratio:
 
 
 class Runs:
-    """The committed rows of one kind of over-selection: by measure, ``[scenarios, seeds, selectors]``."""
+    """The committed rows of one law of devices and one kind of over-selection.
 
-    def __init__(self, rows: list[dict[str, str]], kind: str) -> None:
-        rows = [row for row in rows if row["asked"] == kind]
+    Attributes:
+        values: By measure, ``[scenarios, seeds, selectors]``.
+    """
+
+    def __init__(self, rows: list[dict[str, str]], devices: str, kind: str) -> None:
+        rows = [row for row in rows if (row["devices"], row["asked"]) == (devices, kind)]
         key = lambda row: (row["devices"], row["partition"], row["availability"])  # noqa: E731
         self.scenarios = list(dict.fromkeys(key(row) for row in rows))
         self.selectors = list(dict.fromkeys(row["selector"] for row in rows))
@@ -198,17 +208,20 @@ def questions(runs: Runs) -> str:
 def written() -> str:
     """Return the page with its tables."""
     rows, text = read_rows(DATA), PAGE.read_text()
-    for kind, name in zip(KINDS, ("asked", "over-selected"), strict=True):
-        runs = Runs(rows, kind)
-        text = put(text, f"verdicts, {name}", verdicts(runs))
-        text = put(text, f"scenarios, {name}", scenarios(runs))
-        text = put(text, f"questions, {name}", questions(runs))
+    for devices in dict.fromkeys(row["devices"] for row in rows):
+        for kind in KINDS:
+            runs = Runs(rows, devices, kind)
+            text = put(text, f"verdicts, {devices}, {kind}", verdicts(runs))
+            text = put(text, f"scenarios, {devices}, {kind}", scenarios(runs))
+            text = put(text, f"questions, {devices}, {kind}", questions(runs))
     return text
 
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--collect", type=Path, metavar="COMPARISON", help="read a comparison's runs")
+    parser.add_argument(
+        "--collect", type=Path, nargs="+", metavar="COMPARISON", help="read comparisons' runs"
+    )
     chosen = parser.parse_args()
     if chosen.collect is not None:
         collect(chosen.collect, DATA)

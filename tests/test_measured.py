@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 import atlas  # noqa: E402
+import atlas_time  # noqa: E402
 import branches  # noqa: E402
 import claims  # noqa: E402
 import signals  # noqa: E402
@@ -59,6 +60,10 @@ def test_the_page_shows_what_was_measured_inside_of_hics(script):
     assert script.written(text) == text
 
 
+def test_the_page_shows_the_atlas_in_simulated_seconds():
+    assert atlas_time.written() == atlas_time.PAGE.read_text()
+
+
 def test_estimates_are_correlated_once_all_clients_have_one(tmp_path):
     labels = "\n".join(f"{10 - k},{k}" for k in (0, 1, 2, 3, 5))  # the later, the more balanced
     (tmp_path / "labels.csv").write_text(labels)
@@ -74,7 +79,7 @@ def test_estimates_are_correlated_once_all_clients_have_one(tmp_path):
     assert signals.measure(tmp_path) == pytest.approx((1.0, -1.0, 0.5))
 
 
-@pytest.mark.parametrize("page", ["hics-temperature.md", "replications.md"])
+@pytest.mark.parametrize("page", ["hics-temperature.md", "replications.md", "atlas-time.md"])
 def test_every_number_of_a_reading_is_in_a_table(page):
     text = (RESULTS / page).read_text()
     held = set(numbers("\n".join(re.findall(r"<!-- table .*?<!-- end -->", text, re.DOTALL))))
