@@ -12,7 +12,14 @@ from flsel._lazy import lazily
 if TYPE_CHECKING:
     from flsel.comparison.comparison import Comparison
     from flsel.comparison.from_python import compare
-    from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TimeConfig, TrackConfig
+    from flsel.config.groups import (
+        AsyncConfig,
+        EvaluationConfig,
+        LocalConfig,
+        OutputConfig,
+        TimeConfig,
+        TrackConfig,
+    )
     from flsel.config.run import RunConfig
     from flsel.data.config import DataConfig, SyntheticConfig
     from flsel.execution.run import resume, run
@@ -29,7 +36,7 @@ __getattr__ = lazily(
             ("Need", "Plan", "Range", "Selector", "Tunable", "Updates", "View"), "flsel.selector"
         ),
         **dict.fromkeys(
-            ("EvaluationConfig", "LocalConfig", "OutputConfig", "TimeConfig", "TrackConfig"),
+            ("AsyncConfig", "EvaluationConfig", "LocalConfig", "OutputConfig", "TimeConfig", "TrackConfig"),
             "flsel.config.groups",
         ),
         **dict.fromkeys(("DataConfig", "SyntheticConfig"), "flsel.data.config"),
@@ -44,6 +51,7 @@ __getattr__ = lazily(
 )
 
 __all__ = [
+    "AsyncConfig",
     "Comparison",
     "DataConfig",
     "EvaluationConfig",

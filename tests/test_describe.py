@@ -19,7 +19,14 @@ from torch.optim.lr_scheduler import MultiStepLR
 from flsel.availability import LDF, MDF
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
-from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TimeConfig, TrackConfig
+from flsel.config.groups import (
+    AsyncConfig,
+    EvaluationConfig,
+    LocalConfig,
+    OutputConfig,
+    TimeConfig,
+    TrackConfig,
+)
 from flsel.config.parser import parse_settings
 from flsel.data.config import DataConfig, SyntheticConfig
 from flsel.devices import LogNormal
@@ -116,14 +123,15 @@ CHANGES: dict[str, Any] = {
     "evaluation": EvaluationConfig(every=2), "accelerator": "cpu", "device": 1, "threads": 2,
     "precision": "64-true",
     "output_layer": "classifier", "track": TrackConfig(project="p"), "callbacks": (make_net,),
-    "output": OutputConfig(name="x"), "quiet": True,
+    "output": OutputConfig(name="x"), "quiet": True, "stop_after_trainings": 9,
+    "asynchronous": AsyncConfig(concurrency=12),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("key", list(describe(RunConfig())))
 def test_the_fingerprint_ignores_only_how_a_run_is_shown(key: str) -> None:
     # Rules of time are refused without devices.
-    base = RunConfig(devices=LogNormal()) if key == "time" else RunConfig()
+    base = RunConfig(devices=LogNormal()) if key in ("time", "asynchronous") else RunConfig()
     changed = replace(base, **{key: CHANGES[key]})
     same = fingerprint(describe(changed)) == fingerprint(describe(base))
     assert same == (key in {"track", "callbacks", "output", "quiet"})

@@ -28,7 +28,14 @@ from flsel.comparison.parse_variants import read_variants
 from flsel.comparison.sequential.design import Design, UntilDecided
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TimeConfig, TrackConfig
+from flsel.config.groups import (
+    AsyncConfig,
+    EvaluationConfig,
+    LocalConfig,
+    OutputConfig,
+    TimeConfig,
+    TrackConfig,
+)
 from flsel.config.plugin import plugin
 from flsel.config.schema import plugins
 from flsel.data.config import DataConfig, SyntheticConfig
@@ -38,6 +45,7 @@ from flsel_tune.config import SweepConfig
 
 SETTINGS: dict[type, str] = {
     RunConfig: "",
+    AsyncConfig: "asynchronous.",
     LocalConfig: "local.",
     OutputConfig: "output.",
     EvaluationConfig: "evaluation.",
