@@ -233,7 +233,7 @@ def test_a_learning_rate_that_diverges_is_reported(tmp_path):
 def test_a_metric_that_is_not_finite_has_diverged(tmp_path, monkeypatch):
     trial = Trial(job(tmp_path, metric="validation/loss"), 0, {})
     measure = Evaluator.measure
-    monkeypatch.setattr(Evaluator, "measure", lambda *given: (math.nan, measure(*given)[1]))
+    monkeypatch.setattr(Evaluator, "measure", lambda *given, **how: (math.nan, measure(*given, **how)[1]))
     report = attempt(trial)
     assert (report["status"], report["done"]) == ("diverged", True)
     assert report["error"] == "the metric is not finite"
