@@ -394,6 +394,32 @@ def test_columns_and_budget(tmp_path: Path) -> None:
     assert before < 5 <= server.elapsed.seconds
 
 
+def test_synchronous_over_selected_and_asynchronous_variants_are_compared(tmp_path: Path) -> None:
+    variants = tmp_path / "variants.yaml"
+    variants.write_text(
+        "Synchronous: {clients_per_round: 4}\n"
+        "Over-selected: {clients_per_round: 3, time.over_selection: 1.4}\n"
+        "FedBuff: {asynchronous.concurrency: 4, asynchronous.buffer: 2}\n"
+    )
+    config = settings(
+        tmp_path, rounds=100, stop_after_trainings=16, devices=LogNormal(), evaluation=EvaluationConfig(2)
+    )
+    found = flsel.compare(
+        {
+            "config": config, "variants": str(variants), "seeds": "2", "name": "compared",
+            "cost": "simulated_seconds", "target": 0.5, "baseline": "Synchronous",
+        }
+    )  # fmt: skip
+    assert {run.status for run in found.analysis.runs} == {"complete"}
+    spent = {
+        (run.variant, run.seed): run.result.history["ledger/trainings"][-1] for run in found.analysis.runs
+    }
+    assert all(16 <= trainings < 16 + 4 for trainings in spent.values())
+    means = found.summary.set_index(["variant", "measure"])["mean"]
+    assert means["FedBuff", "accuracy/equal_simulated_seconds"] > 0
+    assert "simulated s" in found.to_markdown()
+
+
 def test_a_result_tells_how_stale_updates_were(tmp_path: Path) -> None:
     result = flsel.run(asynchronous(tmp_path, clients_per_round=2))
     for played in result.rounds:

@@ -38,8 +38,8 @@ class CompareConfig:
         target: Test accuracy to reach, in (0, 1]; null is the run's ``evaluation.target``, and without one it
             is chosen from the baseline's runs, which the report says.
         cost: The cost to the target that verdicts are about: ``rounds``, ``bytes``, ``bytes_down``,
-            ``bytes_up``, ``models``, ``passes`` or ``seconds``; null is rounds, or what a resumed
-            comparison has.
+            ``bytes_up``, ``models``, ``passes``, ``trainings``, ``seconds`` or ``simulated_seconds``; null is
+            rounds, or what a resumed comparison has.
         last: Evaluations in the mean at the end and in the running mean to the target, >= 1; null is 10, or
             what a resumed comparison has.
         pick: Which run is taken where existing runs have the same settings and seed: ``newest`` or

@@ -93,8 +93,12 @@ class Pisces(Selector):
             _oort.utilities(view.examples[updates.clients].double().numpy(), updates.squared_loss.numpy())
         )
         found = found * self._discounts(updates.clients, self.staleness_)
-        finite = found.isfinite()
-        self.utility_ = self.utility_.index_put((updates.clients[finite],), found[finite])
+        utility = self.utility_.clone()
+        # A client may have arrived twice: its last report counts.
+        for client, value in zip(updates.clients.tolist(), found.tolist(), strict=True):
+            if math.isfinite(value):
+                utility[client] = value
+        self.utility_ = utility
 
     def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
         """Return the discounted utilities, and the clients' mean staleness; NaN where there is none."""
