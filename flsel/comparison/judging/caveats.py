@@ -116,8 +116,8 @@ def _about_length(analysis: Analysis) -> Iterator[str]:
     early = sum(ended["rounds"] < ended["planned_rounds"] for ended in done)
     if early:
         yield (
-            f"{early} of {len(done)} runs ended before their last round, at a target or by a callback. Their "
-            "final values and totals are of other rounds. Costs to a target can be compared."
+            f"{early} of {len(done)} runs ended before their last round: at a target, by a callback, or by a "
+            "budget. Their final values and totals are of other rounds. Costs to a target can be compared."
         )
 
 
