@@ -257,10 +257,15 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = next((why for word, why in _REFUSALS.items() if word in str(error)), None)
+        reason = reason_of(error)
         if reason is None:
             raise
         raise Unmapped(reason) from error
+
+
+def reason_of(error: Exception) -> str | None:
+    """Say why ``torch.func.vmap`` cannot run a step, from torch's own error; None if that is not known."""
+    return next((why for word, why in _REFUSALS.items() if word in str(error)), None)
 
 
 @contextmanager

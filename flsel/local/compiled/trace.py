@@ -283,4 +283,7 @@ def _used(program: Program, example: Example) -> list[str]:
             again = loss()
     if not torch.allclose(once, again, equal_nan=True):
         raise Unstackable(TURNS)
-    return [name for name, value in zip(live, found, strict=True) if value is not None]
+    used = [name for name, value in zip(live, found, strict=True) if value is not None]
+    if not used:
+        raise Unstackable("its loss reaches no parameter by its name (they may be kept in a list)")
+    return used

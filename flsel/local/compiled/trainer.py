@@ -16,7 +16,7 @@ from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import DRAWS, Unmapped, VmapTrainer, require_vmap
+from flsel.local.vectorised import Unmapped, VmapTrainer, reason_of, require_vmap
 from flsel.local.visit import Visit, alike
 from flsel.params import Params
 
@@ -186,6 +186,5 @@ def _reason(error: Exception) -> str:
     said = str(error).splitlines()[0] if str(error) else ""
     if "data-dependent control flow" in said:
         return "it branches on data"
-    if "randomness error mode" in said:
-        return DRAWS
-    return f"tracing it raised {type(error).__name__}: {said[:100]}"
+    known = reason_of(error) if isinstance(error, RuntimeError) else None
+    return known or f"tracing it raised {type(error).__name__}: {said[:100]}"
