@@ -14,6 +14,7 @@ that the participants' output layers together classify G(y, noise) as y; there i
   these weights into their mean. ``ensemble: losses`` weighs each example, as was meant.
 - With ``prior: uniform`` clients draw from all labels of the dataset; the code's know which labels occur
   anywhere.
+- The code multiplies ``weight`` by generated over own examples in a batch, which is one in its settings.
 - The code's factors on losses do not fall below 0.0001, which takes 570 rounds; here they do.
 - The paper averages models equally, which is ``Uniform`` with its ``weights: equal``; the code by data. The
   code does not average the running statistics of batch normalisation, and its first version did not shuffle.

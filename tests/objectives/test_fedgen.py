@@ -18,6 +18,8 @@ from torch.nn import functional
 
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
+from flsel.devices import Equal
+from flsel.engine.job import train
 from flsel.errors import DivergedError, UserError
 from flsel.models import FedGenCNN
 from flsel.objectives import FedAvg, FedGen, Objective
@@ -251,6 +253,35 @@ def test_what_is_sent_beside_models(tmp_path: Path) -> None:
     sent = sum(value.numel() * 8 for value in server.objective.generator_.values()) + 8 * classes
     assert server.ledger["bytes_down"] - plain.ledger["bytes_down"] == trained * sent
     assert server.ledger["bytes_up"] == plain.ledger["bytes_up"]
+
+
+def test_simulated_devices_take_the_time_to_send_it(tmp_path: Path) -> None:
+    slow = {"devices": Equal(1e-30, down=10.0, up=20.0)}
+    times = []
+    for objective in (PAPER, FedAvg()):
+        server = built(config(tmp_path, objective, **slow)).server
+        times.append(server.step().outcome.time.seconds)
+    classes = server.federation.data.population.num_classes
+    down = 8 * gen.sizes(NOISE, classes, HIDDEN, 5) + 8 * classes
+    assert times[0] - times[1] == pytest.approx(down / 10 + 8 * classes / 20)
+
+
+def test_a_stack_of_runs_trains_each_as_it_would_alone(tmp_path: Path) -> None:
+    def servers() -> list[Any]:
+        made = [config(tmp_path, o, "compiled", seed=s) for o, s in ((PAPER, 0), (PAPER, 1), (FedAvg(), 0))]
+        return [built(settings).server for settings in made]
+
+    alone, stacked = servers(), servers()
+    for _ in range(3):
+        for server in alone:
+            server.step()
+        jobs = [server.open() for server in stacked]
+        for server, job, ends in zip(stacked, jobs, train(jobs, stacked[0].federation.trainer), strict=True):
+            server.close(job, ends)
+    for one, other in zip(alone, stacked, strict=True):
+        for name, value in one.params.items():
+            torch.testing.assert_close(other.params[name].data, value.data, atol=1e-12, rtol=0)
+        assert same(one.ledger.total, other.ledger.total)
 
 
 class Tempered(Net):
