@@ -321,7 +321,8 @@ def _cell(claim: Claim, measured: Measured, setting: int, variant: int, measure:
     mean, half = interval(differences)
     if measure.startswith("round"):
         ahead = f"{int((differences > 0).sum())}/{len(differences)}"
-        return f"{shown} ({mean:+.1f} ± {half:.1f}; {ahead})"
+        margin = "" if math.isnan(half) else f" ± {half:.1f}"  # of one seed
+        return f"{shown} ({mean:+.1f}{margin}; {ahead})"
     if measure == "best loss":
         return f"{shown} ({mean:+.3f} ± {half:.3f}; {int((differences < 0).sum())}/{len(differences)})"
     ratio, low, high = math.exp(mean), math.exp(mean - half), math.exp(mean + half)
