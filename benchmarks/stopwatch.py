@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from settings import wait
@@ -20,7 +21,7 @@ from flsel.data.population import Examples
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.params import Params, stacked
-from flsel.runner.build import Built, MakeTrainer, build_with
+from flsel.runner.build import Built, build_with
 
 
 class Stopwatch(LocalTrainer):
@@ -75,8 +76,8 @@ def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
     """
     watches: list[Stopwatch] = []
 
-    def build_watched(config: RunConfig, make_trainer: MakeTrainer | None) -> Built:
-        built = build_with(config, make_trainer)
+    def build_watched(config: RunConfig, *given: Any) -> Built:
+        built = build_with(config, *given)
         federation = built.server.federation
         watches.append(Stopwatch(federation.trainer if work else Nothing()))
         built.server.federation = replace(federation, trainer=watches[0])

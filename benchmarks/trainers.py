@@ -21,6 +21,7 @@ from torch import nn
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.config import DataConfig
+from flsel.execution.on_ray.workers import Workers, workers
 from flsel.local.batches import dealt
 from flsel.models import HiCSFashionCNN, LogisticRegression, McMahanCNN
 from flsel.partition import Natural
@@ -152,10 +153,18 @@ def measure(case: Case, data: DataConfig, chosen: argparse.Namespace) -> list[li
     config = replace(config, clients_per_round=case.cohort)
     if case.synthetic:
         config = replace(config, data=DataConfig(name="synthetic"), partition=Natural())
-    if chosen.accelerator != "mps":  # which has no float64
-        few = replace(case.local, steps=2, epochs=None)
-        _check_equal(case, replace(config, precision="64-true", local=few), chosen.sides)
-    plain, built = _sides(config, chosen.sides)
+    few = replace(case.local, steps=2, epochs=None)
+    exact = replace(config, precision="64-true", local=few)
+    with workers() as processes:
+        if chosen.accelerator != "mps":  # which has no float64
+            _check_equal(case, exact, chosen.sides, processes)
+        return _measure(case, config, chosen, processes)
+
+
+def _measure(
+    case: Case, config: RunConfig, chosen: argparse.Namespace, processes: Workers
+) -> list[list[str]]:
+    plain, built = _sides(config, chosen.sides, processes)
     device = plain.data.x.device
     rounds = {PLAIN: plain.play} | {side: run.server.step for side, run in built.items()}
     sides = {name: partial(_timed, play, device) for name, play in rounds.items()}
@@ -168,19 +177,19 @@ def measure(case: Case, data: DataConfig, chosen: argparse.Namespace) -> list[li
     return [[case.name, *_row(side, seconds, first, most)] for side in seconds]
 
 
-def _sides(config: RunConfig, names: Sequence[str]) -> tuple[PlainLoop, dict[str, Built]]:
+def _sides(config: RunConfig, names: Sequence[str], processes: Workers) -> tuple[PlainLoop, dict[str, Built]]:
     """Build the plain loop and a run of every side, all at the same start model."""
     config = replace(config, rounds=10_000, evaluation=EvaluationConfig(every=10_000))
     built = {}
     for side in names:
-        backend, workers = SIDES[side]
-        own = replace(config, local=replace(config.local, backend=backend, workers=workers))
-        built[side] = build(own)
+        backend, count = SIDES[side]
+        own = replace(config, local=replace(config.local, backend=backend, workers=count))
+        built[side] = build(own, workers=processes)
     return PlainLoop(next(iter(built.values())), config), built
 
 
-def _check_equal(case: Case, config: RunConfig, names: Sequence[str]) -> None:
-    plain, built = _sides(config, names)
+def _check_equal(case: Case, config: RunConfig, names: Sequence[str], processes: Workers) -> None:
+    plain, built = _sides(config, names, processes)
     plain.play()
     for side, run in built.items():
         run.server.step()

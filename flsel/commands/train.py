@@ -8,9 +8,9 @@ from pathlib import Path
 from flsel.commands.argv import Word, parse, words
 from flsel.commands.console import set_up_logging
 from flsel.errors import UserError
+from flsel.execution.on_ray.workers import Workers, workers
 from flsel.execution.run import execute
 from flsel.files import home
-from flsel.runner.build import MakeTrainer
 from flsel.runner.session import Session
 from flsel.runner.settings import read_config
 
@@ -20,20 +20,15 @@ def main(arguments: Sequence[str]) -> int:
     given = [("output.name" if key == "name" else key, value) for key, value in words(arguments)]
     address = dict(given).get("address")
     given = [(key, value) for key, value in given if key != "address"]
-    if address is None:
-        return _train(given, None)
-    # Ray is imported where it is asked for.
-    from flsel.execution.on_ray.remote_trainer import trainers_on
-
-    with trainers_on(address) as make_trainer:
-        return _train(given, make_trainer)
+    with workers(address) as processes:
+        return _train(given, processes)
 
 
-def _train(given: Sequence[Word], make_trainer: MakeTrainer | None) -> int:
+def _train(given: Sequence[Word], processes: Workers) -> int:
     if any(key == "resume" for key, _ in given):
         folder, rounds = _resumed(given)
         set_up_logging(quiet=read_config(folder).quiet)
-        execute(Session.resume(folder, rounds, make_trainer))
+        execute(Session.resume(folder, rounds, workers=processes))
     elif any(key == "seeds" for key, _ in given):
         raise UserError(
             "flsel train executes one run under one --seed; several seeds are run and compared by: "
@@ -42,7 +37,7 @@ def _train(given: Sequence[Word], make_trainer: MakeTrainer | None) -> int:
     else:
         config = parse(given)
         set_up_logging(quiet=config.quiet)
-        execute(Session.start(config, make_trainer))
+        execute(Session.start(config, workers=processes))
     return 0
 
 

@@ -38,8 +38,8 @@ class LocalConfig:
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
         backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once), ``compiled`` (the step
             is traced once and replayed) or ``auto``.
-        workers: Processes of one thread each that share a round's clients; 1 trains in the run's own
-            process, with all its threads. More than 1 only on a CPU.
+        workers: Processes of one thread each, or on a GPU each, that share a round's clients; 1 trains in
+            the run's own process, with all its threads.
         chunk: Most clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
         check: ``auto`` compares a few models that ``vmap`` and ``compiled`` train with those of sequential,
             which trains the rest of the run if they differ; ``every`` compares all of them; ``off`` none.

@@ -12,7 +12,7 @@ from torch import nn
 
 from flsel.arguments.spec import Spec, has_path
 from flsel.errors import UserError
-from flsel.local.torch_internals import copy_hooks
+from flsel.local.torch_internals import add_hooks, hooks_of
 
 
 class Given(nn.Module):
@@ -131,5 +131,5 @@ def _copy(model: nn.Module) -> nn.Module:
     """Copy a model, with the hooks of its parameters, which torch leaves out."""
     made = copy.deepcopy(model)
     for before, after in zip(model.parameters(), made.parameters(), strict=True):
-        copy_hooks(before, after)
+        add_hooks(after, hooks_of(before))
     return made

@@ -81,7 +81,16 @@ class Resources:
         return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
     def fit(self, config: RunConfig) -> RunConfig:
-        """Fit the settings of a run to a process of Ray's: one device, and as many threads as CPUs."""
+        """Fit the settings of a run to a process of Ray's: one device, and as many threads as CPUs.
+
+        Raises:
+            UserError: If the run asks for processes of its own.
+        """
+        if config.local.workers > 1:
+            raise UserError(
+                f"local.workers must be 1 where Ray executes runs, got {config.local.workers}: max_concurrent"
+                " says how many run at a time, and cpus how many threads each has."
+            )
         # Ray hides the other runs' GPUs, but hides none from a run that asks for none.
         accelerator = "cpu" if self.gpus == 0 else config.accelerator
         threads = config.threads or max(1, int(self.cpus))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from flsel.errors import Interrupted
 from flsel.execution.active_run import ActiveRun
 from flsel.execution.executor import Listener, Sources
 from flsel.execution.job import Job
+from flsel.execution.on_ray.workers import Workers, workers
 from flsel.execution.stack import Stack
 from flsel.execution.stack_rounds import StackRounds
 from flsel.runner.session import Session
@@ -27,11 +28,14 @@ class InProcess:
     def __init__(self) -> None:
         self._sources = Sources()
         self._shared: Source | None = None
+        self._workers: Workers | None = None
 
-    def ready(self, shared: Source | None) -> AbstractContextManager[None]:
-        """Keep the dataset; this process is there."""
+    @contextmanager
+    def ready(self, shared: Source | None) -> Iterator[None]:
+        """Keep the dataset, and the processes that jobs ask for by ``local.workers``."""
         self._shared = shared
-        return nullcontext()
+        with workers() as self._workers:
+            yield
 
     def execute(self, jobs: Sequence[Job], folder: Path, listener: Listener) -> None:
         """Execute jobs (see :meth:`flsel.execution.executor.Executor.execute`)."""
@@ -63,7 +67,7 @@ class InProcess:
             yield together
 
     def _session(self, job: Job) -> Session:
-        return job.session(self._shared or self._sources.get(job.config))
+        return job.session(self._shared or self._sources.get(job.config), self._workers)
 
 
 def _execute_stack(runs: Sequence[ActiveRun], record: StackRounds, advanced: Callable[[int], None]) -> bool:

@@ -11,6 +11,7 @@ from flsel.config import RunConfig
 from flsel.data.population import Source
 from flsel.errors import DivergedError, UserError, raised_at
 from flsel.files import write_atomic
+from flsel.runner.build import Workers
 from flsel.runner.session import Session
 
 FAILURE = "failure.json"
@@ -59,14 +60,18 @@ class Job:
         recorded = read_failure(self.folder)
         return recorded or Outcome("unfinished" if (self.folder / "config.yaml").is_file() else "missing")
 
-    def session(self, source: Source | None) -> Session:
-        """Build the session of its run; None loads the dataset.
+    def session(self, source: Source | None, workers: Workers | None = None) -> Session:
+        """Build the session of its run.
+
+        Args:
+            source: The dataset; None loads it.
+            workers: The processes that ``local.workers`` counts; None where there are none but this one.
 
         Raises:
             UserError: If a setting is wrong.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        made = Session.at(self.config, self.folder, source, tracked=self.tracked)
+        made = Session.at(self.config, self.folder, source, workers, tracked=self.tracked)
         if self.labelled:
             write_labels(self.folder, made.server.federation.labels.tolist())
         return made

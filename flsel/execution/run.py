@@ -10,6 +10,7 @@ from flsel.config import RunConfig
 from flsel.engine.server import RoundRecord
 from flsel.errors import Interrupted, UserError, going_on
 from flsel.execution.active_run import ActiveRun
+from flsel.execution.on_ray.workers import workers
 from flsel.execution.progress import Progress, final_table
 from flsel.execution.single_run import single_run
 from flsel.execution.stack import Stack
@@ -41,8 +42,8 @@ def run(config: RunConfig, *, pictures: bool = False) -> Result:
     """
     if not isinstance(config, RunConfig):
         raise UserError(f"run takes a RunConfig, such as flsel.RunConfig(rounds=50), got {shown(config)}.")
-    with single_run():
-        return execute(Session.start(config, pictured=pictures))
+    with single_run(), workers() as processes:
+        return execute(Session.start(config, workers=processes, pictured=pictures))
 
 
 def resume(folder: str | Path, rounds: int | None = None, *, pictures: bool = False) -> Result:
@@ -60,8 +61,8 @@ def resume(folder: str | Path, rounds: int | None = None, *, pictures: bool = Fa
     Raises:
         UserError: As :func:`run`, or if what is in the folder is damaged or another process writes to it.
     """
-    with single_run():
-        return execute(Session.resume(home(folder), rounds, pictured=pictures))
+    with single_run(), workers() as processes:
+        return execute(Session.resume(home(folder), rounds, workers=processes, pictured=pictures))
 
 
 def execute(session: Session) -> Result:

@@ -85,11 +85,15 @@ def take(model: LightningModule) -> LightningModule:
         )
     model.log = MethodType(_log, model)  # type: ignore[method-assign]
     model.log_dict = MethodType(_log_dict, model)  # type: ignore[method-assign]
-    # Without a trainer Lightning would answer a step that asks for the epoch with 0.
-    model.trainer = _NO_TRAINER  # type: ignore[assignment]
+    without_trainer(model)
     if _takes_batch_alone(model.training_step):
         model.training_step = MethodType(_step_of_batch, model)  # type: ignore[method-assign]
     return model
+
+
+def without_trainer(model: LightningModule) -> None:
+    """Have a step that asks for its trainer fail; without one Lightning would answer for the epoch with 0."""
+    model.trainer = _NO_TRAINER  # type: ignore[assignment]
 
 
 def _overrides(model: LightningModule, hook: str, base: type) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import final
 
@@ -42,16 +42,12 @@ class CheckedTrainer(LocalTrainer):
 
     Args:
         fast: The trainer.
-        backend: Its name in settings.
-        plain: Makes the trainer of programs that the fast one trains to other models.
+        backend: Its name, for messages.
     """
 
-    def __init__(
-        self, fast: LocalTrainer, backend: str, plain: Callable[[], LocalTrainer] = SequentialTrainer
-    ) -> None:
-        self._fast, self._backend, self._make_plain = fast, backend, plain
+    def __init__(self, fast: LocalTrainer, backend: str) -> None:
+        self._fast, self._backend = fast, backend
         self._reference = SequentialTrainer()
-        self._plain: LocalTrainer | None = None
 
     def train(self, visits: Sequence[Visit]) -> Params:
         """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`)."""
@@ -90,7 +86,7 @@ class CheckedTrainer(LocalTrainer):
 
     def forget(self, program: Program) -> None:
         """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        for trainer in (self._fast, self._reference, *([self._plain] if self._plain else [])):
+        for trainer in (self._fast, self._reference):
             trainer.forget(program)
         program.agreement.changed()
 
@@ -139,7 +135,7 @@ class CheckedTrainer(LocalTrainer):
             said = (str(error).splitlines() or [""])[0][:100]
             set_back(program)
             # What is wrong with the model itself is raised here.
-            ends = self._slow().train(visits)
+            ends = self._reference.train(visits)
             self._disagree(visits[0], Gap(float("inf"), 0.0, f"{type(error).__name__}: {said}"))
             return ends
 
@@ -171,7 +167,8 @@ class CheckedTrainer(LocalTrainer):
         before = f" {name} trained the rounds before, which may be wrong: train again." if late else ""
         _LOG.warning(
             "local.check: sequential trains %s from round %d on, since %s.%s Set local.backend to sequential "
-            "to train so from the start, or change the model: docs/models-and-data.md says what causes it.",
+            "and local.workers to 1 to train so from the start, or change the model: docs/models-and-data.md "
+            "says what causes it.",
             model, round, what, before,
         )  # fmt: skip
 
@@ -188,16 +185,11 @@ class CheckedTrainer(LocalTrainer):
     def _merged(self, visits: Sequence[Visit], fast: list[int], found: Params, plain: list[int]) -> Params:
         """Let sequential train what fast training trains to other models."""
         ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
-        trained = self._slow().train([visits[place] for place in plain])
+        trained = self._reference.train([visits[place] for place in plain])
         for places, part in ((fast, found), (plain, trained)):
             for name, value in part.items():
                 ends[name][places] = value
         return ends
-
-    def _slow(self) -> LocalTrainer:
-        if self._plain is None:
-            self._plain = self._make_plain()
-        return self._plain
 
 
 def _shard(visit: Visit) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -243,13 +243,22 @@ def gradients_are_hooked(owner: object) -> bool:
     return any(getattr(owner, name, None) for name in (*_BACKWARD_HOOKS, *_TENSOR_HOOKS))
 
 
-def copy_hooks(before: Tensor, after: Tensor) -> None:
+Hooks = tuple[list[Callable[..., Any]], ...]
+"""Of a tensor's gradient: those called with it, and those called once it is accumulated."""
+
+
+def hooks_of(tensor: Tensor) -> Hooks:
+    """Return the hooks of a tensor's gradient."""
+    return tuple(list((getattr(tensor, name, None) or {}).values()) for name in _TENSOR_HOOKS)
+
+
+def add_hooks(tensor: Tensor, hooks: Hooks) -> None:
     """Give a tensor the hooks of another one's gradient."""
-    own, accumulated = (getattr(before, name, None) or {} for name in _TENSOR_HOOKS)
-    for hook in own.values():
-        after.register_hook(hook)  # type: ignore[no-untyped-call]
-    for hook in accumulated.values():
-        after.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+    own, accumulated = hooks
+    for hook in own:
+        tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+    for hook in accumulated:
+        tensor.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
 
 def every_step_is_hooked() -> bool:

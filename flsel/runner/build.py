@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from torch import Tensor
 from flsel.arguments.spec import Spec
 from flsel.availability import Trace
 from flsel.config import RunConfig
-from flsel.config.groups import LocalConfig
 from flsel.data.checks import fits_memory
 from flsel.data.population import FederatedData, Source
 from flsel.data.sources import load_source
@@ -36,7 +35,6 @@ from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import check_optimizer, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer, require_vmap, why_not_vmap
-from flsel.local.workers import WorkersTrainer
 from flsel.params import model_bytes
 from flsel.runner.callbacks import check_callbacks
 from flsel.runner.clock import make_clock
@@ -48,6 +46,18 @@ from flsel.selector import ON_HOLDOUT, Need
 _LOG = logging.getLogger("flsel")
 MakeTrainer = Callable[[RunConfig, Source], LocalTrainer]
 """Makes the trainer of a run from its settings and its dataset."""
+
+
+class Workers(Protocol):
+    """Processes that train clients: ``local.workers``."""
+
+    def trainer(self, make: Callable[[], LocalTrainer], config: RunConfig) -> LocalTrainer:
+        """Return what spreads the visits of a run over processes.
+
+        Args:
+            make: Makes the trainer that each of them uses.
+            config: The run's settings.
+        """
 
 
 @dataclass(frozen=True)
@@ -68,13 +78,19 @@ class Built:
 
 
 @users_code("the run cannot start")
-def build(config: RunConfig, source: Source | None = None, trainer: LocalTrainer | None = None) -> Built:
+def build(
+    config: RunConfig,
+    source: Source | None = None,
+    trainer: LocalTrainer | None = None,
+    workers: Workers | None = None,
+) -> Built:
     """Build a run.
 
     Args:
         config: The settings; their number of threads becomes the process's.
         source: The dataset, if it is at hand already.
         trainer: Trains and asks the clients; None makes what ``local`` says.
+        workers: The processes that ``local.workers`` counts; None where there are none but this one.
 
     Returns:
         The server at round 0 and what belongs to it.
@@ -101,7 +117,7 @@ def build(config: RunConfig, source: Source | None = None, trainer: LocalTrainer
             f"{config.clients_per_round} of {clients}."
         )
     program, data = _make_program(config, data, callbacks)
-    federation = _make_federation(config, program, data, trainer)
+    federation = _make_federation(config, program, data, trainer or _make_trainer(config, program, workers))
     if ON_HOLDOUT & needs and data.server is None:
         raise UserError(
             f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
@@ -144,10 +160,10 @@ def _warn_of_bias(name: str) -> None:
     )
 
 
-def build_with(config: RunConfig, make_trainer: MakeTrainer | None) -> Built:
+def build_with(config: RunConfig, make_trainer: MakeTrainer | None, workers: Workers | None = None) -> Built:
     """Build a run whose trainer somebody else makes; None lets the settings choose."""
     if make_trainer is None:
-        return build(config)
+        return build(config, workers=workers)
     source = load_source(config.data, clients=config.clients, seed=config.seed)
     return build(config, source, make_trainer(config, source))
 
@@ -183,7 +199,7 @@ def _make_program(
 
 
 def _make_federation(
-    config: RunConfig, program: Program, data: FederatedData, trainer: LocalTrainer | None
+    config: RunConfig, program: Program, data: FederatedData, trainer: LocalTrainer
 ) -> Federation:
     reach = Reach(program.optimizer, program.trainable(), program.lr_factors)
     if program.objective.needs_sgd:
@@ -194,7 +210,7 @@ def _make_federation(
     return Federation(
         data=data,
         program=program,
-        trainer=trainer or _make_trainer(config.local, program),
+        trainer=trainer,
         evaluator=Evaluator(program, data.server, scores),
         available=_availability(config, data),
         reach=reach,
@@ -214,8 +230,8 @@ def _memory(config: RunConfig, program: Program) -> OptimizerMemory | None:
     return OptimizerMemory(len(program.population), program.task.device)
 
 
-def _make_trainer(config: LocalConfig, program: Program) -> LocalTrainer:
-    backend = config.backend
+def _make_trainer(config: RunConfig, program: Program, workers: Workers | None) -> LocalTrainer:
+    local, backend = config.local, config.local.backend
     if backend == "auto" and program.memory is not None:
         backend = "sequential"
     if backend == "auto":
@@ -229,17 +245,20 @@ def _make_trainer(config: LocalConfig, program: Program) -> LocalTrainer:
         backend = "sequential"
     if backend != "sequential":
         require_vmap(program)
-    make: dict[str, Callable[[], LocalTrainer]] = {
-        "compiled": functools.partial(CompiledTrainer, config.chunk),
-        "vmap": functools.partial(VmapTrainer, config.chunk),
+    makes: dict[str, Callable[[], LocalTrainer]] = {
+        "compiled": functools.partial(CompiledTrainer, local.chunk),
+        "vmap": functools.partial(VmapTrainer, local.chunk),
         "sequential": SequentialTrainer,
     }
-
-    def shared(make: Callable[[], LocalTrainer]) -> LocalTrainer:
-        return make() if config.workers == 1 else WorkersTrainer(make, config.workers, config.chunk)
-
-    plain = functools.partial(shared, SequentialTrainer)
-    return CheckedTrainer(shared(make[backend]), backend, plain)
+    make = makes[backend]
+    if local.workers == 1:
+        return CheckedTrainer(make(), backend)
+    if workers is None:
+        raise UserError(
+            f"local.workers must be 1 where Ray or Flower executes runs, got {local.workers}: how many "
+            "processes they have is max_concurrent and nodes."
+        )
+    return CheckedTrainer(workers.trainer(make, config), f"{backend} in {local.workers} workers")
 
 
 def _availability(config: RunConfig, data: FederatedData) -> Callable[[int], Tensor]:

@@ -21,7 +21,7 @@ from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, blamed, short, users_code
 from flsel.files import new_run_dir
 from flsel.params import Params
-from flsel.runner.build import Built, MakeTrainer, build, build_with
+from flsel.runner.build import Built, MakeTrainer, Workers, build, build_with
 from flsel.runner.callbacks import Callbacks, RoundTrainer
 from flsel.runner.checkpoint import Checkpoint
 from flsel.runner.digest import check_data, data_digest, digest
@@ -86,6 +86,7 @@ class Session:
         config: RunConfig,
         make_trainer: MakeTrainer | None = None,
         callbacks: tuple[Any, ...] = (),
+        workers: Workers | None = None,
         *,
         pictured: bool = True,
     ) -> Session:
@@ -95,13 +96,14 @@ class Session:
             config: The settings.
             make_trainer: Makes the trainer from the settings and the dataset; None makes what ``local`` says.
             callbacks: Callbacks besides those of the settings.
+            workers: The processes that ``local.workers`` counts; None where there are none but this one.
             pictured: Draw the pictures at the end; a run that is tracked has them in any case.
 
         Raises:
             UserError: If a setting is wrong or the folder cannot be created.
         """
         describe(config)  # refuses what config.yaml could not hold, before there is a folder
-        built = _with(build_with(config, make_trainer), callbacks)
+        built = _with(build_with(config, make_trainer, workers), callbacks)
         folder = new_run_dir(config.output.dir, run_name(config))
         return cls(config, folder, built, pictured=pictured, new=True)
 
@@ -112,6 +114,7 @@ class Session:
         rounds: int | None = None,
         make_trainer: MakeTrainer | None = None,
         callbacks: tuple[Any, ...] = (),
+        workers: Workers | None = None,
         *,
         pictured: bool = True,
     ) -> Session:
@@ -122,6 +125,7 @@ class Session:
             rounds: Communication rounds that it shall have; None keeps the number.
             make_trainer: As for :meth:`start`.
             callbacks: As for :meth:`start`.
+            workers: As for :meth:`start`.
             pictured: As for :meth:`start`.
 
         Raises:
@@ -129,11 +133,18 @@ class Session:
         """
         config = read_config(folder)
         config = replace(config, rounds=config.rounds if rounds is None else rounds)
-        return cls(config, folder, _with(build_with(config, make_trainer), callbacks), pictured=pictured)
+        built = _with(build_with(config, make_trainer, workers), callbacks)
+        return cls(config, folder, built, pictured=pictured)
 
     @classmethod
     def at(
-        cls, config: RunConfig, folder: Path, source: Source | None = None, *, tracked: bool = False
+        cls,
+        config: RunConfig,
+        folder: Path,
+        source: Source | None = None,
+        workers: Workers | None = None,
+        *,
+        tracked: bool = False,
     ) -> Session:
         """Create a session inside a sweep or comparison, which draws pictures of all its runs.
 
@@ -141,12 +152,13 @@ class Session:
             config: The settings.
             folder: The run's folder; created, or gone on with if it holds the same run.
             source: The dataset, if it is at hand already.
+            workers: As for :meth:`start`.
             tracked: Open the trackers that the settings name.
 
         Raises:
             UserError: If a setting is wrong.
         """
-        built = build(config, source)
+        built = build(config, source, workers=workers)
         folder.mkdir(parents=True, exist_ok=True)
         return cls(config, folder, built, tracked=tracked, pictured=False)
 

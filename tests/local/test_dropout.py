@@ -20,7 +20,6 @@ from flsel.config.groups import LocalConfig
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.workers import WorkersTrainer
 
 CLIENTS = [3, 0, 2, 4, 1]
 TRAINERS: tuple[Callable[[], Any], ...] = (*STACKS, partial(CompiledTrainer, 2, tabled=True))
@@ -66,8 +65,7 @@ def test_every_trainer_takes_the_same_masks(name: str, caplog: Any) -> None:
     program = make_program(OPTIMIZERS["momentum"], SPECS["epochs"], net=NETS[name])
     starts = starts_of(program, len(CLIENTS))
     one = train(SequentialTrainer(), program, starts, CLIENTS, 2)
-    workers = [partial(WorkersTrainer, CompiledTrainer, 2)] if name == "images" else []
-    for trainer in (*TRAINERS, *workers):
+    for trainer in TRAINERS:
         assert largest_gap(one, train(trainer(), program, starts, CLIENTS, 2)) < 1e-10
     assert not told(caplog)
 

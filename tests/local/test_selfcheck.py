@@ -89,8 +89,8 @@ def same(one: Params, other: Params) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def checked(fast: LocalTrainer, **options: Any) -> CheckedTrainer:
-    return CheckedTrainer(fast, "fast", **options)
+def checked(fast: LocalTrainer) -> CheckedTrainer:
+    return CheckedTrainer(fast, "fast")
 
 
 @pytest.mark.parametrize("kind", [CompiledTrainer, VmapTrainer])

@@ -33,6 +33,8 @@ _DEFAULTS = {
 }
 _OBJECT_STORE = 200 * 2**20
 _ANSWER_SECONDS = 5.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NICENESS = "RAY_worker_niceness"
 # Ray puts sockets below its folder, in 80 letters of its own, and the system takes 107.
 _LONGEST_FOLDER = 25
 
@@ -48,56 +50,54 @@ def cluster(resources: Resources, shared_bytes: int) -> Iterator[None]:
     Raises:
         UserError: If no cluster answers at the address, or none of its machines has room for a job.
     """
+    with started(resources.address, shared_bytes):
+        _check_room(resources)
+        with _like_ctrl_c():
+            yield
+
+
+@contextmanager
+def started(address: str | None, shared_bytes: int, workers: int | None = None) -> Iterator[None]:
+    """Have Ray running: that of this process if there is one, at an address, or started on this machine.
+
+    Args:
+        address: ``auto`` or host:port; None stands for this machine.
+        shared_bytes: Size of what processes on this machine share.
+        workers: Processes to have there, as urgent as this one; None takes as many as there are CPUs, and
+            lets them give way to others.
+
+    Raises:
+        UserError: If no cluster answers at the address, or Ray does not start.
+    """
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
-    if "ray" not in sys.modules and not resources.address:
+    if "ray" not in sys.modules and not address:
         # Read once, when Ray is imported: servers that are told of it later would not let this process in. On
         # a cluster whose head does not ask for tokens, processes that do would die.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
     _check_names(Path.cwd())
-    own = None if resources.address or ray.is_initialized() else _folder()
+    own = None if address or ray.is_initialized() else _folder()
     reaper = None if own is None else Reaper(own)
+    joined = False
     try:
-        if resources.address:
-            _connect(resources.address)
-        elif own is not None and reaper is not None:
-            tell("cluster", own)
-            with reaper.marking():
-                _start(own, shared_bytes + _OBJECT_STORE)
-        _hush()
-        _check_room(resources)
-        with _like_ctrl_c():
-            yield
-    finally:
-        if resources.address or own is not None:
-            ray.shutdown()
-        if reaper is not None:
-            reaper.close()
-
-
-@contextmanager
-def connected(address: str) -> Iterator[None]:
-    """Be connected to a cluster that is there already.
-
-    Args:
-        address: ``auto`` or host:port.
-
-    Raises:
-        UserError: If no cluster answers.
-    """
-    for name, value in _DEFAULTS.items():
-        os.environ.setdefault(name, value)
-    import ray
-
-    _check_names(Path.cwd())
-    _connect(address)
-    try:
+        with _signals_kept():
+            if address:
+                _connect(address)
+                joined = True
+            elif own is not None and reaper is not None:
+                tell("cluster", own)
+                with reaper.marking(), _urgent(workers is not None):
+                    _start(own, shared_bytes + _OBJECT_STORE, workers)
         _hush()
         yield
     finally:
-        ray.shutdown()
+        if joined or own is not None:
+            with _signals_kept():
+                ray.shutdown()
+        if reaper is not None:
+            reaper.close()
 
 
 def daemon_lives() -> bool:
@@ -130,6 +130,32 @@ def _interrupt(number: int, frame: object) -> None:
     if not callable(signal.getsignal(signal.SIGINT)):  # ignored, as in what a shell started in the background
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Leave signals to whom they belong; Ray would have SIGTERM end this process."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _SIGNALS} if main else {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _urgent(wanted: bool) -> Iterator[None]:
+    """Start processes as urgent as this one; Ray's would give way to every other program."""
+    if not wanted or _NICENESS in os.environ:
+        yield
+        return
+    os.environ[_NICENESS] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[_NICENESS]
 
 
 def _hush() -> None:
@@ -179,7 +205,7 @@ def _nameable(folder: str) -> str:
     return folder if fits or not os.access("/tmp", os.W_OK) else "/tmp"
 
 
-def _start(folder: str, object_store: int) -> None:
+def _start(folder: str, object_store: int, cpus: int | None) -> None:
     import ray
 
     # Known to its own processes alone. Ray would write one into the home folder, which may not be there.
@@ -188,6 +214,7 @@ def _start(folder: str, object_store: int) -> None:
         with _muted():
             ray.init(
                 address="local",  # not RAY_ADDRESS, nor what `ray start` has left running
+                num_cpus=cpus,
                 include_dashboard=False,
                 logging_level=logging.CRITICAL,
                 log_to_driver=False,

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-import torch
 
 from flsel.data.population import Examples, Source
+from flsel.execution.on_ray.arrays import Array, as_array, as_tensor
 
-Arrays = tuple[np.ndarray, np.ndarray]
+Arrays = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Packed:
     def size(self) -> int:
         """Bytes of all arrays."""
         parts = (part for part in (self.train, self.test, self.validation) if part is not None)
-        return sum(array.nbytes for part in parts for array in part)
+        return sum(values.nbytes for part in parts for values, _ in part)
 
 
 def pack(source: Source) -> Packed:
@@ -60,12 +56,8 @@ def unpack(packed: Packed) -> Source:
 
 
 def _arrays(examples: Examples) -> Arrays:
-    return examples.x.numpy(), examples.y.numpy()
+    return as_array(examples.x), as_array(examples.y)
 
 
 def _examples(arrays: Arrays) -> Examples:
-    with warnings.catch_warnings():
-        # PyTorch warns that shared pages are read-only.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        tensors: list[Any] = [torch.from_numpy(array) for array in arrays]
-    return Examples(*tensors)
+    return Examples(*map(as_tensor, arrays))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -37,7 +37,7 @@ class Part(NamedTuple):
         clients: Their clients.
         rounds: Their rounds.
         turns: Their turns.
-        program: Index of their program.
+        program: Index of their program in :func:`programs_of`.
     """
 
     question: Question
@@ -49,21 +49,18 @@ class Part(NamedTuple):
     program: int
 
 
-def cut(
-    question: Question, visits: Sequence[Visit], programs: Sequence[Program], together: int | None = None
-) -> list[Part]:
+def cut(question: Question, visits: Sequence[Visit], together: int | None = None) -> list[Part]:
     """Cut a call into parts, in a way that does not depend on how many there are to take them.
 
     Args:
         question: What is asked.
         visits: The visits of the call.
-        programs: Where their programs are found.
         together: Most visits that train together; None chooses.
 
     Returns:
         Parts, those with most examples first, so that no long one is left for the end.
     """
-    index = {id(program): i for i, program in enumerate(programs)}
+    index = {id(program): i for i, program in enumerate(programs_of(visits))}
     where = {id(start): row for row, start in enumerate(distinct_starts(visits))}
     parts = []
     for rows in alike(visits, start=False):
@@ -74,6 +71,11 @@ def cut(
             clients, rounds, turns = zip(*((v.client, v.round, v.turn) for v in taken), strict=True)
             parts.append(Part(question, some, own, list(clients), list(rounds), list(turns), program))
     return sorted(parts, key=lambda part: sum(examples(visits[row]) for row in part.rows), reverse=True)
+
+
+def programs_of(visits: Sequence[Visit]) -> list[Program]:
+    """Return the different programs of some visits, in the order of their first visit."""
+    return list({id(visit.program): visit.program for visit in visits}.values())
 
 
 def distinct_starts(visits: Sequence[Visit]) -> list[Params]:
@@ -94,7 +96,7 @@ def blank(question: Question, visits: Sequence[Visit]) -> Params:
     return {name: value.new_empty((len(visits), *value.shape)) for name, value in like.items()}
 
 
-def answer(trainer: LocalTrainer, program: Program, part: Part, starts: Params, state: Any) -> Params:
+def answer(trainer: LocalTrainer, program: Program, part: Part, starts: Params) -> Params:
     """Answer a part.
 
     Args:
@@ -102,14 +104,12 @@ def answer(trainer: LocalTrainer, program: Program, part: Part, starts: Params, 
         program: The part's program.
         part: What is asked.
         starts: The stack of starts.
-        state: What the objective has learnt since, or None if nothing.
 
     Returns:
         The answers, each ``[len(part.rows), ...]``.
     """
-    if state is not None:
-        program.objective.load_state_dict(state)
-    models = {row: {name: value[row] for name, value in starts.items()} for row in set(part.starts)}
+    # Copies begin where torch's own tensors do, on which the last bits of some sums depend.
+    models = {row: {name: value[row].clone() for name, value in starts.items()} for row in set(part.starts)}
     visits = [
         Visit(models[start], client, round, program, turn)
         for start, client, round, turn in zip(part.starts, part.clients, part.rounds, part.turns, strict=True)
