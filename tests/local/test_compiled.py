@@ -36,8 +36,8 @@ from flsel.local.compiled.record import record
 from flsel.local.compiled.refuse import Unstackable
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.vectorised import ELEMENTWISE, VmapTrainer
-from flsel.local.visit import Visit, from_rows
+from flsel.local.vectorised import ELEMENTWISE, VmapTrainer, pays
+from flsel.local.visit import Visit, from_one, from_rows
 from flsel.objectives import FedAvg, FedProx, LocalUpdates, Objective
 
 CLIENTS = [3, 0, 2, 4, 1]
@@ -210,7 +210,7 @@ def test_what_was_split_is_written_as_a_part(split: Any, caplog: Any) -> None:
 
     agree(make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Splits(6, 4)))
     (said,) = told(caplog)
-    assert said.endswith("since it writes to a part of a tensor in place; vmap trains instead")
+    assert said.endswith("since it writes to a part of a tensor in place; vmap or sequential trains instead")
 
 
 def test_a_padded_token_counts_for_nothing(caplog: Any) -> None:
@@ -385,8 +385,8 @@ class Odd(Regression):
 @pytest.mark.parametrize(
     ("what", "instead"),
     [
-        ("reads batch_idx", "vmap"),
-        ("prints", "vmap"),
+        ("reads batch_idx", "vmap or sequential"),
+        ("prints", "vmap or sequential"),
         ("keeps something in the module", "sequential"),
         ("writes to a buffer", "sequential"),
         ("draws random numbers", "sequential"),
@@ -463,23 +463,69 @@ def test_an_objective_that_counts_its_steps_is_not_compiled(caplog: Any) -> None
     assert said.endswith("since its objective keeps something; sequential trains instead")
 
 
-def test_what_vmap_refuses_in_turn_is_left_to_the_sequential_trainer(caplog: Any) -> None:
+def test_what_vmap_refuses_in_turn_is_left_to_the_sequential_trainer(
+    caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flsel.local.vectorised._REPLACED", 0)
     # A loss of one's own on batches of several sizes is not compiled.
     agree(make_program(None, SPECS["epochs"], net=Odd("branches on data")))
     (said,) = told(caplog)
     assert said.endswith("since its step branches on data; sequential trains instead")
 
 
-def test_that_vmap_trains_batches_of_several_sizes_is_logged_once(caplog: Any) -> None:
+def test_that_batches_of_several_sizes_are_not_compiled_is_logged_once(caplog: Any) -> None:
     caplog.set_level(logging.INFO, logger="flsel")
     program = make_program(None, SPECS["epochs"], net=Odd("branches on data"))
     trainer = CompiledTrainer()
     for round in range(2):
         train(trainer, program, starts_of(program, 5), range(5), round)
-    assert [line.startswith("local.backend: vmap trains rounds whose batches") for line in told(caplog)] == [
-        True,
-        False,
-    ]
+    (said,) = told(caplog)
+    assert said.startswith("local.backend: rounds whose batches have several sizes are not compiled")
+    assert "set local.last_batch to wrap" in said
+
+
+class Wide(Regression):
+    """A step of one's own on a model of many numbers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.beside = nn.Parameter(torch.zeros(width))
+
+
+@pytest.mark.parametrize(
+    ("width", "clients", "spec", "expected"),
+    [
+        (0, 10, "steps wrapped", True),  # ten steps in a call
+        (0, 5, "steps wrapped", False),
+        (0, 10, "epochs", False),  # short batches of several sizes make calls of their own
+        (100_000, 10, "steps wrapped", False),
+    ],
+)
+def test_a_stack_has_to_replace_many_small_steps(
+    width: int, clients: int, spec: str, expected: bool, caplog: Any
+) -> None:
+    program = make_program(None, SPECS[spec], net=Wide(width), precision="32-true")
+    start = {name: value.detach().clone() for name, value in program.state().items()}
+    assert pays(from_one(start, [n % 5 for n in range(clients)], 0, program)) == expected
+
+
+def test_a_round_that_is_not_compiled_is_left_to_sequential_where_a_stack_does_not_pay() -> None:
+    program = make_program(None, SPECS["epochs"], net=Wide(100_000), precision="32-true")
+    starts = starts_of(program, 5)
+    ends = train(CompiledTrainer(), program, starts, CLIENTS, 0)
+    alone = train(SequentialTrainer(), program, starts, CLIENTS, 0)
+    assert all(torch.equal(ends[name], alone[name]) for name in ends)
+
+
+def test_a_cpu_trains_large_models_two_at_a_time() -> None:
+    widths = []
+    for hidden in (10, 50_000):
+        net = nn.Sequential(nn.Linear(6, hidden), nn.Tanh(), nn.Linear(hidden, 4))
+        program = make_program(OPTIMIZERS["sgd"], BatchSpec(8, steps=1, last="wrap"), net=net)
+        start = {name: value.detach().clone() for name, value in program.state().items()}
+        (visit, *_) = from_one(start, CLIENTS, 0, program)
+        widths.append(CompiledTrainer()._width(visit, 5))
+    assert widths == [5, 2]
 
 
 def test_gradients_that_a_failed_step_left_are_nobodys() -> None:

@@ -17,12 +17,16 @@ from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import Unmapped, VmapTrainer, reason_of, require_vmap
+from flsel.local.vectorised import pays as stack_pays
 from flsel.local.visit import Visit, alike
 from flsel.params import Params
 
 _LOG = logging.getLogger("flsel")
 # Federations, or pools of them, that stay compiled.
 _ENGINES = 8
+# Numbers of a model above which a CPU trains two at a time: the states of more do not stay in its cache
+# (benchmarks/backends.md).
+_LARGE = 500_000
 
 
 @final
@@ -33,7 +37,7 @@ class CompiledTrainer(LocalTrainer):
     stay in the stack, their models already copied out, until half of it has finished; then the others go on
     in a smaller one. Clients of several federations share a stack where their steps compute the same and a
     wider stack is faster (:mod:`flsel.local.compiled.pool`). A step that cannot be traced is left to another
-    trainer, which is logged once.
+    trainer, which is logged once: to vmap where a stack of models pays, and to sequential.
 
     Args:
         chunk: Most clients in one stack, which bounds memory; None means all.
@@ -56,11 +60,17 @@ class CompiledTrainer(LocalTrainer):
         """
         ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
         for group in _stacks(visits):
-            width = self._chunk or len(group)
+            width = self._width(visits[group[0]], len(group))
             for first in range(0, len(group), width):
                 rows = group[first : first + width]
                 self._train(rows, [visits[row] for row in rows], ends)
         return ends
+
+    def _width(self, visit: Visit, clients: int) -> int:
+        """Return how many clients train in a stack."""
+        task, numbers = visit.program.task, sum(value.numel() for value in visit.start.values())
+        large = numbers > _LARGE and task.device.type == "cpu" and not convolves(task)
+        return self._chunk or (2 if large else clients)
 
     def kind(self, program: Program, clients: int) -> Hashable | None:
         """Describe which programs' clients share stacks (see :class:`flsel.local.trainer.LocalTrainer`)."""
@@ -97,6 +107,8 @@ class CompiledTrainer(LocalTrainer):
                 other = self._give_up(programs, str(refusal), self._sequential if alone else self._vmap)
             except Exception as error:  # Anything that a user's step may raise when it is traced.
                 other = self._give_up(programs, _reason(error), self._sequential)
+        if other is self._vmap and not stack_pays(visits):
+            other = self._sequential
         try:
             trained = other.train(visits)
         except Exception as error:
@@ -139,17 +151,17 @@ class CompiledTrainer(LocalTrainer):
             del self._engines[key]
 
     def _say_sizes(self, programs: tuple[Program, ...]) -> LocalTrainer:
-        """Leave visits whose batches have several sizes to vmap; this is logged once for each program."""
+        """Leave visits whose batches have several sizes to others; this is logged once for each program."""
         if not self._sized.issuperset(programs):
             self._sized.update(programs)
             _LOG.info(
-                "local.backend: vmap trains rounds whose batches have several sizes, since the loss may not "
-                "be a mean over examples; local.last_batch: wrap makes all batches alike"
+                "local.backend: rounds whose batches have several sizes are not compiled, since the loss may "
+                "not be a mean over examples; set local.last_batch to wrap, which makes all batches alike"
             )
         return self._vmap
 
     def _give_up(self, programs: tuple[Program, ...], reason: str, other: LocalTrainer) -> LocalTrainer:
-        name = "vmap" if other is self._vmap else "sequential"
+        name = "vmap or sequential" if other is self._vmap else "sequential"
         _LOG.warning("local.backend: the step is not compiled, since %s; %s trains instead", reason, name)
         self._drop(programs)
         for program in programs:
