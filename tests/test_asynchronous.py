@@ -395,20 +395,17 @@ def test_columns_and_budget(tmp_path: Path) -> None:
 
 
 def test_synchronous_over_selected_and_asynchronous_variants_are_compared(tmp_path: Path) -> None:
-    variants = tmp_path / "variants.yaml"
-    variants.write_text(
-        "Synchronous: {clients_per_round: 4}\n"
-        "Over-selected: {clients_per_round: 3, time.over_selection: 1.4}\n"
-        "FedBuff: {asynchronous.concurrency: 4, asynchronous.buffer: 2}\n"
-    )
     config = settings(
         tmp_path, rounds=100, stop_after_trainings=16, devices=LogNormal(), evaluation=EvaluationConfig(2)
     )
+    variants = {
+        "Synchronous": {"clients_per_round": 4},
+        "Over-selected": {"clients_per_round": 3, "time.over_selection": 1.4},
+        "FedBuff": {"asynchronous.concurrency": 4, "asynchronous.buffer": 2},
+    }
     found = flsel.compare(
-        {
-            "config": config, "variants": str(variants), "seeds": "2", "name": "compared",
-            "cost": "simulated_seconds", "target": 0.5, "baseline": "Synchronous",
-        }
+        config, variants, seeds=2, cost="simulated_seconds", target=0.5, baseline="Synchronous",
+        folder=str(tmp_path / "comparisons"),
     )  # fmt: skip
     assert {run.status for run in found.analysis.runs} == {"complete"}
     spent = {
