@@ -121,6 +121,9 @@ CLAIMS = {
     "fedgen_code": Claim(
         "replications.md", "FedAvg", (50, 100, 200), 5, None, {"all": 2.87}, "FedGen", "round 200"
     ),
+    "fedgen_reasons": Claim(
+        "replications.md", "FedAvg", (50, 100, 200), 5, None, {}, "FedGen", "round 200"
+    ),
     # The digitised figure at round 60.
     "fedpns_cnn": Claim(
         "replications.md", "FedAvg", (30, 60), 5, None, {"sigma 0.3, rho 1": 10.2, "sigma 0.5, rho 1": 2.6},
