@@ -59,8 +59,8 @@ class Nothing(LocalTrainer):
     def train(self, visits: Sequence[Visit]) -> Params:
         return {name: start + 1e-6 for name, start in stacked([visit.start for visit in visits]).items()}
 
-    def measure(self, params: Params, examples: Examples, round: int = 0) -> tuple[float, float]:
-        return 1.0, 0.5
+    def score(self, params: Params, examples: Examples, round: int = 0) -> dict[str, float]:
+        return {"loss": 1.0, "accuracy": 0.5}
 
 
 def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
