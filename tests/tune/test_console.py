@@ -28,7 +28,7 @@ def terminal(monkeypatch, **changes):
     """Have consoles write to a terminal of 120 columns."""
     real = rich.console.Console
     monkeypatch.setattr(
-        rich.console, "Console", lambda file: real(file=file, force_terminal=True, width=120, **changes)
+        rich.console, "Console", lambda file, **kept: real(file=file, **kept, force_terminal=True, width=120, **changes)
     )
 
 
