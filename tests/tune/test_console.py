@@ -27,9 +27,8 @@ def clock(monkeypatch):
 def terminal(monkeypatch, **changes):
     """Have consoles write to a terminal of 120 columns."""
     real = rich.console.Console
-    monkeypatch.setattr(
-        rich.console, "Console", lambda file, **kept: real(file=file, **kept, force_terminal=True, width=120, **changes)
-    )
+    changes = {"force_terminal": True, "width": 120, **changes}
+    monkeypatch.setattr(rich.console, "Console", lambda file, **kept: real(file=file, **kept, **changes))
 
 
 def report(value, at=6):
