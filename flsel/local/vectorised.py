@@ -4,66 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import zip_longest
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
-from flsel.errors import UserError
 from flsel.local.dropout import Masks, step_keys, visit_key
-from flsel.local.optimizers import does_more, groups_of, made_like
-from flsel.local.plain import mixes
+from flsel.local.optimizers import groups_of, made_like
 from flsel.local.program import Program, scale_lr
 from flsel.local.tasks import loss_of
 from flsel.local.tensor_queries import Queries, mappable
-from flsel.local.torch_internals import BATCH_NORM, gradients_are_hooked
 from flsel.local.trainer import LocalTrainer
 from flsel.local.verify import OTHER, Sample, apart
 from flsel.local.visit import Visit, alike
+from flsel.local.vmap_limits import DRAWS, Unmapped, refusing, require_vmap
 from flsel.params import Params, padded_rows, row, stacked
 from flsel.rng import plain_states
-
-# Optimizers whose step treats every element alike, so that stacking models changes nothing.
-ELEMENTWISE = (
-    optim.SGD, optim.Adam, optim.AdamW, optim.NAdam, optim.RAdam, optim.Adamax, optim.Adagrad,
-    optim.Adadelta, optim.RMSprop, optim.ASGD, optim.Rprop,
-)  # fmt: skip
-
-# A stack of larger models moves more memory than the calls that it saves are worth, and so does one whose
-# calls replace fewer (benchmarks/backends.md).
-_NUMBERS = 100_000
-_REPLACED = 6
-
-DRAWS = "it draws random numbers other than dropout's"
-_CANNOT = "local.backend vmap cannot train this model: {}; use sequential."
-# Words of torch's own errors.
-_REFUSALS = {
-    "randomness error mode": DRAWS,
-    "data-dependent control flow": "its step branches on data",
-    ".item()": "its step branches on data",
-    "Cannot access data pointer": "numbers leave torch in its step",
-    "Cannot access storage": "its step reads a tensor's memory",
-    "doesn't require gradient": "its step hooks the gradient of an activation",
-    "escaped from inside a function": "parts of its step run again in the backward pass",
-    "does not require grad and": "it computes gradients within its step",
-    "last dimension with stride": "one of its operations needs memory as a single model has it",
-    "vmap": "torch.func.vmap does not support one of its operations",
-    "Batching rule": "torch.func.vmap does not support one of its operations",
-    "match the broadcast shape": "it writes to a buffer",
-    "functorch": "torch.func.vmap does not support one of its operations",
-}
-
-
-class Unmapped(UserError):
-    """A step that ``torch.func.vmap`` cannot run."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(_CANNOT.format(reason))
-        self.reason = reason
 
 
 @final
@@ -189,7 +148,7 @@ class _Stack:
             rows = (lengths == length).nonzero().squeeze(1)
             total = total + self._losses(rows, positions[rows, :length], step).sum()
         self.optimizer.zero_grad()
-        with _refusing():
+        with refusing():
             self.program.fabric.backward(total)
         if self.program.kept.changed():
             raise Unmapped("its step keeps something in the module")
@@ -252,26 +211,9 @@ class _Stack:
             return value
 
         batch, keys = self.program.batch(positions), self.keys[step, rows]
-        with _refusing(), mappable():
+        with refusing(), mappable():
             losses: Tensor = torch.func.vmap(loss)(params, (models, drawn), batch, keys)
         return losses
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """Say in a sentence what of a step ``torch.func.vmap`` cannot run."""
-    try:
-        yield
-    except RuntimeError as error:
-        reason = reason_of(error)
-        if reason is None:
-            raise
-        raise Unmapped(reason) from error
-
-
-def reason_of(error: Exception) -> str | None:
-    """Say why ``torch.func.vmap`` cannot run a step, from torch's own error; None if that is not known."""
-    return next((why for word, why in _REFUSALS.items() if word in str(error)), None)
 
 
 @contextmanager
@@ -306,61 +248,3 @@ class _Call(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, step: int) -> Tensor:
         return loss_of(self.task.training_step((x, y), step))  # type: ignore[operator]
-
-
-def pays(visits: Sequence[Visit]) -> bool:
-    """Tell whether a stack of models trains some visits no slower than sequential, as far as shapes tell.
-
-    On a CPU a model may have 100,000 numbers, and a call has to replace six steps in the mean: clients with
-    batches of one size in a step make one call. The answer depends on the visits alone.
-    """
-    calls = steps = 0
-    for group in alike(visits, start=False):
-        first = visits[group[0]]
-        if first.program.task.device.type != "cpu":
-            return True
-        if sum(value.numel() for value in first.start.values()) > _NUMBERS:
-            return False
-        tables = [visits[row].program.dealt(visits[row].client, visits[row].draw) for row in group]
-        sizes = [(table >= 0).sum(axis=1).tolist() for table in tables]
-        steps += sum(map(len, sizes))
-        calls += sum(len(set(others) - {None}) for others in zip_longest(*sizes))
-    return steps >= _REPLACED * calls
-
-
-def require_vmap(program: Program) -> None:
-    """Refuse a program that cannot be vectorised over clients.
-
-    Raises:
-        UserError: Saying why.
-    """
-    reason = why_not_vmap(program)
-    if reason is not None:
-        raise UserError(_CANNOT.format(reason))
-
-
-def _hooked(task: nn.Module) -> bool:
-    """Tell whether a module's gradients go through hooks, which ``torch.func`` does not call."""
-    return any(gradients_are_hooked(owner) for owner in (*task.modules(), *task.parameters()))
-
-
-def why_not_vmap(program: Program) -> str | None:
-    """Say why a program cannot be vectorised over clients, or None if it can."""
-    if mixes(program.fabric):
-        return "torch.func.vmap does not apply mixed precision to linear layers and convolutions"
-    for module in program.task.modules():
-        kind = type(module).__name__
-        if isinstance(module, BATCH_NORM):
-            return f"{kind} keeps running statistics, which a stack cannot (GroupNorm can take its place)"
-        if isinstance(module, nn.RNNBase):
-            return f"{kind} is not supported by torch.func.vmap"
-    if type(program.optimizer) not in ELEMENTWISE:
-        name = type(program.optimizer).__name__
-        return f"{name} is none of torch's optimizers that treat every element alike"
-    if does_more(program.optimizer):
-        return "something was added to its optimizer's step"
-    if _hooked(program.task):
-        return "hooks change its gradients"
-    if set(program.state()) != set(program.trainable()):
-        return "it has floating-point buffers"
-    return None

@@ -34,7 +34,8 @@ from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import check_optimizer, make_optimizer
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import VmapTrainer, require_vmap, why_not_vmap
+from flsel.local.vectorised import VmapTrainer
+from flsel.local.vmap_limits import require_vmap, why_not_vmap
 from flsel.params import model_bytes
 from flsel.runner.callbacks import check_callbacks
 from flsel.runner.clock import make_clock

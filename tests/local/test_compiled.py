@@ -36,8 +36,9 @@ from flsel.local.compiled.record import record
 from flsel.local.compiled.refuse import Unstackable
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.vectorised import ELEMENTWISE, VmapTrainer, pays
+from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import Visit, from_one, from_rows
+from flsel.local.vmap_limits import ELEMENTWISE, pays
 from flsel.objectives import FedAvg, FedProx, LocalUpdates, Objective
 
 CLIENTS = [3, 0, 2, 4, 1]
@@ -466,7 +467,7 @@ def test_an_objective_that_counts_its_steps_is_not_compiled(caplog: Any) -> None
 def test_what_vmap_refuses_in_turn_is_left_to_the_sequential_trainer(
     caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flsel.local.vectorised._REPLACED", 0)
+    monkeypatch.setattr("flsel.local.vmap_limits._REPLACED", 0)
     # A loss of one's own on batches of several sizes is not compiled.
     agree(make_program(None, SPECS["epochs"], net=Odd("branches on data")))
     (said,) = told(caplog)

@@ -29,8 +29,9 @@ from flsel.local.program import Program
 from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import Unmapped, VmapTrainer
+from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import Visit, from_rows
+from flsel.local.vmap_limits import Unmapped
 from flsel.params import Params
 from flsel.partition import IID
 from flsel.runner.build import build

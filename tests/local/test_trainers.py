@@ -23,8 +23,9 @@ from flsel.local.program import Program, lr_factors
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import Classifier, as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import VmapTrainer, require_vmap
+from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import from_rows
+from flsel.local.vmap_limits import require_vmap
 from flsel.objectives import FedAvg, FedProx, Objective
 from flsel.params import Params
 

@@ -20,8 +20,9 @@ from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import VmapTrainer, why_not_vmap
+from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import from_rows
+from flsel.local.vmap_limits import why_not_vmap
 from flsel.params import Params
 from zoo.cases import Case
 from zoo.reference import SEED, trained

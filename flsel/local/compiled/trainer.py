@@ -16,9 +16,10 @@ from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import Unmapped, VmapTrainer, reason_of, require_vmap
-from flsel.local.vectorised import pays as stack_pays
+from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import Visit, alike
+from flsel.local.vmap_limits import Unmapped, reason_of, require_vmap
+from flsel.local.vmap_limits import pays as stack_pays
 from flsel.params import Params
 
 _LOG = logging.getLogger("flsel")
