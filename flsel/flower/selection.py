@@ -6,7 +6,6 @@ import copy
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,93 +14,16 @@ from torch import Tensor
 
 from flsel.engine.checks import check_plan, check_weights
 from flsel.errors import UserError
-from flsel.flower.aggregation import Layer, MakeOptimizer, ServerStep, averaged, head, output_layer, steps_of
+from flsel.flower.aggregation import ServerStep, averaged, head, output_layer, steps_of
 from flsel.flower.members import Members
 from flsel.flower.remote_answers import RemoteAnswers, check_needs
-from flsel.flower.remote_model import Holdout, Model, Watch, single
+from flsel.flower.remote_model import Model, Watch, single
+from flsel.flower.round_parts import Open, Outcome, Rules, Training
 from flsel.flower.wire import Channel, Reply, Value
 from flsel.metrics import Cost, Ledger, trainings
 from flsel.params import Params, finite_rows, repeated, row, rows, weighted_sum, whole
 from flsel.rng import generator
 from flsel.selector import IDLE, Late, Need, Plan, Selector, Updates, View
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a federation is told once.
-
-    Attributes:
-        clients_per_round: Most paths per round (K).
-        seed: Seed of the selector's draws.
-        timeout: Seconds that a client has for an answer.
-        num_classes: C; None takes the rows of the output layer.
-        output_layer: Names of the output layer's weight and bias; None takes the last matrix.
-        holdout: What the server can measure.
-        optimizer: Makes the server optimizer; None adds the weighted updates.
-    """
-
-    clients_per_round: int
-    seed: int
-    timeout: float
-    num_classes: int | None
-    output_layer: Layer | None
-    holdout: Holdout
-    optimizer: MakeOptimizer | None
-
-
-@dataclass(frozen=True)
-class Training:
-    """One client's training in a hop.
-
-    Attributes:
-        client: The client.
-        paths: Positions in the plan of the paths whose model it trains.
-        arrays: The model that it receives.
-    """
-
-    client: int
-    paths: tuple[int, ...]
-    arrays: Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a round did.
-
-    Attributes:
-        arrays: The new global model; None where no update came.
-        clients: Clients whose updates were aggregated, and their weights.
-        lost: Clients that gave no answer.
-        dropped: Clients at the end of a path whose model was not finite.
-        metrics: The clients' own metrics, averaged by the weights.
-        ledger: What the round cost.
-        seconds: Wall time of the round.
-    """
-
-    arrays: Mapping[str, np.ndarray] | None
-    clients: dict[int, float]
-    lost: list[int]
-    dropped: list[int]
-    metrics: dict[str, float]
-    ledger: Ledger
-    seconds: float
-
-
-@dataclass
-class _Open:
-    """A plan on its way."""
-
-    view: View
-    answers: RemoteAnswers
-    plan: Plan
-    at: Params
-    began: float
-    hop: int = 0
-    seconds: list[float] = field(default_factory=list)
-    lost: dict[int, float] = field(default_factory=dict)
-    firsts: dict[int, Mapping[str, Value]] = field(default_factory=dict)
-    lasts: dict[int, Mapping[str, Value]] = field(default_factory=dict)
-    trainings: list[Training] = field(default_factory=list)
 
 
 class Selection:
@@ -126,7 +48,7 @@ class Selection:
         self._step: ServerStep | None = None
         self._loaded: Mapping[str, Any] | None = None
         self._boundary: dict[str, Any] = {}
-        self._open: _Open | None = None
+        self._open: Open | None = None
 
     @property
     def chained(self) -> bool:
@@ -184,7 +106,7 @@ class Selection:
         plan = self.selector.select(view)
         check_plan(plan, view, self.name)
         at = {name: value.clone() for name, value in repeated(model.params, len(plan)).items()}
-        self._open = _Open(view, answers, plan, at, began, seconds=[0.0] * len(plan))
+        self._open = Open(view, answers, plan, at, began, seconds=[0.0] * len(plan))
         return self.trainings()
 
     def trainings(self) -> list[Training]:
@@ -229,7 +151,7 @@ class Selection:
         self.members.load_state_dict(state["members"])
         self._open = None
 
-    def _now(self) -> _Open:
+    def _now(self) -> Open:
         if self._open is None:
             raise UserError("aggregate_train must follow configure_train, and no round is open.")
         return self._open
@@ -292,7 +214,7 @@ class Selection:
             open.lasts[k] = reply.values
             open.seconds[k] += reply.seconds
 
-    def _close(self, open: _Open) -> Outcome:
+    def _close(self, open: Open) -> Outcome:
         """Weigh what came back, let the selector learn, and aggregate."""
         view, plan, model = open.view, open.plan, open.answers.model
         deltas = {name: end - model.params[name] for name, end in open.at.items()}
@@ -326,7 +248,7 @@ class Selection:
             seconds=seconds,
         )
 
-    def _updates(self, open: _Open, kept: list[int], deltas: Params) -> Updates:
+    def _updates(self, open: Open, kept: list[int], deltas: Params) -> Updates:
         needs, plan = self.selector.needs, Plan(tuple(open.plan.paths[k] for k in kept))
         sizes = self.members.sizes.tolist()
         answers: dict[str, Any] = {}
@@ -350,7 +272,7 @@ class Selection:
             late=Late.of(late),
         )
 
-    def _told(self, open: _Open, kept: list[int]) -> tuple[Tensor, Tensor]:
+    def _told(self, open: Open, kept: list[int]) -> tuple[Tensor, Tensor]:
         """Return the losses of the global model at each path's first client, asking whoever did not tell."""
         found = {
             open.plan.visits[k][0]: [open.firsts[k].get("own-loss"), open.firsts[k].get("squared-loss")]

@@ -30,7 +30,8 @@ from flsel.flower.adapter import (
 from flsel.flower.aggregation import MakeOptimizer
 from flsel.flower.members import Members
 from flsel.flower.remote_model import Holdout
-from flsel.flower.selection import Outcome, Rules, Selection
+from flsel.flower.round_parts import Outcome, Rules
+from flsel.flower.selection import Selection
 from flsel.flower.wire import Reply, Request
 from flsel.rng import generator
 from flsel.selector import Need, Selector
