@@ -397,7 +397,7 @@ def test_killed_workers_are_replaced_and_nothing_changes(
     assert (tmp_path / "flag").exists()
     ray.kill(processes.ready[0])  # between two calls
     assert same(train(trainer, program, starts, CLIENTS, 1), alone)
-    monkeypatch.setattr("flsel.execution.on_ray.workers._ATTEMPTS", 1)
+    monkeypatch.setattr("flsel.execution.on_ray.worker_call._ATTEMPTS", 1)
     program = make_program(None, SPECS["epochs"], net=Deadly(tmp_path / "flag", always=True))
     with pytest.raises(UserError, match=r"1 workers ended over clients .*lower local\.workers"):
         train(spread(processes, SequentialTrainer, 1), program, starts_of(program, 5), CLIENTS, 1)

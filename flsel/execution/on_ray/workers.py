@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, final
@@ -14,8 +13,8 @@ import torch
 from torch import Tensor
 
 from flsel.config import RunConfig
-from flsel.errors import UserError, short
-from flsel.execution.on_ray.arrays import as_arrays, as_tensors
+from flsel.errors import UserError
+from flsel.execution.on_ray.arrays import as_arrays
 from flsel.execution.on_ray.cluster import started
 from flsel.execution.on_ray.program_copy import copied, size_of
 from flsel.execution.on_ray.visit_parts import (
@@ -27,7 +26,8 @@ from flsel.execution.on_ray.visit_parts import (
     programs_of,
     worth,
 )
-from flsel.execution.on_ray.worker import Answer, Sent, Worker
+from flsel.execution.on_ray.worker import Sent, Worker
+from flsel.execution.on_ray.worker_call import Call
 from flsel.local.lightning_module import warn_once
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
@@ -36,10 +36,6 @@ from flsel.local.visit import Visit
 from flsel.params import Params
 
 _LOG = logging.getLogger("flsel")
-# Workers that may die over the same visits before it is the visits' fault.
-_ATTEMPTS = 3
-# Seconds without any worker, after which is said what is waited for.
-_PATIENCE = 60.0
 
 
 @contextmanager
@@ -266,98 +262,10 @@ class WorkersTrainer(LocalTrainer):
             return actor.ask.remote(trainer, sent[part.program], known, part, call, shared)
 
         parts = cut(question, visits, self._together)
-        for part, values in _Call(self._workers, self._count, ask).play(parts):
+        for part, values in Call(self._workers, self._count, ask).run(parts):
             for name, value in values.items():
                 answers[name][part.rows] = value.to(answers[name].device)
         return answers
-
-
-class _Call:
-    """Parts on their way to actors and back.
-
-    Args:
-        workers: The actors.
-        most: Most of them at work.
-        ask: Asks an actor for a part.
-    """
-
-    def __init__(self, workers: Workers, most: int, ask: Callable[[Any, Part], Any]) -> None:
-        self._workers, self._most, self._ask = workers, most, ask
-        self._free = deque(workers.ready)
-        self._alive = set[Any]()  # those that answered within this call
-        self._running: dict[Any, tuple[Any, Part, int]] = {}
-        self._failed_starts = 0
-
-    def play(self, parts: Sequence[Part]) -> Iterator[tuple[Part, Params]]:
-        """Yield answers to all parts, as they come."""
-        import ray
-
-        waiting = deque((part, 0) for part in parts)
-        while waiting or self._running:
-            while waiting and self._free and len(self._running) < self._most:
-                (part, deaths), actor = waiting.popleft(), self._free.popleft()
-                self._running[self._ask(actor, part)] = (actor, part, deaths)
-            # A worker of the cluster may have no room for long; those that are there go on meanwhile.
-            starting = self._workers.starting if waiting else {}
-            patience = None if self._running else _PATIENCE
-            done, _ = ray.wait([*self._running, *starting], timeout=patience)
-            if not done:
-                self._workers.say_waiting()
-            elif done[0] in self._running:
-                actor, part, deaths = self._running.pop(done[0])
-                answered = _result(done[0])
-                if answered is None:
-                    # One that died before this call did not die of the part.
-                    deaths += actor in self._alive
-                    _check_attempts(part, deaths)
-                    self._workers.ready.remove(actor)
-                    self._workers.start()
-                    waiting.appendleft((part, deaths))
-                    continue
-                self._there(actor)
-                self._workers.say(answered.said)
-                if answered.error is not None:
-                    raise answered.error
-                yield part, as_tensors(answered.values)
-            else:
-                self._begun(self._workers.starting.pop(done[0]), done[0])
-
-    def _begun(self, actor: Any, ping: Any) -> None:
-        """Take an actor that has started, or start another if it died over that."""
-        import ray
-
-        try:
-            ray.get(ping)
-        except ray.exceptions.RayActorError as error:
-            self._failed_starts += 1
-            if self._failed_starts >= _ATTEMPTS:
-                said = short(error).rstrip(".")
-                raise UserError(
-                    f"local.workers: {_ATTEMPTS} processes ended as they started: {said}."
-                ) from None
-            self._workers.start()
-            return
-        self._workers.ready.append(actor)
-        self._there(actor)
-
-    def _there(self, actor: Any) -> None:
-        self._alive.add(actor)
-        self._free.append(actor)
-
-
-def _result(done: Any) -> Answer | None:
-    """Return an answer; None if the worker died."""
-    import ray
-
-    try:
-        answered: Answer = ray.get(done)
-        return answered
-    except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
-        return None
-    except ray.exceptions.RayTaskError:
-        raise
-    except ray.exceptions.RayError as error:
-        raise UserError(f"Ray failed between local.workers: {short(error).rstrip('.')}.") from error
 
 
 def _gpus(program: Program) -> int:
@@ -372,12 +280,3 @@ def _gpus(program: Program) -> int:
     if device.index:
         raise UserError(f"device must be 0 with local.workers above 1, got {device.index}: each has a GPU.")
     return int(device.type == "cuda")
-
-
-def _check_attempts(part: Part, deaths: int) -> None:
-    if deaths >= _ATTEMPTS:
-        clients = ", ".join(map(str, part.clients))
-        raise UserError(
-            f"{_ATTEMPTS} workers ended over clients {clients}; if memory ran out, lower local.workers or "
-            "local.batch_size."
-        )
