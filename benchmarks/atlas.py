@@ -73,7 +73,7 @@ def draw(atlas: Atlas, path: Path) -> None:
     limit = float(np.quantile(np.abs(shown), 0.95))
     image = axes.imshow(shown, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
     axes.set_xticks(
-        range(len(atlas.settings)), [", ".join(s) for s in atlas.settings], rotation=60, ha="right"
+        range(len(atlas.scenarios)), [", ".join(s) for s in atlas.scenarios], rotation=60, ha="right"
     )
     axes.set_yticks(range(len(others)), [atlas.selectors[k] for k in others])
     axes.tick_params(labelsize=8)
@@ -96,7 +96,7 @@ def shown(source: Source) -> str:
     if source == first:
         played = [(other.title, read(other.data)) for other in _SOURCES if other.data.exists()]
         text += f"\n\n### All atlases\n\n{together(played)}"
-    elif set(atlas.settings) & set(read(first.data).settings):
+    elif set(atlas.scenarios) & set(read(first.data).scenarios):
         text += f"\n\n### Beside the other atlas\n\n{agreement(atlas, read(first.data))}"
     return text
 

@@ -23,27 +23,27 @@ EVERYBODY, UNEQUAL = "IDL", ("HiCS mix", "natural", "log-normal")
 
 
 def collect(folder: Path, path: Path) -> None:
-    """Write the file of measurements: a row a run, of every setting and seed that all selectors played."""
+    """Write the file of measurements: a row a run, of every scenario and seed that all selectors played."""
     grid, judging, _ = read_declaration(folder)
     assert judging.target is not None
-    runs = {(c.setting, c.seed, c.variant): folder / c.folder for c in grid.cells()}
+    runs = {(c.scenario, c.seed, c.variant): folder / c.folder for c in grid.cells()}
     done = {cell: place for cell, place in runs.items() if (place / "summary.json").exists()}
     whole = [
-        (setting.name, seed)
-        for setting in grid.settings
+        (scenario.name, seed)
+        for scenario in grid.scenarios
         for seed in grid.seeds
-        if all((setting.name, seed, variant.name) in done for variant in grid.variants)
+        if all((scenario.name, seed, variant.name) in done for variant in grid.variants)
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["partition", "availability", "seed", "selector", *MEASURES])
-        for setting, seed in whole:
-            budget = _metrics(done[setting, seed, BASE])["bytes"][-1] / 2
+        for scenario, seed in whole:
+            budget = _metrics(done[scenario, seed, BASE])["bytes"][-1] / 2
             for variant in grid.variants:
-                metrics = _metrics(done[setting, seed, variant.name])
+                metrics = _metrics(done[scenario, seed, variant.name])
                 numbers = [f"{value:.6g}" for value in _measured(metrics, judging.target, budget)]
-                table.writerow([*setting.split(", "), seed, variant.name, *numbers])
+                table.writerow([*scenario.split(", "), seed, variant.name, *numbers])
 
 
 def _metrics(folder: Path) -> dict[str, np.ndarray]:
@@ -73,20 +73,20 @@ class Atlas:
 
     Attributes:
         selectors: Their names.
-        settings: Partition and mode of each.
-        seeds: Of each setting.
+        scenarios: Partition and mode of each.
+        seeds: Of each scenario.
         all_seeds: Of the second axis of the values.
-        values: By measure, ``[settings, seeds, selectors]``; NaN where a seed is missing.
+        values: By measure, ``[scenarios, seeds, selectors]``; NaN where a seed is missing.
     """
 
     selectors: list[str]
-    settings: list[tuple[str, str]]
+    scenarios: list[tuple[str, str]]
     seeds: list[list[int]]
     all_seeds: list[int]
     values: dict[str, np.ndarray]
 
     def gains(self, measure: str = "accuracy") -> np.ndarray:
-        """Return the difference to the baseline in points, mean over seeds, ``[settings, selectors]``."""
+        """Return the difference to the baseline in points, mean over seeds, ``[scenarios, selectors]``."""
         values = self.values[measure]
         base = values[..., self.selectors.index(BASE), None]
         means: np.ndarray = 100 * np.nanmean(values - base, axis=1)
@@ -98,24 +98,24 @@ def read(path: Path, *, merged: bool = True) -> Atlas:
 
     Args:
         path: The file.
-        merged: Name a setting by who is there in it, and leave out one that another is already.
+        merged: Name a scenario by who is there in it, and leave out one that another is already.
     """
     rows = read_rows(path)
     if merged:
         rows = _merged(rows)
     selectors = list(dict.fromkeys(row["selector"] for row in rows))
-    settings = list(dict.fromkeys((row["partition"], row["availability"]) for row in rows))
+    scenarios = list(dict.fromkeys((row["partition"], row["availability"]) for row in rows))
     seeds = sorted({int(row["seed"]) for row in rows})
-    values = {name: np.full((len(settings), len(seeds), len(selectors)), np.nan) for name in MEASURES}
+    values = {name: np.full((len(scenarios), len(seeds), len(selectors)), np.nan) for name in MEASURES}
     for row in rows:
-        setting = settings.index((row["partition"], row["availability"]))
-        place = setting, seeds.index(int(row["seed"])), selectors.index(row["selector"])
+        scenario = scenarios.index((row["partition"], row["availability"]))
+        place = scenario, seeds.index(int(row["seed"])), selectors.index(row["selector"])
         for name in MEASURES:
             values[name][place] = float(row[name])
     had = [
-        sorted({int(r["seed"]) for r in rows if (r["partition"], r["availability"]) == s}) for s in settings
+        sorted({int(r["seed"]) for r in rows if (r["partition"], r["availability"]) == s}) for s in scenarios
     ]
-    return Atlas(selectors, settings, had, seeds, values)
+    return Atlas(selectors, scenarios, had, seeds, values)
 
 
 def _merged(rows: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -27,17 +27,17 @@ def tables(atlas: Atlas) -> str:
         "clients away": lambda s: s[1] != "IDL",
     }
     parts = [
-        ("Difference to Uniform over all settings", overall(atlas)),
-        ("Mean ranks by family of settings, 1 is best", ranks(atlas, families)),
+        ("Difference to Uniform over all scenarios", overall(atlas)),
+        ("Mean ranks by family of scenarios, 1 is best", ranks(atlas, families)),
         ("Gain over Uniform by partition", effects(atlas, 0)),
         ("Gain over Uniform by availability", effects(atlas, 1)),
-        ("Gain over Uniform in every setting", cells(atlas)),
+        ("Gain over Uniform in every scenario", cells(atlas)),
     ]
     return "\n\n".join(f"### {title}\n\n{table}" for title, table in parts)
 
 
 def overall(atlas: Atlas) -> str:
-    """Return differences with bootstrap intervals over settings, and the chance to be ahead of Uniform."""
+    """Return differences with bootstrap intervals over scenarios, and the chance to be ahead of Uniform."""
     draws = _resampled(atlas)
     names = {"accuracy": "after all rounds", "cheap": "after half of Uniform's bytes", "worst": "worst tenth"}
     rows = []
@@ -63,8 +63,8 @@ def overall(atlas: Atlas) -> str:
 
 
 def _resampled(atlas: Atlas) -> np.ndarray:
-    """Draw settings with replacement, ``[draws, settings]``: the same for every table."""
-    return np.random.default_rng(0).integers(0, len(atlas.settings), (DRAWS, len(atlas.settings)))
+    """Draw scenarios with replacement, ``[draws, scenarios]``: the same for every table."""
+    return np.random.default_rng(0).integers(0, len(atlas.scenarios), (DRAWS, len(atlas.scenarios)))
 
 
 def _bounds(values: np.ndarray, draws: np.ndarray) -> np.ndarray:
@@ -91,27 +91,27 @@ def ranks(atlas: Atlas, families: dict[str, Callable[[tuple[str, str]], bool]]) 
     scores = np.nanmean(atlas.values["accuracy"], axis=1)
     found = {}
     for name, inside in families.items():
-        rows = scores[[inside(setting) for setting in atlas.settings]]
+        rows = scores[[inside(scenario) for scenario in atlas.scenarios]]
         if len(rows) > 1 and (name == "all" or len(rows) < len(scores)):
             found[name] = rank(rows)
     order = np.argsort(found["all"].mean_ranks)
     body = [[atlas.selectors[k], *(f"{r.mean_ranks[k]:.1f}" for r in found.values())] for k in order]
     body.append(["critical difference", *(f"{r.critical_difference:.1f}" for r in found.values())])
     body.append(["Friedman's p", *(f"{r.p:.2g}" for r in found.values())])
-    return markdown(["selector", *(f"{name} ({r.settings})" for name, r in found.items())], body)
+    return markdown(["selector", *(f"{name} ({r.scenarios})" for name, r in found.items())], body)
 
 
 def effects(atlas: Atlas, factor: int) -> str:
     """Return main effects by least squares: gain = partition + mode, both sum to their means."""
-    gains, levels = atlas.gains(), [list(dict.fromkeys(s[f] for s in atlas.settings)) for f in (0, 1)]
-    columns = [[float(s[f] == name) for s in atlas.settings] for f in (0, 1) for name in levels[f]]
+    gains, levels = atlas.gains(), [list(dict.fromkeys(s[f] for s in atlas.scenarios)) for f in (0, 1)]
+    columns = [[float(s[f] == name) for s in atlas.scenarios] for f in (0, 1) for name in levels[f]]
     design = np.array(columns).T
     solution = np.linalg.lstsq(design, gains, rcond=None)[0]
     first = solution[: len(levels[0])]
     second = solution[len(levels[0]) :]
     own, other = (first, second) if factor == 0 else (second, first)
     adjusted = own + other.mean(axis=0)
-    freedom = len(atlas.settings) - np.linalg.matrix_rank(design)
+    freedom = len(atlas.scenarios) - np.linalg.matrix_rank(design)
     rest = np.sqrt(((gains - design @ solution) ** 2).sum(axis=0) / max(freedom, 1))
     order = [k for k in np.argsort(-gains.mean(axis=0)) if atlas.selectors[k] != BASE]
     body = [
@@ -121,23 +121,27 @@ def effects(atlas: Atlas, factor: int) -> str:
 
 
 def cells(atlas: Atlas) -> str:
-    """Return the gain of every selector in every setting."""
+    """Return the gain of every selector in every scenario."""
     gains = atlas.gains()
     others = [k for k in np.argsort(-gains.mean(axis=0)) if atlas.selectors[k] != BASE]
     base = 100 * np.nanmean(atlas.values["accuracy"][..., atlas.selectors.index(BASE)], axis=1)
     body = [
         [f"{partition}, {mode}", str(len(seeds)), f"{level:.1f}", *(f"{row[k]:+.1f}" for k in others)]
-        for (partition, mode), seeds, level, row in zip(atlas.settings, atlas.seeds, base, gains, strict=True)
+        for (partition, mode), seeds, level, row in zip(
+            atlas.scenarios, atlas.seeds, base, gains, strict=True
+        )
     ]
-    return markdown(["setting", "seeds", BASE, *(atlas.selectors[k] for k in others)], body)
+    return markdown(["scenario", "seeds", BASE, *(atlas.selectors[k] for k in others)], body)
 
 
 def agreement(ours: Atlas, other: Atlas) -> str:
-    """Return each selector's gain in two atlases, and in how many shared settings the sides are the same."""
+    """Return each selector's gain in two atlases, and in how many shared scenarios the sides are the same."""
     rng = np.random.default_rng(0)
-    shared = [s for s in ours.settings if s in other.settings]
+    shared = [s for s in ours.scenarios if s in other.scenarios]
     pairs = [
-        atlas.gains()[[atlas.settings.index(s) for s in shared]][:, [atlas.selectors.index(k) for k in names]]
+        atlas.gains()[[atlas.scenarios.index(s) for s in shared]][
+            :, [atlas.selectors.index(k) for k in names]
+        ]
         for names in [[k for k in ours.selectors if k in other.selectors and k != BASE]]
         for atlas in (ours, other)
     ]
@@ -168,7 +172,7 @@ def together(played: Sequence[tuple[str, Atlas]]) -> str:
 
 
 def named(atlas: Atlas) -> str:
-    """Return each selector's difference to Uniform over the settings, and who is ahead after correction."""
+    """Return each selector's difference to Uniform over the scenarios, and who is ahead after correction."""
     gains, others = atlas.gains(), [k for k in range(len(atlas.selectors)) if atlas.selectors[k] != BASE]
     found = {k: stats.ttest_1samp(gains[:, k], 0.0) for k in others}
     corrected = dict(zip(others, holm([float(found[k].pvalue) for k in others]), strict=True))
@@ -182,7 +186,7 @@ def named(atlas: Atlas) -> str:
 
 
 def tuning(atlas: Atlas, path: Path) -> str:
-    """Return the gains of defaults and of tuned selectors over Uniform, in points, in the settings tuned."""
+    """Return the gains of defaults and of tuned selectors over Uniform, in points, in the scenarios tuned."""
     rows = read_rows(path)
     places = list(dict.fromkeys((row["partition"], row["availability"]) for row in rows))
     body = []
@@ -192,7 +196,7 @@ def tuning(atlas: Atlas, path: Path) -> str:
             tuned = [
                 r for r in rows if (r["partition"], r["availability"], r["selector"]) == (*place, selector)
             ]
-            found = atlas.values["accuracy"][atlas.settings.index(place)]
+            found = atlas.values["accuracy"][atlas.scenarios.index(place)]
             seeds = [atlas.all_seeds.index(int(row["seed"])) for row in tuned]
             base, plain = (found[seeds, atlas.selectors.index(name)] for name in (BASE, selector))
             ours = np.array([float(row["accuracy"]) for row in tuned])

@@ -45,20 +45,20 @@ def _rows(folder: Path) -> Iterator[list[str]]:
     grid, judging, _ = read_declaration(folder)
     assert judging.target is not None
     assert judging.last is not None
-    found = {(c.setting, c.seed, c.variant): folder / c.folder for c in grid.cells()}
+    found = {(c.scenario, c.seed, c.variant): folder / c.folder for c in grid.cells()}
     done = {cell for cell, place in found.items() if (place / "summary.json").exists()}
     names = [variant.name for variant in grid.variants]
-    for setting in grid.settings:
+    for scenario in grid.scenarios:
         for seed in grid.seeds:
-            if not all((setting.name, seed, name) in done for name in names):
+            if not all((scenario.name, seed, name) in done for name in names):
                 continue
-            base = Result.load(found[setting.name, seed, BASE])
+            base = Result.load(found[scenario.name, seed, BASE])
             limit = float(base.history["clock/seconds"][-1]) / 2
             for name in names:
-                result = Result.load(found[setting.name, seed, name])
+                result = Result.load(found[scenario.name, seed, name])
                 numbers = _measured(result, judging.target, judging.last, limit)
                 row = [f"{number:.6g}" for number in numbers]
-                yield [*setting.name.split(", "), str(seed), name, *row]
+                yield [*scenario.name.split(", "), str(seed), name, *row]
 
 
 def _measured(result: Result, target: float, last: int, limit: float) -> list[float]:

@@ -2,7 +2,7 @@
 
     python benchmarks/branches.py --data-root ../shared/data --seeds 1 2 3
 
-In the settings (1) and (2) it keeps the updates of the warm-up, so that the decision of the first round after
+In scenarios (1) and (2) it keeps the updates of the warm-up, so that the decision of the first round after
 it is that of all later ones: five rounds of warm-up and one more are played. Writes docs/results/data.
 """
 
@@ -26,12 +26,12 @@ from flsel.selectors.hics import HiCS
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs/results/data/hics_branches.csv"
 PAGE = ROOT / "docs/results/replications.md"
-HEAD = ("setting", "seed", "variance", "limit", "spearman", "pearson", "rounds_clustered", "rounds_after")
+HEAD = ("scenario", "seed", "variance", "limit", "spearman", "pearson", "rounds_clustered", "rounds_after")
 
 
-def measure(setting: int, seed: int, data_root: str | None) -> list[str]:
+def measure(scenario: int, seed: int, data_root: str | None) -> list[str]:
     """Play the warm-up and one round more; return a row of the file."""
-    config = parse_file(ROOT / f"configs/papers/hics/fashion_mnist_published_{setting}.yaml")
+    config = parse_file(ROOT / f"configs/papers/hics/fashion_mnist_published_{scenario}.yaml")
     warm_up = math.ceil((config.clients or 1) / config.clients_per_round)
     data = config.data if data_root is None else replace(config.data, root=data_root)
     # Rounds without an evaluation: the last one, which has one, is not played.
@@ -54,7 +54,7 @@ def measure(setting: int, seed: int, data_root: str | None) -> list[str]:
         float(spearmanr(estimated, true).statistic), float(pearsonr(estimated, true).statistic),
     )  # fmt: skip
     return [
-        str(setting),
+        str(scenario),
         str(seed),
         *(f"{number:.4g}" for number in numbers),
         str(int(selector.clustered_)),
@@ -65,13 +65,13 @@ def measure(setting: int, seed: int, data_root: str | None) -> list[str]:
 def table() -> str:
     """Return the file as a table in Markdown."""
     head = (
-        "setting", "seed", "variance of the entropies", "Spearman / Pearson", "round after the warm-up",
+        "scenario", "seed", "variance of the entropies", "Spearman / Pearson", "round after the warm-up",
     )  # fmt: skip
     lines = []
     for row in read_rows(DATA):
         branch = "Clustered Sampling" if row["rounds_clustered"] == row["rounds_after"] else "HiCS-FL"
         shown = f"{float(row['spearman']):.2f} / {float(row['pearson']):.2f}"
-        lines.append([f"({row['setting']})", row["seed"], f"{float(row['variance']):.2f}", shown, branch])
+        lines.append([f"({row['scenario']})", row["seed"], f"{float(row['variance']):.2f}", shown, branch])
     return markdown(head, lines)
 
 
@@ -83,16 +83,16 @@ def written(text: str) -> str:
 def main() -> None:
     """Measure what is asked for, row by row, and write the table."""
     parser = options(__doc__)
-    parser.add_argument("--settings", nargs="+", type=int, default=[2, 1], choices=[1, 2])
+    parser.add_argument("--scenarios", nargs="+", type=int, default=[2, 1], choices=[1, 2])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--data-root", default=os.environ.get("FLSEL_DATA"))
     chosen = parser.parse_args()
     if not DATA.exists():
         DATA.write_text(",".join(HEAD) + "\n")
-    done = {(row["setting"], row["seed"]) for row in read_rows(DATA)}
-    for setting, seed in product(chosen.settings, chosen.seeds):
-        if (str(setting), str(seed)) not in done:
-            row = measure(setting, seed, chosen.data_root)
+    done = {(row["scenario"], row["seed"]) for row in read_rows(DATA)}
+    for scenario, seed in product(chosen.scenarios, chosen.seeds):
+        if (str(scenario), str(seed)) not in done:
+            row = measure(scenario, seed, chosen.data_root)
             with DATA.open("a") as file:
                 file.write(",".join(row) + "\n")
     PAGE.write_text(written(PAGE.read_text()))

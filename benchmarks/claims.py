@@ -36,7 +36,7 @@ class Claim:
         window: How many evaluations.
         target: Accuracy whose first evaluation and whose running mean's first are counted in rounds; None
             counts none.
-        paper: By setting, the paper's difference: in points at the last of ``rounds``, of the logarithm of
+        paper: By scenario, the paper's difference: in points at the last of ``rounds``, of the logarithm of
             rounds, or of the lowest loss.
         challenger: Variant that the claim is about.
         judged: Measure that the claim is about.
@@ -84,7 +84,7 @@ CLAIMS = {
     "hics_published": Claim(
         "replications.md", "Weighted", (16, 32), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
     ),
-    # In settings (1) and (3) the paper has curves only.
+    # In scenarios (1) and (3) the paper has curves only.
     "hics_written_1_3": Claim("replications.md", "Uniform", (30, 60), 3, None, {}, "HiCS", "round 60"),
     "hics_written_2": Claim(
         "replications.md", "Uniform", (50, 100, 200), 3, 0.75, {"all": math.log(60 / 149)}, "HiCS", "steady"
@@ -152,14 +152,14 @@ class Measured:
     """The measurements of a comparison.
 
     Attributes:
-        settings: Their names.
+        scenarios: Their names.
         variants: Their names.
         seeds: The seeds.
-        values: By measure, ``[settings, variants, seeds]``; costs of runs that never arrive are infinite, NaN
-            is a run that is not there.
+        values: By measure, ``[scenarios, variants, seeds]``; costs of runs that never arrive are infinite,
+            NaN is a run that is not there.
     """
 
-    settings: list[str]
+    scenarios: list[str]
     variants: list[str]
     seeds: list[int]
     values: dict[str, np.ndarray]
@@ -172,13 +172,13 @@ def collect(name: str, folders: Sequence[Path]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(["setting", "variant", "seed", *claim.measures])
+        table.writerow(["scenario", "variant", "seed", *claim.measures])
         for folder in folders:
             for cell in read_declaration(folder)[0].cells():
                 run = folder / cell.folder
                 if (run / "summary.json").exists():
                     numbers = [f"{value:.6g}" for value in _measure(claim, run)]
-                    table.writerow([cell.setting, cell.variant, cell.seed, *numbers])
+                    table.writerow([cell.scenario, cell.variant, cell.seed, *numbers])
 
 
 def data(name: str) -> Path:
@@ -202,29 +202,29 @@ def _measure(claim: Claim, run: Path) -> list[float]:
 def read(name: str) -> Measured:
     """Read the file of a comparison's measurements."""
     rows = read_rows(data(name))
-    settings, variants = ([*dict.fromkeys(row[key] for row in rows)] for key in ("setting", "variant"))
+    scenarios, variants = ([*dict.fromkeys(row[key] for row in rows)] for key in ("scenario", "variant"))
     seeds = sorted({int(row["seed"]) for row in rows})
     values = {}
     for measure in CLAIMS[name].measures:
-        values[measure] = np.full((len(settings), len(variants), len(seeds)), np.nan)
+        values[measure] = np.full((len(scenarios), len(variants), len(seeds)), np.nan)
         for row in rows:
             place = (
-                settings.index(row["setting"]),
+                scenarios.index(row["scenario"]),
                 variants.index(row["variant"]),
                 seeds.index(int(row["seed"])),
             )
             values[measure][place] = float(row[measure])
-    return Measured(settings, variants, seeds, values)
+    return Measured(scenarios, variants, seeds, values)
 
 
 def difference(
-    claim: Claim, measured: Measured, setting: int, variant: int, measure: str, rival: str | None = None
+    claim: Claim, measured: Measured, scenario: int, variant: int, measure: str, rival: str | None = None
 ) -> np.ndarray:
     """Return the paired differences to the baseline or a rival: points, losses, logarithms of rounds' ratios.
 
     A run that never arrives counts as its end, so a ratio is too close to one where there are such.
     """
-    values = measured.values[measure][setting]
+    values = measured.values[measure][scenario]
     ours, base = values[variant], values[measured.variants.index(rival or claim.baseline)]
     both = ~(np.isnan(ours) | np.isnan(base))
     if measure.startswith("round"):
@@ -242,10 +242,10 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), half
 
 
-def word(name: str, setting: str) -> str:
-    """Return the word that the rule of replications.md gives a claim in one setting."""
+def word(name: str, scenario: str) -> str:
+    """Return the word that the rule of replications.md gives a claim in one scenario."""
     claim, measured = CLAIMS[name], read(name)
-    place, variant = measured.settings.index(setting), measured.variants.index(claim.challenger)
+    place, variant = measured.scenarios.index(scenario), measured.variants.index(claim.challenger)
     values = difference(claim, measured, place, variant, claim.judged)
     if np.isinf(measured.values[claim.judged][place]).all():
         return "not testable here"
@@ -253,7 +253,7 @@ def word(name: str, setting: str) -> str:
     side = 1 if claim.judged.startswith("round") else -1
     if side * mean <= 0:
         return "does not replicate"
-    enough = abs(mean) >= abs(claim.paper[setting]) / 2
+    enough = abs(mean) >= abs(claim.paper[scenario]) / 2
     return "replicates" if enough and half < abs(mean) else "ordering only"
 
 
@@ -262,33 +262,33 @@ def table(name: str) -> str:
     claim, measured = CLAIMS[name], read(name)
     target = "" if claim.target is None else f"{100 * claim.target:.0f} %"
     titles = {"first": f"rounds to {target}", "steady": f"rounds to {target}, mean of {claim.window}"}
-    several = len(measured.settings) > 1
-    head = ["setting"] * several + ["", "seeds", *(titles.get(m, m) for m in claim.measures)]
+    several = len(measured.scenarios) > 1
+    head = ["scenario"] * several + ["", "seeds", *(titles.get(m, m) for m in claim.measures)]
     lines = []
-    for s, setting in enumerate(measured.settings):
+    for s, scenario in enumerate(measured.scenarios):
         for v, variant in enumerate(measured.variants):
             if np.isnan(measured.values[claim.measures[-1]][s, v]).all():
                 continue
             cells = [_cell(claim, measured, s, v, measure) for measure in claim.measures]
             n = int((~np.isnan(measured.values[claim.measures[-1]][s, v])).sum())
-            lines.append([setting] * several + [variant, str(n), *cells])
+            lines.append([scenario] * several + [variant, str(n), *cells])
     return markdown(head, lines)
 
 
 def duel(name: str) -> str:
-    """Return the challenger's differences to its rival, by setting."""
+    """Return the challenger's differences to its rival, by scenario."""
     claim, measured = CLAIMS[name], read(name)
     variant = measured.variants.index(claim.challenger)
     measures = [f"round {at}" for at in claim.rounds]
     lines = []
-    for place, setting in enumerate(measured.settings):
+    for place, scenario in enumerate(measured.scenarios):
         cells = []
         for measure in measures:
             values = difference(claim, measured, place, variant, measure, claim.rival)
             mean, half = interval(values)
             cells.append(f"{mean:+.1f} ± {half:.1f}, {int((values > 0).sum())} of {len(values)}")
-        lines.append([setting, *cells])
-    return markdown(["setting", *measures], lines)
+        lines.append([scenario, *cells])
+    return markdown(["scenario", *measures], lines)
 
 
 def shown(name: str) -> str:
@@ -297,17 +297,17 @@ def shown(name: str) -> str:
     parts = [table(name)]
     if claim.rival is not None:
         parts.append(f"{claim.challenger.capitalize()} minus {claim.rival}, seed by seed:\n\n{duel(name)}")
-    for setting, paper in claim.paper.items():
+    for scenario, paper in claim.paper.items():
         theirs = f"{paper:+.3f}" if claim.judged == "best loss" else f"{math.exp(paper):.2f} x"
         if claim.judged.startswith("round"):
             theirs = f"{paper:+g} points"
-        where = "" if setting == "all" else f" ({setting})"
-        parts.append(f"{claim.challenger}{where}: *{word(name, setting)}*; the paper has {theirs}.")
+        where = "" if scenario == "all" else f" ({scenario})"
+        parts.append(f"{claim.challenger}{where}: *{word(name, scenario)}*; the paper has {theirs}.")
     return "\n\n".join(parts)
 
 
-def _cell(claim: Claim, measured: Measured, setting: int, variant: int, measure: str) -> str:
-    values = measured.values[measure][setting, variant]
+def _cell(claim: Claim, measured: Measured, scenario: int, variant: int, measure: str) -> str:
+    values = measured.values[measure][scenario, variant]
     values = values[~np.isnan(values)]
     if measure.startswith("round"):
         shown = f"{100 * values.mean():.1f}"
@@ -320,7 +320,7 @@ def _cell(claim: Claim, measured: Measured, setting: int, variant: int, measure:
             shown = f"≥ {shown}, {reached.sum()} of {len(values)} arrive"
     if measured.variants[variant] == claim.baseline:
         return shown
-    differences = difference(claim, measured, setting, variant, measure)
+    differences = difference(claim, measured, scenario, variant, measure)
     mean, half = interval(differences)
     if measure.startswith("round"):
         ahead = f"{int((differences > 0).sum())}/{len(differences)}"

@@ -24,7 +24,7 @@ from flsel.commands.argv import parse
 from flsel.commands.cli import main as flsel
 from flsel.comparison.cells import jobs_left, read_again, read_cells
 from flsel.comparison.comparison_file import Judging, read_declaration, write_declaration
-from flsel.comparison.grid import FILE, Grid, Setting, Variant
+from flsel.comparison.grid import FILE, Grid, Scenario, Variant
 from flsel.comparison.parse_variants import read_seeds
 from flsel.config import RunConfig
 from flsel.config.describe import describe
@@ -51,7 +51,7 @@ class Experiment:
         config: Shipped config, or settings.
         changes: Settings over it.
         variants: By name, settings.
-        settings: Likewise; none is one setting without a name.
+        scenarios: Likewise; none is one scenario without a name.
         seeds: As for ``flsel compare``.
         judging: Baseline, target, last.
     """
@@ -62,7 +62,7 @@ class Experiment:
     config: str | dict[str, Any]
     changes: dict[str, Any]
     variants: dict[str, dict[str, Any]]
-    settings: dict[str, dict[str, Any]]
+    scenarios: dict[str, dict[str, Any]]
     seeds: str
     judging: dict[str, Any]
 
@@ -84,7 +84,7 @@ class Experiment:
         return Grid(
             describe(parse_settings(describe(parse_settings(describe(base), own)), changes)),
             tuple(Variant(name, entry) for name, entry in self.variants.items()),
-            tuple(Setting(name, entry) for name, entry in self.settings.items()) or (Setting(),),
+            tuple(Scenario(name, entry) for name, entry in self.scenarios.items()) or (Scenario(),),
             read_seeds(seeds or (QUICK_SEEDS if quick else self.seeds)),
         )
 
@@ -94,7 +94,7 @@ def experiments() -> dict[str, Experiment]:
     found = {}
     for path in sorted(HERE.glob("*.yaml")):
         plain = yaml.safe_load(path.read_text())
-        usual = {"changes": {}, "settings": {}, "judging": {}}
+        usual = {"changes": {}, "scenarios": {}, "judging": {}}
         found[path.stem] = Experiment(name=path.stem, **{**usual, **plain})
     return found
 

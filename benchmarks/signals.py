@@ -24,7 +24,7 @@ from flsel.selectors._hics import label_entropy
 RESULTS = Path(__file__).resolve().parents[1] / "docs/results"
 DATA = RESULTS / "data/hics_signals.csv"
 PAGE = RESULTS / "replications.md"
-HEAD = ("comparison", "setting", "variant", "seed", "first", "last", "share")
+HEAD = ("comparison", "scenario", "variant", "seed", "first", "last", "share")
 FIFTH = 5
 
 
@@ -38,7 +38,7 @@ def collect(folders: Iterable[Path]) -> None:
                 run = folder / cell.folder
                 if (run / "summary.json").exists() and (run / "diagnostics.jsonl").exists():
                     numbers = [f"{number:.4g}" for number in measure(run)]
-                    table.writerow([folder.name, cell.setting, cell.variant, cell.seed, *numbers])
+                    table.writerow([folder.name, cell.scenario, cell.variant, cell.seed, *numbers])
 
 
 def measure(run: Path) -> tuple[float, float, float]:
@@ -71,16 +71,16 @@ def _lines(path: Path) -> list[dict[str, list[float]]]:
 def table() -> str:
     """Return the file as a table in Markdown: means over the seeds, and their range."""
     rows = read_rows(DATA)
-    head = ("comparison", "setting", "", "seeds", "first", "last", "places of the most balanced fifth")
+    head = ("comparison", "scenario", "", "seeds", "first", "last", "places of the most balanced fifth")
     lines = []
-    for key in dict.fromkeys((row["comparison"], row["setting"], row["variant"]) for row in rows):
-        same = [row for row in rows if (row["comparison"], row["setting"], row["variant"]) == key]
+    for key in dict.fromkeys((row["comparison"], row["scenario"], row["variant"]) for row in rows):
+        same = [row for row in rows if (row["comparison"], row["scenario"], row["variant"]) == key]
         cells = []
         for name, unit, form in (("first", 1, "{:.2f}"), ("last", 1, "{:.2f}"), ("share", 100, "{:.0f}")):
             values = [unit * float(row[name]) for row in same]
             cells.append(f"{form} ({form}..{form})".format(np.mean(values), min(values), max(values)))
-        setting = "" if key[1] == "all" else key[1]
-        lines.append([f"`{key[0]}`", setting, key[2], str(len(same)), *cells[:-1], f"{cells[-1]} %"])
+        scenario = "" if key[1] == "all" else key[1]
+        lines.append([f"`{key[0]}`", scenario, key[2], str(len(same)), *cells[:-1], f"{cells[-1]} %"])
     return markdown(head, lines)
 
 

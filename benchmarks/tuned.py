@@ -21,7 +21,7 @@ from atlas import ATLASES
 from evidence import declare, experiments, play_only
 from pages import options, read_rows
 
-from flsel.comparison.grid import FILE, Cell, Grid, Setting, Variant
+from flsel.comparison.grid import FILE, Cell, Grid, Scenario, Variant
 from flsel.config import RunConfig
 from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
@@ -59,8 +59,8 @@ def trials(selector: str) -> list[dict[str, object]]:
     return [{}, *(dict(dimensions(study.ask())) for _ in range(TRIALS - 1))]
 
 
-def search_grid(atlas: Grid, place: Setting) -> Grid:
-    """Return all trials of all selectors in one setting of the atlas, with validation data held out."""
+def search_grid(atlas: Grid, place: Scenario) -> Grid:
+    """Return all trials of all selectors in one scenario of the atlas, with validation data held out."""
     changes = {"data.validation": VALIDATION, "evaluation.per_client": False}
     config = describe(parse_settings(atlas.config, changes))
     usual = {variant.name: variant.changes for variant in atlas.variants}
@@ -76,7 +76,7 @@ def best(grid: Grid, folder: Path) -> dict[str, tuple[Variant, float]]:
     """Return each selector's best trial and its validation accuracy; one that diverged counts as zero."""
     found: dict[str, tuple[Variant, float]] = {}
     for variant in grid.variants:
-        cells = [Cell(variant.name, grid.settings[0].name, seed) for seed in grid.seeds]
+        cells = [Cell(variant.name, grid.scenarios[0].name, seed) for seed in grid.seeds]
         score = float(np.mean([_last(folder / cell.folder, "validation/accuracy") for cell in cells]))
         selector = variant.name.rpartition(" ")[0]
         if selector not in found or score > found[selector][1]:
@@ -101,7 +101,7 @@ def main() -> None:
     atlas = experiments()[chosen.atlas].grid()
     rows = []
     for name in PLACES:
-        place = next(setting for setting in atlas.settings if setting.name == name)
+        place = next(scenario for scenario in atlas.scenarios if scenario.name == name)
         slug = name.replace(", ", "_").replace(" ", "_")
         search, held = search_grid(atlas, place), top / f"{slug}_search"
         if not chosen.collect:

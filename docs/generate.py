@@ -100,7 +100,7 @@ def _atlas() -> dict[str, str]:
 def _differences(page: str) -> list[list[str]]:
     """Return the rows of an atlas's first table."""
     text = (DOCS / f"results/{page}.md").read_text(encoding="utf-8")
-    table = text.partition("### Difference to Uniform over all settings\n\n")[2].partition("\n\n")[0]
+    table = text.partition("### Difference to Uniform over all scenarios\n\n")[2].partition("\n\n")[0]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
 
 

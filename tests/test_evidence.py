@@ -25,10 +25,10 @@ EXPERIMENTS = experiments()
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_cell_of_an_experiment_has_settings_that_fit(name, tmp_path):
-    """Every variant and every setting once: a cell's changes are theirs."""
+    """Every variant and every scenario once: a cell's changes are theirs."""
     grid = EXPERIMENTS[name].grid()
     first = next(grid.cells())
-    chosen = [c for c in grid.cells() if c.seed == first.seed and first.setting == c.setting]
+    chosen = [c for c in grid.cells() if c.seed == first.seed and first.scenario == c.scenario]
     chosen += [c for c in grid.cells() if c.seed == first.seed and first.variant == c.variant]
     configs = [grid.run_config(cell, tmp_path) for cell in chosen]
     told = {repr((c.selector, c.objective, c.partition, c.availability, c.local, c.model)) for c in configs}
@@ -39,7 +39,7 @@ def test_every_cell_of_an_experiment_has_settings_that_fit(name, tmp_path):
 
 def test_the_atlas_is_a_balanced_fraction():
     """Every two partitions meet under one common mode, so that their effects can be told apart."""
-    pairs = [name.split(", ") for name in EXPERIMENTS["atlas_synthetic"].settings]
+    pairs = [name.split(", ") for name in EXPERIMENTS["atlas_synthetic"].scenarios]
     modes = {partition: {m for p, m in pairs if p == partition} for partition, _ in pairs}
     assert len(pairs) == 18
     assert len(modes) == 6
@@ -52,7 +52,7 @@ def test_the_atlas_is_a_balanced_fraction():
 def test_every_selector_is_tuned_with_the_same_budget_and_starts_from_the_atlass_arguments(name):
     atlas = EXPERIMENTS[name].grid()
     usual = {variant.name: variant.changes for variant in atlas.variants}
-    grid = search_grid(atlas, atlas.settings[0])
+    grid = search_grid(atlas, atlas.scenarios[0])
     tried = {name: [v for v in grid.variants if v.name.rpartition(" ")[0] == name] for name in SPACES}
     assert {len(variants) for variants in tried.values()} == {TRIALS}
     assert all(variants[0].changes == usual[selector] for selector, variants in tried.items())
@@ -66,7 +66,7 @@ def test_an_experiment_is_played_and_goes_on(tmp_path, monkeypatch, capsys):
     file = tmp_path / "tiny.yaml"
     plain = yaml.safe_load((HERE / "atlas_synthetic.yaml").read_text())
     plain["variants"] = {name: plain["variants"][name] for name in ("Uniform", "MD")}
-    plain["settings"] = {}
+    plain["scenarios"] = {}
     file.write_text(yaml.safe_dump(plain))
     lost = plain | {"changes": {"data.name": "folder", "data.path": str(tmp_path / "nothing")}}
     (tmp_path / "lost.yaml").write_text(yaml.safe_dump(lost))

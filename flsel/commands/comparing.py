@@ -100,7 +100,7 @@ def _plan(patterns: Sequence[str], resumed: str | None, mine: Sequence[Word], wa
         variants = len(pilot.variants)
     else:
         raise UserError("a plan needs variants: give --selectors Uniform,PowD,..., or pilot runs.")
-    scenarios = len(read_grid(wanted.grid)) if pilot is None else len(pilot.settings)
+    scenarios = len(read_grid(wanted.grid)) if pilot is None else len(pilot.scenarios)
     if sd is None and pilot is None:
         raise UserError("a plan needs the spread of differences: give --sd POINTS, or pilot runs.")
     spread = _number(sd) if sd is not None or pilot is None else pilot_sd(pilot)

@@ -1,1 +1,1 @@
-"""Runs judged against one another: a grid of selectors, settings and seeds, played, measured and reported."""
+"""Runs judged against one another: a grid of selectors, scenarios and seeds, from runs to report."""

@@ -19,22 +19,22 @@ from flsel.runner.build import build
 
 
 def check(grid: Grid, folder: Path, sources: Sources) -> None:
-    """Build every variant and every setting once, so that what does not fit is said before a run starts.
+    """Build every variant and every scenario once, so that what does not fit is said before a run starts.
 
     Raises:
         UserError: If something does not fit; the message names the cell.
     """
-    seed, first = grid.seeds[0], (grid.variants[0].name, grid.settings[0].name)
-    for setting in grid.settings:
+    seed, first = grid.seeds[0], (grid.variants[0].name, grid.scenarios[0].name)
+    for scenario in grid.scenarios:
         for variant in grid.variants:
-            cell = Cell(variant.name, setting.name, seed)
-            if both := setting.changes.keys() & variant.changes.keys():
+            cell = Cell(variant.name, scenario.name, seed)
+            if both := scenario.changes.keys() & variant.changes.keys():
                 raise UserError(
                     f"{variant.name} sets {min(both)}, which --grid varies; set it in one of them."
                 )
             try:
                 config = grid.run_config(cell, folder)
-                if variant.name == first[0] or setting.name == first[1]:
+                if variant.name == first[0] or scenario.name == first[1]:
                     build(config, sources.get(config))
             except UserError as error:
                 raise UserError(f"{cell}: {error}") from error.__cause__
@@ -50,13 +50,13 @@ def read_cells(grid: Grid, folder: Path) -> list[Run]:
     for cell in grid.cells():
         place = folder / cell.folder
         try:
-            run = read_run(place, variant=cell.variant, setting=cell.setting, seed=cell.seed)
+            run = read_run(place, variant=cell.variant, scenario=cell.scenario, seed=cell.seed)
         except UserError as error:
             said = str(error).rstrip(".")
             raise UserError(
                 f"{cell}: {said}: put it back, or remove {place} to play the run again."
             ) from error
-        kind = cell.variant, cell.setting
+        kind = cell.variant, cell.scenario
         if run.settings and kind not in described:
             described[kind] = describe(grid.run_config(cell, folder))
         if run.settings and not _played_with(run, described[kind] | {"seed": cell.seed}):
@@ -91,7 +91,7 @@ def shared_source(grid: Grid, sources: Sources) -> Source | None:
     """
     config = parse_settings(grid.config)
     changes = [key for variant in grid.variants for key in variant.changes]
-    changes += [key for setting in grid.settings for key in setting.changes]
+    changes += [key for scenario in grid.scenarios for key in scenario.changes]
     if config.data.name == "synthetic" or any(key.split(".")[0] in ("data", "clients") for key in changes):
         return None
     return sources.get(config)
@@ -99,7 +99,7 @@ def shared_source(grid: Grid, sources: Sources) -> Source | None:
 
 def jobs_left(grid: Grid, folder: Path, runs: Sequence[Run]) -> dict[Job, Run]:
     """Return the jobs of the cells to execute, each with its cell as it lies there."""
-    cells = {run.folder: Cell(run.variant, run.setting, run.seed) for run in runs}
+    cells = {run.folder: Cell(run.variant, run.scenario, run.seed) for run in runs}
     return {
         Job(grid.run_config(cells[run.folder], folder), run.folder, labelled=True): run
         for run in waiting(runs)
@@ -108,4 +108,4 @@ def jobs_left(grid: Grid, folder: Path, runs: Sequence[Run]) -> dict[Job, Run]:
 
 def read_again(run: Run) -> Run:
     """Read a cell whose job has ended."""
-    return read_run(run.folder, variant=run.variant, setting=run.setting, seed=run.seed)
+    return read_run(run.folder, variant=run.variant, scenario=run.scenario, seed=run.seed)

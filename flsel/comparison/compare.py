@@ -15,7 +15,7 @@ from flsel.comparison.comparison import Comparison, judge, usual_baseline
 from flsel.comparison.comparison_file import Judging, read_declaration, write_declaration
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import Progress
-from flsel.comparison.grid import Grid, Setting, Tuning, Variant
+from flsel.comparison.grid import Grid, Scenario, Tuning, Variant
 from flsel.comparison.judging.claims import Sequential
 from flsel.comparison.judging.measures import Target
 from flsel.comparison.judging.results import Analysis, Options
@@ -45,7 +45,7 @@ class Given:
     """
 
     variants: Sequence[Variant] = ()
-    scenarios: Sequence[Setting] = ()
+    scenarios: Sequence[Scenario] = ()
 
 
 _NOTHING = Given()
@@ -116,7 +116,7 @@ def resume(
     """
     grid, judging, commands = read_declaration(folder)
     more = _variants(wanted, grid.config, given)
-    settings = list(given.scenarios) or (read_grid(wanted.grid) if wanted.grid else [])
+    scenarios = list(given.scenarios) or (read_grid(wanted.grid) if wanted.grid else [])
     judging = judging.asked_again(wanted)
     rules = judging.until_decided
     if rules is not None and wanted.seeds is not None:
@@ -124,7 +124,7 @@ def resume(
     seeds = () if wanted.seeds is None else read_seeds(wanted.seeds)
     if rules is not None:
         seeds = tuple(range(1, rules.max_seeds + 1))
-    grown = grid.merged(more, settings, seeds)
+    grown = grid.merged(more, scenarios, seeds)
     _check_baseline(judging, grown)
     sources = Sources()
     if grown != grid:
@@ -240,9 +240,9 @@ def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor)
     if judging.until_decided is None:
         _execute(folder, grid, executor, read_cells(grid, folder))
         return
-    design = judging.until_decided.design(len(grid.variants), len(grid.settings))
+    design = judging.until_decided.design(len(grid.variants), len(grid.scenarios))
     if not grid.config["quiet"]:
-        most = design.maximum * len(grid.variants) * len(grid.settings)
+        most = design.maximum * len(grid.variants) * len(grid.scenarios)
         open_console().print(
             f"At most {most} runs: a variant stops at {', '.join(map(str, design.looks))} seeds when its "
             "claim is decided. The chance of any false claim is at most 5 %.",

@@ -22,7 +22,7 @@ from flsel.comparison.reporting import figures, tables
 from flsel.comparison.reporting.figures import Drawing, draw
 from flsel.comparison.reporting.latex import COLUMNS, to_latex
 from flsel.comparison.reporting.markdown import report
-from flsel.comparison.reporting.tables import MOST_SETTINGS
+from flsel.comparison.reporting.tables import MOST_SCENARIOS
 from flsel.comparison.reporting.webpage import page
 from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
@@ -78,7 +78,7 @@ def shortest_last(done: Sequence[Run], asked: int) -> int:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Variants judged over seeds and settings.
+    """Variants judged over seeds and scenarios.
 
     Attributes:
         analysis: All numbers.
@@ -99,7 +99,7 @@ class Comparison:
 
     @property
     def summary(self) -> pandas.DataFrame:
-        """One row for every variant, setting and measure: mean, interval, interquartile mean."""
+        """One row for every variant, scenario and measure: mean, interval, interquartile mean."""
         return _frame(tables.summary_rows(self.analysis))
 
     @property
@@ -145,9 +145,9 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         shown = "".join(
-            (f"<p>{escape(setting)}</p>" if setting != ALL else "")
-            + table(*tables.main_table(self.analysis, setting))
-            for setting in self.analysis.settings[:MOST_SETTINGS]
+            (f"<p>{escape(scenario)}</p>" if scenario != ALL else "")
+            + table(*tables.main_table(self.analysis, scenario))
+            for scenario in self.analysis.scenarios[:MOST_SCENARIOS]
         )
         picture = ""
         with suppress(UserError):  # without vl-convert, or with nothing to draw

@@ -93,10 +93,10 @@ def read_declaration(folder: Path) -> tuple[Grid, Judging, list[str]]:
     with users_code(damaged, reads=True):
         grid = from_plain(plain, folder / FILE)
     with users_code(damaged, reads=True), located(str(folder / FILE)):
-        # Each variant and each setting once; all pairs of many would take long to parse.
-        first = grid.variants[0], grid.settings[0]
-        for variant, setting in (*product(grid.variants, first[1:]), *product(first[:1], grid.settings[1:])):
-            grid.run_config(Cell(variant.name, setting.name, grid.seeds[0]), folder)
+        # Each variant and each scenario once; all pairs of many would take long to parse.
+        first = grid.variants[0], grid.scenarios[0]
+        for variant, place in (*product(grid.variants, first[1:]), *product(first[:1], grid.scenarios[1:])):
+            grid.run_config(Cell(variant.name, place.name, grid.seeds[0]), folder)
         commands = plain.get("commands", [])
         if not isinstance(commands, list) or not all(isinstance(command, str) for command in commands):
             raise UserError(f"commands must be a list of texts, got {shown(commands)}.")

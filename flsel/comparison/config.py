@@ -33,7 +33,7 @@ class CompareConfig:
         variants: YAML file of variants: by name, settings to change or the path of a config such as a sweep's
             ``best.yaml``.
         seeds: Seeds: ``5`` is 1 to 5, ``1..10`` a range, ``1,2,7`` a list; null is the run's seed.
-        grid: Settings around, ``KEY=VALUE,VALUE``; may be repeated, and all combinations are played.
+        grid: Scenarios: ``KEY=VALUE,VALUE``; may be repeated, and every combination is a scenario.
         baseline: The variant that the others are compared with; null is Uniform, or the first.
         target: Test accuracy to reach, in (0, 1]; null is the run's ``evaluation.target``, and without one it
             is chosen from the baseline's runs, which the report says.

@@ -16,7 +16,7 @@ from flsel.comparison.judging.caveats import notes
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.verdicts import folded
-from flsel.comparison.reporting.tables import MOST_SETTINGS, lost_rows, main_table
+from flsel.comparison.reporting.tables import MOST_SCENARIOS, lost_rows, main_table
 from flsel.comparison.run_table import Run
 from flsel.execution.live_table import Board
 from flsel.runner.terminal import open_console
@@ -39,7 +39,7 @@ class Progress(Board):
         self, runs: Sequence[Run], rounds: int, *, quiet: bool, stream: TextIO | None = None
     ) -> None:
         super().__init__(quiet=quiet, stream=stream)
-        self._runs = {(run.variant, run.setting, run.seed): run for run in runs}
+        self._runs = {(run.variant, run.scenario, run.seed): run for run in runs}
         self._began = monotonic()
         self._played = 0
         self._left = rounds * sum(run.status in ("missing", "unfinished", "failed") for run in runs)
@@ -51,10 +51,10 @@ class Progress(Board):
 
     def ended(self, run: Run) -> None:
         """Take note of a run that ended."""
-        self._runs[run.variant, run.setting, run.seed] = run
+        self._runs[run.variant, run.scenario, run.seed] = run
         if not self.show(self._table):
             said = _accuracy(run) if run.status == "complete" else f"{run.status}: {run.reason}"
-            who = f"{run.variant}{formatting.where(run.setting)}, seed {run.seed}"
+            who = f"{run.variant}{formatting.where(run.scenario)}, seed {run.seed}"
             self.line(f"{who}: {said}  |  {self._summary()}")
 
     def _summary(self) -> str:
@@ -71,7 +71,7 @@ class Progress(Board):
         table = Table("variant", "done", "test accuracy so far", title=self._summary(), title_justify="left")
         groups: dict[str, list[Run]] = {}
         for run in self._runs.values():
-            groups.setdefault(f"{run.variant}{formatting.where(run.setting)}", []).append(run)
+            groups.setdefault(f"{run.variant}{formatting.where(run.scenario)}", []).append(run)
         for name, runs in groups.items():
             done = [run.summary["final"]["test/accuracy"] for run in runs if run.status == "complete"]
             mean = f"{100 * sum(done) / len(done):.1f} %" if done else "-"
@@ -86,11 +86,11 @@ def _accuracy(run: Run) -> str:
 def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None) -> None:
     """Print the main tables, the verdicts, what limits them, and where everything is."""
     out = open_console(stream)
-    if len(analysis.settings) <= MOST_SETTINGS:
-        for setting in analysis.settings:
-            out.print(_main_table(analysis, setting, out.width), markup=False)
+    if len(analysis.scenarios) <= MOST_SCENARIOS:
+        for scenario in analysis.scenarios:
+            out.print(_main_table(analysis, scenario, out.width), markup=False)
     else:
-        out.print(f"The report has the tables of the {len(analysis.settings)} settings.")
+        out.print(f"The report has the tables of the {len(analysis.scenarios)} scenarios.")
     out.print(headline(analysis), markup=False, highlight=False, style="bold")
     shown, rest = folded(analysis)
     for verdict in shown:
@@ -108,11 +108,11 @@ def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None)
         out.print(str(path), markup=False, highlight=False, soft_wrap=True)
 
 
-def _main_table(analysis: Analysis, setting: str, width: int) -> Table:
+def _main_table(analysis: Analysis, scenario: str, width: int) -> Table:
     """Return the main table, intervals below their values; the leading columns only where it is narrow."""
-    headings, rows = main_table(analysis, setting)
+    headings, rows = main_table(analysis, scenario)
     lines = [[cell.replace(" [", "\n[") for cell in row] for row in rows]
-    table = Table(title=formatting.where(setting).strip() or None, title_justify="left", show_lines=True)
+    table = Table(title=formatting.where(scenario).strip() or None, title_justify="left", show_lines=True)
     used = 1
     for at, heading in enumerate(headings):
         widest = max(map(len, [*heading.split(), *(p for line in lines for p in line[at].split("\n"))]))

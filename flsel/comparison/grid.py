@@ -1,4 +1,4 @@
-"""What a comparison declares: variants, settings and seeds over one config; every combination is a cell."""
+"""What a comparison declares: variants, scenarios and seeds over one config; every combination is a cell."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from flsel.errors import UserError
 Plain = dict[str, Any]
 Changes = Mapping[str, Any]
 ALL = "all"
-"""Name of the setting of a comparison that varies none."""
+"""Name of the scenario of a comparison that varies none."""
 FILE = "comparison.yaml"
-_KEYS = ("config", "variants", "settings", "seeds")
+_KEYS = ("config", "variants", "scenarios", "seeds")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Scenario:
     """Where it is compared: a name, and what it changes in the config, by dotted key."""
 
     name: str = ALL
@@ -61,41 +61,41 @@ class Cell:
     """One run of a comparison."""
 
     variant: str
-    setting: str
+    scenario: str
     seed: int
 
     @property
     def folder(self) -> Path:
         """Folder of the run below the comparison's."""
-        return Path("runs") / _slug(self.setting) / _slug(self.variant) / f"s{self.seed}"
+        return Path("runs") / _slug(self.scenario) / _slug(self.variant) / f"s{self.seed}"
 
     def __str__(self) -> str:
-        where = "" if self.setting == ALL else f" ({self.setting})"
+        where = "" if self.scenario == ALL else f" ({self.scenario})"
         return f"{self.variant}{where} seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Variants x settings x seeds over one config.
+    """Variants x scenarios x seeds over one config.
 
     Attributes:
         config: The config as plain values.
-        variants: What is compared, at least two, or one with several settings.
-        settings: Where.
+        variants: What is compared, at least two, or one with several scenarios.
+        scenarios: Where.
         seeds: Under which seeds.
     """
 
     config: Plain
     variants: tuple[Variant, ...]
-    settings: tuple[Setting, ...]
+    scenarios: tuple[Scenario, ...]
     seeds: tuple[int, ...]
 
     def cells(self) -> Iterator[Cell]:
         """Yield every cell; seed by seed, so that what is there early can be compared."""
         for seed in self.seeds:
-            for setting in self.settings:
+            for scenario in self.scenarios:
                 for variant in self.variants:
-                    yield Cell(variant.name, setting.name, seed)
+                    yield Cell(variant.name, scenario.name, seed)
 
     def run_config(self, cell: Cell, folder: Path) -> RunConfig:
         """Return the settings of a cell's run.
@@ -108,10 +108,10 @@ class Grid:
             UserError: If its changes do not fit.
         """
         variant = next(v for v in self.variants if v.name == cell.variant)
-        setting = next(s for s in self.settings if s.name == cell.setting)
+        scenario = next(s for s in self.scenarios if s.name == cell.scenario)
         place = folder / cell.folder
         changes = {
-            **setting.changes,
+            **scenario.changes,
             **variant.changes,
             "seed": cell.seed,
             "output.dir": str(place.parent),
@@ -122,8 +122,10 @@ class Grid:
         }
         return parse_settings(self.config, changes)
 
-    def merged(self, variants: Sequence[Variant], settings: Sequence[Setting], seeds: Sequence[int]) -> Grid:
-        """Return the grid with more variants, settings and seeds; what is there already stays.
+    def merged(
+        self, variants: Sequence[Variant], scenarios: Sequence[Scenario], seeds: Sequence[int]
+    ) -> Grid:
+        """Return the grid with more variants, scenarios and seeds; what is there already stays.
 
         Raises:
             UserError: If a name stands for something else already.
@@ -131,7 +133,7 @@ class Grid:
         return replace(
             self,
             variants=_joined(self.variants, variants),
-            settings=_joined(self.settings, settings),
+            scenarios=_joined(self.scenarios, scenarios),
             seeds=tuple(dict.fromkeys((*self.seeds, *seeds))),
         )
 
@@ -139,7 +141,7 @@ class Grid:
         """Describe the grid by plain values, for the comparison's file."""
         return {
             "variants": {v.name: _variant_entry(v) for v in self.variants},
-            "settings": {s.name: dict(s.changes) for s in self.settings},
+            "scenarios": {s.name: dict(s.changes) for s in self.scenarios},
             "seeds": list(self.seeds),
             "config": self.config,
         }
@@ -151,6 +153,8 @@ def from_plain(plain: Mapping[str, Any], where: Path) -> Grid:
     Raises:
         UserError: If it is something else.
     """
+    if "settings" in plain and "scenarios" not in plain:
+        raise UserError(f"{where}: the key settings is called scenarios; rename it in that file.")
     if any(key not in plain for key in _KEYS):
         raise UserError(f"{where} must hold {', '.join(_KEYS)}: restore it, or start a new comparison.")
     variants = []
@@ -158,16 +162,16 @@ def from_plain(plain: Mapping[str, Any], where: Path) -> Grid:
         tuned = entry.get("tuned")
         made = None if tuned is None else Tuning(**{**tuned, "seeds": tuple(tuned["seeds"])})
         variants.append(Variant(name, entry["changes"], made))
-    settings = tuple(Setting(name, changes) for name, changes in plain["settings"].items())
-    for what, named in (("variants", variants), ("settings", settings)):
+    scenarios = tuple(Scenario(name, changes) for name, changes in plain["scenarios"].items())
+    for what, named in (("variants", variants), ("scenarios", scenarios)):
         for odd in (item.name for item in named if not isinstance(item.name, str)):
             raise UserError(f"{where}: names of {what} must be texts, got {shown(odd)}.")
     seeds = tuple(plain["seeds"])
-    if not (variants and settings and seeds) or len(set(seeds)) < len(seeds):
-        raise UserError(f"{where} must hold a variant, a setting, and seeds that differ: restore it.")
+    if not (variants and scenarios and seeds) or len(set(seeds)) < len(seeds):
+        raise UserError(f"{where} must hold a variant, a scenario, and seeds that differ: restore it.")
     for seed in (seed for seed in seeds if type(seed) is not int):
         raise UserError(f"{where}: seed must be a whole number >= 0, got {shown(seed)}.")
-    return Grid(plain["config"], tuple(variants), settings, seeds)
+    return Grid(plain["config"], tuple(variants), scenarios, seeds)
 
 
 def _variant_entry(variant: Variant) -> Plain:

@@ -59,7 +59,7 @@ def _without_duplicates(runs: Sequence[Run], pick: Pick | None) -> list[Run]:
     groups: dict[tuple[str, str, int], list[Run]] = {}
     for run in runs:
         if run.status == "complete":
-            groups.setdefault((run.variant, run.setting, run.seed), []).append(run)
+            groups.setdefault((run.variant, run.scenario, run.seed), []).append(run)
     twice = [group for group in groups.values() if len(group) > 1]
     if twice and pick is None:
         listed = "; ".join(
@@ -159,7 +159,7 @@ def _named(runs: Sequence[Run], flat: Mapping[Path, Mapping[str, Any]]) -> list[
         selector = str(values.get("selector"))
         own = [f"{key.removeprefix('selector.')}={values.get(key)}" for key in varying[selector]]
         where = [f"{key}={values[key]}" for key in places if key in values]
-        named.append(replace(run, variant=":".join([selector, *own]), setting=", ".join(where) or ALL))
+        named.append(replace(run, variant=":".join([selector, *own]), scenario=", ".join(where) or ALL))
     return named
 
 

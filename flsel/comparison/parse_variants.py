@@ -1,4 +1,4 @@
-"""Read what a user wants compared: selectors with arguments, files of variants, grids of settings, seeds."""
+"""Read what a user wants compared: selectors with arguments, files of variants, grids of scenarios, seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flsel.comparison.grid import Setting, Tuning, Variant
+from flsel.comparison.grid import Scenario, Tuning, Variant
 from flsel.config import RunConfig
 from flsel.config.describe import PRESENTATION, describe
 from flsel.config.layers import by_key, unknown_key
@@ -121,7 +121,7 @@ def _check_name(name: Any, path: str) -> None:
         )
 
 
-def read_grid(texts: Iterable[str]) -> list[Setting]:
+def read_grid(texts: Iterable[str]) -> list[Scenario]:
     """Read ``availability=IDL,LN``, ...: the product of all values of all keys.
 
     Raises:
@@ -134,10 +134,10 @@ def read_grid(texts: Iterable[str]) -> list[Setting]:
         if not equals or not values:
             raise UserError(f"grid must be KEY=VALUE,VALUE, such as availability=IDL,LN, got {text!r}.")
         axes.append((key.strip(), [(value, value) for value in values]))
-    return make_settings(axes)
+    return scenarios_of(axes)
 
 
-def make_settings(axes: Iterable[tuple[str, Sequence[tuple[str, Any]]]]) -> list[Setting]:
+def scenarios_of(axes: Iterable[tuple[str, Sequence[tuple[str, Any]]]]) -> list[Scenario]:
     """Return the product of all values of all keys.
 
     Args:
@@ -163,9 +163,9 @@ def make_settings(axes: Iterable[tuple[str, Sequence[tuple[str, Any]]]]) -> list
             raise UserError(f"grid must have different values, got {key + '=' + ','.join(called)!r}.")
         seen.append([(key, called, value) for called, value in values])
     if not seen:
-        return [Setting()]
+        return [Scenario()]
     return [
-        Setting(
+        Scenario(
             ", ".join(f"{key}={called}" for key, called, _ in chosen),
             {key: value for key, _, value in chosen},
         )

@@ -26,7 +26,7 @@ class Run:
 
     Attributes:
         variant: What is compared.
-        setting: Where.
+        scenario: Where.
         seed: Its seed.
         folder: Its folder.
         status: ``complete``, or what became of it.
@@ -36,7 +36,7 @@ class Run:
     """
 
     variant: str
-    setting: str
+    scenario: str
     seed: int
     folder: Path
     status: Status
@@ -81,13 +81,13 @@ class Run:
         return found
 
 
-def read_run(folder: Path, *, variant: str = "", setting: str = "", seed: int | None = None) -> Run:
+def read_run(folder: Path, *, variant: str = "", scenario: str = "", seed: int | None = None) -> Run:
     """Read the folder of a run.
 
     Args:
         folder: The folder; it need not exist.
         variant: What is compared.
-        setting: Where.
+        scenario: Where.
         seed: The run's seed; None takes that of its config.
 
     Raises:
@@ -100,11 +100,11 @@ def read_run(folder: Path, *, variant: str = "", setting: str = "", seed: int | 
     if not config.is_file():
         failure = read_failure(folder)
         status, reason = failure or ("missing", "not played yet")
-        return Run(variant, setting, seed or 0, folder, status, reason)
+        return Run(variant, scenario, seed or 0, folder, status, reason)
     settings = read_settings(config)
     if type(settings.get("seed")) is not int:
         raise UserError(f"{config} is damaged: seed must be an integer.")
-    run = Run(variant, setting, settings["seed"], folder, "unfinished", settings=settings)
+    run = Run(variant, scenario, settings["seed"], folder, "unfinished", settings=settings)
     if (folder / "summary.json").is_file():
         return _finished(replace(run, status="complete", result=Result.load(folder)))
     if (failure := read_failure(folder)) is not None:

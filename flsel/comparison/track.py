@@ -37,9 +37,9 @@ def track_comparison(made: Comparison, paths: list[Path]) -> None:
         job_type="comparison",
     )
     tracker = Tracker(loggers)
-    for setting in made.analysis.settings:
-        headings, rows = main_table(made.analysis, setting)
-        tracker.table(f"comparison/{setting}", headings, rows)
+    for scenario in made.analysis.scenarios:
+        headings, rows = main_table(made.analysis, scenario)
+        tracker.table(f"comparison/{scenario}", headings, rows)
     tracker.table("comparison/verdicts", ("kind", "verdict"), [(v.kind, v.text) for v in made.verdicts])
     for path in paths:
         if path.suffix == ".png":

@@ -30,7 +30,7 @@ def sequential(grid: Grid, judging: Judging, folder: Path) -> Sequential | None:
     """
     if judging.until_decided is None:
         return None
-    variants, scenarios = (tuple(item.name for item in items) for items in (grid.variants, grid.settings))
+    variants, scenarios = (tuple(item.name for item in items) for items in (grid.variants, grid.scenarios))
     return Sequential(judging.until_decided, variants, scenarios, read_order(folder))
 
 
@@ -52,7 +52,7 @@ def parts(grid: Grid, folder: Path, judging: Judging) -> Iterator[Grid]:
     if how is None:
         raise ValueError("the comparison has a fixed number of seeds")
     baseline = judging.baseline or usual_baseline([v.name for v in grid.variants])
-    undecided = {(v.name, s.name) for v in grid.variants for s in grid.settings if v.name != baseline}
+    undecided = {(v.name, s.name) for v in grid.variants for s in grid.scenarios if v.name != baseline}
     for look in how.design.looks:
         yield from _part(grid, baseline, undecided, look)
         runs = read_cells(grid, folder)
@@ -85,7 +85,7 @@ def _undecided(found: Sequence[Claim], how: Sequential) -> set[tuple[str, str]]:
 def _part(grid: Grid, baseline: str, undecided: set[tuple[str, str]], look: int) -> Iterator[Grid]:
     """Yield the cells to play up to a look: grids, one for the scenarios that need the same variants."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for scenario in grid.settings:
+    for scenario in grid.scenarios:
         names = tuple(v.name for v in grid.variants if (v.name, scenario.name) in undecided)
         if names:
             groups.setdefault(names, []).append(scenario.name)
@@ -93,7 +93,7 @@ def _part(grid: Grid, baseline: str, undecided: set[tuple[str, str]], look: int)
         yield replace(
             grid,
             variants=tuple(v for v in grid.variants if v.name == baseline or v.name in names),
-            settings=tuple(s for s in grid.settings if s.name in scenarios),
+            scenarios=tuple(s for s in grid.scenarios if s.name in scenarios),
             seeds=grid.seeds[:look],
         )
 

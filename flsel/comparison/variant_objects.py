@@ -12,14 +12,14 @@ from torch import nn
 
 from flsel.arguments import Checked, arguments, shown
 from flsel.arguments.spec import plain
-from flsel.comparison.grid import Setting, Variant
+from flsel.comparison.grid import Scenario, Variant
 from flsel.comparison.parse_variants import (
     from_config,
-    make_settings,
     make_variant,
     read_grid,
     read_selectors,
     read_variants,
+    scenarios_of,
 )
 from flsel.config import RunConfig, model_object
 from flsel.config.describe import describe
@@ -58,7 +58,7 @@ def make_variants(given: Variants, base: Mapping[str, Any]) -> tuple[list[Varian
     return [_variant(name, entry, base) for name, entry in named], models
 
 
-def make_scenarios(grid: Sequence[str] | Mapping[str, Sequence[Any]]) -> tuple[list[Setting], list[Any]]:
+def make_scenarios(grid: Sequence[str] | Mapping[str, Sequence[Any]]) -> tuple[list[Scenario], list[Any]]:
     """Make the scenarios of a grid.
 
     Args:
@@ -78,7 +78,7 @@ def make_scenarios(grid: Sequence[str] | Mapping[str, Sequence[Any]]) -> tuple[l
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise UserError(f"grid {key} must be a list of values, got {shown(values)}.")
     axes = [(key, [(_called(v), _plain(key, v)) for v in values]) for key, values in grid.items()]
-    return make_settings(axes), [model for values in grid.values() for v in values for model in _models(v)]
+    return scenarios_of(axes), [model for values in grid.values() for v in values for model in _models(v)]
 
 
 def _variant(name: Any, entry: Any, base: Mapping[str, Any]) -> Variant:

@@ -283,7 +283,7 @@ def test_diverged_runs_are_listed_and_never_averaged(tmp_path):
     assert "1 of 3 runs of PowD diverged. The others bias its results upward." in found.notes
 
 
-def test_settings_that_differ_are_ranked(tmp_path):
+def test_scenarios_that_differ_are_ranked(tmp_path):
     for number, alpha in enumerate((0.1, 0.5, 1.0)):
         spec = {"class_path": "flsel.partition.dirichlet.Dirichlet", "init_args": {"alpha": alpha}}
         for name, end in (("Uniform", 0.5), ("PowD", 0.6), ("HiCS", 0.7)):
@@ -293,7 +293,7 @@ def test_settings_that_differ_are_ranked(tmp_path):
                     selector=name, seed=seed, partition=spec,
                 )  # fmt: skip
     found = compare(tmp_path)
-    assert found.analysis.settings == tuple(f"partition.alpha={alpha}" for alpha in (0.1, 0.5, 1.0))
+    assert found.analysis.scenarios == tuple(f"partition.alpha={alpha}" for alpha in (0.1, 0.5, 1.0))
     ranking = found.analysis.ranking
     assert dict(zip(found.analysis.variants, ranking.mean_ranks, strict=True)) == {
         "HiCS": 1.0, "PowD": 2.0, "Uniform": 3.0,
@@ -302,7 +302,7 @@ def test_settings_that_differ_are_ranked(tmp_path):
     assert found.verdicts[0].kind == "exploratory"
 
 
-def test_many_settings_show_their_ranking_and_what_is_resolved_and_fold_the_rest_away(tmp_path):
+def test_many_scenarios_show_their_ranking_and_what_is_resolved_and_fold_the_rest_away(tmp_path):
     noise = np.random.default_rng(0).normal(0, 0.02, (9, 3, 5))
     for number, (alpha, draws) in enumerate(zip(np.linspace(0.1, 0.9, 9), noise, strict=True)):
         spec = {"class_path": "flsel.partition.dirichlet.Dirichlet", "init_args": {"alpha": float(alpha)}}
@@ -325,7 +325,7 @@ def test_many_settings_show_their_ranking_and_what_is_resolved_and_fold_the_rest
     say(found.analysis, [], said)
     words = " ".join(said.getvalue().split())
     assert sum(line.startswith("* ") for line in said.getvalue().splitlines()) == kinds.count("resolved")
-    assert "tables of the 9 settings" in words
+    assert "tables of the 9 scenarios" in words
     assert f"- {hidden} more comparisons are not significant" in words
     for text in (report(found.analysis, "t", []), page(found.analysis, "t", None, [])):
         shown, _, rest = text.partition(

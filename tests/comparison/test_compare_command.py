@@ -109,8 +109,9 @@ def test_a_damaged_comparison_is_named(capfd):
         (whole.replace(b"seeds:\n- 1", b"seeds: 1"), "is damaged: restore it, or start a new comparison: "),
         (
             whole.replace(b"seeds:\n- 1", b"seeds:\n- 1\n- 1"),
-            "must hold a variant, a setting, and seeds that differ",
+            "must hold a variant, a scenario, and seeds that differ",
         ),
+        (whole.replace(b"\nscenarios:", b"\nsettings:"), "the key settings is called scenarios; rename it"),
         (whole.replace(b"last: 10", b"later: 10"), "is damaged: restore it, or start a new comparison: "),
         (commands(whole, "[3, null]"), "commands must be a list of texts, got [3, None]."),
         (commands(whole, "flsel compare"), "commands must be a list of texts, got 'flsel compare'."),
@@ -199,7 +200,7 @@ def test_objects_are_compared(tmp_path):
         "whole": replace(config, selector=PowD(d=4)), "text": "PowD:d=5",
     }  # fmt: skip
     found = flsel.compare(config, variants, grid={"availability": [IDL(), LN()]}, name="c")
-    assert {(run.variant, run.setting) for run in found.analysis.runs if run.status == "complete"} == {
+    assert {(run.variant, run.scenario) for run in found.analysis.runs if run.status == "complete"} == {
         (variant, f"availability={mode}") for variant in variants for mode in ("IDL", "LN")
     }
     declared = yaml.safe_load(Path("comparisons/c/comparison.yaml").read_text())["variants"]
@@ -375,11 +376,11 @@ def test_a_selector_that_fails_costs_its_runs_only(capsys):
     assert not failed[0]["accuracy/final"]
 
 
-def test_a_grid_of_settings():
+def test_a_grid_of_scenarios():
     words = ["--selectors", "Uniform,AFL", "--grid", "availability=IDL,MDF", "--seeds", "1", "--name", "g"]
     assert compare(*words, *SMALL) == 0
     found = rows(Path("comparisons/g"))
-    assert {row["setting"] for row in found} == {"availability=IDL", "availability=MDF"}
+    assert {row["scenario"] for row in found} == {"availability=IDL", "availability=MDF"}
     assert len(found) == 4
 
 

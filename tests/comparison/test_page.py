@@ -76,7 +76,7 @@ addEventListener("message", (event) => {{ document.getElementById("audit").textC
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    """Two settings, six selectors, three seeds; four of the selectors have something to tell."""
+    """Two scenarios, six selectors, three seeds; four of the selectors have something to tell."""
     folder = tmp_path_factory.mktemp("page")
     for number, alpha in enumerate((0.1, 1.0)):
         spec = {"class_path": "flsel.partition.dirichlet.Dirichlet", "init_args": {"alpha": alpha}}

@@ -79,7 +79,7 @@ def participation_chart() -> dict[str, Any]:
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "title": "${string:title}",
         "data": {"name": "wandb"},
-        # The runs of several settings have one name.
+        # The runs of several scenarios have one name.
         "transform": [{"calculate": "datum.id ? datum.name + ' ' + datum.id : datum.name", "as": "run"}],
         "mark": {"type": "rect", "tooltip": True},
         "encoding": {

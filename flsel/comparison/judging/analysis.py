@@ -1,4 +1,4 @@
-"""From runs to numbers: every variant summarised, and compared with the baseline in every setting."""
+"""From runs to numbers: every variant summarised, and compared with the baseline in every scenario."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def analyse(
     empty = Analysis(
         runs=tuple(runs),
         variants=tuple(dict.fromkeys(run.variant for run in runs)),
-        settings=tuple(dict.fromkeys(run.setting for run in runs)),
+        scenarios=tuple(dict.fromkeys(run.scenario for run in runs)),
         options=options,
         target=target,
         measures=measures(options.last, own_metrics(complete(runs))),
@@ -65,7 +65,7 @@ def analyse(
         ranking=None,
         tuned=tuned,
     )
-    cells = [(v, s) for s in empty.settings for v in empty.variants]
+    cells = [(v, s) for s in empty.scenarios for v in empty.variants]
     summaries = tuple(found for v, s in cells for found in _summaries(empty, v, s))
     reached = tuple(found for v, s in cells for found in _reached(empty, v, s))
     how = options.sequential
@@ -82,9 +82,9 @@ def analyse(
     return replace(judged, differences=_corrected(judged, differences), ranking=_ranking(judged))
 
 
-def _as_decided(pairs: Pairs, decided: Sequence[Claim], variant: str, setting: str) -> Pairs:
+def _as_decided(pairs: Pairs, decided: Sequence[Claim], variant: str, scenario: str) -> Pairs:
     """Keep the pairs that the last look of their claim used; later ones count for no claim."""
-    used = next((c.used for c in decided if c.variant == variant and c.scenario in (setting, MEAN)), None)
+    used = next((c.used for c in decided if c.variant == variant and c.scenario in (scenario, MEAN)), None)
     if used is None:
         return pairs
     kept = [at for at, run in enumerate(pairs.ours) if run.seed in used]
@@ -93,17 +93,17 @@ def _as_decided(pairs: Pairs, decided: Sequence[Claim], variant: str, setting: s
 
 
 def _values(runs: Sequence[Run], last: int) -> dict[str, dict[str, float]]:
-    """Measure the complete runs, by folder; at equal costs a setting's runs are measured together."""
+    """Measure the complete runs, by folder; at equal costs a scenario's runs are measured together."""
     done = complete(runs)
     found = {str(run.folder): measure(run, last) for run in done}
-    for setting in {run.setting for run in done}:
-        for folder, more in accuracy_at_equal([r for r in done if r.setting == setting], last).items():
+    for scenario in {run.scenario for run in done}:
+        for folder, more in accuracy_at_equal([r for r in done if r.scenario == scenario], last).items():
             found[folder] |= more
     return found
 
 
-def _summaries(analysis: Analysis, variant: str, setting: str) -> list[Summary]:
-    runs = analysis.of(variant, setting)
+def _summaries(analysis: Analysis, variant: str, scenario: str) -> list[Summary]:
+    runs = analysis.of(variant, scenario)
     found = []
     for name in analysis.measures:
         values = {run.seed: v for run in runs if (v := _value(analysis, run, name)) is not None}
@@ -113,7 +113,7 @@ def _summaries(analysis: Analysis, variant: str, setting: str) -> list[Summary]:
             # No share lies beyond 1, and little of what is measured below 0.
             most = 1.0 if analysis.measures[name].unit == "%" else math.inf
             mean = replace(mean, low=max(mean.low, analysis.measures[name].lowest), high=min(mean.high, most))
-            found.append(Summary(variant, setting, name, mean, iqm, values))
+            found.append(Summary(variant, scenario, name, mean, iqm, values))
     return found
 
 
@@ -122,8 +122,8 @@ def _value(analysis: Analysis, run: Run, name: str) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _reached(analysis: Analysis, variant: str, setting: str) -> list[Reached]:
-    runs = analysis.of(variant, setting)
+def _reached(analysis: Analysis, variant: str, scenario: str) -> list[Reached]:
+    runs = analysis.of(variant, scenario)
     if analysis.target is None or not runs:
         return []
     found = []
@@ -133,25 +133,27 @@ def _reached(analysis: Analysis, variant: str, setting: str) -> list[Reached]:
             if all(cost in way for way in ways.values()):
                 by_seed = {seed: way[cost] for seed, way in ways.items()}
                 found.append(
-                    Reached(variant, setting, cost, window, summarise(list(by_seed.values())), by_seed)
+                    Reached(variant, scenario, cost, window, summarise(list(by_seed.values())), by_seed)
                 )
     return found
 
 
-def _differences(analysis: Analysis, variant: str, setting: str, pairs: Pairs) -> list[Difference]:
+def _differences(analysis: Analysis, variant: str, scenario: str, pairs: Pairs) -> list[Difference]:
     windows = dict.fromkeys((1, analysis.options.last)) if analysis.target is not None else ()
-    made = [_difference(analysis, pairs, variant, setting, name) for name in analysis.measures]
-    made += [_to_target(analysis, pairs, variant, setting, c, w) for w in windows for c in COST_AXES]
+    made = [_difference(analysis, pairs, variant, scenario, name) for name in analysis.measures]
+    made += [_to_target(analysis, pairs, variant, scenario, c, w) for w in windows for c in COST_AXES]
     return [found for found in made if found is not None]
 
 
-def _difference(analysis: Analysis, pairs: Pairs, variant: str, setting: str, name: str) -> Difference | None:
+def _difference(
+    analysis: Analysis, pairs: Pairs, variant: str, scenario: str, name: str
+) -> Difference | None:
     ours = {run.seed: v for run in pairs.ours if (v := _value(analysis, run, name)) is not None}
     theirs = {run.seed: v for run in pairs.theirs if (v := _value(analysis, run, name)) is not None}
     shared = [seed for seed in ours if seed in theirs] if pairs.paired else []
     if pairs.paired:
         ours, theirs = ({seed: side[seed] for seed in shared} for side in (ours, theirs))
-    what = _Sides(variant, setting, name, analysis.measures[name].kind, pairs.paired)
+    what = _Sides(variant, scenario, name, analysis.measures[name].kind, pairs.paired)
     made = _compared(what, list(ours.values()), list(theirs.values()), shared, analysis.options.sequential)
     if made is None:
         return None
@@ -166,11 +168,11 @@ def _limit(analysis: Analysis, name: str) -> float:
 
 
 def _to_target(
-    analysis: Analysis, pairs: Pairs, variant: str, setting: str, cost: str, window: int
+    analysis: Analysis, pairs: Pairs, variant: str, scenario: str, cost: str, window: int
 ) -> Difference | None:
     name = arrival_name(cost, window)
-    mine = analysis.arrival(variant, setting, name)
-    yours = analysis.arrival(analysis.options.baseline, setting, name)
+    mine = analysis.arrival(variant, scenario, name)
+    yours = analysis.arrival(analysis.options.baseline, scenario, name)
     if mine is None or yours is None:
         return None
     one, two = [mine.arrivals[r.seed] for r in pairs.ours], [yours.arrivals[r.seed] for r in pairs.theirs]
@@ -179,7 +181,7 @@ def _to_target(
         return None  # nobody arrived: there is nothing to compare
     horizon = min((a.at for a in late), default=math.inf)
     made = _compared(
-        _Sides(variant, setting, name, "ratio", pairs.paired),
+        _Sides(variant, scenario, name, "ratio", pairs.paired),
         list(restricted(one, horizon)),
         list(restricted(two, horizon)),
         [r.seed for r in pairs.ours] if pairs.paired else [],
@@ -191,7 +193,7 @@ def _to_target(
 @dataclass(frozen=True)
 class _Sides:
     variant: str
-    setting: str
+    scenario: str
     measure: str
     kind: Kind
     paired: bool
@@ -219,11 +221,11 @@ def _compared(
         difference, p = welch_interval(one, two)
         unknown = Estimate(math.nan, math.nan, math.nan, 0)
         found = Paired(difference, p, math.nan, math.nan, unknown, ())
-    return Difference(what.variant, what.setting, what.measure, what.kind, found, tuple(seeds), what.paired)
+    return Difference(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), what.paired)
 
 
 def _corrected(analysis: Analysis, differences: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Correct for all comparisons of a family, over variants and settings.
+    """Correct for all comparisons of a family, over variants and scenarios.
 
     Accuracy and the cost to a target that was set beforehand are one family. Every other measure is one.
     """
@@ -247,19 +249,19 @@ def _corrected(analysis: Analysis, differences: Sequence[Difference]) -> tuple[D
 
 
 def _ranking(analysis: Analysis) -> Ranking | None:
-    """Rank variants by the mean over seeds of the main measure, where all settings have all variants."""
-    if len(analysis.settings) < 2 or len(analysis.variants) < 2:
+    """Rank variants by the mean over seeds of the main measure, where all scenarios have all variants."""
+    if len(analysis.scenarios) < 2 or len(analysis.variants) < 2:
         return None
-    table = [[_score(analysis, v, s) for v in analysis.variants] for s in analysis.settings]
+    table = [[_score(analysis, v, s) for v in analysis.variants] for s in analysis.scenarios]
     scores = np.array(table)
     whole = scores[np.isfinite(scores).all(axis=1)]
     return rank(whole) if len(whole) >= 2 else None
 
 
-def _score(analysis: Analysis, variant: str, setting: str) -> float:
+def _score(analysis: Analysis, variant: str, scenario: str) -> float:
     """Return the mean of the main measure; over shared seeds, where variants have different numbers."""
-    found = [analysis.summary(v, setting, analysis.main) for v in analysis.variants]
-    mine = analysis.summary(variant, setting, analysis.main)
+    found = [analysis.summary(v, scenario, analysis.main) for v in analysis.variants]
+    mine = analysis.summary(variant, scenario, analysis.main)
     if mine is None:
         return math.nan
     if analysis.options.sequential is None:

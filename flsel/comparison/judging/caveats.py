@@ -99,9 +99,10 @@ def _about_skew(compared: Sequence[Difference]) -> Iterator[str]:
         if abs(skew) > 1.5:
             won = int((values > 0).sum())
             yield (
-                f"Differences of {d.variant}{formatting.where(d.setting)} are skewed (skewness {skew:+.1f}): "
-                f"false claims are 8 to 10 % of such comparisons, not 5 %. It is better in {won} of "
-                f"{len(values)} pairs; the exact test in differences.csv assumes no normal law."
+                f"Differences of {d.variant}{formatting.where(d.scenario)} are skewed "
+                f"(skewness {skew:+.1f}): false claims are 8 to 10 % of such comparisons, not 5 %. "
+                f"It is better in {won} of {len(values)} pairs; the exact test in differences.csv assumes no "
+                "normal law."
             )
 
 

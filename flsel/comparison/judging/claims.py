@@ -84,7 +84,7 @@ def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tu
     """
     cells: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        cells.setdefault((run.variant, run.setting), []).append(run)
+        cells.setdefault((run.variant, run.scenario), []).append(run)
     places = [(s,) for s in how.scenarios] if how.rules.each_scenario else [how.scenarios]
     resolution = _resolution(runs)
     found = []

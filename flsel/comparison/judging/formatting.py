@@ -83,9 +83,9 @@ def goal(target: Target, last: int) -> str:
     return f"{100 * target.accuracy:g} %" + (f" (mean of {last} evaluations)" if last > 1 else "")
 
 
-def where(setting: str) -> str:
-    """Write a setting behind a name; nothing where there is only one."""
-    return "" if setting == ALL else f" under {setting}"
+def where(scenario: str) -> str:
+    """Write a scenario behind a name; nothing where there is only one."""
+    return "" if scenario == ALL else f" under {scenario}"
 
 
 def _three(value: float) -> str:

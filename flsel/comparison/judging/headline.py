@@ -12,8 +12,8 @@ from flsel.runner.cost_axes import COST_AXES
 def headline(analysis: Analysis) -> str:
     """Say which variant to take, by how much it is better than the baseline, and what it costs.
 
-    The variant is the one with the largest significant gain in test accuracy. Over several settings it is the
-    one that is better in most of them.
+    The variant is the one with the largest significant gain in test accuracy. Over several scenarios it is
+    the one that is better in most of them.
     """
     if len(analysis.variants) < 2:
         return f"There is one variant, {analysis.variants[0]}: nothing is compared."
@@ -23,7 +23,7 @@ def headline(analysis: Analysis) -> str:
     best = max(gains, key=lambda name: (len(gains[name]), sum(gains[name].values()) / len(gains[name])))
     scenarios, mean = gains[best], sum(gains[best].values()) / len(gains[best])
     points = formatting.points(mean)
-    many = len(analysis.settings)
+    many = len(analysis.scenarios)
     where = f" in {len(scenarios)} of {many} scenarios" if many > 1 and MEAN not in scenarios else ""
     cost = _cost(analysis, best)
     return f"Take {best}: {points} points of test accuracy over {base}{where}{cost}."
@@ -39,7 +39,7 @@ def _gains(analysis: Analysis) -> dict[str, dict[str, float]]:
         return found
     for d in analysis.differences:
         if d.measure == analysis.main and d.resolved and d.shown.value > 0:
-            found.setdefault(d.variant, {})[d.setting] = d.shown.value
+            found.setdefault(d.variant, {})[d.scenario] = d.shown.value
     return found
 
 
@@ -70,15 +70,15 @@ def _worse(analysis: Analysis) -> str:
 def _cost(analysis: Analysis, variant: str) -> str:
     """Say what a variant spends until the target, or in all, against the baseline."""
     axis, base = COST_AXES[analysis.options.cost], analysis.options.baseline
-    setting = analysis.settings[0]
-    if len(analysis.settings) > 1:
+    scenario = analysis.scenarios[0]
+    if len(analysis.scenarios) > 1:
         return ""
     goal = "" if analysis.target is None else f" to {100 * analysis.target.accuracy:g} %"
-    found = analysis.difference(variant, setting, analysis.to_target)
-    sides = [analysis.arrival(name, setting, analysis.to_target) for name in (variant, base)]
+    found = analysis.difference(variant, scenario, analysis.to_target)
+    sides = [analysis.arrival(name, scenario, analysis.to_target) for name in (variant, base)]
     if found is not None and all(side is not None and side.found.reached == side.found.n for side in sides):
         return f", for {formatting.ratio(found.shown).partition(' [')[0]} the {axis.label}{goal}"
-    total = analysis.difference(variant, setting, f"total/{axis.name}")
+    total = analysis.difference(variant, scenario, f"total/{axis.name}")
     if axis.name != "rounds" and total is not None:
         return f", for {formatting.ratio(total.shown).partition(' [')[0]} the {axis.label} in all"
     if None in sides or analysis.target is None:

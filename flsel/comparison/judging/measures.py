@@ -116,7 +116,7 @@ def accuracy_at_equal(runs: Sequence[Run], last: int) -> dict[str, dict[str, flo
     """Measure the accuracy of runs when each has spent what the cheapest of them spends in all.
 
     Args:
-        runs: Complete runs of one setting.
+        runs: Complete runs of one scenario.
         last: Evaluations in the mean up to there; fewer if a run has fewer.
 
     Returns:

@@ -31,7 +31,7 @@ class Pairs:
 
 
 def pair(ours: Sequence[Run], theirs: Sequence[Run], *, unpaired: bool) -> Pairs:
-    """Pair the complete runs of a variant with the baseline's in one setting.
+    """Pair the complete runs of a variant with the baseline's in one scenario.
 
     Args:
         ours: The variant's complete runs.

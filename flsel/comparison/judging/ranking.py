@@ -1,4 +1,4 @@
-"""Variants over several settings: ranks, Friedman's test, the critical difference, performance profiles.
+"""Variants over several scenarios: ranks, Friedman's test, the critical difference, performance profiles.
 
 After Demsar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006, and Agarwal et
 al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021.
@@ -17,27 +17,27 @@ from flsel.comparison.judging.statistics import LEVEL
 
 @dataclass(frozen=True)
 class Ranking:
-    """Variants ranked in every setting.
+    """Variants ranked in every scenario.
 
     Attributes:
         mean_ranks: Mean rank of each of the k variants, 1 is best, ``[k]``.
         statistic: Friedman's chi-squared; NaN below three variants, for which there is no such test.
         p: Its p-value.
         critical_difference: Mean ranks that differ by less are not told apart (Nemenyi, 5 %).
-        settings: Number of settings.
+        scenarios: Number of scenarios.
     """
 
     mean_ranks: np.ndarray
     statistic: float
     p: float
     critical_difference: float
-    settings: int
+    scenarios: int
 
     @property
     def can_decide(self) -> bool:
-        """Whether ranks can show a best variant: three variants or more, and settings enough.
+        """Whether ranks can show a best variant: three variants or more, and scenarios enough.
 
-        With two variants Nemenyi's test errs in 13 % of comparisons over four settings. The mean ranks
+        With two variants Nemenyi's test errs in 13 % of comparisons over four scenarios. The mean ranks
         of the best
         and the next of k variants differ by k / 2 at most.
         """
@@ -62,20 +62,20 @@ def rank(scores: np.ndarray) -> Ranking:
     """Rank variants.
 
     Args:
-        scores: ``[settings, k]``, larger is better, finite, with at least two of each.
+        scores: ``[scenarios, k]``, larger is better, finite, with at least two of each.
     """
-    settings, k = scores.shape
+    scenarios, k = scores.shape
     ranks = stats.rankdata(-scores, axis=1)
     statistic, p = math.nan, math.nan
     if k > 2 and not np.all(ranks == ranks[:, :1]):
         statistic, p = map(float, stats.friedmanchisquare(*scores.T))
-    return Ranking(ranks.mean(axis=0), statistic, p, critical_difference(k, settings), settings)
+    return Ranking(ranks.mean(axis=0), statistic, p, critical_difference(k, scenarios), scenarios)
 
 
-def critical_difference(k: int, settings: int) -> float:
-    """Return Nemenyi's critical difference of mean ranks at 5 %: q sqrt(k (k + 1) / (6 settings))."""
+def critical_difference(k: int, scenarios: int) -> float:
+    """Return Nemenyi's critical difference of mean ranks at 5 %: q sqrt(k (k + 1) / (6 scenarios))."""
     q = float(stats.studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)
-    return q * math.sqrt(k * (k + 1) / (6 * settings))
+    return q * math.sqrt(k * (k + 1) / (6 * scenarios))
 
 
 def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

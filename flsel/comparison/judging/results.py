@@ -51,11 +51,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Summary:
-    """One measure of one variant in one setting.
+    """One measure of one variant in one scenario.
 
     Attributes:
         variant: What.
-        setting: Where.
+        scenario: Where.
         measure: Name of the measure.
         mean: Mean over the seeds with its interval.
         iqm: Interquartile mean.
@@ -63,7 +63,7 @@ class Summary:
     """
 
     variant: str
-    setting: str
+    scenario: str
     measure: str
     mean: Estimate
     iqm: float
@@ -72,11 +72,11 @@ class Summary:
 
 @dataclass(frozen=True)
 class Reached:
-    """What one variant spent to reach the target in one setting.
+    """What one variant spent to reach the target in one scenario.
 
     Attributes:
         variant: What.
-        setting: Where.
+        scenario: Where.
         cost: Name of the cost.
         window: Evaluations in the running mean; 1 is the first hit.
         found: Median and restricted mean.
@@ -84,7 +84,7 @@ class Reached:
     """
 
     variant: str
-    setting: str
+    scenario: str
     cost: str
     window: int
     found: Arrivals
@@ -98,11 +98,11 @@ class Reached:
 
 @dataclass(frozen=True)
 class Difference:
-    """A variant against the baseline in one measure and one setting.
+    """A variant against the baseline in one measure and one scenario.
 
     Attributes:
         variant: What.
-        setting: Where.
+        scenario: Where.
         measure: Name of the measure.
         kind: Difference or ratio; of a ratio ``found.difference`` is of natural logarithms.
         found: Estimates and tests; unpaired ones have only a difference and a p-value.
@@ -116,7 +116,7 @@ class Difference:
     """
 
     variant: str
-    setting: str
+    scenario: str
     measure: str
     kind: Kind
     found: Paired
@@ -174,23 +174,23 @@ class Analysis:
     Attributes:
         runs: Every run, complete or not.
         variants: Their names, in order.
-        settings: Theirs.
+        scenarios: Theirs.
         options: How they are judged.
         target: Test accuracy to reach, or None.
         measures: What was measured, by name.
         values: By run folder the values of a complete run, by name.
-        summaries: Of every variant in every setting.
+        summaries: Of every variant in every scenario.
         reached: Likewise, costs to the target.
         differences: To the baseline.
-        pairs: By (setting, variant), how runs were paired.
-        ranking: Variants over settings, or None with one setting.
+        pairs: By (scenario, variant), how runs were paired.
+        ranking: Variants over scenarios, or None with one scenario.
         tuned: By variant the sweep that tuned it.
         claims: What was decided, where seeds are played until claims are decided.
     """
 
     runs: tuple[Run, ...]
     variants: tuple[str, ...]
-    settings: tuple[str, ...]
+    scenarios: tuple[str, ...]
     options: Options
     target: Target | None
     measures: Mapping[str, Measure]
@@ -229,28 +229,28 @@ class Analysis:
         known = (self.main, f"loss{ends}")
         return tuple(name for name in self.measures if name.endswith(ends) and name not in known)
 
-    def of(self, variant: str, setting: str) -> Sequence[Run]:
-        """Return a variant's complete runs in a setting, seeds ascending."""
-        return self._runs.get((variant, setting), ())
+    def of(self, variant: str, scenario: str) -> Sequence[Run]:
+        """Return a variant's complete runs in a scenario, seeds ascending."""
+        return self._runs.get((variant, scenario), ())
 
-    def difference(self, variant: str, setting: str, name: str) -> Difference | None:
+    def difference(self, variant: str, scenario: str, name: str) -> Difference | None:
         """Return the comparison of a variant in one measure, if there is one."""
-        return self._differences.get((variant, setting, name))
+        return self._differences.get((variant, scenario, name))
 
-    def summary(self, variant: str, setting: str, name: str) -> Summary | None:
+    def summary(self, variant: str, scenario: str, name: str) -> Summary | None:
         """Return a variant's summary in one measure, if there is one."""
-        return self._summaries.get((variant, setting, name))
+        return self._summaries.get((variant, scenario, name))
 
-    def arrival(self, variant: str, setting: str, name: str) -> Reached | None:
+    def arrival(self, variant: str, scenario: str, name: str) -> Reached | None:
         """Return a variant's way to the target, if there is one."""
-        return self._reached.get((variant, setting, name))
+        return self._reached.get((variant, scenario, name))
 
     @cached_property
     def _runs(self) -> dict[tuple[str, str], list[Run]]:
         found: dict[tuple[str, str], list[Run]] = {}
         for run in sorted(self.runs, key=lambda run: run.seed):
             if run.status == "complete":
-                found.setdefault((run.variant, run.setting), []).append(run)
+                found.setdefault((run.variant, run.scenario), []).append(run)
         return found
 
     @cached_property
@@ -271,7 +271,7 @@ _Row = TypeVar("_Row", Summary, Reached, Difference)
 
 
 def _by_key(rows: Sequence[_Row]) -> dict[Key, _Row]:
-    return {(row.variant, row.setting, row.measure): row for row in rows}
+    return {(row.variant, row.scenario, row.measure): row for row in rows}
 
 
 def arrival_name(cost: str, window: int) -> str:

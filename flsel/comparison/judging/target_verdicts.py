@@ -12,20 +12,20 @@ from flsel.comparison.judging.verdict import Verdict
 from flsel.runner.cost_axes import COST_AXES
 
 
-def target_verdicts(analysis: Analysis, variant: str, setting: str) -> Iterator[Verdict]:
-    """Compare the cost to the target of a variant and the baseline in a setting."""
+def target_verdicts(analysis: Analysis, variant: str, scenario: str) -> Iterator[Verdict]:
+    """Compare the cost to the target of a variant and the baseline in a scenario."""
     if analysis.target is None:
         return
     base, name = analysis.options.baseline, analysis.to_target
-    ours, theirs = (analysis.arrival(v, setting, name) for v in (variant, base))
+    ours, theirs = (analysis.arrival(v, scenario, name) for v in (variant, base))
     if ours is None or theirs is None:
         return
-    goal = f"{formatting.goal(analysis.target, analysis.options.last)}{formatting.where(setting)}"
+    goal = f"{formatting.goal(analysis.target, analysis.options.last)}{formatting.where(scenario)}"
     arrived = (
         f"{variant} reaches {goal} in {ours.found.reached} of {formatting.seeds(ours.found.n)}, {base} in "
         f"{theirs.found.reached} of {theirs.found.n}"
     )
-    found = analysis.difference(variant, setting, name)
+    found = analysis.difference(variant, scenario, name)
     if not ours.found.reached and not theirs.found.reached:
         yield Verdict("open", f"Neither {variant} nor {base} reaches {goal}.", "Not reached")
     elif found is None or found.shown.n < 2 or found.equal:
@@ -34,16 +34,16 @@ def target_verdicts(analysis: Analysis, variant: str, setting: str) -> Iterator[
         yield _ratio(analysis, found, ours, theirs, arrived)
 
 
-def time_verdicts(analysis: Analysis, variant: str, setting: str) -> Iterator[Verdict]:
+def time_verdicts(analysis: Analysis, variant: str, scenario: str) -> Iterator[Verdict]:
     """Compare simulated seconds to the target, split into rounds and seconds a round."""
     if analysis.target is None or analysis.options.cost == "simulated_seconds":
         return
     last, base = analysis.options.last, analysis.options.baseline
     names = [arrival_name(cost, last) for cost in ("simulated_seconds", "rounds")]
-    seconds, rounds = (analysis.difference(variant, setting, name) for name in names)
+    seconds, rounds = (analysis.difference(variant, scenario, name) for name in names)
     if seconds is None or rounds is None or seconds.shown.n < 2 or seconds.equal:
         return
-    goal = f"{formatting.goal(analysis.target, last)}{formatting.where(setting)}"
+    goal = f"{formatting.goal(analysis.target, last)}{formatting.where(scenario)}"
     shown, about = seconds.shown, "about " if seconds.censored else ""
     # Both are geometric means over the same runs, so that their ratio is that of the seconds a round.
     split = (

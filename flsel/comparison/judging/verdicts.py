@@ -13,25 +13,25 @@ from flsel.comparison.judging.statistics import FEWEST_SEEDS
 from flsel.comparison.judging.target_verdicts import target_verdicts, time_verdicts
 from flsel.comparison.judging.verdict import Verdict
 
-MOST_OPEN = 12  # More open claims over several settings than a reader goes through before the rest.
+MOST_OPEN = 12  # More open claims over several scenarios than a reader goes through before the rest.
 
 
 def verdicts(analysis: Analysis) -> list[Verdict]:
-    """Return the claims: for every variant in every setting its accuracy and its cost to the target.
+    """Return the claims: for every variant in every scenario its accuracy and its cost to the target.
 
-    Over several settings their ranking comes first, and what is resolved before what is open.
+    Over several scenarios their ranking comes first, and what is resolved before what is open.
     """
     found: list[Verdict] = []
-    for setting in analysis.settings:
+    for scenario in analysis.scenarios:
         for variant in analysis.variants:
             if variant != analysis.options.baseline:
                 if analysis.options.sequential is None:
-                    found += _measured(analysis, variant, setting, analysis.main)
-                found += target_verdicts(analysis, variant, setting)
-                found += time_verdicts(analysis, variant, setting)
+                    found += _measured(analysis, variant, scenario, analysis.main)
+                found += target_verdicts(analysis, variant, scenario)
+                found += time_verdicts(analysis, variant, scenario)
                 for name in analysis.own:
-                    found += _measured(analysis, variant, setting, name)
-    if len(analysis.settings) > 1:
+                    found += _measured(analysis, variant, scenario, name)
+    if len(analysis.scenarios) > 1:
         found.sort(key=lambda verdict: verdict.kind != "resolved")
     return [*_decided(analysis), *_ranks(analysis), *found]
 
@@ -41,7 +41,7 @@ def folded(analysis: Analysis) -> tuple[list[Verdict], list[Verdict]]:
     found = verdicts(analysis)
     first = len(analysis.claims) + int(analysis.ranking is not None)
     shown = [v for at, v in enumerate(found) if at < first or v.kind == "resolved"]
-    if len(analysis.settings) == 1 or len(found) - len(shown) <= MOST_OPEN:
+    if len(analysis.scenarios) == 1 or len(found) - len(shown) <= MOST_OPEN:
         return found, []
     return shown, [v for v in found if v not in shown]
 
@@ -49,7 +49,7 @@ def folded(analysis: Analysis) -> tuple[list[Verdict], list[Verdict]]:
 def _decided(analysis: Analysis) -> Iterator[Verdict]:
     for claim in analysis.claims:
         where = "" if claim.scenario == MEAN else formatting.where(claim.scenario)
-        text = claim_text(claim, analysis.options, where, len(analysis.settings))
+        text = claim_text(claim, analysis.options, where, len(analysis.scenarios))
         label = {"open": "Not decided", "undecided": "Undecided"}.get(
             claim.decision.claim, claim.decision.claim.capitalize()
         )
@@ -62,12 +62,12 @@ def _what(analysis: Analysis, name: str) -> str:
     return f"in test {name.partition('/')[0]}{mean}"
 
 
-def _measured(analysis: Analysis, variant: str, setting: str, name: str) -> Iterator[Verdict]:
+def _measured(analysis: Analysis, variant: str, scenario: str, name: str) -> Iterator[Verdict]:
     """Judge what is measured at the end of a run: test accuracy, or one of the run's own metrics."""
-    found = analysis.difference(variant, setting, name)
+    found = analysis.difference(variant, scenario, name)
     if found is None:
         return
-    base, where, what = analysis.options.baseline, formatting.where(setting), _what(analysis, name)
+    base, where, what = analysis.options.baseline, formatting.where(scenario), _what(analysis, name)
     size, n = _size(found)(found.shown.value), found.found.difference.n
     looks = analysis.options.sequential is not None
     if n < 2:
@@ -171,18 +171,18 @@ def _ranks(analysis: Analysis) -> Iterator[Verdict]:
     numbers = f"mean ranks {listed}, critical difference {ranking.critical_difference:.2f}{friedman}"
     if not ranking.can_decide:
         text = (
-            f"{best} has the best mean rank over {ranking.settings} scenarios ({numbers}). So few scenarios "
+            f"{best} has the best mean rank over {ranking.scenarios} scenarios ({numbers}). So few scenarios "
             "and variants cannot decide a ranking."
         )
         yield Verdict("exploratory", text, "Exploratory")
     elif sure:
         yield Verdict(
-            "resolved", f"{best} has the significantly best mean rank over {ranking.settings} "
+            "resolved", f"{best} has the significantly best mean rank over {ranking.scenarios} "
             f"scenarios ({numbers}).",
             "Best",
         )  # fmt: skip
     else:
         text = (
-            f"No significant difference in mean rank between {best} and {next_best} over {ranking.settings} "
+            f"No significant difference in mean rank between {best} and {next_best} over {ranking.scenarios} "
         )
         yield Verdict("open", f"{text}scenarios ({numbers}).", "Not significant")

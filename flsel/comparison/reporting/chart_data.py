@@ -19,8 +19,8 @@ _CURVES = {"accuracy": "test/accuracy", "loss": "test/loss"}
 
 
 def chart_data(analysis: Analysis) -> dict[str, Rows]:
-    """Return the rows of every chart by its name; each has ``setting``, and ``variant`` where it has one."""
-    cells = [(s, v) for s in analysis.settings for v in analysis.variants if analysis.of(v, s)]
+    """Return the rows of every chart by its name; each has ``scenario``, and ``variant`` where it has one."""
+    cells = [(s, v) for s in analysis.scenarios for v in analysis.variants if analysis.of(v, s)]
     found: dict[str, Rows] = {
         "curves": [row for s, v in cells for row in _curve(analysis.of(v, s))],
         "cost": [row for s, v in cells for row in _cost(analysis, v, s)],
@@ -48,7 +48,7 @@ def _curve(runs: Sequence[Run]) -> Rows:
     }
     rows = []
     for number, at in enumerate(kept):
-        row = {"setting": runs[0].setting, "variant": runs[0].variant, "marked": number % 15 == 7}
+        row = {"scenario": runs[0].scenario, "variant": runs[0].variant, "marked": number % 15 == 7}
         row |= {name: float(values[at]) for name, values in costs.items()}
         for name, table in tables.items():
             row[name] = float(table[:, at].mean())
@@ -58,16 +58,16 @@ def _curve(runs: Sequence[Run]) -> Rows:
     return rows
 
 
-def _cost(analysis: Analysis, variant: str, setting: str) -> Rows:
-    accuracy = analysis.summary(variant, setting, analysis.main)
+def _cost(analysis: Analysis, variant: str, scenario: str) -> Rows:
+    accuracy = analysis.summary(variant, scenario, analysis.main)
     if accuracy is None:
         return []
     row: dict[str, Any] = {
-        "setting": setting, "variant": variant, "accuracy": accuracy.mean.value,
+        "scenario": scenario, "variant": variant, "accuracy": accuracy.mean.value,
         "low": accuracy.mean.low, "high": accuracy.mean.high,
     }  # fmt: skip
     for name in COST_AXES:
-        found = analysis.summary(variant, setting, f"total/{name}")
+        found = analysis.summary(variant, scenario, f"total/{name}")
         if found is not None:
             row[name] = found.mean.value
     return [row]
@@ -76,13 +76,13 @@ def _cost(analysis: Analysis, variant: str, setting: str) -> Rows:
 def _pairs(analysis: Analysis) -> Rows:
     """Return every pair's difference in the main measure, in points."""
     rows = []
-    for (setting, variant), pairs in analysis.pairs.items():
+    for (scenario, variant), pairs in analysis.pairs.items():
         if pairs.paired:
             for ours, theirs in zip(pairs.ours, pairs.theirs, strict=True):
                 one, two = (analysis.values[str(run.folder)][analysis.main] for run in (ours, theirs))
                 difference = 100 * (one - two)
                 rows.append(
-                    {"setting": setting, "variant": variant, "seed": ours.seed, "difference": difference}
+                    {"scenario": scenario, "variant": variant, "seed": ours.seed, "difference": difference}
                 )
     return rows
 
@@ -93,7 +93,7 @@ def _intervals(analysis: Analysis) -> Rows:
         if d.measure == analysis.main:
             shown = d.shown.map(lambda x: 100 * x)
             rows.append(
-                {"setting": d.setting, "variant": d.variant, "difference": shown.value, "low": shown.low,
+                {"scenario": d.scenario, "variant": d.variant, "difference": shown.value, "low": shown.low,
                  "high": shown.high}
             )  # fmt: skip
     return rows
@@ -106,7 +106,7 @@ def _arrivals(analysis: Analysis) -> Rows:
         if r.measure == name:
             median, cut = r.found.median, r.found.horizon
             arrived = f"{r.found.reached} of {r.found.n}"
-            row: dict[str, Any] = {"setting": r.setting, "variant": r.variant, "reached": arrived}
+            row: dict[str, Any] = {"scenario": r.scenario, "variant": r.variant, "reached": arrived}
             ends = {"median": median.value, "low": median.low, "high": median.high}
             row |= {key: min(value, cut) if not math.isnan(value) else None for key, value in ends.items()}
             rows.append(row)
@@ -120,7 +120,7 @@ def _survival(analysis: Analysis) -> Rows:
         if r.measure == name:
             at, share = survival(list(r.arrivals.values()))
             rows += [
-                {"setting": r.setting, "variant": r.variant, "rounds": float(x), "reached": 1 - float(y)}
+                {"scenario": r.scenario, "variant": r.variant, "rounds": float(x), "reached": 1 - float(y)}
                 for x, y in zip(at, share, strict=True)
             ]
     return rows
@@ -132,18 +132,18 @@ def _ranks(analysis: Analysis) -> Rows:
         return []
     best = float(ranking.mean_ranks.min())
     return [
-        {"setting": "", "variant": variant, "rank": float(value), "best": best,
+        {"scenario": "", "variant": variant, "rank": float(value), "best": best,
          "limit": best + ranking.critical_difference}
         for variant, value in zip(analysis.variants, ranking.mean_ranks, strict=True)
     ]  # fmt: skip
 
 
 def _profile(analysis: Analysis) -> Rows:
-    """Return the share of runs, over all settings, that end above an accuracy; nothing of one setting."""
-    if len(analysis.settings) < 2:
+    """Return the share of runs, over all scenarios, that end above an accuracy; nothing of one scenario."""
+    if len(analysis.scenarios) < 2:
         return []
     ends = {
-        v: [x for s in analysis.settings if (found := analysis.summary(v, s, analysis.main))
+        v: [x for s in analysis.scenarios if (found := analysis.summary(v, s, analysis.main))
             for x in found.values.values()]
         for v in analysis.variants
     }  # fmt: skip
@@ -152,7 +152,7 @@ def _profile(analysis: Analysis) -> Rows:
         return []
     at = np.linspace(min(every), max(every), POINTS)
     return [
-        {"setting": "", "variant": v, "accuracy": float(x), "share": float(y)}
+        {"scenario": "", "variant": v, "accuracy": float(x), "share": float(y)}
         for v, values in ends.items()
         if values
         for x, y in zip(at, performance_profile(np.array(values), at), strict=True)

@@ -17,7 +17,7 @@ def client_charts(e: Encodings, data: Mapping[str, Any]) -> list[Chart]:
     """Return the charts of clients that tell something, in the page's order; all show the first seed."""
     # Clients of one size, or of one label entropy, are one column of marks.
     same = {name for name, field in _CLIENTS.items() if len({r[field] for r in data.get("clients", ())}) < 2}
-    charts = (*_of_data(e), *_of_beliefs(e), *_of_settings())
+    charts = (*_of_data(e), *_of_beliefs(e), *_of_scenarios())
     return [chart for chart in charts if chart.name not in same]
 
 
@@ -69,7 +69,7 @@ def _of_beliefs(e: Encodings) -> list[Chart]:
     ]  # fmt: skip
 
 
-def _of_settings() -> list[Chart]:
+def _of_scenarios() -> list[Chart]:
     return [
         Chart(
             "partition", "partition", "Who has which labels",

@@ -20,7 +20,7 @@ CELLS = 40
 
 def client_data(analysis: Analysis) -> dict[str, Rows]:
     """Return the rows of every chart of clients by its name; they are those of the first seed."""
-    cells = [analysis.of(v, s) for s in analysis.settings for v in analysis.variants]
+    cells = [analysis.of(v, s) for s in analysis.scenarios for v in analysis.variants]
     runs = [found[0] for found in cells if found]
     return {
         "participation": [row for run in runs for row in _participation(run)],
@@ -29,8 +29,8 @@ def client_data(analysis: Analysis) -> dict[str, Rows]:
         "beliefs": [row for run in runs for d in _told(run, "client") for row in _beliefs(run, d)],
         "relations": [row for run in runs for d in _told(run, "pair") for row in _relations(run, d)],
         "visits": [row for run in runs for d in _told(run, "visit") for row in _visits(run, d)],
-        "partition": [row for s in analysis.settings for row in _partition(analysis, s)],
-        "available": [row for s in analysis.settings for row in _available(analysis, s)],
+        "partition": [row for s in analysis.scenarios for row in _partition(analysis, s)],
+        "available": [row for s in analysis.scenarios for row in _available(analysis, s)],
     }
 
 
@@ -40,7 +40,7 @@ def _told(run: Run, kind: str) -> list[Recorded]:
 
 
 def _who(run: Run) -> dict[str, Any]:
-    return {"setting": run.setting, "variant": run.variant}
+    return {"scenario": run.scenario, "variant": run.variant}
 
 
 def _by_size(run: Run, clients: np.ndarray) -> np.ndarray:
@@ -137,12 +137,12 @@ def _clients(run: Run) -> Rows:
     ]  # fmt: skip
 
 
-def _first(analysis: Analysis, setting: str) -> Run | None:
-    return next((r for r in analysis.runs if (r.setting, r.status) == (setting, "complete")), None)
+def _first(analysis: Analysis, scenario: str) -> Run | None:
+    return next((r for r in analysis.runs if (r.scenario, r.status) == (scenario, "complete")), None)
 
 
-def _partition(analysis: Analysis, setting: str) -> Rows:
-    run = _first(analysis, setting)
+def _partition(analysis: Analysis, scenario: str) -> Rows:
+    run = _first(analysis, scenario)
     if run is None or run.labels is None:
         return []
     labels = run.labels
@@ -152,7 +152,7 @@ def _partition(analysis: Analysis, setting: str) -> Rows:
     for block in blocks:
         mix = block.sum(axis=0) / max(block.sum(), 1)
         rows += [
-            {"setting": setting, "client": first, "label": label, "share": float(share)}
+            {"scenario": scenario, "client": first, "label": label, "share": float(share)}
             for label, share in enumerate(mix[:CELLS])
             if share > 0
         ]
@@ -160,10 +160,10 @@ def _partition(analysis: Analysis, setting: str) -> Rows:
     return rows
 
 
-def _available(analysis: Analysis, setting: str) -> Rows:
-    run = _first(analysis, setting)
+def _available(analysis: Analysis, scenario: str) -> Rows:
+    run = _first(analysis, scenario)
     if run is None:
         return []
     kept = _some(len(run.rounds), POINTS)
     steps = [run.rounds[at] for at in kept]
-    return [{"setting": setting, "round": step.round, "available": step.available} for step in steps]
+    return [{"scenario": scenario, "round": step.round, "available": step.available} for step in steps]

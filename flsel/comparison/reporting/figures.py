@@ -182,8 +182,8 @@ def _panel(
     chart: Chart, rows: list[dict[str, Any]], analysis: Analysis
 ) -> tuple[str | None, list[dict[str, Any]]]:
     """Return the field that tells panels apart, if there are several, and the rows with it."""
-    if len({row["setting"] for row in rows}) > 1:
-        return "setting", rows
+    if len({row["scenario"] for row in rows}) > 1:
+        return "scenario", rows
     others = [name for name in analysis.variants if name != analysis.options.baseline]
     by_row = "step" in str(chart.spec.get("height"))  # has a line for each variant
     if by_row or len(others) < _MOST_IN_PANEL:
@@ -232,7 +232,7 @@ def _front(rows: list[dict[str, Any]], cost: str) -> list[dict[str, Any]]:
 
     def beaten(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         spent, gained = other[cost] - row[cost], other["accuracy"] - row["accuracy"]
-        there = other["setting"] == row["setting"]
+        there = other["scenario"] == row["scenario"]
         return bool(there and spent <= 0 and gained >= 0 and (spent < 0 or gained > 0))
 
     return [{**row, "front": not any(beaten(row, other) for other in rows)} for row in rows]

@@ -42,11 +42,11 @@ def to_latex(analysis: Analysis, columns: Sequence[str] = COLUMNS, *, transposed
         f"\\begin{{tabular}}{{@{{}}l{'r' * (width - 1)}@{{}}}}",
     ]
     lines += ["\\toprule", " & ".join(["", *names] if transposed else ["variant", *heads]) + r" \\"]
-    for setting in analysis.settings:
+    for scenario in analysis.scenarios:
         lines.append("\\midrule")
-        if len(analysis.settings) > 1:
-            lines.append(rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{_text(setting)}}}}} \\")
-        rows = [[_CELLS[name](analysis, v, setting) for name in columns] for v in analysis.variants]
+        if len(analysis.scenarios) > 1:
+            lines.append(rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{_text(scenario)}}}}} \\")
+        rows = [[_CELLS[name](analysis, v, scenario) for name in columns] for v in analysis.variants]
         if transposed:
             rows = [list(row) for row in zip(*rows, strict=True)]
         lines += [
@@ -69,48 +69,48 @@ def _heading(analysis: Analysis, name: str) -> str:
     }[name]
 
 
-def _accuracy(analysis: Analysis, variant: str, setting: str) -> str:
-    found = analysis.summary(variant, setting, analysis.main)
+def _accuracy(analysis: Analysis, variant: str, scenario: str) -> str:
+    found = analysis.summary(variant, scenario, analysis.main)
     return _NOTHING if found is None else _number(100 * found.mean.value, 1)
 
 
-def _difference(analysis: Analysis, variant: str, setting: str) -> str:
-    found = analysis.difference(variant, setting, analysis.main)
+def _difference(analysis: Analysis, variant: str, scenario: str) -> str:
+    found = analysis.difference(variant, scenario, analysis.main)
     if found is None:
         return _NOTHING
     shown = found.shown.map(lambda x: 100 * x)
     return _with_interval(shown, 1, sign=True)
 
 
-def _p(analysis: Analysis, variant: str, setting: str) -> str:
+def _p(analysis: Analysis, variant: str, scenario: str) -> str:
     if analysis.options.sequential is not None:
         claim = next(
-            (c for c in analysis.claims if c.variant == variant and c.scenario in (setting, MEAN)), None
+            (c for c in analysis.claims if c.variant == variant and c.scenario in (scenario, MEAN)), None
         )
         return _NOTHING if claim is None else f"{claim.decision.claim}, {claim.decision.n}"
-    found = analysis.difference(variant, setting, analysis.main)
+    found = analysis.difference(variant, scenario, analysis.main)
     if found is None or math.isnan(found.p_holm):
         return _NOTHING
     return r"$<$\num{0.001}" if found.p_holm < 0.001 else _number(found.p_holm, 3)
 
 
-def _cost(analysis: Analysis, variant: str, setting: str) -> str:
-    found = analysis.difference(variant, setting, analysis.to_target)
+def _cost(analysis: Analysis, variant: str, scenario: str) -> str:
+    found = analysis.difference(variant, scenario, analysis.to_target)
     return _NOTHING if found is None else _with_interval(found.shown, 2)
 
 
-def _reached(analysis: Analysis, variant: str, setting: str) -> str:
-    found = analysis.arrival(variant, setting, analysis.to_target)
+def _reached(analysis: Analysis, variant: str, scenario: str) -> str:
+    found = analysis.arrival(variant, scenario, analysis.to_target)
     return _NOTHING if found is None else f"{found.found.reached}/{found.found.n}"
 
 
-def _loss(analysis: Analysis, variant: str, setting: str) -> str:
-    found = analysis.summary(variant, setting, f"loss/last{analysis.options.last}")
+def _loss(analysis: Analysis, variant: str, scenario: str) -> str:
+    found = analysis.summary(variant, scenario, f"loss/last{analysis.options.last}")
     return _NOTHING if found is None else _number(found.mean.value, 3)
 
 
-def _seeds(analysis: Analysis, variant: str, setting: str) -> str:
-    return str(len(analysis.of(variant, setting)))
+def _seeds(analysis: Analysis, variant: str, scenario: str) -> str:
+    return str(len(analysis.of(variant, scenario)))
 
 
 _CELLS: Mapping[str, Cell] = {

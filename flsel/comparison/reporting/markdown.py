@@ -27,9 +27,9 @@ def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:
     if rest:
         title = f"{len(rest)} more comparisons, none significant"
         parts += ["", f"<details><summary>{title}</summary>", "", *_listed(rest), "", "</details>"]
-    for setting in analysis.settings:
-        parts += ["", f"## {'Results' if setting == ALL else setting}", ""]
-        parts.append(tables.to_markdown(*tables.main_table(analysis, setting)))
+    for scenario in analysis.scenarios:
+        parts += ["", f"## {'Results' if scenario == ALL else scenario}", ""]
+        parts.append(tables.to_markdown(*tables.main_table(analysis, scenario)))
     parts += ["", "Intervals are of 95 %; flsel's docs/comparing.md says how to read each column."]
     parts += ["", "## What limits these claims", "", *(f"- {note}" for note in notes(analysis))]
     lost = tables.lost_rows(analysis)

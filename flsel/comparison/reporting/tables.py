@@ -15,7 +15,7 @@ from flsel.comparison.judging.statistics import Estimate
 from flsel.comparison.run_table import Run, complete
 
 Row = dict[str, Any]
-MOST_SETTINGS = 4  # Tables of more settings hide what is said of all of them.
+MOST_SCENARIOS = 4  # Tables of more scenarios hide what is said of all of them.
 
 
 def result_rows(analysis: Analysis) -> list[Row]:
@@ -24,10 +24,10 @@ def result_rows(analysis: Analysis) -> list[Row]:
 
 
 def summary_rows(analysis: Analysis) -> list[Row]:
-    """Return one row for every variant, setting and measure."""
+    """Return one row for every variant, scenario and measure."""
     rows = [
         {
-            "setting": s.setting, "variant": s.variant, "measure": s.measure, "n": s.mean.n,
+            "scenario": s.scenario, "variant": s.variant, "measure": s.measure, "n": s.mean.n,
             "mean": s.mean.value, "low": s.mean.low, "high": s.mean.high, "iqm": s.iqm,
         }
         for s in analysis.summaries
@@ -36,7 +36,7 @@ def summary_rows(analysis: Analysis) -> list[Row]:
         mean, median = r.found.restricted_mean, r.found.median
         rows.append(
             {
-                "setting": r.setting, "variant": r.variant, "measure": r.measure, "n": r.found.n,
+                "scenario": r.scenario, "variant": r.variant, "measure": r.measure, "n": r.found.n,
                 "reached": r.found.reached, "horizon": r.found.horizon, "median": median.value,
                 "median_low": median.low, "median_high": median.high, "restricted_mean": mean.value,
                 "restricted_mean_low": mean.low, "restricted_mean_high": mean.high,
@@ -49,7 +49,7 @@ def difference_rows(analysis: Analysis) -> list[Row]:
     """Return one row for every comparison with the baseline."""
     return [
         {
-            "setting": d.setting, "variant": d.variant, "baseline": analysis.options.baseline,
+            "scenario": d.scenario, "variant": d.variant, "baseline": analysis.options.baseline,
             "measure": d.measure, "kind": d.kind, "paired": d.paired, "n": d.found.difference.n,
             "estimate": d.shown.value, "low": d.shown.low, "high": d.shown.high,
             "p": d.found.p, "p_holm": d.p_holm, "p_exact": d.found.p_exact, "p_exact_holm": d.p_exact_holm,
@@ -102,9 +102,9 @@ def decision_rows(analysis: Analysis) -> list[Row]:
     ]  # fmt: skip
 
 
-def main_table(analysis: Analysis, setting: str) -> tuple[list[str], list[list[str]]]:
-    """Return the main table of a setting in words: headings, and a row for every variant."""
-    return _headings(analysis), [_main_row(analysis, variant, setting) for variant in analysis.variants]
+def main_table(analysis: Analysis, scenario: str) -> tuple[list[str], list[list[str]]]:
+    """Return the main table of a scenario in words: headings, and a row for every variant."""
+    return _headings(analysis), [_main_row(analysis, variant, scenario) for variant in analysis.variants]
 
 
 def lost_rows(analysis: Analysis) -> list[tuple[str, str]]:
@@ -132,12 +132,12 @@ def to_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _result(analysis: Analysis, run: Run) -> Row:
     row: Row = {
-        "variant": run.variant, "setting": run.setting, "seed": run.seed, "status": run.status,
+        "variant": run.variant, "scenario": run.scenario, "seed": run.seed, "status": run.status,
         "reason": run.reason, "folder": str(run.folder),
     }  # fmt: skip
     row |= analysis.values.get(str(run.folder), {})
     for reached in analysis.reached:
-        if (reached.variant, reached.setting) == (run.variant, run.setting) and run.status == "complete":
+        if (reached.variant, reached.scenario) == (run.variant, run.scenario) and run.status == "complete":
             found = reached.arrivals[run.seed]
             row[reached.measure] = found.at
             row[f"{reached.measure}/reached"] = found.reached
@@ -161,12 +161,12 @@ def _headings(analysis: Analysis) -> list[str]:
     return [*headings, *own, "test loss", "bytes sent", "Gini"]
 
 
-def _main_row(analysis: Analysis, variant: str, setting: str) -> list[str]:
-    accuracy = analysis.summary(variant, setting, analysis.main)
+def _main_row(analysis: Analysis, variant: str, scenario: str) -> list[str]:
+    accuracy = analysis.summary(variant, scenario, analysis.main)
     if accuracy is None:
         return [variant, "0"] + ["-"] * (len(_headings(analysis)) - 2)
-    against = analysis.difference(variant, setting, analysis.main)
-    loss = analysis.summary(variant, setting, f"loss/last{analysis.options.last}")
+    against = analysis.difference(variant, scenario, analysis.main)
+    loss = analysis.summary(variant, scenario, f"loss/last{analysis.options.last}")
     measure = analysis.measures[analysis.main]
     cells = [
         variant,
@@ -174,41 +174,41 @@ def _main_row(analysis: Analysis, variant: str, setting: str) -> list[str]:
         formatting.estimate(accuracy.mean, "%"),
         "-" if against is None else formatting.difference(against.shown, measure),
     ]
-    cells.append(_decided(analysis, variant, setting))
+    cells.append(_decided(analysis, variant, scenario))
     if analysis.target is not None:
-        cells += _target_cells(analysis, variant, setting)
+        cells += _target_cells(analysis, variant, scenario)
     for name in analysis.own:
-        found = analysis.summary(variant, setting, name)
+        found = analysis.summary(variant, scenario, name)
         cells.append("-" if found is None else formatting.estimate(found.mean, ""))
     cells.append("-" if loss is None else formatting.estimate(loss.mean, "nats"))
     for name, unit in (("total/bytes", "bytes"), ("participation/gini", "")):
-        found = analysis.summary(variant, setting, name)
+        found = analysis.summary(variant, scenario, name)
         cells.append("-" if found is None else formatting.number(found.mean.value, unit))
     return cells
 
 
-def _decided(analysis: Analysis, variant: str, setting: str) -> str:
+def _decided(analysis: Analysis, variant: str, scenario: str) -> str:
     """Write the corrected p-value beside its difference, or what was decided at how many seeds."""
     if analysis.options.sequential is None:
-        against = analysis.difference(variant, setting, analysis.main)
+        against = analysis.difference(variant, scenario, analysis.main)
         return "-" if against is None else formatting.p_value(against.p_holm)
     for claim in analysis.claims:
-        if claim.variant == variant and claim.scenario in (setting, MEAN):
+        if claim.variant == variant and claim.scenario in (scenario, MEAN):
             given_up = "given up" if claim.decision.given_up else claim.decision.claim
             return f"{given_up} at {claim.decision.n}"
     return "-"
 
 
-def _target_cells(analysis: Analysis, variant: str, setting: str) -> list[str]:
+def _target_cells(analysis: Analysis, variant: str, scenario: str) -> list[str]:
     last = analysis.options.last
-    reached = analysis.arrival(variant, setting, arrival_name("rounds", last))
+    reached = analysis.arrival(variant, scenario, arrival_name("rounds", last))
     cells = ["-", "-"]
     if reached is not None:
         median = reached.found.median
         shown = f"> {reached.found.horizon:,.0f}" if math.isinf(median.value) else _median(median)
         cells = [shown, f"{reached.found.reached}/{reached.found.n}"]
     for cost in _ratios(analysis):
-        found = analysis.difference(variant, setting, arrival_name(cost, last))
+        found = analysis.difference(variant, scenario, arrival_name(cost, last))
         cells.append("-" if found is None else formatting.ratio(found.shown))
     return cells
 

@@ -68,7 +68,7 @@ def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence
         _details(analysis, folder, commands),
     ]
     embedded = {
-        "settings": analysis.settings, "words": titles(), "config": _CONFIG,
+        "scenarios": analysis.scenarios, "words": titles(), "config": _CONFIG,
         "formats": {axis.name: "~s" if axis.prefixed else "~r" for axis in COST_AXES.values()},
         "data": {name: packed(rows) for name, rows in data.items()},
         "charts": [
@@ -129,17 +129,17 @@ def _listed(found: Sequence[Verdict]) -> str:
 
 
 def _tables(analysis: Analysis) -> str:
-    made = [_table(analysis, setting) for setting in analysis.settings]
-    if len(made) <= tables.MOST_SETTINGS:
+    made = [_table(analysis, scenario) for scenario in analysis.scenarios]
+    if len(made) <= tables.MOST_SCENARIOS:
         return "".join(made)
-    rest = zip(analysis.settings[1:], made[1:], strict=True)
-    return made[0] + "".join(_folded(setting, table) for setting, table in rest)
+    rest = zip(analysis.scenarios[1:], made[1:], strict=True)
+    return made[0] + "".join(_folded(scenario, table) for scenario, table in rest)
 
 
-def _table(analysis: Analysis, setting: str) -> str:
-    headings, rows = tables.main_table(analysis, setting)
-    caption = "Means with 95 % intervals" if setting == ALL else setting
-    mark = ' id="results" tabindex="-1"' if setting == analysis.settings[0] else ""
+def _table(analysis: Analysis, scenario: str) -> str:
+    headings, rows = tables.main_table(analysis, scenario)
+    caption = "Means with 95 % intervals" if scenario == ALL else scenario
+    mark = ' id="results" tabindex="-1"' if scenario == analysis.scenarios[0] else ""
     return f"<div{mark}>{_rows(headings, rows, caption)}</div>"
 
 
@@ -181,8 +181,8 @@ def _controls(analysis: Analysis, styles: Mapping[str, Look], data: Mapping[str,
     costs = {name: titles()[name] for name in COST_AXES if name in first}
     choices = [_select("cost", "Against", costs)]
     choices.append(_select("measure", "Show", {name: titles()[name] for name in ("accuracy", "loss")}))
-    if len(analysis.settings) > 1:
-        choices.append(_select("setting", "Under", {name: name for name in analysis.settings}))
+    if len(analysis.scenarios) > 1:
+        choices.append(_select("scenario", "Under", {name: name for name in analysis.scenarios}))
     return (
         f'<h2>Charts</h2><form class="controls" aria-label="What the charts show"><fieldset><legend>Variants'
         f"</legend>{boxes}</fieldset>{''.join(choices)}</form>"
@@ -251,7 +251,7 @@ def _folded(title: str, inside: str) -> str:
 
 def _link(run: Run, folder: Path | None) -> str:
     where = run.folder if folder is None else Path(os.path.relpath(run.folder, folder))
-    who = f"{run.variant}{formatting.where(run.setting)}, seed {run.seed}: {run.status}"
+    who = f"{run.variant}{formatting.where(run.scenario)}, seed {run.seed}: {run.status}"
     return f'<a href="{_text(where.as_posix())}/">{_text(who)}</a>'
 
 

@@ -34,9 +34,9 @@
 
   const draw = async (chart) => {
     const place = document.getElementById(`chart-${chart.name}`);
-    const setting = value("setting") ?? page.settings[0], chosen = shown();
+    const scenario = value("scenario") ?? page.scenarios[0], chosen = shown();
     const one = chart.one ? value(`one-${chart.name}`) : null;
-    const kept = (rows) => rows.filter((row) => (!row.setting || row.setting === setting) &&
+    const kept = (rows) => rows.filter((row) => (!row.scenario || row.scenario === scenario) &&
       (one ? row.variant === one : !row.variant || chosen.has(row.variant)));
     let cost = value("cost") ?? "rounds", rows = kept(data[chart.data]);
     // All variants play the same rounds: accuracy against them says nothing.
