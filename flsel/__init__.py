@@ -79,5 +79,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    # What a notebook completes; names that nobody asked for yet are not among the module's own.
+    # Notebooks complete these names; a module does not list names that were not read yet.
     return __all__

@@ -92,7 +92,7 @@ class Availability(Checked, ABC):
 @final
 @dataclass(frozen=True)
 class IDL(Availability):
-    """Ideal: everybody is always active."""
+    """Ideal: all clients are always available."""
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
         """Return ones."""
@@ -161,7 +161,7 @@ class YC(Availability):
 
     The cycle is at label y while (1 + t mod T_p) / T_p lies in (y/C, (y+1)/C].
 
-    **Deviations**: the paper's interval is [y/C, (y+1)/C), which nobody's label contains when
+    **Deviations**: the paper's interval is [y/C, (y+1)/C), which contains no client's label when
     t mod T_p = T_p - 1; this is the interval of the reference code, computed in whole numbers.
 
     Attributes:
@@ -262,7 +262,7 @@ class Trace:
         Clients are active independently of each other; the round is redrawn until at least one is.
 
         Raises:
-            UserError: If all probabilities are zero, or so small that nobody was active in 10,000 draws.
+            UserError: If all probabilities are zero, or so small that 10,000 draws give no client.
         """
         probabilities = self._schedule(np.array([round]))[0]
         if (probabilities >= 1).all():
@@ -273,7 +273,7 @@ class Trace:
             if active.any():
                 return np.asarray(active)
         raise UserError(
-            f"nobody is available in round {round}: availability gives no client a probability above "
+            f"no client is available in round {round}: availability gives no client a probability above "
             f"{probabilities.max():.2g}; use a smaller availability.beta."
         )
 

@@ -1,6 +1,6 @@
 """Named random generators: every draw of a run is a function of (seed, purpose, index).
 
-No generator is ever stored. Whoever needs randomness derives it again from the run's seed, the name of
+No generator is ever stored. Code that needs randomness derives it again from the run's seed, the name of
 its purpose and the indices it belongs to (round, client, ...), so a resumed run draws what an
 uninterrupted one does, and two selectors under one seed see the same partition, availability and batches.
 """

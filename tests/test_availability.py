@@ -184,7 +184,7 @@ class Hardly(Availability):
 
 @pytest.mark.parametrize("mode", [Never(), Hardly()])
 def test_a_population_that_nobody_can_reach_is_an_error(mode: Availability) -> None:
-    with pytest.raises(UserError, match="nobody is available in round 3"):
+    with pytest.raises(UserError, match="no client is available in round 3"):
         Trace(mode, golden_counts(), 0)(3)
 
 

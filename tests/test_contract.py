@@ -179,7 +179,7 @@ class TellsOfAll(Good):
         return (Diagnostic("size", "client", np.zeros(1000)),)
 
 
-@broken("plan", "planned nobody in round 0; a plan needs at least one path")
+@broken("plan", "returned an empty plan in round 0; a plan needs at least one path")
 class Nobody(Good):
     def select(self, view):
         return Plan(())

@@ -249,7 +249,7 @@ def test_a_round_in_which_everybody_diverges_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("paths", "reason"),
     [
-        ([], "planned nobody"),
+        ([], "returned an empty plan"),
         ([(0,), (1,), (2,), (3,)], "clients_per_round is 3"),
         ([(0, 1), (2,)], "different lengths"),
         ([(99,)], "not available"),

@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         Exit code: 0; 1 for a selector that breaks the contract; 2 for something the user can mend; 130 after
-        Ctrl-C; 141 if nobody reads the output.
+        Ctrl-C; 141 if the output's pipe is closed.
     """
     # A notebook's, which need not be there: pictures go to files.
     os.environ.pop("MPLBACKEND", None)
@@ -97,8 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             130,
         )
     except BrokenPipeError:
-        # Nobody reads (flsel data | head); without this Python complains when it flushes at its end. A run
-        # goes on in silence and ends with its own code.
+        # The pipe is closed (flsel data | head). Without this, Python complains when it flushes at its end.
+        # A run continues without output and ends with its own code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except BaseException as error:

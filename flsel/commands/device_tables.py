@@ -59,7 +59,7 @@ def print_devices(config: RunConfig, data: FederatedData) -> None:
         mean = expected_round(seconds, min(wanted, len(seconds)), asked)
         console.print(
             f"a round of {wanted} clients{first}: {mean:.4g} simulated seconds on average, if clients are "
-            "drawn uniformly, all are available and nobody asks questions",
+            "drawn uniformly, all are available and the selector asks no questions",
             highlight=False,
             soft_wrap=True,
         )

@@ -173,7 +173,7 @@ def scenarios_of(axes: Iterable[tuple[str, Sequence[tuple[str, Any]]]]) -> list[
     ]
 
 
-# More runs of one variant than anybody waits for.
+# No comparison finishes that many runs of one variant.
 MOST_SEEDS = 10_000
 
 

@@ -154,7 +154,7 @@ def hold_out(owner: np.ndarray, shares: dict[Role, float], rng: np.random.Genera
 
     Returns:
         The :class:`Role` of every example, int8 ``[S]``. A role's total is its share of S, rounded, unless
-        clients are too small to give it: everybody keeps one training example.
+        clients are too small to give it: each client keeps one training example.
     """
     sizes = np.bincount(owner)
     order = np.lexsort((rng.random(len(owner)), owner))

@@ -37,8 +37,8 @@ class Examples:
 class Normalize(torch.nn.Module):
     """Map raw inputs to what a model sees, on the device: ``(x / 255 - mean) / std`` for uint8 images.
 
-    Inputs that are already floating point pass unchanged but for their dtype: they were prepared by whoever
-    made the dataset.
+    Inputs that are already floating point pass unchanged but for their dtype: the dataset's code
+    prepared them.
 
     Args:
         mean: Mean per channel of the images scaled to [0, 1].

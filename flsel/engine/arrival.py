@@ -151,7 +151,7 @@ def _by_relay(plan: Plan, take: Take, rules: TimeConfig) -> Arrival:
         cut[k][missed:] = [IDLE] * (plan.hops - missed)
         if rules.late == "rest" and any(client != IDLE for client in cut[k]):
             kept.add(k)
-    # Nobody starts a training after the round is over.
+    # No training starts after the round is over.
     work = [
         training
         for hop, worked in enumerate(by_hop)

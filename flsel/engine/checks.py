@@ -28,7 +28,9 @@ def check_plan(plan: object, view: View, name: str) -> None:
     if not isinstance(plan, Plan):
         raise UserError(f"{name}.select must return a Plan, such as Plan.star(clients), got {plan!r}.")
     if len(plan) == 0:
-        raise UserError(f"{name} planned nobody in round {view.round}; a plan needs at least one path.")
+        raise UserError(
+            f"{name} returned an empty plan in round {view.round}; a plan needs at least one path."
+        )
     if len(plan) > view.clients_per_round:
         raise UserError(
             f"{name} planned {len(plan)} paths in round {view.round}; "

@@ -184,7 +184,7 @@ class RoundTime:
     Attributes:
         seconds: All of it.
         questions: Waiting for answers to the selector's questions.
-        client_seconds: Sum over clients, those included that nobody waited for.
+        client_seconds: Sum over clients, including clients that the server did not wait for.
         wasted: Of that what had no effect on the model: late clients, probe trainings, dropped updates.
         late: Clients that were asked and not aggregated, ascending.
     """

@@ -248,7 +248,7 @@ class Federation:
             round=round,
             rounds=self.rounds,
             clients_per_round=wanted if clock is None else clock.rules.asked(wanted, len(self.sizes)),
-            # Copies: an array over a tensor's memory can be written to without anybody noticing.
+            # Copies: writes to an array over a tensor's memory go unnoticed.
             available=available(round).clone(),
             sizes=self.sizes.clone(),
             num_classes=self.data.population.num_classes,
@@ -276,7 +276,7 @@ class Federation:
         """Return who is available in which round, as far as they can be reached now.
 
         Raises:
-            UserError: If nobody is.
+            UserError: If no client is.
         """
         reachable = self.trainer.reachable(round)
         if reachable is None:

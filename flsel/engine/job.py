@@ -21,7 +21,7 @@ from flsel.selector import IDLE, Plan, Selector, View
 class Job:
     """What a round's training is about; nothing in it changes.
 
-    :func:`train` runs it. Whoever trains by other means asks for the :meth:`visits` of a hop, trains them
+    :func:`train` runs it. Other code may ask for the :meth:`visits` of a hop, train them
     and puts the end models in their :meth:`place`, hop by hop.
 
     Attributes:
@@ -30,7 +30,7 @@ class Job:
         selector: Who planned.
         program: The client's side of the federation.
         own_loss: Loss of the global model on the data of each path's first client, float64 ``[K]``; None
-            where nobody asked.
+            if it was not asked for.
         seconds: Wall time that it took to plan.
         arrival: What becomes of the plan on simulated devices; None without devices.
     """

@@ -28,7 +28,7 @@ def told(needs: Need) -> Cost:
 
 
 def own_losses(trainer: LocalTrainer, program: Program, plan: Plan, view: View) -> Tensor | None:
-    """Return the global model's loss on the data of each path's first client; None where nobody asks."""
+    """Return the global model's loss on the data of each path's first client; None if not needed."""
     if Need.OWN_LOSS not in view.needs:
         return None
     clients = [visits[0] for visits in plan.visits]

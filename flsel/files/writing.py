@@ -112,7 +112,7 @@ def check_regular(path: Path, named: object = None) -> None:
     """
     try:
         kind = path.stat().st_mode
-    except (OSError, ValueError):  # said, in its own words, by whoever opens it
+    except (OSError, ValueError):  # the code that opens it reports the error
         return
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise UserError(f"{named or path} is a pipe or a device; give a regular one.")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-# Before flwr is imported, which reads them then. Whoever wants Flower's telemetry sets them.
+# Before flwr is imported, which reads them. A user who wants Flower's telemetry sets them.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",

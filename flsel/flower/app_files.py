@@ -91,7 +91,7 @@ def write_app(
             "all nodes would generate alike."
         )
     if own_data:
-        # Nobody deals the clients' data; the server's dataset, which is dealt anyhow, gives the holdouts.
+        # The clients have their own data; the server's dataset is split only for its holdouts.
         config = replace(config, clients=nodes, partition=IID())
     check_deployable(config, own_data=own_data)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -65,7 +65,7 @@ class GridTrainer(LocalTrainer):
         own_data: Every node is one client, with data of its own.
 
     Attributes:
-        asked: Every request so far that was about clients; whoever reads it may empty it.
+        asked: Every request so far that was about clients; the reader may empty it.
 
     Raises:
         UserError: If the nodes do not hold every client once, have other settings, or the objective or the

@@ -116,7 +116,7 @@ class RemoteAnswers:
         return torch.tensor(rows, dtype=torch.float64)
 
     def available_at(self, hop: int) -> Tensor:
-        """Tell who can be asked now: nobody knows who will be connected in ``hop`` rounds."""
+        """Return the clients that can be asked now; those of later hops are not known."""
         return self.available.clone()
 
     def durations(self, clients: Sequence[int]) -> Tensor:
@@ -178,7 +178,7 @@ class RemoteAnswers:
 
 
 def check_needs(needs: Need, name: str, holdout: Holdout, members: Members) -> None:
-    """Refuse a selector whose questions nobody can answer.
+    """Refuse a selector whose questions no client can answer.
 
     Args:
         needs: What it declares.

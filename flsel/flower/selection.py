@@ -273,7 +273,7 @@ class Selection:
         )
 
     def _told(self, open: Open, kept: list[int]) -> tuple[Tensor, Tensor]:
-        """Return the losses of the global model at each path's first client, asking whoever did not tell."""
+        """Return the global model's losses at each path's first client, asked where not reported."""
         found = {
             open.plan.visits[k][0]: [open.firsts[k].get("own-loss"), open.firsts[k].get("squared-loss")]
             for k in kept

@@ -69,7 +69,7 @@ class SelectorStrategy(Checked, Strategy):
         history: What each round did, without its model.
 
     Raises:
-        UserError: If an argument is out of range, or the selector asks what nobody can answer.
+        UserError: If an argument is out of range, or the selector asks a question that no client can answer.
     """
 
     selector: Selector
@@ -172,7 +172,7 @@ class SelectorStrategy(Checked, Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Weigh and aggregate what came back, and let the selector learn; no arrays where nobody answered."""
+        """Weigh and aggregate what came back, and let the selector learn; no arrays if no client answered."""
         got = {found.metadata.reply_to_message_id: found for found in replies}
         outcome = self._selection.returned([self._read(sent, got) for sent in self._sent])
         self._sent = []

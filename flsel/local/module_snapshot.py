@@ -29,7 +29,7 @@ _PLAIN = (bool, int, float, complex, str, bytes)
 _TORCHS = frozenset(vars(nn.Module()))
 _LIBRARIES = {"torch", "lightning", "lightning_utilities", "numpy", "flsel", *sys.stdlib_module_names}
 _LONGEST = 256  # Members of a container; those of a longer one are not looked into.
-_LARGEST = 2**26  # Bytes of an array; a larger one is data that nobody writes to.
+_LARGEST = 2**26  # Bytes of an array; a larger one is taken for data that the model only reads.
 
 
 @final
@@ -100,7 +100,7 @@ class _Value:
 
     def same(self, now: Any) -> bool:
         if now is self._value:
-            # Put back by somebody else, it has another version.
+            # If other code put it back, it has another version.
             return self._copy is None or writes_to(now) == self._mark or torch.equal(now, self._copy)
         return type(now) is type(self._value) and isinstance(now, _PLAIN) and bool(now == self._value)
 

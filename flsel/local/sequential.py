@@ -94,7 +94,7 @@ class _Loop:
         clear_gradients(program.optimizer)  # of a step that failed, in tracing for example
         if program.memory is not None:
             program.memory.recall(client, program.optimizer)
-        # What draws from a global generator is seeded per visit, whoever else is in the cohort.
+        # Global generators are seeded per visit, so draws do not depend on the rest of the cohort.
         key = visit_key(program.seed, visit.draw, client)
         seed_layers(program.task.device, key)
         params = program.trainable()

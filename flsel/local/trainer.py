@@ -1,4 +1,4 @@
-"""The contract of whoever trains the clients."""
+"""The contract of a local trainer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flsel.params import Params
 
 
 class LocalTrainer(ABC):
-    """Maps visits to end models; whether one by one or together is nobody else's business.
+    """Trains each client from its start model. Implementations may batch clients.
 
     The visits of one call, at least one, may belong to different federations, rounds and starts; their
     models have the same names and shapes. Row i of an answer depends on visit i alone: not on the other

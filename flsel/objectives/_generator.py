@@ -83,7 +83,7 @@ def shares(counts: Tensor) -> Tensor:
     """Return how much of each label is whose, float64 ``[K, C]``: columns sum to one.
 
     Args:
-        counts: Label counts ``[K, C]``, to which one is added so that no label is nobody's.
+        counts: Label counts ``[K, C]``, to which one is added, so that each label has a client.
     """
     more = counts.double() + 1.0
     return more / more.sum(dim=0)

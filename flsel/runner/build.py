@@ -162,7 +162,7 @@ def _warn_of_bias(name: str) -> None:
 
 
 def build_with(config: RunConfig, make_trainer: MakeTrainer | None, workers: Workers | None = None) -> Built:
-    """Build a run whose trainer somebody else makes; None lets the settings choose."""
+    """Build a run with a given trainer; None lets the settings choose."""
     if make_trainer is None:
         return build(config, workers=workers)
     source = load_source(config.data, clients=config.clients, seed=config.seed)

@@ -149,7 +149,7 @@ def go_back(run: Path, round: int) -> bool:
     """
     last, previous = _places(run)
     for path in (last, previous):
-        with suppress(UserError):  # said, in its own words, by whoever goes on with the run
+        with suppress(UserError):  # the code that resumes the run reports it
             if path.exists() and _read(path)["server"]["round"] == round:
                 if path != last:
                     with naming(last):

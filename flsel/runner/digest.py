@@ -89,7 +89,7 @@ def check_data(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) 
     """Refuse to go on with other data than a run began with.
 
     Args:
-        before: What :func:`data_digest` returned then; empty where nobody asked it.
+        before: What :func:`data_digest` returned then; empty if it was not called.
         now: What it returns.
         folder: The run's.
 

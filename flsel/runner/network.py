@@ -93,7 +93,7 @@ def check_logits(program: Program, test: Examples) -> Program:
 def _differentiates(program: Program, x: Tensor, y: Tensor) -> bool:
     """Tell whether a task's outputs or losses fail without gradients, and only then."""
     for differentiates in (False, True):
-        # What it raises in both is said by whoever runs it first.
+        # An error that it raises in both is reported by the first call.
         with suppress(Exception), replace(program, differentiates=differentiates).measuring():
             program.task(x.clone())
             if not isinstance(program.task, Classifier):
@@ -150,7 +150,7 @@ def _linear_end(program: Program, features: Features, layer: nn.Module, x: Tenso
 def head_names(config: RunConfig, model: nn.Module, data: FederatedData) -> tuple[str, str | None] | None:
     """Name the output layer's weight and bias, for a selector that looks at it; None for the others."""
     if Need.HEAD not in config.selector.needs:
-        if config.output_layer is not None:  # a name that is wrong is said, though nobody looks there
+        if config.output_layer is not None:  # refuse a wrong name even if no selector reads the layer
             find_layer(model, None, data.population.num_classes, config.output_layer)
         return None
     head = find_head(model, sample(data, 2), data.population.num_classes, config.output_layer)

@@ -65,7 +65,7 @@ class _Lines:
         check_regular(path)
         self.path = path
         self._count = self._bytes = 0
-        self._ours = False  # since rewind(), and until somebody else writes to it
+        self._ours = False  # since rewind(), until another process writes to it
         self._hash = hashlib.sha256()
 
     def append(self, text: str) -> None:

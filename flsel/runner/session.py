@@ -179,7 +179,7 @@ class Session:
         """Take the folder, go back to the last checkpoint, and unless the run is complete, get ready to run.
 
         Raises:
-            UserError: If somebody else writes to the folder, or what is in it is damaged or another run's.
+            UserError: If another process writes to the folder, or its files are damaged or another run's.
         """
         self._lock.acquire()
         state = self._restore()

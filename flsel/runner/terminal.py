@@ -1,4 +1,4 @@
-"""Output that cannot hurt a run: nobody may be reading, the disk may be full, the encoding too small."""
+"""Output that cannot hurt a run: the pipe may be closed, the disk full, the encoding too small."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Outlet:
 
 
 def open_console(stream: TextIO | None = None) -> Console:
-    """Return rich's console on an outlet; by itself it would end the process where nobody reads.
+    """Return rich's console on an outlet; rich's own would end the process on a closed pipe.
 
     Args:
         stream: Where to write; None is the standard output.

@@ -68,7 +68,7 @@ class View:
         num_classes: C.
         params: The global model; never written to.
         rng: This round's generator for the selector's draws.
-        ledger: Cost of the round so far; whoever causes costs that no answer counts charges them here.
+        ledger: Cost of the round so far; a selector charges here the costs that no answer counts.
         needs: What the selector declared.
         stopwatch: The federation's simulated clock in this round; None without devices. Selectors read
             :attr:`clock`.

@@ -108,5 +108,5 @@ __getattr__ = lazily(__name__, {name: f"flsel.selectors.{module}" for name, modu
 
 
 def __dir__() -> list[str]:
-    # What a notebook completes; names that nobody asked for yet are not among the module's own.
+    # Notebooks complete these names; a module does not list names that were not read yet.
     return __all__

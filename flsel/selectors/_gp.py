@@ -70,7 +70,7 @@ class _Block:
         self.stacked = torch.empty(len(patterns) * d + len(samples.changes), patterns.shape[2]).double()
         self._seen = self.stacked[: len(patterns) * d].view(len(patterns), d, -1)
         self.stacked[len(patterns) * d :] = torch.from_numpy(samples.changes[:, some])
-        # Where everybody is seen x lies in the stack itself, else it is masked into it.
+        # If all clients are seen x lies in the stack itself, else it is masked into it.
         self._patterns = None if len(patterns) == 1 and bool(patterns.all()) else patterns
         start = torch.from_numpy(embedding[:, some])
         self.x = self._seen[0].copy_(start) if self._patterns is None else start.clone()

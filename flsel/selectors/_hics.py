@@ -178,7 +178,7 @@ def annealed(gamma0: float, round: int, rounds: int, share: float = 1.0) -> floa
 
 
 def fill_up(chosen: np.ndarray, able: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Append others of those that are able, uniformly drawn, until there are ``count`` or nobody is left."""
+    """Append other able clients, uniformly drawn, until there are ``count`` or no client is left."""
     if len(chosen) == count:
         return chosen
     others = rng.permutation(without(able, chosen))

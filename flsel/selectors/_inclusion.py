@@ -58,7 +58,7 @@ def approximate_inclusion(lengths: np.ndarray, mean: float, iterations: int) -> 
     for made in range(1, iterations + 1):
         below = probability < 1
         left = probability[below].sum()
-        if left == 0:  # Nobody else has anything to send.
+        if left == 0:  # No other client has anything to send.
             return probability, made
         factor = (mean - count + np.count_nonzero(below)) / left
         probability[below] = np.minimum(factor * probability[below], 1.0)

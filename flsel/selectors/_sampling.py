@@ -57,7 +57,7 @@ def without(clients: np.ndarray, some: np.ndarray | list[int]) -> np.ndarray:
 def shares(sizes: np.ndarray) -> np.ndarray:
     """Return each client's share p_k of the examples, float64 ``[n]``, sum one.
 
-    Clients without examples have share zero; where nobody has any, all shares are equal.
+    Clients without examples have share zero; if no client has any, all shares are equal.
 
     Args:
         sizes: Examples of each client, >= 0, ``[n]``.

@@ -1,7 +1,7 @@
 """Complete participation: everyone who is available trains, as in centralised comparisons.
 
 **Deviations**: none; there is no paper. K below the number of available clients is an error, because
-leaving somebody out would no longer be complete participation.
+leaving a client out would no longer be complete participation.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _MEASURED = 256  # Clients whose distances are computed at a time: bounds the co
 @final
 @dataclass(eq=False)
 class DivFL(Selector):
-    """Choose greedily the clients whose gradients stand for everybody's.
+    """Choose greedily the clients whose gradients represent those of all clients.
 
     Attributes:
         mode: ``ideal``: all available clients report before every round. ``no_overhead``: a client reports

@@ -1,4 +1,4 @@
-"""FedAU: weigh updates by how long their clients stayed away, whoever selects them.
+"""FedAU: weigh updates by how long their clients stayed away, with any selector.
 
 S. Wang, M. Ji: "A Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging",
 ICLR 2024 (arXiv:2306.03401), Algorithm 2, with the authors' code.

@@ -80,7 +80,7 @@ class Imbalance:
 
     Args:
         counts: Label counts of n clients, float64 ``[n, B]``.
-        inside: Labels of others who are in the cohort already, float64 ``[B]``; None stands for nobody.
+        inside: Labels of others who are in the cohort already, float64 ``[B]``; None for an empty cohort.
     """
 
     def __init__(self, counts: Tensor, inside: Tensor | None = None) -> None:

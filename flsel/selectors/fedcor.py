@@ -1,4 +1,4 @@
-"""FedCor: choose the clients whose training is predicted to lower everybody's loss most.
+"""FedCor: choose the clients whose training is predicted to lower the losses of all clients most.
 
 M. Tang, X. Ning, Y. Wang, J. Sun, Y. Wang, H. Li, Y. Chen: "FedCor: Correlation-Based Active Client Selection
 Strategy for Heterogeneous Federated Learning", CVPR 2022 (arXiv:2103.13822), Algorithms 1 and 2, equations
@@ -166,7 +166,7 @@ class FedCor(Selector):
         self.embedding_ = torch.from_numpy(fitted)
 
     def _rehearse(self, view: View) -> None:
-        """Try uniform cohorts, learn from everybody's loss change and undo the annealing."""
+        """Try uniform cohorts, learn from all clients' loss changes and undo the annealing."""
         changes = []
         for _ in range(self.samples):
             model = _mean_model(view.shadow(_uniform(view)))

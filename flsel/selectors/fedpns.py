@@ -4,7 +4,7 @@ H. Wu, P. Wang: "Node Selection Toward Faster Convergence for Federated Learning
 Transactions on Network Science and Engineering 2022 (arXiv:2105.07066), Algorithms 1 and 2, equations 7-8.
 
 **Deviations**: the paper compares the expectation (mean) of inner products, which always rises without some
-client unless all gradients are equal, so every round labels somebody (``expectation="mean"``); the default
+client unless all gradients are equal, so every round labels a client (``expectation="mean"``); the default
 compares the sum, as the reference code does, without its rounding to two decimals. As printed, line 11 of
 Algorithm 1 keeps a client whose removal lowers the loss; text and code remove it if the loss does not rise,
 and so does this. At least ceil(v K) of K updates survive; the paper's loop stops one later. The code's loss
@@ -137,7 +137,7 @@ def shifted(probability: Tensor, adverse: Tensor, decrement: Tensor, *, p_min: f
         p_min: What no client is taken below.
 
     Returns:
-        The new probabilities, float64 ``[N]``, sum one; unchanged if everybody is labelled.
+        The new probabilities, float64 ``[N]``, sum one; unchanged if all clients are labelled.
     """
     others = len(probability) - len(adverse)
     if len(adverse) == 0 or others == 0:

@@ -139,7 +139,7 @@ class HiCS(Selector):
         first = order[: view.clients_per_round]
         self.asked_ = self.asked_.index_fill(0, torch.from_numpy(first), True)
         warming_up = view.round < math.ceil(np.count_nonzero(sizes) / view.clients_per_round)
-        # Fewer than K only where nobody new is left: who is away shall leave no place empty.
+        # Fewer than K only if no new client is left: unavailable clients must leave no place empty.
         if len(first) and warming_up and len(first) == min(new, view.clients_per_round):
             return Plan.star(first)
         drawn = self._draw(view, able[asked], view.clients_per_round - len(first))

@@ -51,7 +51,7 @@ class KVib(Selector):
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all feedback."""
         self.feedback_ = torch.zeros(len(sizes), dtype=torch.float64)
-        # Everybody's probability in the present round.
+        # All clients' probabilities in the present round.
         self.chance_ = torch.zeros(len(sizes), dtype=torch.float64)
         self.gamma_ = 1.0 if self.gamma == "auto" else self.gamma
 

@@ -12,9 +12,9 @@ from the heaviest five per place. The losses are those of the received model on 
 trains on; a client would take them from the first pass of its training, at a model that has moved on.
 A report that is not finite is dropped and leaves its client unexplored. A client that came too late counts
 as explored, with the mean utility of the round's participants. At most 30 % of the clients are left out
-for having been picked too often, and none where nobody else is available. Where too few clients are
-unexplored, more are exploited. Not copied from the code: explorers that stay chosen for ever once nobody is
-unexplored, utilities of one mini-batch only, and failures where few clients are available. Updates are
+because they were chosen too often, and none if no other client is available. If too few clients are
+unexplored, more are exploited. Not copied from the code: explorers that stay chosen for ever once all clients
+are explored, utilities of one mini-batch only, and failures where few clients are available. Updates are
 weighed by examples; the code weighs them equally. Over-commitment is not the selector's: set
 ``time.over_selection``.
 """
@@ -90,7 +90,7 @@ class Oort(Selector):
     preferred_: float = field(init=False, repr=False)
     step_: float = field(init=False, repr=False)
 
-    # Without a penalty nobody asks how long a client takes.
+    # Without a penalty durations are not needed.
     @property
     def needs(self) -> Need:
         """Losses of the participants, and durations unless ``penalty`` is 0."""

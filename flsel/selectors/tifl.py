@@ -10,7 +10,7 @@ loss is smaller. A mean that is not known counts as the largest loss. The paper 
 credits and does not fix it; here null gives no limit, and where no tier with credits has an available client,
 credits do not matter. Draws are without replacement (one published port draws with replacement) and among
 the clients available now: a tier without one cannot be drawn, and a tier with too few gives fewer clients.
-Clients without examples are in no tier; where nobody has examples, all are. Tiers differ by at most one
+Clients without examples are in no tier, unless no client has examples. Tiers differ by at most one
 client in size.
 """
 

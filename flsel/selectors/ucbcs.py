@@ -1,4 +1,4 @@
-"""UCB-CS: a discounted bandit on the losses that participants report, without asking anybody else.
+"""UCB-CS: a discounted bandit on the losses that participants report, without asking other clients.
 
 Y. J. Cho, S. Gupta, G. Joshi, O. Yagan: "Bandit-based Communication-Efficient Client Selection Strategies for
 Federated Learning", Asilomar 2020 (arXiv:2012.08009), Algorithm 1.
@@ -10,7 +10,7 @@ standard deviation of losses within a client is unknown: ``sigma: auto`` takes t
 the losses that the last round's participants reported, and keeps it where only one did. Clients that never
 took part come first, drawn uniformly. A report that is lost or not finite leaves the mean loss as it was
 (zero where there was none) and counts as a participation. Ties are broken at random. Clients without examples
-are chosen only where nobody else is there.
+are chosen only if no other client is available.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class UCBCS(Selector):
         chosen = pool[largest(index[pool], view.clients_per_round, view.rng)]
         known = self.count_ > 0
         self.count_ = torch.where(known, (self.gamma * self.count_).clamp(min=_FEWEST), 0.0)
-        # Here and not in observe: whoever was asked took part, whether or not the update arrives.
+        # Here and not in observe: a client that was asked took part, whether or not its update arrives.
         self.count_ = self.count_.index_add(0, torch.from_numpy(chosen), torch.ones(len(chosen)).double())
         self.time_ = self.gamma * self.time_ + 1.0
         return Plan.star(chosen)

@@ -1,4 +1,4 @@
-"""The contract of a selector as checks, for the selectors of this package and for anybody's own.
+"""The contract of a selector as checks, for the selectors of this package and for your own.
 
 In a test of your own::
 

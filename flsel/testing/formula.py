@@ -19,7 +19,7 @@ _HEAD = ("weight", "bias")
 
 
 class FormulaFederation(ABC):
-    """A federation without data or training, run round by round; everybody is always available.
+    """A federation without data or training, run round by round; all clients are always available.
 
     The formulas of a federation say how training moves the model and what losses are; all other answers
     follow from these.

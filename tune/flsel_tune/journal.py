@@ -21,7 +21,7 @@ _LOG = logging.getLogger("flsel")
 def mend_journal(folder: Path) -> None:
     """Check the journal of a sweep that goes on, and cut a last line that a full disk or a power loss cut.
 
-    Nobody else writes to it: the sweep's lock is held.
+    No other process writes to it: the sweep's lock is held.
 
     Args:
         folder: Folder of the sweep.

@@ -186,7 +186,7 @@ class Study:
             self.study.sampler = sampler
             trial = self._again(asked[0].number) if asked else self.study.ask()
             settings = space(trial)
-        # Nobody else may be asked what follows a trial: a grid would stop a loop that is not there.
+        # Ask no sampler what follows a trial: a grid would stop an optimize loop that does not exist.
         self.study.sampler = optuna.samplers.RandomSampler(0)
         trial.set_user_attr(SETTINGS, settings)
         return trial.number, settings

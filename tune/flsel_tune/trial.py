@@ -67,7 +67,7 @@ class Trial:
     """Settings to try: one run for each seed, all at the same round whenever a report is made.
 
     A trial that finds runs in its folder goes on from their checkpoints. It first repeats the report of the
-    round that all of them had reached, since whoever asks may not have received it.
+    round that all of them had reached, since the driver may not have received it.
 
     Args:
         job: What all trials have in common.

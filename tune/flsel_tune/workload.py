@@ -31,7 +31,7 @@ class SweepWorkload:
     First come the trials that an earlier driver left unfinished, under their old numbers. A failure of the
     display, of a tracker or of a file is logged once. The sweep continues.
 
-    Nobody is shown anything of the test set, lest it choose the settings.
+    Test results are shown nowhere, so that they cannot choose the settings.
 
     Args:
         plan: The sweep.
@@ -88,7 +88,7 @@ class SweepWorkload:
         )
         values = [report.get(self._job.objective(n), math.nan) for n in range(len(self._job.metrics))]
         if state is TrialState.COMPLETE and len(values) == 1:
-            self._study.report(number, found["round"], values[0])  # Ray asks nobody about the last report
+            self._study.report(number, found["round"], values[0])  # Ray does not pass on the last report
         self._study.tell(number, state, values, found)
         self._safely("progress", lambda: self._console.ended(number, found))
         self._safely("tracking", lambda: self._close(number, found))

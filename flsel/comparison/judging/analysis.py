@@ -178,7 +178,7 @@ def _to_target(
     one, two = [mine.arrivals[r.seed] for r in pairs.ours], [yours.arrivals[r.seed] for r in pairs.theirs]
     late = [a for a in (*one, *two) if not a.reached]
     if not one or not two or len(late) == len(one) + len(two):
-        return None  # nobody arrived: there is nothing to compare
+        return None  # no run reached the target: there is nothing to compare
     horizon = min((a.at for a in late), default=math.inf)
     made = _compared(
         _Sides(variant, scenario, name, "ratio", pairs.paired),

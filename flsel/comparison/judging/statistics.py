@@ -212,7 +212,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def gini(counts: Sequence[float] | np.ndarray) -> float:
     """Return the Gini coefficient of how often clients took part: 0 if all did equally often.
 
-    Mean absolute difference of two clients over twice the mean; NaN if nobody took part.
+    Mean absolute difference of two clients over twice the mean; NaN if no client took part.
     """
     ordered = np.sort(np.asarray(counts, dtype=float))
     n, total = len(ordered), ordered.sum()

@@ -108,7 +108,7 @@ def _median(arrivals: Sequence[Arrival]) -> Estimate:
     if n < FEWEST_FOR_MEDIAN:
         return Estimate(_half(curve.quantiles, curve.probabilities), math.nan, math.nan, n)
     with warnings.catch_warnings():
-        # The band has no value where nobody or everybody has arrived.
+        # The band has no value while no run, or once every run, has reached the target.
         warnings.simplefilter("ignore", RuntimeWarning)
         band = curve.confidence_interval(LEVEL, method="log-log")
     # Where all have arrived the band is undefined, and nothing is above one half.
@@ -139,6 +139,6 @@ def _restricted_mean(arrivals: Sequence[Arrival], horizon: float) -> Estimate:
         beyond = float(areas[edges[:-1] >= when].sum())
         if risk > events:
             variance += beyond**2 * events / (risk * (risk - events))
-    # Greenwood's divides by n; n - 1 makes it the sample variance where nobody is censored.
+    # Greenwood's divides by n; n - 1 makes it the sample variance where no run is censored.
     half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * math.sqrt(variance * n / (n - 1))
     return Estimate(mean, max(0.0, mean - half), min(horizon, mean + half), n)

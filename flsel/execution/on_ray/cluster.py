@@ -1,4 +1,4 @@
-"""Start Ray on this machine or connect to a cluster, quietly and without talking to anybody unasked."""
+"""Start Ray on this machine or connect to a cluster, quietly and without unasked network connections."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _kill(folder: str) -> bool:
     """Kill the processes of the cluster in a folder; tell whether there were any."""
     found = False
     for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):  # it is gone, or somebody else's
+        with suppress(OSError):  # it is gone, or belongs to another user
             # By a handle: the number may be another process's by the time it is killed.
             handle = os.pidfd_open(int(name))
             try:

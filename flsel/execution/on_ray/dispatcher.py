@@ -142,7 +142,7 @@ class Dispatcher(Searcher):
         """Note the jobs whose processes died.
 
         Not at once: where Ray's daemon is what died, it takes the workers with it first and this process soon
-        after. The jobs are then unfinished for whoever resumes them, as the fault was not theirs.
+        after. The jobs then stay unfinished, so that a resume runs them, because the fault was not theirs.
 
         Args:
             died_before: Those that died before this time of the monotonic clock.

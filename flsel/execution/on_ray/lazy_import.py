@@ -1,4 +1,4 @@
-"""Leave out of a process what a library imports and nobody uses, until somebody does."""
+"""Import modules that a library imports but a process rarely uses only when they are used."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def defer(name: str, *called: str) -> None:
         return
     module = _DeferredLeaf(name) if called else _Deferred(name)
     if not called:
-        # Libraries ask whether it is there. Of a leaf nobody does, and to find out imports what holds it.
+        # Libraries test whether a package is there, but not a leaf; finding a leaf imports its package.
         module.__spec__ = find_spec(name)
     for function in called:
         setattr(module, function, _later(module, function))

@@ -81,7 +81,7 @@ def supervise(
     work, how = "", ""
     for _ in range(_LIVES):
         read, write = os.pipe()
-        # A signal waits until somebody is there who knows what to do with it.
+        # A signal waits until its handler is installed.
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         parent, child = os.getpid(), os.fork()
         if child == 0:

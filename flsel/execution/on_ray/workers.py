@@ -115,7 +115,7 @@ class Workers:
         """Start another actor."""
         import ray
 
-        # Ray counts CPUs for others; one of our own has nobody else, and any number of workers is right.
+        # Ray counts CPUs to share them. A Ray of our own serves this run only: any number of workers fits.
         made: Any = ray.remote(num_cpus=0 if self._own else 1, num_gpus=self._gpus)(Worker)
         actor = made.remote(_LOG.getEffectiveLevel(), sys.path)
         self.starting[actor.ping.remote()] = actor

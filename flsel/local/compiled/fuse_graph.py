@@ -213,7 +213,7 @@ def _turns(node: Any) -> bool:
 
 
 def _fuse_turn(graph: fx.Graph, node: fx.Node) -> None:
-    """Turn the factors in place of a product that nobody else reads.
+    """Turn the factors in place of a product that nothing else reads.
 
     A layer's gradient then comes in the order of its weights, whose rows are the longer ones as a rule: a
     product writes few long rows faster than many short ones.
@@ -238,7 +238,7 @@ _WITH_SUM = {aten.bmm.default: aten.baddbmm.default, aten.mm.default: aten.addmm
 
 
 def _fuse_softmax(graph: fx.Graph, node: fx.Node) -> None:
-    """Write the gradient of a log-softmax whose value nobody reads with the softmax itself.
+    """Write the gradient of a log-softmax whose value is not read with the softmax itself.
 
     The gradient of -log softmax is the softmax times the sum of what comes from above, less that; both terms
     of what comes from above depend on labels only. The softmax is spelled out, since torch's own goes through
