@@ -5,8 +5,8 @@ Learning", NeurIPS 2024, reference code.
 
 **Deviations**: the shares p_k are those among the clients available now. Clients without examples are drawn
 only if no available client has any. The scheme is biased towards clients with little data: the chance to be
-in the cohort grows more slowly than p_k, and every update weighs the same; :class:`flsel.selectors.md.MD` is the
-unbiased relative.
+in the cohort grows more slowly than p_k, and every update weighs the same;
+:class:`flsel.selectors.md.MD` is the unbiased relative.
 """
 
 from __future__ import annotations
