@@ -8,13 +8,12 @@ The tables are made of the committed file alone; a test compares them with the p
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from pages import markdown, options, put, read_rows
+from pages import markdown, options, put, read_rows, update_rows
 from scipy import stats
 
 from flsel.comparison.comparison_file import read_declaration
@@ -57,14 +56,14 @@ def measure(run: Path) -> list[float]:
 
 
 def collect(folder: Path) -> None:
-    """Write a comparison's measurements, a row a run that is complete."""
-    with DATA.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for cell in read_declaration(folder)[0].cells():
-            run = folder / cell.folder
-            if (run / "summary.json").exists():
-                table.writerow([cell.variant, cell.seed, *(f"{value:.6g}" for value in measure(run))])
+    """Add a comparison's measurements to the file, a row a run that is complete."""
+    runs = ((cell, folder / cell.folder) for cell in read_declaration(folder)[0].cells())
+    rows = (
+        [cell.variant, cell.seed, *(f"{value:.6g}" for value in measure(run))]
+        for cell, run in runs
+        if (run / "summary.json").exists()
+    )
+    update_rows(DATA, list(COLUMNS), rows, key=2)
 
 
 def ratio(rows: Sequence[dict[str, str]], one: str, other: str, cost: str) -> tuple[float, float, float, int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pages import read_rows
+from pages import read_rows, update_rows, whole_blocks
 
 from flsel.comparison.comparison_file import read_declaration
 from flsel.comparison.judging.time_to_target import first_at
@@ -23,27 +22,17 @@ EVERYBODY, UNEQUAL = "IDL", ("HiCS mix", "natural", "log-normal")
 
 
 def collect(folder: Path, path: Path) -> None:
-    """Write the file of measurements: a row a run, of every scenario and seed that all selectors played."""
-    grid, judging, _ = read_declaration(folder)
+    """Add a row a run to the file of measurements, of every scenario and seed that has all selectors."""
+    _, judging, _ = read_declaration(folder)
     assert judging.target is not None
-    runs = {(c.scenario, c.seed, c.variant): folder / c.folder for c in grid.cells()}
-    done = {cell: place for cell, place in runs.items() if (place / "summary.json").exists()}
-    whole = [
-        (scenario.name, seed)
-        for scenario in grid.scenarios
-        for seed in grid.seeds
-        if all((scenario.name, seed, variant.name) in done for variant in grid.variants)
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["partition", "availability", "seed", "selector", *MEASURES])
-        for scenario, seed in whole:
-            budget = _metrics(done[scenario, seed, BASE])["bytes"][-1] / 2
-            for variant in grid.variants:
-                metrics = _metrics(done[scenario, seed, variant.name])
-                numbers = [f"{value:.6g}" for value in _measured(metrics, judging.target, budget)]
-                table.writerow([*scenario.split(", "), seed, variant.name, *numbers])
+    head = ["partition", "availability", "seed", "selector", *MEASURES]
+    rows = []
+    for scenario, seed, block in whole_blocks(folder):
+        half = _metrics(block[BASE])["bytes"][-1] / 2
+        for name, run in block.items():
+            numbers = [f"{value:.6g}" for value in _measured(_metrics(run), judging.target, half)]
+            rows.append([*scenario.split(", "), seed, name, *numbers])
+    update_rows(path, head, rows, key=4)
 
 
 def _metrics(folder: Path) -> dict[str, np.ndarray]:

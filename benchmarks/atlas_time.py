@@ -8,13 +8,12 @@ The tables are made of the committed file alone; a test compares them with the p
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pages import markdown, options, put, read_rows
+from pages import markdown, options, put, read_rows, update_rows, whole_blocks
 from scipy import stats
 
 from flsel.comparison.comparison_file import read_declaration
@@ -32,33 +31,21 @@ FLAT = (0.9, 1.1)
 
 
 def collect(folders: list[Path], path: Path) -> None:
-    """Write a row for each run of the scenarios and seeds that all selectors were run with."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["devices", "partition", "availability", "asked", "seed", "selector", *MEASURES])
-        for folder in folders:
-            table.writerows(_rows(folder))
+    """Add a row for each run of the scenarios and seeds that all selectors were run with."""
+    head = ["devices", "partition", "availability", "asked", "seed", "selector", *MEASURES]
+    for folder in folders:
+        update_rows(path, head, _rows(folder), key=6)
 
 
 def _rows(folder: Path) -> Iterator[list[str]]:
-    grid, judging, _ = read_declaration(folder)
+    _, judging, _ = read_declaration(folder)
     assert judging.target is not None
     assert judging.last is not None
-    found = {(c.scenario, c.seed, c.variant): folder / c.folder for c in grid.cells()}
-    done = {cell for cell, place in found.items() if (place / "summary.json").exists()}
-    names = [variant.name for variant in grid.variants]
-    for scenario in grid.scenarios:
-        for seed in grid.seeds:
-            if not all((scenario.name, seed, name) in done for name in names):
-                continue
-            base = Result.load(found[scenario.name, seed, BASE])
-            limit = float(base.history["clock/seconds"][-1]) / 2
-            for name in names:
-                result = Result.load(found[scenario.name, seed, name])
-                numbers = _measured(result, judging.target, judging.last, limit)
-                row = [f"{number:.6g}" for number in numbers]
-                yield [*scenario.name.split(", "), str(seed), name, *row]
+    for scenario, seed, block in whole_blocks(folder):
+        limit = float(Result.load(block[BASE]).history["clock/seconds"][-1]) / 2
+        for name, run in block.items():
+            numbers = _measured(Result.load(run), judging.target, judging.last, limit)
+            yield [*scenario.split(", "), str(seed), name, *(f"{number:.6g}" for number in numbers)]
 
 
 def _measured(result: Result, target: float, last: int, limit: float) -> list[float]:

@@ -8,14 +8,13 @@ The tables are made of the committed files alone; a test compares them with the 
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pages import markdown, options, put, read_rows
+from pages import markdown, options, put, read_rows, update_rows
 from scipy import stats
 
 from flsel.comparison.comparison_file import read_declaration
@@ -166,19 +165,16 @@ class Measured:
 
 
 def collect(name: str, folders: Sequence[Path]) -> None:
-    """Write a comparison's measurements, a row a run; its seeds may have been played in several folders."""
+    """Add a comparison's measurements to its file, a row a run; several folders may have run its seeds."""
     claim = CLAIMS[name]
-    path = data(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["scenario", "variant", "seed", *claim.measures])
-        for folder in folders:
-            for cell in read_declaration(folder)[0].cells():
-                run = folder / cell.folder
-                if (run / "summary.json").exists():
-                    numbers = [f"{value:.6g}" for value in _measure(claim, run)]
-                    table.writerow([cell.scenario, cell.variant, cell.seed, *numbers])
+    for folder in folders:
+        runs = ((cell, folder / cell.folder) for cell in read_declaration(folder)[0].cells())
+        rows = (
+            [cell.scenario, cell.variant, cell.seed, *(f"{value:.6g}" for value in _measure(claim, run))]
+            for cell, run in runs
+            if (run / "summary.json").exists()
+        )
+        update_rows(data(name), ["scenario", "variant", "seed", *claim.measures], rows, key=3)
 
 
 def data(name: str) -> Path:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from flsel.comparison.comparison_file import read_declaration
 
 END = "<!-- end -->"
 
@@ -33,6 +35,29 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file, by column."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def whole_blocks(folder: Path) -> Iterator[tuple[str, int, dict[str, Path]]]:
+    """Yield scenario, seed and the run of each variant, where a comparison has run all variants."""
+    grid, _, _ = read_declaration(folder)
+    runs = {(cell.scenario, cell.seed, cell.variant): folder / cell.folder for cell in grid.cells()}
+    for scenario in grid.scenarios:
+        for seed in grid.seeds:
+            block = {each.name: runs[scenario.name, seed, each.name] for each in grid.variants}
+            if all((run / "summary.json").exists() for run in block.values()):
+                yield scenario.name, seed, block
+
+
+def update_rows(path: Path, head: list[str], rows: Iterable[Iterable[object]], *, key: int) -> None:
+    """Write rows to a CSV file. A row takes the place of the one that begins with the same ``key`` cells.
+
+    Other rows of the file stay, so that seeds and scenarios that another machine has run are kept.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    old = [list(row.values()) for row in read_rows(path)] if path.exists() else []
+    lines = {tuple(row[:key]): row for row in (*old, *([str(cell) for cell in row] for row in rows))}
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([head, *lines.values()])
 
 
 def options(text: str | None) -> argparse.ArgumentParser:

@@ -16,6 +16,7 @@ import atlas  # noqa: E402
 import atlas_time  # noqa: E402
 import branches  # noqa: E402
 import claims  # noqa: E402
+import pages  # noqa: E402
 import signals  # noqa: E402
 
 RESULTS = ROOT / "docs/results"
@@ -104,3 +105,10 @@ def test_the_tables_tell_a_changed_measurement(tmp_path):
     changed = tmp_path / "changed.csv"
     changed.write_text("\n".join([*text[:2], ",".join(cells), *text[3:]]) + "\n")
     assert atlas.tables(atlas.read(changed)) != atlas.tables(atlas.read(data))
+
+
+def test_collected_rows_join_those_of_other_machines(tmp_path):
+    path = tmp_path / "data" / "rows.csv"
+    pages.update_rows(path, ["seed", "selector", "accuracy"], [(1, "PowD", 0.5), (2, "PowD", 0.6)], key=2)
+    pages.update_rows(path, ["seed", "selector", "accuracy"], [(2, "PowD", 0.7), (3, "PowD", 0.8)], key=2)
+    assert path.read_text() == "seed,selector,accuracy\n1,PowD,0.5\n2,PowD,0.7\n3,PowD,0.8\n"
