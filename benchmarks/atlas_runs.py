@@ -17,7 +17,7 @@ LAST = 5
 CHANCE = 0.1
 BASE = "Uniform"
 BY_SIZE = ("LDF", "MDF")
-"""Modes by client size. Where all have the same size everybody is there under these modes."""
+"""Modes by client size. If all clients have the same size, all are available under these modes."""
 EVERYBODY, UNEQUAL = "IDL", ("HiCS mix", "natural", "log-normal")
 
 

@@ -23,8 +23,8 @@ def tables(atlas: Atlas) -> str:
         "all": lambda s: True,
         "skewed labels": lambda s: s[0] in SKEWED,
         "mild partitions": lambda s: s[0] not in SKEWED,
-        "everybody there": lambda s: s[1] == "IDL",
-        "clients away": lambda s: s[1] != "IDL",
+        "all clients available": lambda s: s[1] == "IDL",
+        "clients unavailable": lambda s: s[1] != "IDL",
     }
     parts = [
         ("Difference to Uniform over all scenarios", overall(atlas)),
