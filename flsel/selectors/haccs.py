@@ -5,13 +5,13 @@ Selection for Accelerated Federated Learning", IPDPS 2022, with code of the auth
 
 **Deviations**: the paper's text was not at hand; formulas are those of a summary of it and of the code. The
 paper compares label histograms by Hellinger's distance, the code by the Euclidean one of their shares:
-``distance``. OPTICS with at least two members and a cut at ``eps`` joins, as DBSCAN does, all clients
-that are connected by distances of at most eps, and that is computed here; a client without a neighbour is a
-cluster. A client's loss is the last that it reported, of the model that it received; one that never reported counts as
-the largest report, and is taken as if it had 1 before there is any. A cluster's means are those of its
-members that are available now, where the code divides their sums by all members. With ``rho`` 0, which needs
-no devices, members are taken in a random order instead of the fastest first. Histograms are noised once, by a
-generator of the first round.
+``distance``. OPTICS with at least two members and a cut at ``eps`` joins, as DBSCAN does, all clients that
+are connected by distances of at most eps, and that is computed here; a client without a neighbour is a
+cluster. A client's loss is the last that it reported, of the model that it received; one that never reported
+counts as the largest report, and is taken as if it had 1 before there is any. A cluster's means are those of
+its members that are available now, where the code divides their sums by all members. With ``rho`` 0, which
+needs no devices, members are taken in a random order instead of the fastest first. Histograms are noised
+once, by a generator of the first round.
 """
 
 from __future__ import annotations
