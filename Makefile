@@ -60,13 +60,13 @@ docs: $(INSTALLED) ## Build the documentation site into site/.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "The site is in site/index.html"
 
-evidence: $(INSTALLED) ## Play every comparison behind docs/results: days on two cores, resumable (FLSEL_DATA=...).
+evidence: $(INSTALLED) ## Run every comparison behind docs/results: days on two cores, resumable (FLSEL_DATA=...).
 	$(BIN)/python benchmarks/evidence.py $(basename $(notdir $(wildcard benchmarks/evidence/*.yaml)))
 	$(BIN)/python benchmarks/tuned.py atlas_synthetic
 	$(BIN)/python benchmarks/tuned.py atlas_fashion
 	$(BIN)/python benchmarks/branches.py --data-root $(or $(FLSEL_DATA),../shared/data)
 
-evidence-quick: $(INSTALLED) ## Play the atlas on generated data with one seed (no download, under ten minutes).
+evidence-quick: $(INSTALLED) ## Run the atlas on generated data with one seed (no download, under ten minutes).
 	$(BIN)/python benchmarks/evidence.py atlas_synthetic --seeds 1
 
 bench: $(INSTALLED) ## Measure speed and memory, and keep the tables in benchmarks/results.md (twenty minutes).

@@ -31,15 +31,15 @@ def rounds(rules: AsyncConfig, name: str, data: DataConfig, accelerator: str) ->
     while server.ledger["trainings"] < WARM:
         server.step()
 
-    def play() -> None:
+    def run_rounds() -> None:
         for _ in range(steps):
             server.step()
 
-    return play
+    return run_rounds
 
 
 def measure(name: str, data: DataConfig, *, quick: bool, accelerator: str) -> list[list[str]]:
-    """Play synchronous and asynchronous rounds in turn, and return the rows of the table."""
+    """Run synchronous and asynchronous rounds in turn, and return the rows of the table."""
     case = CASES[name]
     slots = min(4 * case.cohort, case.clients)
     kinds = {

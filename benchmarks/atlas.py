@@ -94,8 +94,8 @@ def shown(source: Source) -> str:
     if source.tuned.exists():
         text += f"\n\n### Tuned selectors\n\n{tuning(read(source.data, merged=False), source.tuned)}"
     if source == first:
-        played = [(other.title, read(other.data)) for other in _SOURCES if other.data.exists()]
-        text += f"\n\n### All atlases\n\n{together(played)}"
+        atlases = [(other.title, read(other.data)) for other in _SOURCES if other.data.exists()]
+        text += f"\n\n### All atlases\n\n{together(atlases)}"
     elif set(atlas.scenarios) & set(read(first.data).scenarios):
         text += f"\n\n### Beside the other atlas\n\n{agreement(atlas, read(first.data))}"
     return text

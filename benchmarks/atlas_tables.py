@@ -156,18 +156,18 @@ def agreement(ours: Atlas, other: Atlas) -> str:
     return markdown(["selector", "here", "Synthetic(0.5, 0.5)", f"same side, of {len(shared)}"], body)
 
 
-def together(played: Sequence[tuple[str, Atlas]]) -> str:
+def together(atlases: Sequence[tuple[str, Atlas]]) -> str:
     """Return each selector's gain in every atlas, by title, and how many intervals are above zero."""
     body = []
-    for selector in played[0][1].selectors:
-        gains = [atlas.gains()[:, atlas.selectors.index(selector)] for _, atlas in played]
-        draws = [_resampled(atlas) for _, atlas in played]
+    for selector in atlases[0][1].selectors:
+        gains = [atlas.gains()[:, atlas.selectors.index(selector)] for _, atlas in atlases]
+        draws = [_resampled(atlas) for _, atlas in atlases]
         shown = [_interval(g, d, "{:+.1f}") for g, d in zip(gains, draws, strict=True)]
         above = sum(_bounds(g, d)[0] > 0 for g, d in zip(gains, draws, strict=True))
         mean = float(np.mean([g.mean() for g in gains]))
-        body.append((mean, [selector, *shown, f"{above} of {len(played)}"]))
+        body.append((mean, [selector, *shown, f"{above} of {len(atlases)}"]))
     body.sort(key=lambda row: -row[0])
-    head = ["selector", *(title for title, _ in played), "intervals above zero"]
+    head = ["selector", *(title for title, _ in atlases), "intervals above zero"]
     return markdown(head, [row for _, row in body if row[0] != BASE])
 
 

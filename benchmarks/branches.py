@@ -3,7 +3,7 @@
     python benchmarks/branches.py --data-root ../shared/data --seeds 1 2 3
 
 In scenarios (1) and (2) it keeps the updates of the warm-up, so that the decision of the first round after
-it is that of all later ones: five rounds of warm-up and one more are played. Writes docs/results/data.
+it is that of all later ones: five rounds of warm-up and one more are executed. Writes docs/results/data.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ HEAD = ("scenario", "seed", "variance", "limit", "spearman", "pearson", "rounds_
 
 
 def measure(scenario: int, seed: int, data_root: str | None) -> list[str]:
-    """Play the warm-up and one round more; return a row of the file."""
+    """Execute the warm-up and one round more; return a row of the file."""
     config = parse_file(ROOT / f"configs/papers/hics/fashion_mnist_published_{scenario}.yaml")
     warm_up = math.ceil((config.clients or 1) / config.clients_per_round)
     data = config.data if data_root is None else replace(config.data, root=data_root)
-    # Rounds without an evaluation: the last one, which has one, is not played.
+    # Rounds without an evaluation: the last one, which has one, is not executed.
     config = replace(
         config, seed=seed, data=data, rounds=warm_up + 2, threads=1, quiet=True, accelerator="cpu",
         evaluation=replace(config.evaluation, every=warm_up + 2),

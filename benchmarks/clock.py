@@ -36,13 +36,13 @@ def config_of(case: Case, data: DataConfig, accelerator: str) -> RunConfig:
 
 
 def measure(name: str, data: DataConfig, *, quick: bool, accelerator: str) -> list[list[str]]:
-    """Play rounds with and without devices in turn, and return the rows of the table."""
+    """Run rounds with and without devices in turn, and return the rows of the table."""
     case = CASES[name]
     config = config_of(case, data, accelerator)
     servers = {side: build(replace(config, devices=devices)).server for side, devices in SIDES.items()}
     sides = {side: lambda server=server: [server.step(), None][1] for side, server in servers.items()}  # type: ignore[misc]
-    for play in sides.values():
-        play()
+    for side in sides.values():
+        side()
     calls = 20 if case.synthetic else 2
     found = alternate(sides, 5 if quick else 60, time.process_time, calls)
     warned = drift(found["without"])

@@ -77,7 +77,7 @@ def _train(config_file: Path, seed: int, together: bool, data_root: str | None) 
     data = config.data if data_root is None else replace(config.data, root=data_root)
     clients_per_round = (config.clients or 1) if together else config.clients_per_round
     rounds = math.ceil((config.clients or 1) / clients_per_round)
-    # One round more than is played: the last one ends with an evaluation.
+    # One round more than is executed: the last one ends with an evaluation.
     config = replace(
         config,
         seed=seed, rounds=rounds + 1, clients_per_round=clients_per_round, data=data,

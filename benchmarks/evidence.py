@@ -1,11 +1,11 @@
-"""Play the comparisons behind docs/results: an experiment is a YAML file in benchmarks/evidence.
+"""Execute the comparisons behind docs/results: an experiment is a YAML file in benchmarks/evidence.
 
     python benchmarks/evidence.py                         # list them
     python benchmarks/evidence.py atlas_synthetic --seeds 3
     python benchmarks/evidence.py hics_small --quick      # few rounds, two seeds: does it run?
 
-Each becomes ``comparisons/NAME``, which ``flsel compare`` plays, resumes and reports. Started again it goes
-on, and with more seeds it grows. One that cannot be played is said, and the next is.
+Each becomes ``comparisons/NAME``, which ``flsel compare`` executes, resumes and reports. Started again it
+resumes, and with more seeds it grows. One that cannot be executed is reported, and the next one begins.
 FLSEL_DATA names the folder of the datasets.
 """
 
@@ -105,8 +105,8 @@ def declare(experiment: Experiment, folder: Path, grid: Grid, command: str) -> N
     write_declaration(folder, grid, Judging(**experiment.judging), [command])
 
 
-def play_only(folder: Path) -> int:
-    """Play what is left of a comparison, and say what became of each run.
+def execute_runs(folder: Path) -> int:
+    """Execute what is left of a comparison, and say what became of each run.
 
     Returns:
         The exit code: 2 if a run failed.
@@ -131,7 +131,7 @@ def play_only(folder: Path) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Play what is asked for; return the exit code."""
+    """Execute what is asked for; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -140,7 +140,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--folder", type=Path, default=Path("comparisons"))
     parser.add_argument("--quick", action="store_true", help="few rounds, two seeds, in a folder of its own")
     parser.add_argument(
-        "--no-report", action="store_true", help="play only, for a machine without vl-convert"
+        "--no-report", action="store_true", help="execute runs only, for a machine without vl-convert"
     )
     parser.add_argument("--device", default=None, help="accelerator of the runs, such as cuda")
     chosen = parser.parse_args(arguments)
@@ -160,13 +160,13 @@ def main(arguments: list[str]) -> int:
             command = shlex.join(["python", "benchmarks/evidence.py", *arguments])
             declare(known[name], folder, grid, command)
         if chosen.no_report:
-            worst = max(worst, play_only(folder))
+            worst = max(worst, execute_runs(folder))
             continue
         more = ["--seeds", chosen.seeds] if chosen.seeds else []
         code = flsel(["compare", "--resume", str(folder), *more])
         if code == STOPPED:
             return code
-        # One that lacks its dataset must not keep those behind it from being played.
+        # One that lacks its dataset must not keep those behind it from being executed.
         worst = max(worst, code)
     return worst
 

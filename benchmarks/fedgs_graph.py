@@ -1,6 +1,6 @@
 """Does FedGS's graph make cohorts more diverse, and does that help? Label mixes and accuracies, by partition.
 
-    python benchmarks/fedgs_graph.py --data-root DIR    # plays what is missing
+    python benchmarks/fedgs_graph.py --data-root DIR    # runs what is missing
     python benchmarks/fedgs_graph.py --show --document docs/results/fedgs-graph.md
 
 The distance of a cohort is the total variation between the mix of its pooled labels and everybody's, the mean
@@ -79,8 +79,8 @@ class Case:
         return f"{self.partition}-{self.graph}-{self.seed}.json".replace(" ", "_")
 
 
-def play(case: Case, data_root: str | None) -> dict[str, float]:
-    """Play a run; return the mean distance of its cohorts and the accuracy at its end, in %."""
+def run_case(case: Case, data_root: str | None) -> dict[str, float]:
+    """Execute a run; return the mean distance of its cohorts and the accuracy at its end, in %."""
     config = RunConfig(
         seed=case.seed,
         rounds=ROUNDS,
@@ -143,7 +143,7 @@ def main() -> None:
         case = Case(name, graph, seed)
         path = chosen.out / case.file
         if not path.exists() and not chosen.show:
-            path.write_text(json.dumps(play(case, chosen.data_root)))
+            path.write_text(json.dumps(run_case(case, chosen.data_root)))
         if path.exists():
             found[case] = json.loads(path.read_text())
     if chosen.document is None:

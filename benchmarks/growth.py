@@ -1,6 +1,6 @@
 """Time and memory of a round against clients, cohort and parameters: one process a cell, resumable.
 
-python benchmarks/growth.py DIR            # plays what DIR/growth.jsonl does not hold yet, on one thread
+python benchmarks/growth.py DIR            # runs what DIR/growth.jsonl does not hold yet, on one thread
 python benchmarks/growth.py DIR --report   # writes growth.md and growth.svg beside this file
 
 A cell is ended when it needs more than --seconds or --gigabytes.
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.cell:
-        print(json.dumps(play(Cell(**json.loads(chosen.cell)), chosen.data_root)))
+        print(json.dumps(run_cell(Cell(**json.loads(chosen.cell)), chosen.data_root)))
         return
     chosen.folder.mkdir(parents=True, exist_ok=True)
     file = chosen.folder / "growth.jsonl"
@@ -96,7 +96,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 
 def watched(cell: Cell, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Play a cell in a process of its own, and end it at its limits."""
+    """Run a cell in a process of its own, and end it at its limits."""
     command = [sys.executable, __file__, str(chosen.folder), "--cell", json.dumps(asdict(cell))]
     command += ["--data-root", chosen.data_root] if chosen.data_root else []
     env = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -131,8 +131,8 @@ def peak(process: int | str = "self") -> float:
     return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0) * 1024 / 1e9
 
 
-def play(cell: Cell, root: str | None) -> dict[str, Any]:
-    """Play some rounds of a cell in this process."""
+def run_cell(cell: Cell, root: str | None) -> dict[str, Any]:
+    """Run some rounds of a cell in this process."""
     import growth_runs
     import torch
 

@@ -44,42 +44,42 @@ class Rounds:
 
 
 def measure(make: Callable[[], Selector], config: RunConfig, rounds: int) -> Rounds:
-    """Play the first rounds of the run."""
+    """Run the first rounds of the run."""
     selector = make()
     server = HOLDOUT if Need.SERVER_LOSS in selector.needs else 0.0
     config = replace(config, selector=Timed(selector), data=replace(config.data, server=server))
     built = build(config)
     timed, device = built.server.selector, built.program.task.device
     assert isinstance(timed, Timed)
-    played = Rounds([], [], [])
-    while len(played.own) < rounds:
+    measured = Rounds([], [], [])
+    while len(measured.own) < rounds:
         began = time.perf_counter()
         built.server.step()
         wait(device)
         total = time.perf_counter() - began
         own, asked = timed.lap()
-        played.own.append(own)
-        played.asked.append(asked)
-        played.rest.append(total - own - asked)
-    return played
+        measured.own.append(own)
+        measured.asked.append(asked)
+        measured.rest.append(total - own - asked)
+    return measured
 
 
-def row(name: str, played: Rounds, first: int, rounds: int) -> list[str]:
+def row(name: str, measured: Rounds, first: int, rounds: int) -> list[str]:
     """Write a row of the table.
 
     Args:
         name: Of the selector.
-        played: What was measured.
+        measured: The seconds of its rounds.
         first: Rounds of the start, fewer than were measured.
         rounds: Rounds of the whole run: the start, and others like those measured after it.
     """
-    rest = median(played.rest)
-    early, late = played.own[:first], played.own[first:]
+    rest = median(measured.rest)
+    early, late = measured.own[:first], measured.own[first:]
     whole = (first * mean(early) + (rounds - first) * mean(late)) / rounds
     share = 100 * whole / rest
     return [
         name,
-        *_milliseconds([mean(early), median(late), mean(late), max(late), mean(played.asked), rest]),
+        *_milliseconds([mean(early), median(late), mean(late), max(late), mean(measured.asked), rest]),
         f"{100 * median(late) / rest:.1f} %",
         f"{share:.1f} %",
         verdict(share, MOST),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from measure import STARTED, options, spread, table, verdict
 from settings import start
-from stopwatch import play
+from stopwatch import timed_run
 
 from flsel.config import RunConfig
 from flsel.data.config import DataConfig, SyntheticConfig
@@ -33,7 +33,7 @@ def main() -> None:
         accelerator=chosen.accelerator,
     )
     with tempfile.TemporaryDirectory() as folder:
-        watch = play(config, Path(folder), work=True)
+        watch = timed_run(config, Path(folder), work=True)
     setup = watch.began[0] - STARTED
     rounds = [b - a for a, b in zip(watch.began, watch.began[1:], strict=False)]
     peak = (

@@ -67,7 +67,7 @@ class Measured:
     memory: float
 
 
-def play(cell: Cell) -> Measured | str:
+def run_cell(cell: Cell) -> Measured | str:
     """Measure one cell in a process of its own; the selector's own error message where it refuses."""
     torch.set_num_threads(cell.threads)
     # A plan of FedCat takes K rounds.
@@ -133,7 +133,7 @@ def alone(cell: Cell) -> Measured | str:
     """Measure a cell in a process of its own, which starts with the libraries loaded and nothing else."""
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
         try:
-            return pool.submit(play, cell).result()
+            return pool.submit(run_cell, cell).result()
         except BrokenProcessPool:
             return "the process was ended from outside, most likely because memory ran out"
 

@@ -52,7 +52,7 @@ class Watch:
 
 
 def measure(case: Case, data: DataConfig, chosen: argparse.Namespace, folder: Path) -> list[str]:
-    """Play a run of 100 rounds with an evaluation after each, and return the row of the table."""
+    """Execute a run of 100 rounds with an evaluation after each, and return the row of the table."""
     config = image_run(case.model, data, case.local, clients=case.clients, accelerator=chosen.accelerator)
     config = replace(config, clients_per_round=case.cohort, rounds=4 if chosen.quick else 100, threads=1)
     if case.synthetic:

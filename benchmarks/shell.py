@@ -12,7 +12,7 @@ from statistics import mean
 from lightning.pytorch import Callback
 from measure import options, spread, table, verdict
 from settings import FASHION_MLP, image_data, image_run, start
-from stopwatch import play
+from stopwatch import timed_run
 from torch import nn
 
 from flsel.availability import IDL, LN, Availability
@@ -64,7 +64,7 @@ def main() -> None:
                 callbacks=(Callback,),
                 quiet=False,
             )
-            rows.append(_row(case, play(config, Path(folder), work=False).between()))
+            rows.append(_row(case, timed_run(config, Path(folder), work=False).between()))
     print("Every round is evaluated; a checkpoint every ten. The target is for the mean.\n")
     print(table(("model", "N", "K", "availability", "mean", "median", "target", ""), rows))
 

@@ -63,8 +63,8 @@ class Nothing(LocalTrainer):
         return {"loss": 1.0, "accuracy": 0.5}
 
 
-def play(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
-    """Play a run as the command line does, files and all.
+def timed_run(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
+    """Execute a run as the command line does, files and all.
 
     Args:
         config: The run.

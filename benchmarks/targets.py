@@ -76,16 +76,16 @@ def cores(chosen: argparse.Namespace) -> None:
 def commands(chosen: argparse.Namespace) -> None:
     """Print how long whole commands take beside an older commit's."""
     print(f"## Commands, in turn with commit {OLDER}\n", flush=True)
-    played = "20" if chosen.quick else "500"
+    rounds = "20" if chosen.quick else "500"
     runs = {
-        f"`flsel train --config fashion_mnist`, {played} rounds, an evaluation in each": (
+        f"`flsel train --config fashion_mnist`, {rounds} rounds, an evaluation in each": (
             [
                 "--config",
                 "configs/runs/fashion_mnist.yaml",
                 "--data.root",
                 chosen.data_root,
                 "--rounds",
-                played,
+                rounds,
             ],
             1 if chosen.quick else 3,
         ),
@@ -100,7 +100,7 @@ def commands(chosen: argparse.Namespace) -> None:
             memory: dict[str, float] = {}
             for repeat in range(repeats):
                 for side in list(sides)[:: 1 if repeat % 2 else -1]:
-                    wall, used, most = _play(sides[side], words, folder)
+                    wall, used, most = _execute(sides[side], words, folder)
                     seconds[side].append(wall)
                     cpu[side].append(used)
                     memory[side] = max(memory.get(side, 0.0), most)
@@ -139,7 +139,7 @@ def older() -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(path)], check=True, capture_output=True)
 
 
-def _play(root: Path, words: list[str], folder: str) -> tuple[float, float, float]:
+def _execute(root: Path, words: list[str], folder: str) -> tuple[float, float, float]:
     """Run ``flsel train`` of a checkout; return wall and processor seconds and the largest memory in GB."""
     given = [str(root / word) if word.startswith("configs/") else word for word in words]
     env = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{root / 'tune'}"}

@@ -122,8 +122,8 @@ class PlainLoop:
         self.params = {name: p.detach().clone() for name, p in built.server.params.items()}
         self.round = 0
 
-    def play(self) -> None:
-        """Play one round: the uniform draw, the batches and the weights are flsel's."""
+    def run_round(self) -> None:
+        """Run one round: the uniform draw, the batches and the weights are flsel's."""
         draw = generator(1, "select", self.round)
         clients = draw.choice(len(self.data.shards), self.cohort, replace=False)
         examples = sum(len(self.data.shards[c]) for c in clients)
@@ -166,8 +166,8 @@ def _measure(
 ) -> list[list[str]]:
     plain, built = _sides(config, chosen.sides, processes)
     device = plain.data.x.device
-    rounds = {PLAIN: plain.play} | {side: run.server.step for side, run in built.items()}
-    sides = {name: partial(_timed, play, device) for name, play in rounds.items()}
+    rounds = {PLAIN: plain.run_round} | {side: run.server.step for side, run in built.items()}
+    sides = {name: partial(_timed, run_round, device) for name, run_round in rounds.items()}
     clock = time.process_time if chosen.clock == "cpu" else time.perf_counter
     first = {name: times[0] for name, times in alternate(sides, 1, clock).items()}
     seconds = alternate(sides, 3 if chosen.quick else case.rounds, clock, case.in_a_turn)
@@ -190,7 +190,7 @@ def _sides(config: RunConfig, names: Sequence[str], processes: Workers) -> tuple
 
 def _check_equal(case: Case, config: RunConfig, names: Sequence[str], processes: Workers) -> None:
     plain, built = _sides(config, names, processes)
-    plain.play()
+    plain.run_round()
     for side, run in built.items():
         run.server.step()
         worst = max(float((plain.params[n] - p).abs().max()) for n, p in run.server.params.items())
@@ -198,8 +198,8 @@ def _check_equal(case: Case, config: RunConfig, names: Sequence[str], processes:
             raise SystemExit(f"{case.name}: {side} and the plain loop ended {worst:.1e} apart.")
 
 
-def _timed(play: Callable[[], object], device: torch.device) -> None:
-    play()
+def _timed(run_round: Callable[[], object], device: torch.device) -> None:
+    run_round()
     wait(device)
 
 

@@ -1,6 +1,6 @@
-"""Tune an atlas's selectors with an equal budget each, and play what was found under the atlas's seeds.
+"""Tune an atlas's selectors with an equal budget each, and execute what was found under the atlas's seeds.
 
-    python benchmarks/tuned.py atlas_fashion                # search, play, write docs/results/data
+    python benchmarks/tuned.py atlas_fashion                # search, execute, write docs/results/data
     python benchmarks/tuned.py atlas_fashion --collect      # write only
 
 A selector gets its defaults and random draws from its search file, judged by validation data under seeds of
@@ -18,7 +18,7 @@ import numpy as np
 import optuna
 import yaml
 from atlas import ATLASES
-from evidence import declare, experiments, play_only
+from evidence import declare, execute_runs, experiments
 from pages import options, read_rows
 
 from flsel.comparison.grid import FILE, Cell, Grid, Scenario, Variant
@@ -91,11 +91,11 @@ def _last(run: Path, column: str) -> float:
 
 
 def main() -> None:
-    """Search, play, collect."""
+    """Search, execute, collect."""
     parser = options(__doc__)
     parser.add_argument("atlas", choices=list(ATLASES), help="whose selectors")
     parser.add_argument("--folder", type=Path, help="where runs are; comparisons/ATLAS_tuned if not given")
-    parser.add_argument("--collect", action="store_true", help="play nothing")
+    parser.add_argument("--collect", action="store_true", help="execute nothing")
     chosen = parser.parse_args()
     top = chosen.folder or Path(f"comparisons/{chosen.atlas}_tuned")
     atlas = experiments()[chosen.atlas].grid()
@@ -105,14 +105,14 @@ def main() -> None:
         slug = name.replace(", ", "_").replace(" ", "_")
         search, held = search_grid(atlas, place), top / f"{slug}_search"
         if not chosen.collect:
-            _play(chosen.atlas, search, held)
+            _execute(chosen.atlas, search, held)
         winners = best(search, held)
         tuned = tuple(replace(variant, name=selector) for selector, (variant, _) in winners.items())
-        played = Grid(search.config | {"data": atlas.config["data"]}, tuned, (place,), SEEDS)
+        final = Grid(search.config | {"data": atlas.config["data"]}, tuned, (place,), SEEDS)
         folder = top / slug
         if not chosen.collect:
-            _play(chosen.atlas, played, folder)
-        for cell in played.cells():
+            _execute(chosen.atlas, final, folder)
+        for cell in final.cells():
             variant, score = winners[cell.variant]
             accuracy = _last(folder / cell.folder, "test/accuracy")
             settings = json.dumps({k: v for k, v in variant.changes.items() if k != "selector"})
@@ -127,12 +127,12 @@ def main() -> None:
         table.writerows(rows)
 
 
-def _play(name: str, grid: Grid, folder: Path) -> None:
+def _execute(name: str, grid: Grid, folder: Path) -> None:
     if not (folder / FILE).exists():
         declare(experiments()[name], folder, grid, f"python benchmarks/tuned.py {name}")
     kept = yaml.safe_load((folder / FILE).read_text())["variants"]
     assert list(kept) == [variant.name for variant in grid.variants], f"{folder} holds another search"
-    play_only(folder)
+    execute_runs(folder)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ METRICS: dict[str, Metric] = {
 """Every metric by its column, in the order of the columns."""
 
 
-PLAYING = ("seconds/select", "seconds/train", "seconds/aggregate")
+ROUND_SECONDS = ("seconds/select", "seconds/train", "seconds/aggregate")
 """Seconds that a deployment would spend too; measuring is the simulation's."""
 
 

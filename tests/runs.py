@@ -70,8 +70,8 @@ def differ_when_resumed(config: RunConfig, starts: Sequence[int]) -> list[int]:
     return differ
 
 
-def play_round(server: Server, round: int = 0) -> Outcome:
-    """Play a round; the server stays where it is."""
+def run_round(server: Server, round: int = 0) -> Outcome:
+    """Run a round; the server stays where it is."""
     federation = server.federation
     job = federation.open(round, server.params, server.selector)
     (ends,) = train([job], federation.trainer)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import built, play_round, settings
+from runs import built, run_round, settings
 from torch import Tensor, nn
 
 import flsel.engine.evaluation
@@ -34,7 +34,7 @@ class Asking(Selector):
 
 def asked(folder: Path, **changes: Any) -> tuple[Any, View]:
     run = built(settings(folder, selector=Asking(), precision="64-true", **changes))
-    play_round(run.server)
+    run_round(run.server)
     view, ledger = run.server.selector.view, Ledger()
     return run, replace(view, ledger=ledger, answers=replace(view.answers, ledger=ledger))
 

@@ -281,7 +281,7 @@ class Smallest(RoundRobin):
 
 
 def test_permuted_clients_permute_the_run(tmp_path: Path) -> None:
-    def play(order: Sequence[int]) -> tuple[list[float], list[tuple[int, int]]]:
+    def arrive_in(order: Sequence[int]) -> tuple[list[float], list[tuple[int, int]]]:
         class Permuted(Halfway):
             def train(self, visits: Sequence[Visit]) -> Params:
                 return super().train([visit._replace(client=order[visit.client]) for visit in visits])
@@ -300,7 +300,7 @@ def test_permuted_clients_permute_the_run(tmp_path: Path) -> None:
             levels.append(level(server))
         return levels, [(order[client], since) for client, since in arrivals(records)]
 
-    assert play([0, 1, 2, 3]) == play([2, 0, 3, 1])
+    assert arrive_in([0, 1, 2, 3]) == arrive_in([2, 0, 3, 1])
 
 
 def test_an_update_that_is_not_finite_is_waited_for_by_another(tmp_path: Path) -> None:
@@ -419,9 +419,9 @@ def test_synchronous_over_selected_and_asynchronous_variants_are_compared(tmp_pa
 
 def test_a_result_tells_how_stale_updates_were(tmp_path: Path) -> None:
     result = flsel.run(asynchronous(tmp_path, clients_per_round=2))
-    for played in result.rounds:
-        assert len(played.staleness) == len(played.plan) == 2
-    means = [float(np.mean(played.staleness)) for played in result.rounds]
+    for step in result.rounds:
+        assert len(step.staleness) == len(step.plan) == 2
+    means = [float(np.mean(step.staleness)) for step in result.rounds]
     assert result.history["async/staleness_mean"].tolist()[1:] == means
     assert result.history["ledger/trainings"][-1] == 5 + 2 * 5 + 1
 

@@ -327,7 +327,7 @@ def test_over_selection_refuses_chains(tmp_path: Path) -> None:
         selector=FedCat(lam=1, epsilon=0.5),
     )
     with pytest.raises(UserError, match="over_selection must be 1 with FedCat"):
-        play(config)
+        execute_all(config)
 
 
 def test_weights_that_lateness_biases_are_named_once(
@@ -340,7 +340,7 @@ def test_weights_that_lateness_biases_are_named_once(
     assert [record.args for record in caplog.records if "unbiased" in record.msg] == [("MD",), ("Uniform",)]
 
 
-def play(config: Any) -> None:
+def execute_all(config: Any) -> None:
     server = built(config).server
     while not server.finished:
         server.step()
@@ -575,13 +575,9 @@ def test_data_shows_the_devices(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_finished_run_tells_the_time_of_each_step(tmp_path: Path) -> None:
     result = run(timed(tmp_path, selector=PowD(), devices=LogNormal(), time=TimeConfig(over_selection=1.4)))
-    assert sum(played.seconds or 0 for played in result.rounds) == pytest.approx(
-        result.final["clock/seconds"]
-    )
-    assert all(0 < (played.questions or 0) < (played.seconds or 0) for played in result.rounds)
-    assert all(len(played.late) == 1 for played in result.rounds)
+    assert sum(step.seconds or 0 for step in result.rounds) == pytest.approx(result.final["clock/seconds"])
+    assert all(0 < (step.questions or 0) < (step.seconds or 0) for step in result.rounds)
+    assert all(len(step.late) == 1 for step in result.rounds)
     assert result.to_target(0.01, cost="simulated_seconds").reached
     plain = run(timed(tmp_path, selector=PowD()))
-    assert [(played.seconds, played.questions, played.late) for played in plain.rounds] == [
-        (None, None, ())
-    ] * 6
+    assert [(step.seconds, step.questions, step.late) for step in plain.rounds] == [(None, None, ())] * 6

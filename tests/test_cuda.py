@@ -1,6 +1,6 @@
 """On a GPU: the same numbers as on the CPU, the same bits after a resume, every selector at work.
 
-FLSEL_DEVICE=cpu plays the same tests where there is none, to see that they could.
+FLSEL_DEVICE=cpu runs the same tests where there is none, to see that they could.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def dropping() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 6), nn.Dropout(0.5), nn.ReLU(), nn.Linear(6, 4))
 
 
-def played(config: Any) -> Any:
+def after_run(config: Any) -> Any:
     server = built(config).server
     while not server.finished:
         server.step()
@@ -44,8 +44,8 @@ def played(config: Any) -> Any:
 def test_the_cpu_and_the_device_end_in_the_same_model(tmp_path, backend):
     local = LocalConfig(batch_size=5, steps=3, optimizer=SGD, backend=backend)
     config = settings(tmp_path, model=dropping(), local=local, precision="64-true")
-    ours = played(config).params
-    theirs = played(replace(config, accelerator=DEVICE)).params
+    ours = after_run(config).params
+    theirs = after_run(replace(config, accelerator=DEVICE)).params
     for name, value in ours.items():
         assert theirs[name].device.type == DEVICE
         torch.testing.assert_close(theirs[name].cpu(), value.cpu(), rtol=1e-9, atol=1e-9)
@@ -68,7 +68,7 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, kept):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_selector_plays_there(tmp_path, name):
+def test_every_selector_runs_there(tmp_path, name):
     data = settings(tmp_path).data
     data = DataConfig(synthetic=data.synthetic, server=0.1)
     run(settings(tmp_path, rounds=4, data=data, selector=getattr(selectors, name)(), accelerator=DEVICE))

@@ -30,7 +30,7 @@ class Telling:
         ]
 
 
-def played(recorder, selector, first, last):
+def run_rounds(recorder, selector, first, last):
     for round in range(first, last):
         selector.round = round + 1
         recorder.after(selector, round, round + 1)
@@ -38,7 +38,7 @@ def played(recorder, selector, first, last):
 
 def test_few_clients_and_rounds_are_kept_and_read_back(tmp_path):
     recorder, selector = Recorder(JsonLines(tmp_path / FILE), CLIENTS, ROUNDS), Telling()
-    played(recorder, selector, 0, ROUNDS)
+    run_rounds(recorder, selector, 0, ROUNDS)
     recorder.end(selector, ROUNDS)
     belief, distance = read_diagnostics(tmp_path)
     assert belief.clients.shape == (MOST_CLIENTS,)
@@ -59,7 +59,7 @@ def test_a_resumed_run_leaves_the_same_file(tmp_path):
             file.lines.rewind(marks.get(first, Mark()))
             recorder, selector = Recorder(file, 7, ROUNDS), Telling()
             for round in range(first, last):
-                played(recorder, selector, round, round + 1)
+                run_rounds(recorder, selector, round, round + 1)
                 marks[round + 1] = file.lines.mark()
         recorder.end(selector, ROUNDS)
     assert (parts / FILE).read_bytes() == (whole / FILE).read_bytes()
@@ -71,7 +71,7 @@ def test_a_selector_without_any_leaves_no_file(tmp_path):
             return ()
 
     recorder = Recorder(JsonLines(tmp_path / FILE), 4, 4)
-    played(recorder, Silent(), 0, 4)
+    run_rounds(recorder, Silent(), 0, 4)
     recorder.end(Silent(), 4)
     assert list(tmp_path.iterdir()) == []
     assert read_diagnostics(tmp_path) == []

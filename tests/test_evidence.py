@@ -1,4 +1,4 @@
-"""The evidence: every experiment's file makes runs that fit, one is played, and estimates are correlated."""
+"""The evidence: experiments make runs that fit, one of them is executed, and estimates are correlated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 import run as benchmarks  # noqa: E402
 from entropy import CONFIGS, PAPERS, Measured, entropy_table  # noqa: E402
 from evidence import HERE, experiments, main  # noqa: E402
-from stopwatch import play  # noqa: E402
+from stopwatch import timed_run  # noqa: E402
 from tuned import SPACES, TRIALS, search_grid  # noqa: E402
 
 EXPERIMENTS = experiments()
@@ -62,7 +62,7 @@ def test_every_selector_is_tuned_with_the_same_budget_and_starts_from_the_atlass
     assert grid.config["data"]["validation"] > 0
 
 
-def test_an_experiment_is_played_and_goes_on(tmp_path, monkeypatch, capsys):
+def test_an_experiment_is_executed_and_goes_on(tmp_path, monkeypatch, capsys):
     file = tmp_path / "tiny.yaml"
     plain = yaml.safe_load((HERE / "atlas_synthetic.yaml").read_text())
     plain["variants"] = {name: plain["variants"][name] for name in ("Uniform", "MD")}
@@ -109,7 +109,7 @@ def test_entropy_table():
 @pytest.mark.parametrize("work", [True, False])
 def test_the_rounds_of_a_run_are_timed_from_inside(work: bool, tmp_path: Path) -> None:
     config = RunConfig(rounds=3, clients=10, clients_per_round=2, quiet=True, threads=1)
-    watch = play(config, tmp_path, work=work)
+    watch = timed_run(config, tmp_path, work=work)
     assert len(watch.trained) == 3
     assert len(watch.between()) == 2
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from runs import DIMENSION, Quadratic, built, play_round, settings, trained
+from runs import DIMENSION, Quadratic, built, run_round, settings, trained
 from torch import Tensor, nn, optim
 
 from flsel.config import RunConfig
@@ -103,7 +103,7 @@ def test_one_client_and_one_round_is_centralised_sgd(tmp_path: Path) -> None:
 
 
 class Scripted(Selector):
-    """Plays given paths and keeps what it saw."""
+    """Selects given paths and keeps what it saw."""
 
     needs = (
         Need.OWN_LOSS | Need.DELTAS | Need.LOSSES | Need.SHADOW | Need.SERVER_LOSS | Need.HEAD | Need.LABELS
@@ -124,15 +124,15 @@ class Scripted(Selector):
         self.seen = (view, updates, weights)
 
 
-def play(folder: Path, selector: Selector, **changes: Any) -> tuple[Any, Any]:
+def one_round(folder: Path, selector: Selector, **changes: Any) -> tuple[Any, Any]:
     config = settings(folder, selector=selector, precision="64-true", **changes)
     run = built(config)
-    outcome = play_round(run.server)
+    outcome = run_round(run.server)
     return run, outcome
 
 
 def test_a_path_visits_its_clients_in_order(tmp_path: Path) -> None:
-    run, outcome = play(tmp_path, Scripted([(0, 1), (2, 0)]))
+    run, outcome = one_round(tmp_path, Scripted([(0, 1), (2, 0)]))
     params = run.server.params
     for row, path in enumerate([(0, 1), (2, 0)]):
         stack = {name: value[None] for name, value in params.items()}
@@ -149,7 +149,7 @@ def test_a_path_visits_its_clients_in_order(tmp_path: Path) -> None:
 
 
 def test_a_repeated_client_trains_once_and_counts_twice(tmp_path: Path) -> None:
-    run, outcome = play(tmp_path, Scripted([(4,), (1,), (4,)]))
+    run, outcome = one_round(tmp_path, Scripted([(4,), (1,), (4,)]))
     updates = run.server.selector.seen[1]
     assert updates.clients.tolist() == [4, 1, 4]
     for deltas in updates.deltas.values():
@@ -160,7 +160,7 @@ def test_a_repeated_client_trains_once_and_counts_twice(tmp_path: Path) -> None:
 
 
 def test_the_ledger_counts_every_answer(tmp_path: Path) -> None:
-    run, outcome = play(tmp_path, Scripted([(0,), (3,)], ask=True))
+    run, outcome = one_round(tmp_path, Scripted([(0,), (3,)], ask=True))
     size = model_bytes(run.server.params)
     assert size == sum(p.numel() for p in run.server.params.values()) * 8
     assert dict(outcome.ledger) == {
@@ -177,7 +177,7 @@ def test_the_ledger_counts_every_answer(tmp_path: Path) -> None:
 
 
 def test_answers_are_what_they_claim(tmp_path: Path) -> None:
-    run, outcome = play(tmp_path, Scripted([(0,), (3,)]))
+    run, outcome = one_round(tmp_path, Scripted([(0,), (3,)]))
     view, updates, weights = run.server.selector.seen
     data, params = run.data.population, run.server.params
     weight, bias = params.values()
@@ -261,7 +261,7 @@ def test_a_round_in_which_everybody_diverges_says_so(tmp_path: Path) -> None:
 )
 def test_plans_that_break_the_rules_are_refused(tmp_path: Path, paths: Any, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
-        play(tmp_path, Scripted(paths))
+        one_round(tmp_path, Scripted(paths))
 
 
 class BadWeights(Uniform):
@@ -271,7 +271,7 @@ class BadWeights(Uniform):
 
 def test_weights_that_break_the_rules_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"BadWeights\.weigh must return 3 finite weights"):
-        play(tmp_path, BadWeights())
+        one_round(tmp_path, BadWeights())
 
 
 class Nosy(Uniform):
@@ -282,7 +282,7 @@ class Nosy(Uniform):
 
 def test_undeclared_information_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"add Need\.LOSSES"):
-        play(tmp_path, Nosy())
+        one_round(tmp_path, Nosy())
 
 
 class Scribbler(Uniform):
@@ -330,11 +330,11 @@ def test_a_selector_that_writes_to_the_view_is_refused(
 ) -> None:
     monkeypatch.setattr(Scribbler, "where", where)
     with pytest.raises(UserError, match=rf"Scribbler\.{method} writes to what the view or the updates show"):
-        play(tmp_path, Scribbler())
+        one_round(tmp_path, Scribbler())
 
 
 def test_sizes_are_shown_as_a_copy(tmp_path: Path) -> None:
-    run, _ = play(tmp_path, Scribbler())
+    run, _ = one_round(tmp_path, Scribbler())
     assert (run.server.federation.sizes > 0).all()
 
 
@@ -354,6 +354,6 @@ def test_weights_of_any_precision_count(
     ends = []
     for kind in (torch.float64, dtype):
         monkeypatch.setattr(Weigher, "given", torch.tensor([1, 0, 1]).to(kind))
-        run, _ = play(tmp_path, Weigher())
+        run, _ = one_round(tmp_path, Weigher())
         ends.append(run.server.params)
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])

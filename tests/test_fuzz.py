@@ -1,6 +1,6 @@
 """Random settings, YAML bytes, run folders, data files: a complete run, or one sentence and nothing touched.
 
-``make fuzz`` plays the same with more examples and another seed: FLSEL_FUZZ is the number of examples.
+``make fuzz`` runs the same with more examples and another seed: FLSEL_FUZZ is the number of examples.
 """
 
 from __future__ import annotations

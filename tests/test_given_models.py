@@ -1,4 +1,4 @@
-"""Models that are given as objects from Python: played, copied, described, and not built from a file."""
+"""Models that are given as objects from Python: executed, copied, described, and not built from a file."""
 
 from __future__ import annotations
 

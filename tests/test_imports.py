@@ -185,7 +185,7 @@ def test_layers_import_downwards():
     assert not upwards
 
 
-def test_a_comparison_is_judged_without_what_plays_and_shows_it():
+def test_a_comparison_is_judged_without_what_executes_and_shows_it():
     shared = {"flsel.comparison.grid", "flsel.comparison.run_table"}
     for name, known in imports().items():
         room = name.split(".")[2] if name.startswith("flsel.comparison.") else ""

@@ -53,7 +53,7 @@ def federations(folder: Path, backend: Any) -> list[Server]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_federations_in_one_call_play_as_they_do_alone(tmp_path: Path, backend: Any) -> None:
+def test_federations_in_one_call_train_as_they_do_alone(tmp_path: Path, backend: Any) -> None:
     alone, together = federations(tmp_path, backend), federations(tmp_path, backend)
     trainer = Counting(together[0].federation.trainer)
     for _ in range(2):

@@ -173,7 +173,7 @@ def test_two_processes_cannot_resume_one_run(tmp_path: Path) -> None:
     assert len(lines(folder / "rounds.jsonl")) == 60
 
 
-def test_a_run_that_is_being_played_cannot_be_resumed(tmp_path: Path) -> None:
+def test_a_run_that_is_running_cannot_be_resumed(tmp_path: Path) -> None:
     run(settings(tmp_path))
     before = {path: path.read_bytes() for path in (tmp_path / "run").glob("[!.]*.*")}
     command = [sys.executable, "-m", "flsel", "train", "--resume", str(tmp_path / "run")]

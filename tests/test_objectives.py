@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from plain_objectives import BATCH, LR, STEPS, Net, PaperFedDyn, PaperMOON, PaperSCAFFOLD
-from runs import built, differ_when_resumed, play_round, same, settings
+from runs import built, differ_when_resumed, run_round, same, settings
 from torch import Tensor, nn, optim
 
 from flsel.availability import IDL, LN
@@ -106,7 +106,7 @@ def test_feddyn_with_a_tiny_alpha_trains_clients_as_fedavg(tmp_path: Path) -> No
         before = {name: value.detach().clone() for name, value in dyn.params.items()}
         outcome = dyn.step().outcome
         plain.selector.paths = outcome.plan.paths
-        play_round(plain, dyn.round - 1)
+        run_round(plain, dyn.round - 1)
         for name, deltas in plain.selector.deltas.items():
             past[name] += deltas.sum(dim=0) / clients
             expected = before[name] + deltas.mean(dim=0) + past[name]
@@ -114,7 +114,7 @@ def test_feddyn_with_a_tiny_alpha_trains_clients_as_fedavg(tmp_path: Path) -> No
 
 
 class Everything(Selector):
-    """Plays given paths and keeps the updates."""
+    """Selects given paths and keeps the updates."""
 
     needs = Need.DELTAS
 

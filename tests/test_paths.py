@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import built, left_behind, play_round, settings, trained
+from runs import built, left_behind, run_round, settings, trained
 from torch import Tensor
 
 from flsel.availability import LN
@@ -22,7 +22,7 @@ PATHS = ((IDLE, 2, 0), (2, IDLE, IDLE), (3, 1, IDLE), (2, IDLE, 5))
 
 
 class Idling(Selector):
-    """Plays given paths and keeps what came of them."""
+    """Selects given paths and keeps what came of them."""
 
     needs = Need.OWN_LOSS | Need.DELTAS
 
@@ -53,7 +53,7 @@ def test_an_idle_copy_stays_as_it_is(tmp_path: Path, backend: Any) -> None:
     federation = (made := built(config)).server.federation
     params = made.server.params
     before = {name: value.clone() for name, value in params.items()}
-    outcome = play_round(made.server)
+    outcome = run_round(made.server)
     _, updates, weights = made.server.selector.seen
 
     sizes = federation.sizes

@@ -52,8 +52,8 @@ def test_a_result_holds_what_the_files_hold(whole: Result) -> None:
     assert (whole.name, whole.selector, whole.seed) == ("run", "PowD", 0)
     assert whole.dataset == "synthetic"
     assert whole.settings["selector"]["init_args"] == {"d": 5} == {"d": whole.config.selector.d}
-    assert [played.round for played in whole.rounds] == list(range(6))
-    assert whole.ledger["bytes_up"] == sum(played.ledger["bytes_up"] for played in whole.rounds)
+    assert [step.round for step in whole.rounds] == list(range(6))
+    assert whole.ledger["bytes_up"] == sum(step.ledger["bytes_up"] for step in whole.rounds)
     assert whole.counts.tolist() == [sum(p.clients.count(k) for p in whole.rounds) for k in range(8)]
     assert whole.counts.sum() == 18
 
@@ -196,8 +196,8 @@ def test_runs_of_one_seed_are_paired_and_others_are_not(tmp_path: Path) -> None:
 
 def test_plans_of_several_hops_are_counted_by_hops(tmp_path: Path) -> None:
     result = flsel.run(settings(tmp_path, selector=FedCat()))
-    assert sum(max(map(len, played.plan)) for played in result.rounds) == 6
-    assert result.counts.sum() == sum(len(played.clients) for played in result.rounds)
+    assert sum(max(map(len, step.plan)) for step in result.rounds) == 6
+    assert result.counts.sum() == sum(len(step.clients) for step in result.rounds)
 
 
 # --- folders that are none, half-written, foreign or damaged ---

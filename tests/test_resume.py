@@ -109,7 +109,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(tmp_path: Path, every: int) -> None:
         assert same(left_behind(folder), whole)
 
 
-def test_rows_after_the_checkpoint_are_played_again(tmp_path: Path) -> None:
+def test_rows_after_the_checkpoint_are_executed_again(tmp_path: Path) -> None:
     config = settings(tmp_path, **STATEFUL)
     with pytest.raises(Interrupted, match="after round 3"):
         run(replace(config, callbacks=(partial(InterruptIn, 2),)))
@@ -127,7 +127,7 @@ def test_rows_after_the_checkpoint_are_played_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_rounds_without_a_checkpoint_are_not_played_over(tmp_path: Path, finished: bool) -> None:
+def test_rounds_without_a_checkpoint_are_not_executed_again(tmp_path: Path, finished: bool) -> None:
     run(settings(tmp_path))
     folder = tmp_path / "run"
     shutil.rmtree(folder / "checkpoints")

@@ -207,7 +207,7 @@ def test_results_do_not_depend_on_global_random_state(tmp_path: Path) -> None:
     assert same(left_behind(tmp_path / "a" / "run"), left_behind(tmp_path / "b" / "run"))
 
 
-def test_threads_play_one_run_at_a_time(tmp_path: Path) -> None:
+def test_threads_execute_one_run_at_a_time(tmp_path: Path) -> None:
     compared = partial(compare, settings(tmp_path), "Uniform,MD", seeds=1)
     with ThreadPoolExecutor(1) as thread, single_run():
         for other in (partial(run, settings(tmp_path)), compared):

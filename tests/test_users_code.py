@@ -122,7 +122,7 @@ def test_a_batch_that_a_layer_refuses(capfd: Any) -> None:
         ("availability", "ComesLate", "round 2 failed: schedule raised TypeError: "),
     ],
 )  # fmt: skip
-def test_a_later_round_that_fails_can_be_played_again(
+def test_a_later_round_that_fails_can_be_executed_again(
     key: str, name: str, sentence: str, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import usercode

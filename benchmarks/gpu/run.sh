@@ -2,7 +2,7 @@
 # All of the GPU's part, unattended: tests, speed tables, then the replications with convolutional networks.
 # benchmarks/gpu/run.sh [OUT]     OUT (gpu-out) keeps what is finished; started again with the same OUT it goes on.
 # MINUTES=40 in all; DEVICE=cpu QUICK=1 rehearses it; JOBS=8 runs at a time; SEEDS="1 2 3 4 5".
-# NAMES="..." plays other experiments; without, those of which no numbers are in docs/results.
+# NAMES="..." runs other experiments; without, those of which no numbers are in docs/results.
 # On a new machine, put the packed results of the last one at OUT/results.tar.gz first.
 set -u
 here=$(cd "$(dirname "$0")" && pwd); root=$(cd "$here/../.." && pwd)

@@ -4,7 +4,7 @@ python benchmarks/peers/install.py DIR
 python benchmarks/peers/compare.py DIR --data-root DATA [--only W1] [--rounds 5] [--peers fedlab pfl]
 python benchmarks/peers/compare.py DIR --data-root DATA --write      # results.md and its picture
 
-Prints Markdown. A side stands still while another plays a round; before the table there is a check that all
+Prints Markdown. A side stands still while another runs a round; before the table there is a check that all
 have trained the same clients on as many examples and come, in the first round, to the plain loop's model.
 """
 
@@ -42,7 +42,7 @@ PLAIN = "plain PyTorch loop"
 # Seconds for a round; Flower never answers where its Ray does not start.
 PATIENCE = 120.0
 # Rounds of each side: the first, and then each side starts equally often.
-PLAYED = {"W1": 25, "W2": 9}
+USUAL = {"W1": 25, "W2": 9}
 HEAD = """# Other simulators: what was measured
 
 What is compared and how: [README.md](README.md). Written by `compare.py --write`; the picture is `peers.svg`.
@@ -63,7 +63,7 @@ SIDES: dict[str, tuple[str, str | None, tuple[str, ...]]] = {
 
 @dataclass
 class Side:
-    """A process that plays a round when it is told to.
+    """A process that runs a round when it is told to.
 
     Attributes:
         process: The process.
@@ -95,8 +95,8 @@ class Side:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def play(self) -> None:
-        """Play a round."""
+    def run_round(self) -> None:
+        """Run a round."""
         took = self.ask("go")
         self.wall.append(took["wall"])
         self.cpu.append(took["cpu"])
@@ -127,7 +127,7 @@ def _setting() -> str:
 
 
 def _measure(kind: str, chosen: argparse.Namespace) -> str:
-    """Play a workload on all sides and return its section."""
+    """Run a workload on all sides and return its section."""
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder, "work.npz")
         write(kind, chosen.data_root, work)
@@ -135,9 +135,9 @@ def _measure(kind: str, chosen: argparse.Namespace) -> str:
         try:
             for side in sides.values():
                 side.answer()
-            _play(sides, 0, CHECKED)
+            _run_rounds(sides, 0, CHECKED)
             apart = _compare(sides, Path(folder))
-            _play(sides, CHECKED, chosen.rounds or PLAYED[kind])
+            _run_rounds(sides, CHECKED, chosen.rounds or USUAL[kind])
         finally:
             for side in sides.values():
                 _stop(side)
@@ -149,7 +149,7 @@ def _measure(kind: str, chosen: argparse.Namespace) -> str:
     return f"## {kind}: {TITLES[kind]}\n\n{_table(sides, apart)}{gone}"
 
 
-def _play(sides: dict[str, Side], first: int, last: int) -> None:
+def _run_rounds(sides: dict[str, Side], first: int, last: int) -> None:
     names = list(sides)
     for repeat in range(first, last):
         start = repeat % len(names)
@@ -157,7 +157,7 @@ def _play(sides: dict[str, Side], first: int, last: int) -> None:
             if name not in sides:
                 continue
             try:
-                sides[name].play()
+                sides[name].run_round()
             except TimeoutError:
                 _stop(sides.pop(name), patience=1)
 
@@ -243,7 +243,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", choices=TITLES, default=list(TITLES))
     parser.add_argument("--peers", nargs="*", default=["fedlab", "flgo", "pfl", "flower"])
     parser.add_argument("--rounds", type=int, choices=range(4, ROUNDS + 1), metavar=f"4..{ROUNDS}",
-                        help=f"rounds of each side (default: {PLAYED})")  # fmt: skip
+                        help=f"rounds of each side (default: {USUAL})")  # fmt: skip
     parser.add_argument("--write", action="store_true", help="write results.md and draw it")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--verbose", action="store_true", help="show what the sides say")

@@ -33,13 +33,13 @@ def main(arguments: Sequence[str]) -> int:
     given = [(f"selector.{key.removeprefix('selector.')}", value) for key, value in words(rest)]
     made = parse([("selector", name), *given]).selector
     # With defaults the class itself, whose arguments are then checked too.
-    broken = _play((lambda: copy.deepcopy(made)) if given else type(made))
+    broken = _run_checks((lambda: copy.deepcopy(made)) if given else type(made))
     how = f"breaks {broken} of" if broken else "keeps"
     print(f"{type(made).__name__} {how} the {len(CHECKS)} rules of the contract.")
     return 1 if broken else 0
 
 
-def _play(factory: Callable[[], Selector]) -> int:
+def _run_checks(factory: Callable[[], Selector]) -> int:
     """Run every check, say how it went, and return how many rules were broken."""
     broken = 0
     for check in CHECKS:

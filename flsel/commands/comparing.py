@@ -134,10 +134,10 @@ def _without_config(
     if others:
         raise UserError(f"{others[0][0]} is a setting of runs, and these have theirs already; leave it out.")
     if patterns:
-        played = next((key for key, _ in own if key in ("selectors", "variants", "seeds", "grid")), None)
-        if played or resumed is not None:
+        starts = next((key for key, _ in own if key in ("selectors", "variants", "seeds", "grid")), None)
+        if starts or resumed is not None:
             raise UserError(
-                f"{played or 'resume'} starts runs, and existing ones are named; give one or the other."
+                f"{starts or 'resume'} starts runs, and existing ones are named; give one or the other."
             )
         return existing(patterns, wanted, command)
     if not resumed:

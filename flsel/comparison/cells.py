@@ -44,7 +44,7 @@ def read_cells(grid: Grid, folder: Path) -> list[Run]:
     """Read every cell as it lies there.
 
     Raises:
-        UserError: If one was played with other settings than the comparison declares.
+        UserError: If one was run with other settings than the comparison declares.
     """
     found, described = [], dict[tuple[str, str], dict[str, Any]]()
     for cell in grid.cells():
@@ -54,21 +54,21 @@ def read_cells(grid: Grid, folder: Path) -> list[Run]:
         except UserError as error:
             said = str(error).rstrip(".")
             raise UserError(
-                f"{cell}: {said}: put it back, or remove {place} to play the run again."
+                f"{cell}: {said}: put it back, or remove {place} to execute the run again."
             ) from error
         kind = cell.variant, cell.scenario
         if run.settings and kind not in described:
             described[kind] = describe(grid.run_config(cell, folder))
-        if run.settings and not _played_with(run, described[kind] | {"seed": cell.seed}):
+        if run.settings and not _was_run_with(run, described[kind] | {"seed": cell.seed}):
             raise UserError(
-                f"{place} was played with other settings than {folder / FILE} declares; restore that file, "
-                "or remove the run's folder to play it again."
+                f"{place} was run with other settings than {folder / FILE} declares; restore that file, "
+                "or remove the run's folder to execute it again."
             )
         found.append(run)
     return found
 
 
-def _played_with(run: Run, declared: dict[str, Any]) -> bool:
+def _was_run_with(run: Run, declared: dict[str, Any]) -> bool:
     """Tell whether a run has the declared settings; those that are newer than it have defaults."""
     expected = fingerprint(declared)
     with suppress(TypeError):  # what no run has written

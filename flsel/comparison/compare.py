@@ -67,7 +67,7 @@ def start(
         UserError: If something does not fit, or a file cannot be written.
         Interrupted: If a signal stopped it; it can be resumed.
     """
-    base = describe(_playable(config, wanted))
+    base = describe(_for_all_runs(config, wanted))
     seeds = (config.seed,) if wanted.seeds is None else read_seeds(wanted.seeds)
     variants = _variants(wanted, base, given)
     if not variants:
@@ -206,7 +206,7 @@ def _judged(
         seeds_added=judging.seeds_added,
         cost=judging.cost,
     )
-    if how is not None:  # runs that no claim needs were never to be played
+    if how is not None:  # runs that no claim needs were never to be executed
         runs = [run for run in runs if run.status != "missing"]
     return judge(runs, options, target, tuned)
 
@@ -268,8 +268,8 @@ def _execute(folder: Path, grid: Grid, executor: Executor, runs: Sequence[Run]) 
             raise Interrupted(f"{stop}; continue with: {going_on('compare', folder)}") from stop
 
 
-def _playable(config: RunConfig, wanted: CompareConfig) -> RunConfig:
-    """Return the config of all runs: every round is played, and beside others on one device."""
+def _for_all_runs(config: RunConfig, wanted: CompareConfig) -> RunConfig:
+    """Return the config of all runs: every round is executed, and runs share a device."""
     target = wanted.target or config.evaluation.target
     config = replace(config, evaluation=replace(config.evaluation, target=target, stop_at_target=False))
     return config if wanted.resources is None else wanted.resources.fit(config)

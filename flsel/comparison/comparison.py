@@ -109,7 +109,7 @@ class Comparison:
 
     @property
     def decisions(self) -> pandas.DataFrame:
-        """One row for every look at every claim, where seeds are played until claims are decided."""
+        """One row for every look at every claim, where seeds are added until claims are decided."""
         return _frame(tables.decision_rows(self.analysis))
 
     @property

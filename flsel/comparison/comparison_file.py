@@ -30,7 +30,7 @@ class Judging:
         target_after: Whether the target was given when runs had been seen.
         cost: The cost to the target that verdicts are about.
         last: Evaluations in the mean at the end.
-        until_decided: The rules of a comparison that plays seeds until its claims are decided, or None.
+        until_decided: The rules of a comparison that adds seeds until its claims are decided, or None.
         seeds_added: Numbers of seeds at which the results of a fixed design were seen before more were added.
 
     Raises:
@@ -53,7 +53,7 @@ class Judging:
         """Return it with what is wanted now; a target that differs is given when runs may have been seen.
 
         Raises:
-            UserError: If the rules of a comparison that plays until decided cannot be changed so.
+            UserError: If the rules of a comparison that adds seeds until decided cannot be changed so.
         """
         judging = replace(
             self,

@@ -50,7 +50,7 @@ class CompareConfig:
         each_scenario: Decide every combination of ``grid`` for itself, and not the mean over all of them.
         mismatch: What becomes of existing runs that do not fit: ``refuse``, ``drop`` (listed, not counted) or
             ``unpaired``.
-        max_concurrent: Most runs at a time, >= 1; more than one are played by Ray.
+        max_concurrent: Most runs at a time, >= 1; more than one are executed by Ray.
         cpus: CPUs of a run, > 0, with Ray.
         gpus: GPUs of a run, >= 0, with Ray; a fraction lets runs share one.
         memory: Gigabytes reserved for a run, > 0, or null, with Ray.

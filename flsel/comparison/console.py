@@ -41,12 +41,12 @@ class Progress(Board):
         super().__init__(quiet=quiet, stream=stream)
         self._runs = {(run.variant, run.scenario, run.seed): run for run in runs}
         self._began = monotonic()
-        self._played = 0
+        self._done = 0
         self._left = rounds * sum(run.status in ("missing", "unfinished", "failed") for run in runs)
 
     def advanced(self, rounds: int) -> None:
         """Count rounds of any run."""
-        self._played += rounds
+        self._done += rounds
         self.show(self._table)
 
     def ended(self, run: Run) -> None:
@@ -61,9 +61,9 @@ class Progress(Board):
         counts = Counter(run.status for run in self._runs.values())
         parts = [f"{counts['complete']}/{len(self._runs)} runs done"]
         parts += [f"{counts[name]} {name}" for name in ("diverged", "failed") if counts[name]]
-        left = self._left - self._played
-        if self._played and left > 0:
-            seconds = (monotonic() - self._began) / self._played * left
+        left = self._left - self._done
+        if self._done and left > 0:
+            seconds = (monotonic() - self._began) / self._done * left
             parts.append(f"{timedelta(seconds=round(seconds))} left")
         return ", ".join(parts)
 

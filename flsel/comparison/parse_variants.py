@@ -32,7 +32,7 @@ SHARED = (
     "precision",
 )
 MACHINE = ("seed", "accelerator", "device", "threads", *PRESENTATION)
-# What a comparison sets in all its runs, which play every round.
+# What a comparison sets in all its runs, which execute every round.
 _OWN = ("seed", "evaluation.target", "evaluation.stop_at_target", *PRESENTATION)
 _LONGEST_NAME = 200
 

@@ -17,7 +17,7 @@ from flsel.errors import UserError
 
 @dataclass(frozen=True)
 class Plan:
-    """What to expect of a comparison that plays until decided.
+    """What to expect of a comparison that adds seeds until its claims are decided.
 
     Attributes:
         design: Its rules.

@@ -14,7 +14,7 @@ from flsel.errors import UserError
 from flsel.execution.job import LABELS, read_failure
 from flsel.runner.cost_axes import costs
 from flsel.runner.result import Result
-from flsel.runner.result_files import Played, read_settings
+from flsel.runner.result_files import StepRecord, read_settings
 from flsel.runner.run_log import MetricsCsv
 
 Status = Literal["complete", "missing", "unfinished", "diverged", "failed", "excluded"]
@@ -56,8 +56,8 @@ class Run:
         return columns | costs(columns)
 
     @property
-    def rounds(self) -> Sequence[Played]:
-        """What it played, step by step."""
+    def rounds(self) -> Sequence[StepRecord]:
+        """Its steps: who trained in each, and what it cost."""
         return () if self.result is None else self.result.rounds
 
     @property
@@ -99,7 +99,7 @@ def read_run(folder: Path, *, variant: str = "", scenario: str = "", seed: int |
     config = folder / "config.yaml"
     if not config.is_file():
         failure = read_failure(folder)
-        status, reason = failure or ("missing", "not played yet")
+        status, reason = failure or ("missing", "not executed yet")
         return Run(variant, scenario, seed or 0, folder, status, reason)
     settings = read_settings(config)
     if type(settings.get("seed")) is not int:

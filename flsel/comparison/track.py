@@ -15,7 +15,7 @@ from flsel.runner.trackers.tracker import Tracker
 
 
 def track_comparison(made: Comparison, paths: list[Path]) -> None:
-    """Log a comparison that was played as one run of job type ``comparison``, if its runs go to W&B.
+    """Log a comparison as one run of job type ``comparison``, if its runs go to W&B.
 
     Args:
         made: The comparison.

@@ -1,6 +1,6 @@
-"""What a comparison that plays until decided plays next: the parts of its grid, look by look.
+"""Which runs a comparison needs next until its claims are decided: the parts of its grid, look by look.
 
-This module asks for runs and never plays one. Whoever plays a part calls for the next one when it is done.
+This module asks for runs and never executes one. The caller executes a part before it asks for the next.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def sequential(grid: Grid, judging: Judging, folder: Path) -> Sequential | None:
 
 
 def parts(grid: Grid, folder: Path, judging: Judging) -> Iterator[Grid]:
-    """Yield what is to be played: at each look the baseline and the variants whose claims are undecided.
+    """Yield what is to be executed: at each look the baseline and the variants whose claims are undecided.
 
-    A part that was played before, as in a comparison that is resumed, is yielded again. The order of the
+    A part that was executed before, as in a comparison that is resumed, is yielded again. The order of the
     pairs is kept at each look, so that a run that is repaired later changes no look.
 
     Args:
         grid: The whole comparison with all seeds up to the maximum.
         folder: Its folder.
-        judging: How it is judged; it plays until decided.
+        judging: How it is judged, with the rules of when claims are decided.
 
     Raises:
         UserError: If a file is damaged or cannot be written.
@@ -83,7 +83,7 @@ def _undecided(found: Sequence[Claim], how: Sequential) -> set[tuple[str, str]]:
 
 
 def _part(grid: Grid, baseline: str, undecided: set[tuple[str, str]], look: int) -> Iterator[Grid]:
-    """Yield the cells to play up to a look: grids, one for the scenarios that need the same variants."""
+    """Yield the cells to execute up to a look: grids, one for the scenarios that need the same variants."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for scenario in grid.scenarios:
         names = tuple(v.name for v in grid.variants if (v.name, scenario.name) in undecided)

@@ -71,8 +71,8 @@ class InProcess:
 
 
 def _execute_stack(runs: Sequence[ActiveRun], record: StackRounds, advanced: Callable[[int], None]) -> bool:
-    def round_ended(run: ActiveRun, played: RoundRecord) -> None:
-        advanced(played.completed - played.round)
+    def round_ended(run: ActiveRun, record: RoundRecord) -> None:
+        advanced(record.completed - record.round)
 
     if len(runs) == 1:
         with Stack(runs, round_ended) as stack:

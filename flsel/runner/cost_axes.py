@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flsel.metrics import PLAYING
+from flsel.metrics import ROUND_SECONDS
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ COST_AXES: Mapping[str, CostAxis] = {
             overview=False,
         ),
         CostAxis(
-            "seconds", "seconds", "seconds of selecting and training", "seconds", PLAYING,
+            "seconds", "seconds", "seconds of selecting and training", "seconds", ROUND_SECONDS,
             running=False, prefixed=False,
         ),
         CostAxis(

@@ -20,10 +20,10 @@ def check_extension(config: RunConfig, state: Checkpoint, server: Server) -> Non
     Raises:
         UserError: If it does; the message says why.
     """
-    begun_with, played = state.rounds, server.round
+    begun_with, done = state.rounds, server.round
     start = f"the run cannot have {config.rounds} rounds instead of {begun_with}"
-    if config.rounds < played:
-        raise UserError(f"{start}: {played} have been run.")
+    if config.rounds < done:
+        raise UserError(f"{start}: {done} have been run.")
     reached = server.rounds_to_target is not None and config.evaluation.stop_at_target
     if state.stopped or reached or server.spent:
         raise UserError(

@@ -18,7 +18,7 @@ from flsel.runner.run_log import SUMMARY_FORMAT, JsonLines
 
 
 @dataclass(frozen=True)
-class Played:
+class StepRecord:
     """One step of a run, a line of ``rounds.jsonl``.
 
     Attributes:
@@ -90,7 +90,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged: {error}") from error
 
 
-def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[Played]:
+def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[StepRecord]:
     """Read ``rounds.jsonl`` of a run with this summary.
 
     Raises:
@@ -98,8 +98,8 @@ def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[Played]:
     """
     rows = JsonLines(path).rows()
     try:
-        played = [
-            Played(
+        steps = [
+            StepRecord(
                 round=row["round"],
                 plan=tuple(tuple(map(int, path)) for path in row["plan"]),
                 weights=np.array(row["weights"], dtype=np.float64),
@@ -117,12 +117,12 @@ def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[Played]:
         raise UserError(
             f"{path} is damaged: a line lacks what a round has, or has it of another type."
         ) from None
-    hops = sum(max((len(path) for path in step.plan), default=1) for step in played)
+    hops = sum(max((len(path) for path in step.plan), default=1) for step in steps)
     if hops != summary["rounds"]:
         raise UserError(f"{path} holds {hops} of the run's {summary['rounds']} rounds.")
-    if any(client >= summary["clients"] for step in played for client in step.clients):
+    if any(client >= summary["clients"] for step in steps for client in step.clients):
         raise UserError(f"{path} is damaged: a plan names a client that the run does not have.")
-    return played
+    return steps
 
 
 def check_same(

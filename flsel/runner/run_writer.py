@@ -86,7 +86,7 @@ class Journal:
                 best = self.best.setdefault(column, metric.worst)
                 self.best[column] = value if metric.beats(value, best) else best
 
-    def played(self, record: RoundRecord) -> None:
+    def write_round(self, record: RoundRecord) -> None:
         """Write down who trained in a round, and tell of updates that were dropped."""
         outcome = record.outcome
         if outcome.dropped:

@@ -260,7 +260,7 @@ class Session:
         """
         with users_code(f"round {self.server.round} failed"):
             record = self.server.close(job, ends, seconds)
-        self._journal.played(record)
+        self._journal.write_round(record)
         self._journal.diagnostics.after(self.server.selector, record.round, self.server.round)
         if record.metrics is not None:
             self._evaluated(record.metrics)
@@ -287,7 +287,7 @@ class Session:
             draw_curves(self.config, self.built, rows, self.folder)
             draw_partition(self.built, self.folder)
         self._journal.diagnostics.end(self.server.selector, self.server.round)
-        played = summary(
+        found = summary(
             self.config,
             self.built,
             last=rows[-1],
@@ -296,7 +296,7 @@ class Session:
             initial_model=self._initial_model,
         )
         # The last file: a run that has it is finished.
-        write_summary(self._journal.summary, {"name": self.folder.name, **played})
+        write_summary(self._journal.summary, {"name": self.folder.name, **found})
         self._tracker.end(self.folder)
         self._status = "success"
 

@@ -59,7 +59,7 @@ def finish(answer: np.ndarray, share: Share, other: np.ndarray) -> np.ndarray:
 
 
 def secure_products(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Play the protocol for all pairs of clients in the ring of the integers modulo 2^64.
+    """Run the protocol for all pairs of clients in the ring of the integers modulo 2^64.
 
     Args:
         vectors: The clients' vectors, float64 ``[N, d]``, each of length at most one.

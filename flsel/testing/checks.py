@@ -18,13 +18,13 @@ from flsel.selector.diagnostic import diagnostics_of
 from flsel.testing.fake import CLASSES, FakeFederation
 from flsel.testing.rounds import (
     Factory,
-    Played,
+    RoundDecisions,
     begin,
     coming,
     loaded,
-    play,
-    play_or_refuse,
     require_plan,
+    run_or_refuse,
+    run_rounds,
     same,
     saved,
     state_of,
@@ -67,26 +67,28 @@ def check_constructor(factory: Factory) -> None:
 def check_plan(factory: Factory) -> None:
     """Plans have at most K paths of available clients, round after round."""
     for presence in (0.5, 1.0):
-        play(factory, replace(usual_world(factory), presence=presence))
+        run_rounds(factory, replace(usual_world(factory), presence=presence))
 
 
 def check_small_pools(factory: Factory) -> None:
     """Pools of one, of two and of fewer clients than K get a plan."""
     for clients, clients_per_round in ((1, 1), (2, 1), (2, 2)):
-        play(factory, usual_world(factory, clients, clients_per_round))
+        run_rounds(factory, usual_world(factory, clients, clients_per_round))
     for presence in (0.0, 0.2):
-        play(factory, replace(usual_world(factory, clients_per_round=6), presence=presence))
+        run_rounds(factory, replace(usual_world(factory, clients_per_round=6), presence=presence))
 
 
 def check_same_seed(factory: Factory) -> None:
     """The same views give the same plans, weights and state; ``reset`` leaves nothing behind."""
     world = usual_world(factory)
     name = type(factory()).__name__
-    first = play(factory, world)
-    assert same(first, play(factory, world)), f"{name}: the same views must give the same plans and state"
+    first = run_rounds(factory, world)
+    assert same(first, run_rounds(factory, world)), (
+        f"{name}: the same views must give the same plans and state"
+    )
     used = factory()
     for _ in range(2):
-        again = play(lambda: used, world)
+        again = run_rounds(lambda: used, world)
     assert same(first, again), f"{name}: reset must restore a new selector's state, a second run differs"
 
 
@@ -101,11 +103,11 @@ def check_other_seed(factory: Factory) -> None:
         return
     drew = False
     for case in (world, replace(world, counts=torch.full((clients, CLASSES), 5), alike=True)):
-        runs = [play(factory, replace(case, seed=seed)) for seed in range(6)]
-        plans = [[played.plan for played in run] for run in runs]
+        runs = [run_rounds(factory, replace(case, seed=seed)) for seed in range(6)]
+        plans = [[one.plan for one in run] for run in runs]
         if any(other != plans[0] for other in plans):
             return
-        drew = drew or any(played.drew for run in runs for played in run)
+        drew = drew or any(one.drew for run in runs for one in run)
     name = type(factory()).__name__
     assert not drew, f"{name}: another seed must give another plan, six seeds gave the same ones"
 
@@ -113,7 +115,7 @@ def check_other_seed(factory: Factory) -> None:
 def check_global_rngs(factory: Factory) -> None:
     """No global random generator is used or seeded; draws come from ``view.rng``."""
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    play(factory, usual_world(factory))
+    run_rounds(factory, usual_world(factory))
     after = random.getstate(), np.random.get_state(), torch.get_rng_state()
     for owner, old, new in zip(("random", "numpy.random", "torch"), before, after, strict=True):
         name = type(factory()).__name__
@@ -162,7 +164,7 @@ def check_weights(factory: Factory) -> None:
     world = usual_world(factory)
     for counts in (world.counts, world.counts * 100_000):
         for lose in (False, True):
-            play(factory, replace(world, counts=counts, lose=lose))
+            run_rounds(factory, replace(world, counts=counts, lose=lose))
 
 
 def check_state(factory: Factory) -> None:
@@ -200,15 +202,15 @@ def check_resume(factory: Factory) -> None:
     selector, federation = begin(factory, usual_world(factory))
     name = type(selector).__name__
     boundaries: list[tuple[FakeFederation, bytes]] = []
-    played: list[Played] = []
+    decided: list[RoundDecisions] = []
     for _ in coming(federation, 8):
         boundaries.append((copy.deepcopy(federation), saved(selector)))
-        played.append(step(selector, federation))
+        decided.append(step(selector, federation))
     for boundary, (world, state) in enumerate(boundaries):
         twin = factory()
         twin.reset(world.sizes, CLASSES)
         twin.load_state_dict(loaded(state))
-        for expected in played[boundary:]:
+        for expected in decided[boundary:]:
             assert same(step(twin, world), expected), (
                 f"{name}: resuming must be exact, but a run resumed before step {boundary} goes another way"
             )
@@ -219,7 +221,7 @@ def check_non_finite(factory: Factory) -> None:
     for poison in (math.nan, math.inf, -math.inf):
         for poisoned in (0.3, 1.0):
             world = replace(usual_world(factory), poison=poison, poisoned=poisoned)
-            play_or_refuse(factory, world, f"reports of {poison}")
+            run_or_refuse(factory, world, f"reports of {poison}")
 
 
 def check_odd_data(factory: Factory) -> None:
@@ -231,9 +233,9 @@ def check_odd_data(factory: Factory) -> None:
     single[torch.arange(len(counts)), torch.arange(len(counts)) % CLASSES] = 10
     one[:, 1] = counts.sum(1)
     for odd in (empty, torch.full_like(counts, 5), single, one):
-        play(factory, replace(world, counts=odd))
-    play_or_refuse(factory, replace(world, counts=torch.zeros_like(counts)), "clients without examples")
-    play_or_refuse(factory, replace(world, head_bias=False), "an output layer without bias")
+        run_rounds(factory, replace(world, counts=odd))
+    run_or_refuse(factory, replace(world, counts=torch.zeros_like(counts)), "clients without examples")
+    run_or_refuse(factory, replace(world, head_bias=False), "an output layer without bias")
 
 
 def check_hyperparameters(factory: Factory) -> None:

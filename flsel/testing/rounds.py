@@ -22,7 +22,7 @@ Factory = Callable[[], Selector]
 
 
 @dataclass(frozen=True)
-class Played:
+class RoundDecisions:
     """What one round decided, the selector's state after it, and whether it drew from ``view.rng``."""
 
     plan: Plan
@@ -39,7 +39,7 @@ def usual_world(factory: Factory, clients: int = 8, clients_per_round: int = 3) 
     """
     world = World(label_counts(clients), clients_per_round)
     try:
-        play(factory, replace(world, presence=1.0), steps=1)
+        run_rounds(factory, replace(world, presence=1.0), steps=1)
     except AssertionError as error:
         if isinstance(error.__cause__, UserError) and "clients_per_round" in str(error):
             return replace(world, clients_per_round=clients)
@@ -55,7 +55,7 @@ def begin(factory: Factory, world: World) -> tuple[Selector, FakeFederation]:
     return selector, federation
 
 
-def step(selector: Selector, federation: FakeFederation) -> Played:
+def step(selector: Selector, federation: FakeFederation) -> RoundDecisions:
     """Run one round; what the selector returns is checked against the contract on the way."""
     view = federation.view(selector.needs)
     untouched = view.rng.bit_generator.state
@@ -70,10 +70,10 @@ def step(selector: Selector, federation: FakeFederation) -> Played:
         selector.observe(view, updates, weights)
     federation.advance(updates, weights)
     drew = view.rng.bit_generator.state != untouched
-    return Played(plan, weights, copy.deepcopy(state_of(selector)), drew)
+    return RoundDecisions(plan, weights, copy.deepcopy(state_of(selector)), drew)
 
 
-def play(factory: Factory, world: World, steps: int = 8) -> list[Played]:
+def run_rounds(factory: Factory, world: World, steps: int = 8) -> list[RoundDecisions]:
     """Run some rounds with a new selector."""
     selector, federation = begin(factory, world)
     return [step(selector, federation) for _ in coming(federation, steps)]
@@ -87,10 +87,10 @@ def coming(federation: FakeFederation, steps: int) -> Iterator[int]:
         yield index
 
 
-def play_or_refuse(factory: Factory, world: World, what: str) -> None:
+def run_or_refuse(factory: Factory, world: World, what: str) -> None:
     """Run some rounds, where a ``UserError`` is a fair answer to ``what`` and another error is not."""
     try:
-        play(factory, world)
+        run_rounds(factory, world)
     except AssertionError as error:
         if not isinstance(error.__cause__, UserError):
             raise AssertionError(f"{error} ({what} must give a valid plan or a UserError)") from error

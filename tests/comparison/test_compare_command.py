@@ -1,4 +1,4 @@
-"""``flsel compare`` as a person meets it: played, stopped, resumed, grown, refused."""
+"""``flsel compare`` as a person meets it: executed, stopped, resumed, grown, refused."""
 
 # ruff: noqa: E501 (sentences are quoted whole)
 
@@ -151,7 +151,7 @@ def test_a_damaged_comparison_is_named(capfd):
     metrics.write_text("")
     said = refused(capfd, "--resume", "comparisons/c")
     assert said.startswith(f"flsel: error: AFL seed 1: {metrics} has no rows, but the run has 4 rounds: ")
-    assert said.endswith(f"or remove {metrics.parent} to play the run again.\n")
+    assert said.endswith(f"or remove {metrics.parent} to execute the run again.\n")
     shutil.rmtree(metrics.parent)
     assert compare("--resume", "comparisons/c") == 0
 
@@ -214,7 +214,7 @@ def test_objects_are_compared(tmp_path):
         flsel.compare("comparisons/c", resume=True, seeds=[7])
 
 
-def test_a_cell_is_the_run_that_train_plays():
+def test_a_cell_is_the_run_that_train_executes():
     assert compare("--selectors", "Uniform,AFL", "--seeds", "1,3", "--name", "c", *SMALL) == 0
     assert (
         main(["train", *SMALL, "--selector", "AFL", "--seed", "3", "--output.name", "r", "--quiet", "true"])
@@ -225,7 +225,7 @@ def test_a_cell_is_the_run_that_train_plays():
 
 def test_killed_and_resumed_it_ends_with_the_same_runs():
     words = ["--selectors", "Uniform,AFL", "--seeds", "2", *SMALL, "--rounds", "30"]
-    words += ["--local.backend", "compiled"]  # All four are played beside each other.
+    words += ["--local.backend", "compiled"]  # All four share a stack.
     assert compare(*words, "--name", "whole") == 0
     process = subprocess.Popen(
         [sys.executable, "-m", "flsel", "compare", *words, "--name", "cut"],
@@ -287,7 +287,7 @@ def test_a_kill_between_two_checkpoints_of_a_stack_leaves_no_trace(monkeypatch):
     assert not Path("comparisons/cut/.together.json").exists()
 
 
-def test_cells_that_share_stacks_are_the_runs_that_train_plays(monkeypatch):
+def test_cells_that_share_stacks_are_the_runs_that_train_executes(monkeypatch):
     from flsel.local.compiled.engine import Engine
 
     train, widths = Engine.train, []
@@ -334,11 +334,11 @@ def test_ctrl_c_says_how_to_go_on(last, capfd, monkeypatch):
     """In a round that is the last of its run, too: the next one is not begun."""
     from flsel.engine.server import Server
 
-    begin, played = Server.open, []
+    begin, opened = Server.open, []
 
     def interrupted(self: Server) -> Any:
-        played.append(1)
-        if self.round == self.federation.rounds - 1 if last else len(played) == 3:
+        opened.append(1)
+        if self.round == self.federation.rounds - 1 if last else len(opened) == 3:
             os.kill(os.getpid(), signal.SIGINT)
         return begin(self)
 
@@ -464,8 +464,8 @@ def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():
                    "--name", "c") == 0  # fmt: skip
     stored = yaml.safe_load(Path("comparisons/c/comparison.yaml").read_text())
     assert stored["variants"]["tuned"]["tuned"]["seeds"] == [1]
-    played = yaml.safe_load(Path("comparisons/c/runs/all/tuned/s1/config.yaml").read_text())
-    assert played["selector"]["init_args"]["d"] == 7
+    described = yaml.safe_load(Path("comparisons/c/runs/all/tuned/s1/config.yaml").read_text())
+    assert described["selector"]["init_args"]["d"] == 7
     faster = yaml.safe_load(Path("comparisons/c/runs/all/faster/s1/config.yaml").read_text())
     assert faster["local"]["steps"] == 5
     assert "tuned was tuned on seeds 1" in Path("comparisons/c/report.md").read_text()
@@ -482,7 +482,7 @@ def test_a_tuned_config_of_another_problem_is_refused(capfd):
     assert "rounds 9 instead of 4" in said
 
 
-def test_a_comparison_that_is_being_played_is_left_alone(capfd):
+def test_a_comparison_that_is_running_is_left_alone(capfd):
     from flsel.runner.lock import Lock
 
     assert compare("--selectors", "Uniform,AFL", "--seeds", "1", "--name", "c", *SMALL) == 0
@@ -508,8 +508,7 @@ def test_a_run_of_other_settings_is_not_counted_as_the_declared_one(capsys):
     capsys.readouterr()
     assert compare("--resume", "comparisons/c") == 2
     assert (
-        "was played with other settings than comparisons/c/comparison.yaml declares"
-        in capsys.readouterr().err
+        "was run with other settings than comparisons/c/comparison.yaml declares" in capsys.readouterr().err
     )
 
 

@@ -130,7 +130,7 @@ def test_files_are_written_and_the_same_numbers_give_the_same_bytes(folder, tmp_
     assert {path: path.read_bytes() for path in paths} == before
 
 
-def test_a_comparison_is_played_from_python(tmp_path):
+def test_a_comparison_is_executed_from_python(tmp_path):
     config = runs.settings(tmp_path / "unused")
     found = flsel.compare(
         config, [Uniform(), AFL()], seeds=2, baseline="AFL", folder=str(tmp_path / "c"), name="x"

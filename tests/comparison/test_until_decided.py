@@ -1,4 +1,4 @@
-"""``compare --until-decided``: what is played, when it stops, what is kept and what is said."""
+"""``compare --until-decided``: what is executed, when it stops, what is kept and what is said."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ EFFECTS = {"Uniform": 0.0, "PowD": 0.05, "AFL": 0.0}
 pytestmark = pytest.mark.usefixtures("here")
 
 
-class Player:
-    """Plays cells by writing made-up runs, and counts them."""
+class MadeUp:
+    """Executes cells by writing made-up runs, and counts them."""
 
     def __init__(self) -> None:
-        self.played: Counter[tuple[str, int]] = Counter()
+        self.executed: Counter[tuple[str, int]] = Counter()
         self.fails: set[tuple[str, int]] = set()
 
     def __call__(self, folder: Path, grid: Grid, executor: Any, runs: Any) -> None:
@@ -40,7 +40,7 @@ class Player:
             place = folder / cell.folder
             if (place / "summary.json").is_file():
                 continue
-            self.played[cell.variant, cell.seed] += 1
+            self.executed[cell.variant, cell.seed] += 1
             if (cell.variant, cell.seed) in self.fails:
                 place.mkdir(parents=True, exist_ok=True)
                 write_failure(place, Outcome("failed", "out of memory"))
@@ -54,11 +54,11 @@ class Player:
 
 
 @pytest.fixture
-def player(monkeypatch: pytest.MonkeyPatch) -> Player:
+def runner(monkeypatch: pytest.MonkeyPatch) -> MadeUp:
     """Made-up runs in the place of real ones; they have the settings of no declared cell."""
-    found = Player()
+    found = MadeUp()
     monkeypatch.setattr("flsel.comparison.compare._execute", found)
-    monkeypatch.setattr("flsel.comparison.cells._played_with", lambda run, declared: True)
+    monkeypatch.setattr("flsel.comparison.cells._was_run_with", lambda run, declared: True)
     monkeypatch.setattr("flsel.comparison.reporting.figures.write_figures", lambda analysis, folder: [])
     return found
 
@@ -69,16 +69,16 @@ def compare(folder: Path, **wanted: Any) -> Comparison:
     return flsel.compare(config, folder=str(folder), name="c", **given)
 
 
-def test_variants_stop_when_their_claims_are_decided(tmp_path, player):
+def test_variants_stop_when_their_claims_are_decided(tmp_path, runner):
     found = compare(tmp_path)
     claims = {claim.variant: claim.decision for claim in found.analysis.claims}
     assert claims["PowD"].claim == "better"
     assert claims["AFL"].claim == "equivalent"
-    seeds = Counter(variant for variant, _ in player.played)
+    seeds = Counter(variant for variant, _ in runner.executed)
     assert seeds["PowD"] == claims["PowD"].n
     assert seeds["AFL"] == claims["AFL"].n
     assert seeds["Uniform"] == max(seeds["PowD"], seeds["AFL"]) < 30
-    assert set(player.played.values()) == {1}
+    assert set(runner.executed.values()) == {1}
     said = [verdict.text for verdict in found.verdicts]
     assert said[0].startswith(
         "PowD is better than Uniform in test accuracy (mean of the last 10 evaluations): +"
@@ -96,7 +96,7 @@ def test_variants_stop_when_their_claims_are_decided(tmp_path, player):
     assert not any("have not run yet" in note for note in found.notes)
 
 
-def test_looks_are_written_and_a_finished_comparison_is_judged_the_same_again(tmp_path, player):
+def test_looks_are_written_and_a_finished_comparison_is_judged_the_same_again(tmp_path, runner):
     found = compare(tmp_path)
     found.write()
     rows = list(csv.DictReader((tmp_path / "c" / "decisions.csv").read_text().splitlines()))
@@ -104,25 +104,25 @@ def test_looks_are_written_and_a_finished_comparison_is_judged_the_same_again(tm
     assert {"low", "high", "inner_low", "inner_high", "hope"} <= rows[0].keys()
     again = flsel.compare(tmp_path / "c")
     assert [v.text for v in again.verdicts] == [v.text for v in found.verdicts]
-    assert player.played.total() == len(found.analysis.runs)
+    assert runner.executed.total() == len(found.analysis.runs)
     main_row = next(line for line in found.to_markdown().splitlines() if line.startswith("| PowD"))
     assert f"better at {len([r for r in rows if r['variant'] == 'PowD']) + 5}" in main_row
 
 
-def test_a_run_that_is_repaired_later_is_appended_and_changes_no_look(tmp_path, player):
-    player.fails = {("AFL", 2)}
+def test_a_run_that_is_repaired_later_is_appended_and_changes_no_look(tmp_path, runner):
+    runner.fails = {("AFL", 2)}
     first = compare(tmp_path)
     order = {(v, s): seeds for v, s, seeds in json.loads((tmp_path / "c" / "pairs.json").read_text())}
     assert 2 not in order["AFL", "all"]
     before = next(claim for claim in first.analysis.claims if claim.variant == "AFL")
-    player.fails = set()
+    runner.fails = set()
     assert main(["compare", "--resume", str(tmp_path / "c")]) == 0
     after = next(c for c in flsel.compare(tmp_path / "c").analysis.claims if c.variant == "AFL")
     assert after.seeds[: len(before.seeds)] == before.seeds
     assert after.decision == before.decision
 
 
-def test_the_maximum_is_raised_once_and_to_twice_as_much(tmp_path, player, capsys):
+def test_the_maximum_is_raised_once_and_to_twice_as_much(tmp_path, runner, capsys):
     compare(tmp_path, margin=None, max_seeds=6, variants="Uniform,AFL")
     assert flsel.compare(tmp_path / "c").analysis.claims[0].decision.claim == "open"
     resume = ["compare", "--resume", str(tmp_path / "c")]
@@ -138,7 +138,7 @@ def test_the_maximum_is_raised_once_and_to_twice_as_much(tmp_path, player, capsy
 
 
 @pytest.mark.parametrize("each", [False, True])
-def test_several_scenarios_are_decided_together_or_each_for_itself(tmp_path, player, each):
+def test_several_scenarios_are_decided_together_or_each_for_itself(tmp_path, runner, each):
     found = compare(tmp_path, grid=("availability=IDL,LN",), each_scenario=each)
     claims = found.analysis.claims
     assert len(claims) == (4 if each else 2)
@@ -152,14 +152,14 @@ def test_several_scenarios_are_decided_together_or_each_for_itself(tmp_path, pla
             assert d.found.difference.n in found.analysis.options.sequential.design.looks
 
 
-def test_a_later_variant_raises_the_number_of_comparisons(tmp_path, player):
+def test_a_later_variant_raises_the_number_of_comparisons(tmp_path, runner):
     compare(tmp_path, variants="Uniform,PowD")
     assert main(["compare", "--resume", str(tmp_path / "c"), "--selectors", "AFL"]) == 0
     found = flsel.compare(tmp_path / "c")
     assert {claim.design.comparisons for claim in found.analysis.claims} == {2}
 
 
-def test_seeds_added_to_a_fixed_design_after_looking_are_said(tmp_path, player):
+def test_seeds_added_to_a_fixed_design_after_looking_are_said(tmp_path, runner):
     compare(tmp_path, until_decided=False, margin=None, seeds="3")
     resume = ["compare", "--resume", str(tmp_path / "c")]
     assert main([*resume, "--seeds", "5"]) == 0
@@ -192,18 +192,18 @@ def test_what_does_not_fit_is_refused(words, sentence, capsys, tmp_path):
     assert not (tmp_path / "comparisons").exists()
 
 
-def test_a_fixed_comparison_cannot_become_one_that_decides(tmp_path, player, capsys):
+def test_a_fixed_comparison_cannot_become_one_that_decides(tmp_path, runner, capsys):
     compare(tmp_path, until_decided=False, margin=None, seeds="2")
     assert main(["compare", "--resume", str(tmp_path / "c"), "--until-decided"]) == 2
     assert "until_decided must be declared before the first run" in capsys.readouterr().err
 
 
-def test_a_plan_says_power_and_runs_and_plays_nothing(tmp_path, player, capsys):
+def test_a_plan_says_power_and_runs_and_executes_nothing(tmp_path, runner, capsys):
     words = ["compare", "--selectors", "Uniform,PowD,AFL", "--plan", "--margin", "1", "--sd", "1"]
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "At most 90 runs: 3 variants, 1 scenario, 30 seeds, with a margin of 1 points." in said
-    assert not player.played
+    assert not runner.executed
     compare(tmp_path, until_decided=False, margin=None, seeds="4")
     capsys.readouterr()
     assert main(["compare", "--resume", str(tmp_path / "c"), "--plan", "--margin", "2"]) == 0

@@ -1,4 +1,4 @@
-"""A comparison's cells played side by side are those played one after the other."""
+"""A comparison's cells executed side by side are those executed one after the other."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def begun(folder: Path) -> bool:
 
 
 def test_dying_processes_and_raising_selectors_cost_nothing_but_themselves(tmp_path):
-    """A process dies once and is replaced, another always; a selector raises; the rest is played."""
+    """A process dies once and is replaced, another always; a selector raises; the rest is executed."""
     (tmp_path / "fragile.py").write_text(PLUGIN)
     (tmp_path / "raising.py").write_text(RAISING)
     names = ["Uniform", "fragile.Fragile:deaths=1", "fragile.Fragile:deaths=3", "raising.Raising"]

@@ -30,7 +30,7 @@ def wide_terminal(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def play(clock, stream, rounds, seconds, **options):
+def lines_of(clock, stream, rounds, seconds, **options):
     with Progress(rounds, quiet=False, stream=stream, **options) as shown:
         for done in range(options.get("start", 0) + 1, rounds + 1):
             clock[0] += seconds
@@ -39,7 +39,7 @@ def play(clock, stream, rounds, seconds, **options):
 
 
 def test_plain_lines_tell_round_accuracy_loss_pace_and_time_left(clock):
-    lines = play(clock, io.StringIO(), rounds=4, seconds=90.0)
+    lines = lines_of(clock, io.StringIO(), rounds=4, seconds=90.0)
     assert lines == [
         "round 1/4  accuracy 0.2500  loss 1.0000  90 s/round  0:04:30 left",
         "round 2/4  accuracy 0.5000  loss 0.5000  90 s/round  0:03:00 left",
@@ -49,7 +49,7 @@ def test_plain_lines_tell_round_accuracy_loss_pace_and_time_left(clock):
 
 
 def test_plain_lines_come_every_few_seconds_and_first_and_last(clock):
-    lines = play(clock, io.StringIO(), rounds=103, seconds=0.25)
+    lines = lines_of(clock, io.StringIO(), rounds=103, seconds=0.25)
     shown = [int(re.match(r"round (\d+)/103", line)[1]) for line in lines]
     assert shown == [1, 21, 41, 61, 81, 101, 103]
 
@@ -70,7 +70,7 @@ def test_the_last_line_is_there_when_a_run_breaks_off(clock):
 
 
 def test_a_resumed_run_counts_on_and_times_only_its_own_rounds(clock):
-    lines = play(clock, io.StringIO(), rounds=100, seconds=2.0, start=98)
+    lines = lines_of(clock, io.StringIO(), rounds=100, seconds=2.0, start=98)
     assert lines[0] == "round 99/100  accuracy 0.9900  loss 0.0101  2 s/round  0:00:02 left"
     assert len(lines) == 2
 
@@ -102,7 +102,7 @@ def test_quiet_writes_nothing(clock):
 
 
 def test_a_terminal_gets_a_bar_with_the_same(clock):
-    lines = play(clock, Terminal(), rounds=4, seconds=30.0, start=2)
+    lines = lines_of(clock, Terminal(), rounds=4, seconds=30.0, start=2)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", "\n".join(lines))
     assert "round 2/4" in text
     assert "round 4/4  accuracy 1.0000  loss 0.2500  30 s/round  0:00:00 left" in text
@@ -112,7 +112,7 @@ def test_a_terminal_gets_a_bar_with_the_same(clock):
 
 def test_a_narrow_terminal_stays_on_one_line(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    text = "\n".join(play(clock, Terminal(), rounds=2, seconds=1.0))
+    text = "\n".join(lines_of(clock, Terminal(), rounds=2, seconds=1.0))
     assert (
         max(len(line) for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "\n").split("\n"))
         <= 40

@@ -72,5 +72,5 @@ def test_lost_messages_are_dropped_paths(tmp_path: Path, fault: str) -> None:
     getattr(grid, fault).add(101)
     result = execute(Session.start(config, lambda c, s: trainer))
     # The node is left out for one round after its second failure, and for two after its third.
-    assert [len(played.plan) for played in result.rounds] == [8, 8, 4, 8, 4, 4]
+    assert [len(step.plan) for step in result.rounds] == [8, 8, 4, 8, 4, 4]
     assert result.summary["dropped_updates"] == 4 * 3

@@ -97,7 +97,7 @@ def test_what_a_node_does_not_answer_is_dropped_and_counted(
     config = settings(tmp_path, local=SEQUENTIAL, clients_per_round=6)
     with caplog.at_level(logging.WARNING, "flsel"):
         result = deployed(config, InProcess(config, 2, fault))
-    asked = [sum(path[0] % 2 == 0 for path in played.plan) for played in result.rounds]
+    asked = [sum(path[0] % 2 == 0 for path in step.plan) for step in result.rounds]
     assert result.summary["dropped_updates"] == sum(asked) > 0
     said = [record.getMessage() for record in caplog.records if "node 1000 gave no answer" in record.message]
     if fault is _not_finite:

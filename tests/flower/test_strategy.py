@@ -113,11 +113,11 @@ def test_every_selector_survives_nodes_that_fail(own: OwnApp, selector: Selector
     grid.fault = greeted_first(grid, grid.fault)
     result = asked.start(grid, own.initial(), num_rounds=6)
     assert all(np.isfinite(value).all() for value in model(result.arrays).values())
-    lost = [client for played in asked.history for client in played.lost]
-    dropped = [client for played in asked.history for client in played.dropped]
+    lost = [client for step in asked.history for client in step.lost]
+    dropped = [client for step in asked.history for client in step.dropped]
     assert asked.ledger["dropped_updates"] >= len(dropped)
     assert set(lost) <= {1, 3}
-    assert not {1, 2, 3} & {c for played in asked.history for c in played.clients}
+    assert not {1, 2, 3} & {c for step in asked.history for c in step.clients}
     buffer = io.BytesIO()
     torch.save(asked.state_dict(), buffer)
     buffer.seek(0)
@@ -198,7 +198,7 @@ def test_a_late_node_is_left_out_after_its_second_failure(
     grid.fault = fault
     with caplog.at_level(logging.WARNING, "flsel"):
         result = asked.start(grid, own.initial(), num_rounds=5)
-    assert [played.lost for played in asked.history] == [[4], [4], [], [4], []]
+    assert [step.lost for step in asked.history] == [[4], [4], [], [4], []]
     assert [record.getMessage() for record in caplog.records] == [
         "client 4 gave no answer in round 0: no answer within 0.25 s",
         "client 4 gave no answer in round 1: no answer within 0.25 s; it is left out for 1 round",
@@ -256,7 +256,7 @@ def test_who_is_not_connected_is_not_available(own: OwnApp) -> None:
 
     gone: dict[int, Any] = {}
     asked.start(grid, own.initial(), num_rounds=3, evaluate_fn=leave)
-    assert [sorted(played.clients) for played in asked.history] == [
+    assert [sorted(step.clients) for step in asked.history] == [
         [*range(8)],
         [1, 2, 3, 4, 6, 7],
         [*range(8)],
@@ -277,8 +277,8 @@ def test_a_node_that_missed_its_greeting_is_greeted_again(own: OwnApp) -> None:
             grid.dead = set()
 
     asked.start(grid, own.initial(), num_rounds=3, evaluate_fn=come_back)
-    assert [2 in played.clients for played in asked.history] == [True, False, True]
-    assert all(played.arrays is None for played in asked.history)
+    assert [2 in step.clients for step in asked.history] == [True, False, True]
+    assert all(step.arrays is None for step in asked.history)
 
 
 def test_evaluations_are_those_of_the_app(own: OwnApp) -> None:

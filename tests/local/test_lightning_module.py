@@ -117,7 +117,7 @@ class CopiesItsBatch(Net):
         return nn.functional.cross_entropy(self(x * 3.0), torch.zeros_like(y))
 
 
-def played(folder: Any, model: Any, backend: str = "auto", **changes: Any) -> Any:
+def after_rounds(folder: Any, model: Any, backend: str = "auto", **changes: Any) -> Any:
     config = settings(
         folder, model=model, local=LocalConfig(batch_size=5, steps=3, backend=backend), **changes
     )
@@ -131,13 +131,13 @@ def played(folder: Any, model: Any, backend: str = "auto", **changes: Any) -> An
 
 @pytest.mark.parametrize("backend", ["auto", "sequential"])
 def test_a_step_may_leave_out_the_batchs_number(backend, tmp_path):
-    one, other = (played(tmp_path, model, backend) for model in (Net, BatchAlone))
+    one, other = (after_rounds(tmp_path, model, backend) for model in (Net, BatchAlone))
     assert one[1] == other[1]
     assert all(torch.equal(one[0].params[name], other[0].params[name]) for name in one[0].params)
 
 
 def test_a_step_that_writes_to_its_batch_writes_to_no_set(tmp_path):
-    one, other = (played(tmp_path, model, "sequential") for model in (WritesToItsBatch, CopiesItsBatch))
+    one, other = (after_rounds(tmp_path, model, "sequential") for model in (WritesToItsBatch, CopiesItsBatch))
     assert one[1] == other[1]
     assert all(torch.equal(one[0].params[name], other[0].params[name]) for name in one[0].params)
 
@@ -218,7 +218,7 @@ class MetaLearner(Net):
 
 @pytest.mark.parametrize("model", [Adversarial, BackwardInside, Penalised, Energy, MetaLearner])
 def test_gradients_in_evaluations(model, tmp_path):
-    server, metrics = played(tmp_path, model, "sequential")
+    server, metrics = after_rounds(tmp_path, model, "sequential")
     run = built(settings(tmp_path, model=model))
     assert run.program.differentiates
     task, test = run.program.task.eval(), run.data.test
@@ -256,7 +256,7 @@ class Frozen(PartlyTrained):
 @pytest.mark.parametrize("backend", ["auto", "sequential"])
 def test_scaffold_with_an_optimizer_of_some_parameters(backend, tmp_path):
     part, frozen = (
-        played(tmp_path, model, backend, objective=SCAFFOLD()) for model in (PartlyTrained, Frozen)
+        after_rounds(tmp_path, model, backend, objective=SCAFFOLD()) for model in (PartlyTrained, Frozen)
     )
     assert all(torch.allclose(part[0].params[name], value) for name, value in frozen[0].params.items())
     control = part[0].federation.program.objective.control_

@@ -1,6 +1,6 @@
 """Models as researchers write them: every backend ends where a plain loop ends, with the self-check off.
 
-``make fuzz`` plays random combinations of the zoo's parts: FLSEL_FUZZ is their number.
+``make fuzz`` runs random combinations of the zoo's parts: FLSEL_FUZZ is their number.
 """
 
 from __future__ import annotations

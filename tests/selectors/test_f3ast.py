@@ -15,7 +15,9 @@ SIZES = [10, 2, 4, 30, 4, 1, 9]
 SHARE = np.array(SIZES) / sum(SIZES)
 
 
-def played(selector: F3AST, rounds: int, k: int, presence: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def after_rounds(
+    selector: F3AST, rounds: int, k: int, presence: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Return how often each client was chosen in the second half, and the sum of its weights, per round."""
     selector.reset(torch.tensor(SIZES), 2)
     hits, weights, rng = np.zeros(7), np.zeros(7), generator(0, "presence")
@@ -44,7 +46,7 @@ def optimal_rates(k: int) -> np.ndarray:
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_with_everybody_there_the_rates_approach_the_optimum_and_weights_have_no_bias(k: int) -> None:
     selector = F3AST(0.002)
-    hits, weights = played(selector, 6000, k)
+    hits, weights = after_rounds(selector, 6000, k)
     np.testing.assert_allclose(hits, optimal_rates(k), atol=0.02)
     np.testing.assert_allclose(selector.rate_, optimal_rates(k), atol=0.02)
     np.testing.assert_allclose(weights, SHARE, rtol=0.05)
@@ -52,7 +54,7 @@ def test_with_everybody_there_the_rates_approach_the_optimum_and_weights_have_no
 
 
 def test_where_clients_come_and_go_weights_have_no_bias_in_the_long_run() -> None:
-    _, weights = played(F3AST(0.002), 8000, 2, presence=0.6)
+    _, weights = after_rounds(F3AST(0.002), 8000, 2, presence=0.6)
     np.testing.assert_allclose(weights, SHARE, rtol=0.12)
 
 

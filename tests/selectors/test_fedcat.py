@@ -46,7 +46,7 @@ def primed(sizes: list[int], groups: list[int], counts: np.ndarray, **arguments)
     return selector
 
 
-def played(plan, sizes: list[int]) -> Updates:
+def updates_of(plan, sizes: list[int]) -> Updates:
     seen = torch.tensor([sum(sizes[k] for k in visits) for visits in plan.visits])
     return Updates(plan, seen, torch.ones_like(seen), FedCat.needs, {})
 
@@ -99,7 +99,7 @@ def test_the_papers_algorithms_round_by_round():
             for device in path:
                 model += 0.5 * (device - model)
             ends.append(model)
-        weights = selector.weigh(now, played(plan, sizes))
+        weights = selector.weigh(now, updates_of(plan, sizes))
         glb += float(weights @ (torch.tensor(ends, dtype=torch.float64) - glb))
         assert glb == pytest.approx(expected, abs=1e-12)
     np.testing.assert_array_equal(selector.count_.numpy(), after)
@@ -269,8 +269,8 @@ def test_weights_are_the_examples_along_the_path():
     now = at_round(2, sizes, 2, table=table)
     plan = selector.select(now)
     assert plan.paths == ((0, IDLE), (2, 0))
-    assert selector.weigh(now, played(plan, sizes)).tolist() == pytest.approx([1 / 3, 2 / 3])
-    lonely = played(selector.select(at_round(4, sizes, 2, table=~table[::-1], rounds=5)), sizes)
+    assert selector.weigh(now, updates_of(plan, sizes)).tolist() == pytest.approx([1 / 3, 2 / 3])
+    lonely = updates_of(selector.select(at_round(4, sizes, 2, table=~table[::-1], rounds=5)), sizes)
     weights = selector.weigh(now, lonely)
     assert weights.tolist() == pytest.approx([s / sum(lonely.sizes.tolist()) for s in lonely.sizes.tolist()])
 
@@ -335,4 +335,4 @@ def test_speed_of_a_cycle(clients, clients_per_round):
     selector.reset(torch.tensor(sizes), 2)
     now = at_round(0, sizes, clients_per_round)
     plan = selector.select(now)
-    assert len(plan) == len(selector.weigh(now, played(plan, sizes))) == clients_per_round
+    assert len(plan) == len(selector.weigh(now, updates_of(plan, sizes))) == clients_per_round

@@ -54,8 +54,8 @@ def started(selector, sizes=SIZES):
     return selector
 
 
-def play(selector, clients, rounds, clients_per_round=2):
-    """Play rounds; return per round what was asked, and the cohorts."""
+def run_rounds(selector, clients, rounds, clients_per_round=2):
+    """Execute rounds; return per round what was asked, and the cohorts."""
     asked, cohorts = [], []
     for round in range(rounds):
         clients.asked.clear()
@@ -78,7 +78,7 @@ def play(selector, clients, rounds, clients_per_round=2):
 )
 def test_who_is_asked_when(variant, warmup, delta_t, follows, rehearses):
     selector = started(FedCor(warmup=warmup, delta_t=delta_t, samples=2, steps=1, variant=variant))
-    asked, _ = play(selector, Clients(), 10)
+    asked, _ = run_rounds(selector, Clients(), 10)
     for round, kinds in enumerate(asked):
         # The losses of the present model are asked once, whatever they serve.
         expected = ["losses"] if round in follows or round in rehearses else []
@@ -122,7 +122,7 @@ def test_samples_are_loss_changes():
 )
 def test_history_is_counted_in_rounds(history, warm, later):
     selector, clients = started(FedCor(warmup=14, delta_t=4, steps=1, history=history)), Clients()
-    play(selector, clients, 14)
+    run_rounds(selector, clients, 14)
     assert selector.rounds_.tolist() == warm
     for round in range(14, 17):
         selector.select(clients.view(round, 2))
@@ -133,10 +133,10 @@ def test_weights_fall_with_age(monkeypatch):
     seen = []
     monkeypatch.setattr(_gp, "fit", lambda embedding, samples, **how: seen.append(samples) or embedding)
     selector = started(FedCor(warmup=2, delta_t=4, theta=0.5, history=10))
-    play(selector, Clients(), 5)
+    run_rounds(selector, Clients(), 5)
     assert seen[-1].weights.tolist() == [0.5**4, 0.5**3, 1.0]
     reference = started(FedCor(warmup=1, delta_t=4, theta=0.5, history=10, variant="reference"))
-    play(reference, Clients(), 3)
+    run_rounds(reference, Clients(), 3)
     centred = (seen[-1].weights[:, None] * seen[-1].changes).sum(0)
     np.testing.assert_allclose(centred, np.zeros(6), atol=1e-12)
 
@@ -195,7 +195,7 @@ def test_equal_embeddings_are_filled_up_at_random():
 )
 def test_small_pools(absent, clients_per_round, size):
     selector, clients = started(FedCor(warmup=1, delta_t=2, steps=1)), Clients(absent=absent)
-    _, cohorts = play(selector, clients, 6, clients_per_round)
+    _, cohorts = run_rounds(selector, clients, 6, clients_per_round)
     assert all(len(set(cohort)) == len(cohort) == size for cohort in cohorts)
     assert not set().union(*cohorts) & set(absent)
 
@@ -203,12 +203,12 @@ def test_small_pools(absent, clients_per_round, size):
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_reports_that_are_no_number_are_left_out(poison):
     selector, clients = started(FedCor(warmup=2, delta_t=2, steps=5)), Clients(poison={0: poison, 5: poison})
-    play(selector, clients, 5, clients_per_round=3)
+    run_rounds(selector, clients, 5, clients_per_round=3)
     silent = [0, 4, 5]
     assert selector.changes_.isnan().all(0).nonzero().flatten().tolist() == silent
     everyone = Clients(poison=dict.fromkeys(range(6), poison))
     lost = started(FedCor(warmup=2, delta_t=2, steps=5))
-    play(lost, everyone, 5)
+    run_rounds(lost, everyone, 5)
     assert len(lost.changes_) == 0
     assert bool(lost.embedding_.isfinite().all())
 

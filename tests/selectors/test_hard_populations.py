@@ -22,7 +22,7 @@ SAMPLING = [selector for selector in SHIPPED if selector is not Complete]
 
 
 def cohorts(selector: Selector, world: World, rounds: int = 10):
-    """Play some rounds; yield who was available and who was visited in each communication round."""
+    """Execute some rounds; yield who was available and who was visited in each communication round."""
     federation = FakeFederation(world)
     selector.reset(federation.sizes.clone(), CLASSES)
     while federation.round < rounds:

@@ -115,8 +115,8 @@ def test_pacers_match() -> None:
     for case in GOLDEN["pacer"]:
         percent, seconds = case["percent_start"], case["T_start"]
         percents, preferred = [], []
-        for played in range(1, len(case["history"]) + 1):
-            history = case["history"][:played]
+        for count in range(1, len(case["history"]) + 1):
+            history = case["history"][:count]
             percent = _oort.paced(percent, history, case["W"], case["percent_delta"])
             seconds = _oort.relaxed(seconds, history, case["W"], case["T_delta"])
             percents.append(percent)

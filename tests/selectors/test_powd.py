@@ -17,7 +17,7 @@ from flsel.selectors.powd import PowD
 SIZES = [8, 4, 2, 5, 1]
 
 
-def play(selector, losses, clients_per_round, *, sizes=SIZES, seed=0, absent=()):
+def run_rounds(selector, losses, clients_per_round, *, sizes=SIZES, seed=0, absent=()):
     answers = Losses(losses)
     plan = selector.select(
         view(sizes, clients_per_round, seed=seed, absent=absent, needs=Need.LOSSES, answers=answers)
@@ -28,27 +28,27 @@ def play(selector, losses, clients_per_round, *, sizes=SIZES, seed=0, absent=())
 
 def test_candidates_come_by_data_share_without_replacement():
     chance = inclusion(np.array(SIZES) / 20, 3)
-    assert_frequencies(lambda seed: play(PowD(3), [0.0] * 5, 2, seed=seed)[1], chance)
+    assert_frequencies(lambda seed: run_rounds(PowD(3), [0.0] * 5, 2, seed=seed)[1], chance)
 
 
 def test_the_largest_losses_among_the_candidates_win():
     losses = [0.3, 0.9, 0.1, 0.7, 0.5]
     for seed in range(50):
-        taken, asked = play(PowD(3), losses, 2, seed=seed)
+        taken, asked = run_rounds(PowD(3), losses, 2, seed=seed)
         assert len(asked) == len(set(asked)) == 3
         assert taken == sorted(asked, key=lambda k: -losses[k])[:2]
 
 
 def test_d_equal_to_the_clients_per_round_is_sampling_without_replacement():
     chance = inclusion(np.array(SIZES) / 20, 2)
-    assert_frequencies(lambda seed: play(PowD(2), [5, 4, 3, 2, 1], 2, seed=seed)[0], chance)
+    assert_frequencies(lambda seed: run_rounds(PowD(2), [5, 4, 3, 2, 1], 2, seed=seed)[0], chance)
 
 
 @given(st.permutations(range(6)), st.integers(1, 6), st.integers(0, 1000))
 def test_asking_everybody_finds_the_largest_under_any_numbering(order, clients_per_round, seed):
     losses, sizes = np.arange(6.0), np.array([3, 1, 4, 1, 5, 9])
-    plain, _ = play(PowD(6), losses.tolist(), clients_per_round, sizes=sizes.tolist(), seed=seed)
-    renumbered, _ = play(
+    plain, _ = run_rounds(PowD(6), losses.tolist(), clients_per_round, sizes=sizes.tolist(), seed=seed)
+    renumbered, _ = run_rounds(
         PowD(6), losses[order].tolist(), clients_per_round, sizes=sizes[order].tolist(), seed=seed
     )
     assert [order[k] for k in renumbered] == plain == [5, 4, 3, 2, 1, 0][:clients_per_round]
@@ -59,7 +59,7 @@ def test_asking_everybody_finds_the_largest_under_any_numbering(order, clients_p
     [(None, 2, (), 4), (None, 3, (), 5), (4, 3, (), 4), (100, 3, (), 5), (4, 2, (1, 2, 3), 2), (5, 1, (), 5)],
 )
 def test_number_of_candidates(d, clients_per_round, absent, asked):
-    taken, candidates = play(PowD(d), [1.0] * 5, clients_per_round, absent=absent)
+    taken, candidates = run_rounds(PowD(d), [1.0] * 5, clients_per_round, absent=absent)
     assert len(candidates) == asked
     assert len(taken) == min(clients_per_round, asked)
     assert not set(absent) & set(candidates)
@@ -68,22 +68,22 @@ def test_number_of_candidates(d, clients_per_round, absent, asked):
 def test_ties_are_broken_at_random():
     sizes = [1] * 4
     chance = [2 / 3, 2 / 3, 2 / 3, 0.0]
-    assert_frequencies(lambda seed: play(PowD(4), [2, 2, 2, 1], 2, sizes=sizes, seed=seed)[0], chance)
+    assert_frequencies(lambda seed: run_rounds(PowD(4), [2, 2, 2, 1], 2, sizes=sizes, seed=seed)[0], chance)
 
 
 def test_nan_ranks_last_and_infinity_first():
     for seed in range(20):
         losses = [math.nan, 0.5, -1.0, math.inf, math.nan]
-        assert play(PowD(5), losses, 3, seed=seed)[0] == [3, 1, 2]
-        assert set(play(PowD(5), losses, 4, seed=seed)[0]) >= {1, 2, 3}
-        assert len(play(PowD(5), [math.nan] * 5, 2, seed=seed)[0]) == 2
+        assert run_rounds(PowD(5), losses, 3, seed=seed)[0] == [3, 1, 2]
+        assert set(run_rounds(PowD(5), losses, 4, seed=seed)[0]) >= {1, 2, 3}
+        assert len(run_rounds(PowD(5), [math.nan] * 5, 2, seed=seed)[0]) == 2
 
 
 def test_clients_without_examples_are_no_candidates_unless_all_are():
     for seed in range(20):
-        taken, asked = play(PowD(), [9.0, 1.0, 1.0], 2, sizes=[0, 3, 1], seed=seed)
+        taken, asked = run_rounds(PowD(), [9.0, 1.0, 1.0], 2, sizes=[0, 3, 1], seed=seed)
         assert sorted(asked) == sorted(taken) == [1, 2]
-    assert len(play(PowD(), [math.nan] * 3, 2, sizes=[0, 0, 0])[0]) == 2
+    assert len(run_rounds(PowD(), [math.nan] * 3, 2, sizes=[0, 0, 0])[0]) == 2
 
 
 def test_weights_are_equal():

@@ -32,7 +32,7 @@ class Answers:
         return torch.tensor([self.table.get(client, 1.0) for client in clients], dtype=torch.float64)
 
 
-def play(selector: TiFL, answers: Answers, rounds: int, k: int = 2, **more: Any) -> list[list[int]]:
+def run_rounds(selector: TiFL, answers: Answers, rounds: int, k: int = 2, **more: Any) -> list[list[int]]:
     found = []
     for round in range(rounds):
         now = view([10] * 6, k, seed=round, needs=selector.needs, answers=answers, **more)
@@ -61,22 +61,22 @@ def test_worse_tiers_are_more_likely() -> None:
 
 def test_a_cohort_is_of_one_tier() -> None:
     tiers = [{1, 3}, {2, 4}, {0, 5}]
-    cohorts = play(fresh(tiers=3, policy="uniform"), Answers({}), 60)
+    cohorts = run_rounds(fresh(tiers=3, policy="uniform"), Answers({}), 60)
     assert all(set(cohort) in tiers for cohort in cohorts)
     assert {tiers.index(set(cohort)) for cohort in cohorts} == {0, 1, 2}
-    assert play(fresh(tiers=3, policy="fast"), Answers({}), 3) == [[1, 3]] * 3
-    assert play(fresh(tiers=3, policy="slow"), Answers({}), 3, absent=[0, 5]) == [[2, 4]] * 3
+    assert run_rounds(fresh(tiers=3, policy="fast"), Answers({}), 3) == [[1, 3]] * 3
+    assert run_rounds(fresh(tiers=3, policy="slow"), Answers({}), 3, absent=[0, 5]) == [[2, 4]] * 3
 
 
 def test_credits_run_out() -> None:
-    cohorts = play(fresh(tiers=3, policy="uniform", credits=(2, 1, 0)), Answers({}), 3)
+    cohorts = run_rounds(fresh(tiers=3, policy="uniform", credits=(2, 1, 0)), Answers({}), 3)
     assert sorted(map(tuple, cohorts)) == [(1, 3), (1, 3), (2, 4)]
-    assert len(play(fresh(tiers=3, policy="uniform", credits=(0, 0, 0)), Answers({}), 2)) == 2
+    assert len(run_rounds(fresh(tiers=3, policy="uniform", credits=(0, 0, 0)), Answers({}), 2)) == 2
 
 
 def test_probabilities_change_where_the_last_tier_did_not_get_better() -> None:
     selector, answers = fresh(tiers=3, interval=2), Answers({0: 5.0, 5: 5.0})
-    play(selector, answers, 2)
+    run_rounds(selector, answers, 2)
     assert selector.probability_.tolist() == pytest.approx([1 / 3] * 3)
     assert answers.asked == [[0, 1, 2, 3, 4, 5]]
     now = replace(view([10] * 6, 2, needs=selector.needs, answers=answers), round=2)

@@ -260,7 +260,7 @@ def test_a_resumes_settings_are_kept_once_a_cluster_has_taken_them(sweep, monkey
         raise UserError("no room.")
 
     monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
-    monkeypatch.setattr("flsel_tune.sweep._play", lambda plan, study: None)
+    monkeypatch.setattr("flsel_tune.sweep._run_trials", lambda plan, study: None)
     for room, code, kept in ((full, 2, 8), (nullcontext, 0, 64)):
         monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given, room=room: room())
         assert cli.main(["tune", "--resume", str(sweep), "--trials", "64"]) == code
@@ -277,7 +277,7 @@ def test_a_resumes_settings_are_kept_once_a_cluster_has_taken_them(sweep, monkey
 )
 def test_a_sweep_whose_files_were_edited_is_refused(sweep, monkeypatch, capsys, name, before, after, said):
     monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
-    monkeypatch.setattr("flsel_tune.sweep._play", lambda plan, study: None)
+    monkeypatch.setattr("flsel_tune.sweep._run_trials", lambda plan, study: None)
     monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given: nullcontext())
     for _ in range(2):
         assert cli.main(["tune", "--resume", str(sweep)]) == 0
@@ -293,7 +293,7 @@ def test_a_sweep_whose_files_were_edited_is_refused(sweep, monkeypatch, capsys, 
 
 def test_a_resume_leaves_settings_that_say_the_same_as_they_are_written(sweep, monkeypatch):
     monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
-    monkeypatch.setattr("flsel_tune.sweep._play", lambda plan, study: None)
+    monkeypatch.setattr("flsel_tune.sweep._run_trials", lambda plan, study: None)
     monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given: nullcontext())
     file = sweep / "sweep.yaml"
     plain = yaml.safe_load(file.read_text())

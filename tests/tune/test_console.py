@@ -39,7 +39,7 @@ def ended(status, at=6, error=""):
     return {"status": status, "round": at, "error": error}
 
 
-def play(console, clock):
+def shown(console, clock):
     """Five trials: two complete, one each that was stopped, diverged and died without a report."""
     with console:
         console.reported(0, {"selector": "PowD", "selector.d": 5}, report(0.25))
@@ -58,7 +58,7 @@ def play(console, clock):
 
 def test_a_line_for_each_trial(clock):
     stream = io.StringIO()
-    play(Console(6, ACCURACY, "objective", quiet=False, stream=stream), clock)
+    shown(Console(6, ACCURACY, "objective", quiet=False, stream=stream), clock)
     assert stream.getvalue().splitlines() == [
         "trial 0 complete at round 6: validation/accuracy 0.2500  selector=PowD selector.d=5  |  "
         "best validation/accuracy 0.2500, trial 0, 1/6 done, 1 complete, 0:00:50 left",
@@ -119,9 +119,9 @@ def test_a_resumed_sweep_goes_on_counting(clock):
 
 def test_quiet_says_nothing(clock, monkeypatch):
     stream = io.StringIO()
-    play(Console(6, ACCURACY, "objective", quiet=True, stream=stream), clock)
+    shown(Console(6, ACCURACY, "objective", quiet=True, stream=stream), clock)
     terminal(monkeypatch)
-    play(Console(6, ACCURACY, "objective", quiet=True, stream=stream), clock)
+    shown(Console(6, ACCURACY, "objective", quiet=True, stream=stream), clock)
     assert stream.getvalue() == ""
 
 

@@ -53,7 +53,7 @@ def value_of(settings):
     return math.sin(sum(math.log1p(abs(number)) for number in numbers)) + len(settings)
 
 
-def played(made, space, count, folder=None, **settings):
+def asked_for(made, space, count, folder=None, **settings):
     """Ask and tell trials one by one; with a folder the study is opened anew for each."""
     found = []
     for _ in range(count):
@@ -76,11 +76,11 @@ def test_an_interruption_leaves_no_trace_in_what_is_asked(tmp_path, sampler, ent
     for folder in folders:
         folder.mkdir()
     space = make_space(entries, HICS)
-    at_once = played(study(folders[0], sampler=sampler), space, count)
-    in_pieces = played(None, space, count, folders[1], sampler=sampler)
+    at_once = asked_for(study(folders[0], sampler=sampler), space, count)
+    in_pieces = asked_for(None, space, count, folders[1], sampler=sampler)
     assert at_once == in_pieces
     assert len({repr(asked) for asked in at_once}) == count
-    other = played(study(folders[2], sampler=sampler, seed=1), space, 3)
+    other = asked_for(study(folders[2], sampler=sampler, seed=1), space, 3)
     assert other != at_once[:3]
 
 
@@ -89,7 +89,7 @@ def test_samplers_suggest_values_of_the_space_without_a_word(tmp_path, sampler, 
     space = make_space(GRID if sampler == "grid" else PLAIN, HICS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for asked in played(study(tmp_path, sampler=sampler), space, 12):
+        for asked in asked_for(study(tmp_path, sampler=sampler), space, 12):
             assert all(d.holds(asked[d.key]) for d in space.dimensions)
     assert capfd.readouterr() == ("", "")
 
@@ -107,7 +107,7 @@ def test_tpe_learns(tmp_path):
 def test_a_grid_is_searched_whole_and_once(tmp_path):
     space = make_space(GRID, HICS)
     made = study(tmp_path, sampler="grid")
-    found = played(made, space, 18)
+    found = asked_for(made, space, 18)
     product = itertools.product([0, 0.5, 1], [2, 4, 6], ["bias", "layer"])
     assert sorted(tuple(asked[d] for d in GRID) for asked in found) == sorted(product)
     assert not made.exhausted
@@ -127,7 +127,7 @@ def test_known_points_come_first(tmp_path):
     made, space = study(tmp_path), make_space(SPACE, HICS)
     made.enqueue(space.first_points(HICS))
     assert made.trials() == []
-    assert played(made, space, 2) == [
+    assert asked_for(made, space, 2) == [
         {"selector": "HiCS", "local.batch_size": 10, "selector.lam": 0.1},
         {"selector": "FedCor", "local.batch_size": 10, "selector.beta": 0.95},
     ]
@@ -191,7 +191,7 @@ def test_a_trial_whose_driver_was_killed_while_it_asked_is_asked_again(tmp_path,
     """It gets its number and its settings, also beyond the trials that samplers draw at random."""
     space, journal = make_space(entries, HICS), tmp_path / JOURNAL
     made = study(tmp_path, sampler=sampler)
-    played(made, space, 11)
+    asked_for(made, space, 11)
     before = journal.read_bytes()
     expected = made.ask(space)
     lines = journal.read_bytes()[len(before) :].splitlines(keepends=True)
@@ -204,7 +204,7 @@ def test_a_trial_whose_driver_was_killed_while_it_asked_is_asked_again(tmp_path,
     assert again.unfinished() == [expected]
 
 
-def rounds_played(made, values, number=None):
+def last_round(made, values, number=None):
     """Report values, by round, and return the round at which the trial is stopped."""
     if number is None:
         number, _ = made.ask(make_space(PLAIN, HICS))
@@ -233,7 +233,7 @@ def test_a_stop_that_a_killed_driver_did_not_tell_holds(tmp_path):
 
 def test_a_sweeps_folder_may_be_renamed(tmp_path):
     (tmp_path / "old").mkdir()
-    played(study(tmp_path / "old"), make_space(PLAIN, HICS), 2)
+    asked_for(study(tmp_path / "old"), make_space(PLAIN, HICS), 2)
     (tmp_path / "old").rename(tmp_path / "new")
     moved = Study(
         tmp_path / "new", "new", metrics=parse_metrics("validation/accuracy", "auto"),
@@ -246,59 +246,59 @@ def test_asha_stops_by_round(tmp_path):
     """Rungs at 4, 8 and 16 rounds; each keeps the better half, and the first trial to arrive."""
     settings = {"scheduler": "asha", "grace_rounds": 4, "reduction": 2}
     made = study(tmp_path, **settings)
-    assert rounds_played(made, {2: 0.1, 4: 0.4, 8: 0.5, 16: 0.6, 20: 0.6}) is None
-    assert rounds_played(made, {2: 0.9, 4: 0.3, 8: 0.9}) == 4  # one of two is kept, and 0.4 is better
+    assert last_round(made, {2: 0.1, 4: 0.4, 8: 0.5, 16: 0.6, 20: 0.6}) is None
+    assert last_round(made, {2: 0.9, 4: 0.3, 8: 0.9}) == 4  # one of two is kept, and 0.4 is better
     made = study(tmp_path, **settings)  # the driver was killed
-    assert rounds_played(made, {2: 0.0, 4: 0.45, 8: 0.45, 16: 0.9}) == 8
+    assert last_round(made, {2: 0.0, 4: 0.45, 8: 0.45, 16: 0.9}) == 8
     # Fourth at round 4, where two of 0.3, 0.4, 0.45, 0.42 go on; at 8 one of 0.5, 0.45, 0.7.
-    assert rounds_played(made, {4: 0.42, 8: 0.7, 16: 0.55}) == 16
-    assert rounds_played(made, {4: 0.42, 8: 0.7, 16: 0.65}) is None
+    assert last_round(made, {4: 0.42, 8: 0.7, 16: 0.55}) == 16
+    assert last_round(made, {4: 0.42, 8: 0.7, 16: 0.65}) is None
 
 
 def test_the_first_known_point_is_never_stopped_and_counts_for_the_others(tmp_path):
     made = study(tmp_path, grace_rounds=4, reduction=2)
     made.enqueue(make_space(SPACE, HICS).first_points(HICS))
     numbers = [made.ask(make_space(SPACE, HICS))[0] for _ in range(2)]
-    assert rounds_played(made, {4: 0.9, 8: 0.9}) is None
-    assert rounds_played(made, {4: 0.5, 8: 0.1}, numbers[0]) is None
-    assert rounds_played(made, {4: 0.4}, numbers[1]) == 4
+    assert last_round(made, {4: 0.9, 8: 0.9}) is None
+    assert last_round(made, {4: 0.5, 8: 0.1}, numbers[0]) is None
+    assert last_round(made, {4: 0.4}, numbers[1]) == 4
     # Two of 0.9, 0.5, 0.4, 0.6 go on: the first point's 0.5 is the third.
-    assert rounds_played(made, {4: 0.6}) is None
+    assert last_round(made, {4: 0.6}) is None
 
 
 def test_asha_minimises_what_is_to_be_minimised(tmp_path):
     made = study(tmp_path, metric="validation/loss", grace_rounds=4, reduction=2)
-    assert rounds_played(made, {4: 1.0}) is None
-    assert rounds_played(made, {4: 2.0}) == 4
-    assert rounds_played(made, {4: 0.5}) is None
+    assert last_round(made, {4: 1.0}) is None
+    assert last_round(made, {4: 2.0}) == 4
+    assert last_round(made, {4: 0.5}) is None
 
 
 def test_asha_decides_at_the_first_report_after_a_rung(tmp_path):
     made = study(tmp_path, grace_rounds=4, reduction=2)
-    assert rounds_played(made, {3: 0.1, 6: 0.4, 9: 0.4}) is None
-    assert rounds_played(made, {3: 0.1, 6: 0.3}) == 6
+    assert last_round(made, {3: 0.1, 6: 0.4, 9: 0.4}) is None
+    assert last_round(made, {3: 0.1, 6: 0.3}) == 6
 
 
 def test_the_grace_is_a_fifth_of_the_rounds(tmp_path):
     made = study(tmp_path, rounds=100)
-    assert rounds_played(made, {20: 0.5}) is None
-    assert rounds_played(made, {19: 0.1, 20: 0.1}) == 20
+    assert last_round(made, {20: 0.5}) is None
+    assert last_round(made, {19: 0.1, 20: 0.1}) == 20
 
 
 def test_the_median_stops_what_is_worse_than_half(tmp_path):
     made = study(tmp_path, scheduler="median", grace_rounds=4)
     for value in (0.3, 0.4, 0.5):
         number, _ = made.ask(make_space(PLAIN, HICS))
-        assert rounds_played(made, {4: 0.1, 8: value}, number) is None
+        assert last_round(made, {4: 0.1, 8: value}, number) is None
         made.tell(number, COMPLETE, [value], {})
-    assert rounds_played(made, {3: 0.0, 4: 0.2, 8: 0.39}) == 8
-    assert rounds_played(made, {3: 0.0, 4: 0.2, 8: 0.41}) is None
+    assert last_round(made, {3: 0.0, 4: 0.2, 8: 0.39}) == 8
+    assert last_round(made, {3: 0.0, 4: 0.2, 8: 0.41}) is None
 
 
 def test_nobody_is_stopped_without_a_scheduler(tmp_path):
     made = study(tmp_path, scheduler="none")
     for value in (0.5, 0.4, 0.3, 0.2):
-        assert rounds_played(made, dict.fromkeys(range(1, 21), value)) is None
+        assert last_round(made, dict.fromkeys(range(1, 21), value)) is None
 
 
 def test_several_metrics_have_a_front(tmp_path):
@@ -346,7 +346,7 @@ def test_trials_that_the_machine_failed_are_marked_and_tried_again(tmp_path):
 
 def test_others_can_read_the_journal(tmp_path):
     """As optuna-dashboard does."""
-    played(study(tmp_path), make_space(PLAIN, HICS), 2)
+    asked_for(study(tmp_path), make_space(PLAIN, HICS), 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.journal"))
@@ -357,7 +357,7 @@ def test_others_can_read_the_journal(tmp_path):
 
 def test_a_line_that_a_full_disk_cut_costs_that_line(tmp_path):
     space = make_space(PLAIN, HICS)
-    played(study(tmp_path), space, 2)
+    asked_for(study(tmp_path), space, 2)
     path = tmp_path / JOURNAL
     whole = path.read_bytes()
     path.write_bytes(whole + whole.splitlines()[-1][:9])
@@ -382,7 +382,7 @@ BINARY = b"\x80\x04\x95" + bytes(range(256)) * 4
     ],
 )
 def test_a_journal_that_is_refused_is_left_as_it_is(tmp_path, damage):
-    played(study(tmp_path), make_space(PLAIN, HICS), 2)
+    asked_for(study(tmp_path), make_space(PLAIN, HICS), 2)
     (tmp_path / "trials/0000").mkdir(parents=True)
     path = tmp_path / JOURNAL
     path.write_bytes(damage(path.read_bytes()))

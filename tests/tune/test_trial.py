@@ -275,11 +275,11 @@ def test_a_trial_that_is_refused_memory_in_a_round_may_be_tried_again(tmp_path, 
 
 def test_a_trial_that_fails_late_tells_how_far_it_came(tmp_path, monkeypatch):
     trial = Trial(job(tmp_path), 0, {})
-    played = attempt(trial)
+    before = attempt(trial)
     monkeypatch.setattr(trial, "advance", lambda: 1 / 0)
     report = attempt(trial)
-    assert (report["status"], report["round"]) == ("failed", played["round"])
-    assert report["seconds"] >= played["seconds"] > 0
+    assert (report["status"], report["round"]) == ("failed", before["round"])
+    assert report["seconds"] >= before["seconds"] > 0
 
 
 def test_seconds_pass_once_for_all_seeds(tmp_path):

@@ -57,7 +57,7 @@ def start(plan: SweepPlan) -> Path:
         with Lock(folder, "sweep"):
             study = _study(plan)
             tell("work", str(folder))
-            return _play(plan, study)
+            return _run_trials(plan, study)
 
 
 def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path:
@@ -92,10 +92,10 @@ def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path
             # A later resume goes on with what is given now, once a cluster has taken it.
             _write_settings(plan, folder / "sweep.yaml")
             tell("work", str(folder.resolve()))
-            return _play(plan, study)
+            return _run_trials(plan, study)
 
 
-def _play(plan: SweepPlan, study: Study) -> Path:
+def _run_trials(plan: SweepPlan, study: Study) -> Path:
     # Ray reads its settings from the environment when it is imported; cluster() has set them.
     from flsel.execution.on_ray.sent_objects import with_objects
     from flsel.execution.on_ray.tune_loop import execute

@@ -113,7 +113,7 @@ class Dashboard:
             ),
             (
                 "Rounds to the target",
-                "A run that never arrives counts with all rounds it played, so that a bar is a lower bound "
+                "A run that never arrives counts with all its rounds, so that a bar is a lower bound "
                 "where not all arrived; the table says which did.",
                 [
                     bar("to_target/round", "Rounds to the target (at least)"),

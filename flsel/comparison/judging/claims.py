@@ -1,4 +1,4 @@
-"""The claims of a comparison that plays until decided: ordered paired differences and their decisions."""
+"""The claims of a comparison until they are decided: ordered paired differences, and the decisions."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def _participation(run: Run) -> dict[str, float]:
     found = {"participation/gini": gini(counts), "participation/variance": float(counts.var())}
     labels = run.labels
     if labels is not None:
-        entropies = [cohort_entropy(labels, played.clients) for played in run.rounds if played.clients]
+        entropies = [cohort_entropy(labels, step.clients) for step in run.rounds if step.clients]
         found["cohort/entropy"] = float(np.mean(entropies))
     elif "cohort/entropy" in run.columns:
         found["cohort/entropy"] = float(np.nanmean(run.columns["cohort/entropy"]))

@@ -35,7 +35,7 @@ class Options:
         last: Evaluations in the mean at the end, and in the running mean to the target.
         unpaired: Whether runs that are no pairs are compared unpaired instead of being left out.
         asked: How many evaluations ``last`` was to be; runs may be too short for them.
-        sequential: How claims are decided where seeds are played until they are; None for a fixed design.
+        sequential: How claims are decided where seeds are added until they are; None for a fixed design.
         seeds_added: Numbers of seeds at which the results of a fixed design were seen before more were added.
         cost: The cost to the target that verdicts are about.
     """
@@ -185,7 +185,7 @@ class Analysis:
         pairs: By (scenario, variant), how runs were paired.
         ranking: Variants over scenarios, or None with one scenario.
         tuned: By variant the sweep that tuned it.
-        claims: What was decided, where seeds are played until claims are decided.
+        claims: What was decided, where seeds are added until claims are decided.
     """
 
     runs: tuple[Run, ...]

@@ -108,12 +108,12 @@ def _participation(run: Run) -> Rows:
     order = _by_size(run, np.arange(clients))
     place = np.empty(clients, dtype=int)
     place[order] = np.arange(clients)
-    last = max((played.round for played in run.rounds), default=0) + 1
+    last = max((step.round for step in run.rounds), default=0) + 1
     columns, lines = min(CELLS, last), min(CELLS, clients)
     table = np.zeros((lines, columns))
-    for played in run.rounds:
-        for client in played.clients:
-            table[place[client] * lines // clients, played.round * columns // last] += 1
+    for step in run.rounds:
+        for client in step.clients:
+            table[place[client] * lines // clients, step.round * columns // last] += 1
     per = (last / columns) * (clients / lines)
     return [
         {**_who(run), "round": (column + 0.5) * last / columns,

@@ -87,7 +87,7 @@ def _needed(d: Difference) -> Row:
 
 
 def decision_rows(analysis: Analysis) -> list[Row]:
-    """Return one row for every look at every claim, where seeds are played until claims are decided."""
+    """Return one row for every look at every claim, where seeds are added until claims are decided."""
     return [
         {
             "variant": claim.variant, "scenario": claim.scenario, "look": number + 1, "n": look.n,

@@ -1,1 +1,1 @@
-"""Comparisons that play seeds until their claims are decided: boundaries, decisions, plans."""
+"""Comparisons that add seeds until their claims are decided: boundaries, decisions, plans."""

@@ -60,7 +60,7 @@ class Decision:
 
     Attributes:
         claim: ``better``, ``worse``, ``equivalent``, ``open`` (not decided by the maximum, or given up) or
-            ``undecided`` (more seeds are to be played).
+            ``undecided`` (more seeds are needed).
         n: Pairs at the look that ended it, or all there are.
         given_up: Whether it was given up before the maximum.
         within_margin: Whether the interval that decides equivalence lies within the margin.
@@ -127,7 +127,7 @@ def decide(
     """Decide one claim.
 
     Args:
-        differences: ``[n]``, one a pair, in the order in which the pairs were played.
+        differences: ``[n]``, one a pair, in the order in which the pairs were executed.
         design: The rules.
         resolution: Resolution of one difference; 0 if unknown.
         withheld: Claims that are not made, whatever the differences show.

@@ -11,7 +11,7 @@ from flsel.comparison.sequential.boundaries import FIRST_LOOK, boundaries, exten
 from flsel.errors import UserError
 
 ALPHA = 0.05
-"""Chance that any claim of a comparison is false, of whatever kind and at whatever look playing stops."""
+"""Chance that any claim of a comparison is false, of whatever kind and at whatever look it stops."""
 DEFAULT_MAX_SEEDS = 30
 GIVE_UP_FROM = 8
 """The first look at which a claim may be given up."""
@@ -66,7 +66,7 @@ class Design:
 
 @dataclass(frozen=True)
 class UntilDecided:
-    """What a comparison that plays until its claims are decided declares, as its file keeps it.
+    """What a comparison that adds seeds until its claims are decided declares, as its file keeps it.
 
     Attributes:
         margin: Half-width of practical equivalence in points of accuracy, > 0; None claims no equivalence.

@@ -1,4 +1,4 @@
-"""Play visits by compiled steps: who is in a stack, when it shrinks, and which step comes when."""
+"""Train visits by compiled steps: who is in a stack, when it shrinks, and which step comes when."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Engine:
         for step, part in self._loaded(bank, cohort, models, span):
             at = part.start
             for stop in sorted({n for n in leaving if n in part} | {part.stop}):
-                step.play(stop - at)
+                step.advance(stop - at)
                 at = stop
                 if stop in leaving:
                     self._copy_out(bank, cohort, leaving.pop(stop), ends)
@@ -146,7 +146,7 @@ class Engine:
     def _loaded(
         self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], span: range
     ) -> Iterator[tuple[Step, range]]:
-        """Yield steps that are ready to be played, and for which part of the span."""
+        """Yield steps that are ready to be taken, and for which part of the span."""
         begun: set[Step] = set()
         room = _TERMS_CPU if self._device.type == "cpu" else _TERMS
         sizes = self._sizes(cohort)

@@ -103,9 +103,9 @@ class Step:
         """
         self._feed.load(self._bank.numbers(span), places, self._terms(labels))
 
-    def play(self, count: int) -> None:
+    def advance(self, count: int) -> None:
         """Take the next steps of those that were loaded."""
-        self._feed.play(count)
+        self._feed.advance(count)
 
     def _terms(self, labels: list[Tensor]) -> list[Tensor]:
         """Compute, for each of S steps at once, what depends on labels only."""

@@ -40,7 +40,7 @@ class Feed(ABC):
         """
 
     @abstractmethod
-    def play(self, count: int) -> None:
+    def advance(self, count: int) -> None:
         """Take the next steps."""
 
 
@@ -53,7 +53,7 @@ class Handed(Feed):
         self._next: Iterator[tuple[list[float], Tensor, tuple[Tensor, ...]]]
         self._next = zip(numbers, places.unbind(0), rows, strict=True)
 
-    def play(self, count: int) -> None:
+    def advance(self, count: int) -> None:
         """Take the next steps."""
         gather, run = self._gather, self._run
         for numbers, place, terms in islice(self._next, count):
@@ -65,7 +65,7 @@ class Tabled(Feed):
     """Lets every step read its rows of tables on the device, where a counter says which.
 
     No step asks the host for anything, nor depends on where the host stands: on a GPU the work of one is
-    recorded as a CUDA graph and played again. Elsewhere the same work is done call by call.
+    recorded as a CUDA graph and replayed. Elsewhere the same work is done call by call.
 
     Args:
         gather: As for :class:`Feed`.
@@ -95,7 +95,7 @@ class Tabled(Feed):
             mine[: len(table)].copy_(table)
         self._counter.zero_()
 
-    def play(self, count: int) -> None:
+    def advance(self, count: int) -> None:
         """Take the next steps."""
         for _ in range(count):
             if self._record and self._graph is None and self._warm >= _WARM:

@@ -42,7 +42,7 @@ class CompiledTrainer(LocalTrainer):
 
     Args:
         chunk: Most clients in one stack, which bounds memory; None means all.
-        tabled: Steps read what changes from tables on the device, so that a GPU can play them from a
+        tabled: Steps read what changes from tables on the device, so that a GPU can replay them from a
             recording; None means on every device but a CPU, where that is slower.
     """
 
@@ -95,7 +95,7 @@ class CompiledTrainer(LocalTrainer):
         other = self._others.get(programs[0])
         if other is None:
             try:
-                if self._play(self._engine(programs), rows, visits, ends):
+                if self._train_stack(self._engine(programs), rows, visits, ends):
                     return
                 other = self._say_sizes(programs)
             except UserError:
@@ -120,7 +120,7 @@ class CompiledTrainer(LocalTrainer):
             ends[name][rows] = value
 
     @staticmethod
-    def _play(engine: Engine, rows: list[int], visits: list[Visit], ends: Params) -> bool:
+    def _train_stack(engine: Engine, rows: list[int], visits: list[Visit], ends: Params) -> bool:
         """Train visits by compiled steps; tell whether their batches could be one stack's."""
         while engine.takes(visits):
             try:

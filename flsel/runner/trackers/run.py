@@ -81,7 +81,7 @@ class RunTracker:
         tracker, result = self._tracker, Result.load(folder)
         clients, rounds = result.summary["clients"], result.summary["rounds"]
         tracker.table("selection/counts", ("client", "count"), list(enumerate(result.counts.tolist())))
-        visits = [(played.round, played.clients) for played in result.rounds]
+        visits = [(step.round, step.clients) for step in result.rounds]
         tracker.image("participation", participation_figure(visits, clients), rounds)
         tracker.image("curves", folder / "curves.png", rounds)
         tracker.summary(final_values(result))

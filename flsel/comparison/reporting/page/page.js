@@ -39,7 +39,7 @@
     const kept = (rows) => rows.filter((row) => (!row.scenario || row.scenario === scenario) &&
       (one ? row.variant === one : !row.variant || chosen.has(row.variant)));
     let cost = value("cost") ?? "rounds", rows = kept(data[chart.data]);
-    // All variants play the same rounds: accuracy against them says nothing.
+    // All variants execute the same rounds: accuracy against them says nothing.
     if (chart.name === "cost" && cost === "rounds" && rows.some((row) => "bytes" in row)) cost = "bytes";
     if (chart.name === "cost") rows = front(rows, cost);
     const measure = value("measure") ?? "accuracy";
