@@ -1,4 +1,4 @@
-"""Who can be reached in which round: the seven availability modes of FedGS, as pure functions.
+"""Which clients are available in which round: the seven availability modes of FedGS, as pure functions.
 
 A mode says with which probability each client is active in a round; a *trace* draws who is. It depends on
 the mode, the clients' label counts and the seed alone: every selector meets the same.

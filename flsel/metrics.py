@@ -51,7 +51,7 @@ class Metric:
 
     @property
     def worst(self) -> float:
-        """What every value beats."""
+        """Initial best value: minus or plus infinity."""
         return -math.inf if self.better == "max" else math.inf
 
     def beats(self, value: float, best: float) -> bool:

@@ -55,7 +55,7 @@ class RunConfig:
         clients_per_round: Clients per round (K), at most N.
         data: The dataset and what is held out of it.
         partition: How examples are dealt to clients; ``Natural`` keeps the dataset's natural clients.
-        availability: Who can be reached in which round.
+        availability: Which clients are available in which round.
         devices: How fast the clients' simulated devices and links are; null simulates no time.
         time: What a round waits for on simulated devices.
         asynchronous: Whether and how the server aggregates updates as they arrive.

@@ -87,13 +87,13 @@ def arrive(plan: Plan, take: Take, rules: TimeConfig, *, wanted: int) -> Arrival
         wanted: Paths that the server waits for, where all have one hop.
     """
     if plan.hops == 1 and rules.deadline is None and wanted >= len(plan):
-        return _everybody(plan, take)
+        return _all_clients(plan, take)
     return (
         _by_relay(plan, take, rules) if rules.relay and plan.hops > 1 else _by_hops(plan, take, rules, wanted)
     )
 
 
-def _everybody(plan: Plan, take: Take) -> Arrival:
+def _all_clients(plan: Plan, take: Take) -> Arrival:
     """Wait for every path of one hop: the usual round, which takes no time to simulate."""
     paths: dict[int, list[int]] = {}
     for k, (client,) in enumerate(plan.paths):

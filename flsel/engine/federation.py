@@ -273,7 +273,7 @@ class Federation:
         )
 
     def _present(self, round: int) -> Callable[[int], Tensor]:
-        """Return who is available in which round, as far as they can be reached now.
+        """Return the available clients of a round, as far as they are connected now.
 
         Raises:
             UserError: If no client is.
@@ -282,7 +282,7 @@ class Federation:
         if reachable is None:
             return self.available
         if not bool((self.available(round) & reachable).any()):
-            raise UserError(f"none of the clients that are available in round {round} can be reached.")
+            raise UserError(f"none of the clients that are available in round {round} is connected.")
         return lambda at: self.available(at) & reachable
 
     def _updates(self, job: Job, keep: Tensor, deltas: Params) -> Updates:

@@ -20,7 +20,7 @@ MOST_DEEP = 100
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What YAML 1.1 makes other numbers of: 010 is 8, and 1:30 is 90.
 _OTHER_NUMBER = re.compile(r"[-+]?(0[0-7_]*[1-7][0-7_]*|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
-# Spaces that look like spaces, and what stands for nothing, where a line is indented.
+# Unicode and zero-width spaces in indentation.
 _NO_INDENT = re.compile(r"^ *([\u00a0\u2000-\u200b\u202f\u3000])", re.MULTILINE)
 _ADVICE = {
     "mapping values are not allowed": "a colon too many, or a line that is indented too far",

@@ -17,7 +17,7 @@ from flsel.selector.state import Stateful
 
 @final
 class OptimizerMemory(Stateful):
-    """One optimizer state for every client that ever took part; at most as many as that, and one of zeros.
+    """One optimizer state for every client that ever took part; row 0 is the zero state.
 
     A visit begins with what the client's last one ended with. It is kept only where the visit's update was
     taken into a round: trial trainings that a selector asks for, and updates that are not finite, leave what

@@ -1,4 +1,4 @@
-"""What is to be trained or asked: a client's turn."""
+"""One client's training or evaluation request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flsel.params import Params, height, row
 
 
 class Visit(NamedTuple):
-    """One client's turn: to train from a model, or to be asked about it.
+    """One client's request: to train from a model, or to evaluate it.
 
     Attributes:
         start: The model that the client receives, not to be written to; visits share the dict where they

@@ -17,7 +17,7 @@ COLUMNS = 2000
 
 
 def partition_figure(counts: np.ndarray, title: str) -> Figure:
-    """Draw who has what: sizes above, label mixes below, one column a client.
+    """Draw the partition: sizes above, label mixes below, one column a client.
 
     The lower panel shows which share of a client's examples has each label; white is none. Shares are on a
     square-root scale, so that rare labels can be seen. Beyond 2,000 clients, columns are averages of

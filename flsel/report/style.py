@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by colour-blind readers.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 BLUE, ORANGE, GREEN, PINK, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"
 GREY = "#555555"
 GREY_LINE = "#767676"
@@ -34,7 +34,7 @@ class Look:
     """How a selector is drawn wherever it occurs.
 
     Attributes:
-        colour: Told apart by colour-blind readers, and seen on white and on black.
+        colour: One that colour-blind readers can distinguish, visible on white and on black.
         marker: Matplotlib's; with ``dash`` it tells selectors apart in grey.
         shape: Vega's name of the same marker.
         dash: Lengths of strokes and gaps in points; none is a solid line.
@@ -65,7 +65,7 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     """Give every selector its look: the same in every figure, and another one for every name.
 
     Args:
-        names: Selectors, or variants of them such as ``PowD:d=12``. 72 can be told apart.
+        names: Selectors, or variants of them such as ``PowD:d=12``. 72 can be distinguished.
     """
     taken: dict[str, int] = {}
     for name in names:

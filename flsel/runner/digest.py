@@ -42,7 +42,7 @@ def fingerprints(federation: Federation, model: str) -> dict[str, str]:
 
     Returns:
         By name: ``partition``, every client's shard; ``holdouts``, the server's, validation and test sets;
-        ``availability``, who can be reached in each round; ``model``, the initial parameters; with
+        ``availability``, the available clients of each round; ``model``, the initial parameters; with
         simulated devices also ``devices``, their table. Labels enter
         whole, inputs by a sample of at most 1,024.
     """

@@ -252,7 +252,7 @@ class Result:
         return Picture(curves_figure(self.rows, title=title, target=target, counts=counts))
 
     def plot_partition(self) -> Picture:
-        """Draw who has what; the dataset is loaded for it.
+        """Draw the partition; the dataset is loaded for it.
 
         Raises:
             UserError: If the dataset is missing.

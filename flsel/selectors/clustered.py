@@ -9,7 +9,7 @@ for Clients Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algo
   published code is biased there. They are those of the clients available now; m is at most their number.
 - As in the published code, Ward's method takes the rows of the distance matrix as points, ``"L2"`` is the
   sum of squares without a root, and a client that never took part has the update zero and the angle 0 to
-  everybody. Angles cannot be NaN as they can there.
+  all clients. Angles cannot be NaN as they can there.
 - While all distances are zero, as in the first round, the rows are Algorithm 1's.
 - ``warm_up`` rounds of multinomial sampling come first in the code of HiCS-FL (10), not in the paper (0).
 - Beyond 2,000 clients, or with ``sketch``, a count sketch of each update is kept; its inner products are

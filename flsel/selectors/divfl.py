@@ -72,7 +72,7 @@ class DivFL(Selector):
     # What is asked for depends on mode and signal, so this is no class attribute.
     @property
     def needs(self) -> Need:
-        """Gradients, or shadow training, to which participants' updates come without overhead."""
+        """Gradients, or probe training, to which participants' updates come without overhead."""
         if self.signal == "gradient":
             return Need.GRADIENTS
         return Need.SHADOW if self.mode == "ideal" else Need.SHADOW | Need.DELTAS

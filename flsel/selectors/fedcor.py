@@ -50,7 +50,7 @@ class FedCor(Selector):
     """Model loss changes by a Gaussian process and choose clients greedily by its posterior mean.
 
     In warm-up cohorts are uniform, and all available clients report their loss every round. Afterwards, every
-    ``delta_t`` rounds, uniform cohorts are trained and thrown away (rehearsals) to learn from everybody's
+    ``delta_t`` rounds, uniform cohorts are trained and thrown away (rehearsals) to learn from all clients'
     loss change.
 
     Attributes:

@@ -27,7 +27,7 @@ def trial_rows(study: Study, metrics: Sequence[Metric]) -> list[Row]:
 
 
 def best_trials(study: Study) -> list[FrozenTrial]:
-    """Return the best complete trial, or with several metrics those that none beats in all of them."""
+    """Return the best complete trial, or with several metrics their Pareto front."""
     complete = study.trials(TrialState.COMPLETE)
     return sorted(study.study.best_trials, key=lambda trial: trial.number) if complete else []
 

@@ -23,7 +23,7 @@ class Ranking:
         mean_ranks: Mean rank of each of the k variants, 1 is best, ``[k]``.
         statistic: Friedman's chi-squared; NaN below three variants, for which there is no such test.
         p: Its p-value.
-        critical_difference: Mean ranks that differ by less are not told apart (Nemenyi, 5 %).
+        critical_difference: Mean ranks that differ by less do not differ significantly (Nemenyi, 5 %).
         scenarios: Number of scenarios.
     """
 
@@ -44,7 +44,7 @@ class Ranking:
         return len(self.mean_ranks) > 2 and self.critical_difference < len(self.mean_ranks) / 2
 
     def groups(self) -> list[tuple[int, int]]:
-        """Return the widest runs of variants, best first, that are not told apart.
+        """Return the widest groups of neighbours in rank, best first, without a significant difference.
 
         Returns:
             First and last place in the order of mean ranks, of runs with two members or more.

@@ -37,7 +37,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Encodings:
-    """How variants are told apart in every chart.
+    """How every chart marks variants.
 
     Attributes:
         looks: The look of each variant.

@@ -77,7 +77,7 @@ def _of_scenarios() -> list[Chart]:
             _partition(),
         ),
         Chart(
-            "available", "available", "Clients that can be reached",
+            "available", "available", "Available clients",
             "Clients available in a round, first seed.",
             _available(),
         ),

@@ -20,7 +20,7 @@ class _Deferred(ModuleType):
 
 
 class _DeferredLeaf(_Deferred):
-    """Stands for a module that holds no others, which an import from it asks first."""
+    """Lazy stand-in for a module without submodules, of which ``from`` imports ask ``__path__`` first."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "__path__":
