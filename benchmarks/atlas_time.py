@@ -86,14 +86,14 @@ class Ratio:
 
 
 class Runs:
-    """The committed rows of one law of devices and one kind of over-selection.
+    """The committed rows of one kind of over-selection.
 
     Attributes:
         values: By measure, ``[scenarios, seeds, selectors]``.
     """
 
-    def __init__(self, rows: list[dict[str, str]], devices: str, kind: str) -> None:
-        rows = [row for row in rows if (row["devices"], row["asked"]) == (devices, kind)]
+    def __init__(self, rows: list[dict[str, str]], kind: str) -> None:
+        rows = [row for row in rows if row["asked"] == kind]
         key = lambda row: (row["devices"], row["partition"], row["availability"])  # noqa: E731
         self.scenarios = list(dict.fromkeys(key(row) for row in rows))
         self.selectors = list(dict.fromkeys(row["selector"] for row in rows))
@@ -118,6 +118,18 @@ class Runs:
         own, base = (values[..., self.selectors.index(which)] for which in (selector, BASE))
         logs = np.log(own / base)
         return Ratio((logs if chosen is None else logs[chosen]).mean(axis=0))
+
+    @property
+    def size(self) -> int:
+        """Runs of each selector."""
+        return len(self.scenarios) * len(self.seeds)
+
+    def reached(self, selector: str) -> tuple[int, int]:
+        """Return how many runs reach the target, and how many miss it where Uniform's reaches it."""
+        own, base = (
+            self.values["reached"][..., self.selectors.index(which)] == 1 for which in (selector, BASE)
+        )
+        return int(own.sum()), int((base & ~own).sum())
 
     def points(self, name: str, selector: str) -> float:
         """Return a selector's mean difference to Uniform in points of accuracy."""
@@ -154,8 +166,8 @@ def verdicts(runs: Runs) -> str:
         rounds, seconds = ratios[name]
         p = corrected[0][at], corrected[1][at]
         said, advice = words(rounds, seconds, p)
-        reached = runs.values["reached"][..., runs.selectors.index(name)]
-        bound = "" if reached.all() else f" (bound: {int(reached.sum())} of {reached.size} reached)"
+        reached, missed = runs.reached(name)
+        bound = f" (bound: {reached} reached, {missed} missed)" if missed or reached < runs.size else ""
         each = seconds.interval[0] / rounds.interval[0]
         rows.append(
             [name, str(rounds), f"{each:.2f}", f"{seconds}{bound}", f"{p[1]:.2g}", said, advice,
@@ -167,6 +179,17 @@ def verdicts(runs: Runs) -> str:
          "advice of the rounds", "points at equal seconds", "points after all rounds"],
         rows,
     )  # fmt: skip
+
+
+def devices(runs: Runs) -> str:
+    """Return the ratio of simulated seconds for each law of devices, with its interval."""
+    laws = list(dict.fromkeys(scenario[0] for scenario in runs.scenarios))
+    chosen = [np.array([scenario[0] == law for scenario in runs.scenarios]) for law in laws]
+    others = [name for name in runs.selectors if name != BASE]
+    return markdown(
+        ["selector", *laws],
+        [[name, *(str(runs.ratio("seconds", name, part)) for part in chosen)] for name in others],
+    )
 
 
 def scenarios(runs: Runs) -> str:
@@ -195,12 +218,10 @@ def questions(runs: Runs) -> str:
 def written() -> str:
     """Return the page with its tables."""
     rows, text = read_rows(DATA), PAGE.read_text()
-    for devices in dict.fromkeys(row["devices"] for row in rows):
-        for kind in KINDS:
-            runs = Runs(rows, devices, kind)
-            text = put(text, f"verdicts, {devices}, {kind}", verdicts(runs))
-            text = put(text, f"scenarios, {devices}, {kind}", scenarios(runs))
-            text = put(text, f"questions, {devices}, {kind}", questions(runs))
+    for kind in KINDS:
+        runs = Runs(rows, kind)
+        for table in (verdicts, devices, questions, scenarios):
+            text = put(text, f"{table.__name__}, {kind}", table(runs))
     return text
 
 
