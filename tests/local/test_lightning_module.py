@@ -87,14 +87,17 @@ class Logs(Net):
         return loss
 
 
-def test_what_is_logged_is_told_to_be_dropped(tmp_path, caplog):
+@pytest.mark.parametrize("backend", ["sequential", "vmap", "compiled"])
+def test_what_is_logged_is_told_to_be_dropped(backend, tmp_path, caplog):
+    model, local = f"Logs_{backend}", LocalConfig(batch_size=5, steps=3, backend=backend)
+    made = type(model, (Logs,), {})  # a name of its own: a process is told once of each
     with caplog.at_level(logging.WARNING, "flsel"):
         for _ in range(2):
-            built(settings(tmp_path, model=Logs)).server.step()
+            built(settings(tmp_path, model=made, local=local)).server.step()
     told = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
     assert [text.partition(", which")[0] for text in told] == [
-        "model Logs logs train_loss",
-        "model Logs logs a, b",
+        f"model {model} logs train_loss",
+        f"model {model} logs a, b",
     ]
 
 
