@@ -159,11 +159,11 @@ class Comparison:
     def _title(self) -> str:
         return "Comparison" if self.folder is None else self.folder.name
 
-    def plot_curves(self, *, cost: str = "rounds", measure: str = "accuracy") -> Drawing:
+    def plot_curves(self, *, cost: str | None = None, measure: str = "accuracy") -> Drawing:
         """Draw learning curves; see :func:`flsel.comparison.reporting.figures.draw`."""
         return draw(self.analysis, "curves", cost=cost, measure=measure)
 
-    def plot_cost(self, *, cost: str = "bytes") -> Drawing:
+    def plot_cost(self, *, cost: str | None = None) -> Drawing:
         """Draw accuracy against cost."""
         return draw(self.analysis, "cost", cost=cost)
 

@@ -44,6 +44,11 @@ class CostAxis:
         if not self.step:
             object.__setattr__(self, "step", f"step/{self.name}")
 
+    @property
+    def format(self) -> str:
+        """How charts write its numbers, in d3's words: bytes with prefixes, seconds without."""
+        return "~s" if self.prefixed else "~r"
+
     def spent(self, columns: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Return what was spent up to each evaluation, ``[E]``; None where a column is missing.
 

@@ -15,6 +15,8 @@ from flsel.comparison.judging.power import seeds_to_reject
 from flsel.comparison.judging.results import Analysis, Difference
 from flsel.comparison.judging.statistics import FEWEST_SEEDS
 
+_HOPELESS = 0.5  # Of a larger difference that is needed the size says nothing.
+
 
 def notes(analysis: Analysis) -> list[str]:
     """Return what limits the claims: seeds, pairing, missing runs, fairness; one sentence each."""
@@ -59,7 +61,13 @@ def _about_seeds(analysis: Analysis) -> Iterator[str]:
         )
     known = [d for d in several if math.isfinite(d.resolvable)]
     worst = max(known, key=lambda found: found.resolvable, default=None)
-    if worst is not None and worst.resolvable > 0:
+    if worst is not None and worst.resolvable >= _HOPELESS:
+        yield (
+            f"Differences of {worst.variant} vary so much that {formatting.seeds(worst.found.difference.n)} "
+            f"give 80 % power only for more than {100 * _HOPELESS:.0f} points of accuracy"
+            f"{_corrected_for(family)}."
+        )
+    elif worst is not None and worst.resolvable > 0:
         yield (
             f"{formatting.seeds(worst.found.difference.n)} give 80 % power for a difference of "
             f"{100 * worst.resolvable:.1f} points of accuracy{_corrected_for(family)}. Smaller differences "

@@ -120,6 +120,25 @@ def _paired_bound(analysis: Analysis, more: Reached, fewer: Reached, found: Diff
     )
 
 
+def ratio_cell(analysis: Analysis, variant: str, scenario: str, name: str) -> str:
+    """Write a ratio of costs to the target for a table: a bound where runs of one side never arrived."""
+    found = analysis.difference(variant, scenario, name)
+    ours, theirs = (analysis.arrival(v, scenario, name) for v in (variant, analysis.options.baseline))
+    if found is None or ours is None or theirs is None:
+        return "-"
+    late = [_late(side, found) for side in (ours, theirs)]
+    value, bracket, ends = formatting.ratio(found.shown).partition(" [")
+    low, _, high = ends.removesuffix("]").partition(", ")
+    sign = ""
+    if late[0] and late[1]:
+        sign = "about "
+    elif late[0]:
+        sign, high = ">= ", "inf"
+    elif late[1]:
+        sign, low = "<= ", "0"
+    return f"{sign}{value}" + (f" [{low}, {high}]" if bracket else "")
+
+
 def _after(found: Difference) -> str:
     return " after Holm correction" if found.comparisons > 1 else ""
 

@@ -13,7 +13,7 @@ from flsel.comparison.judging.statistics import FEWEST_SEEDS
 from flsel.comparison.judging.target_verdicts import target_verdicts, time_verdicts
 from flsel.comparison.judging.verdict import Verdict
 
-MOST_OPEN = 12  # More open claims over several scenarios than a reader goes through before the rest.
+MOST_OPEN = 8  # More claims without a result than a reader goes through before the table.
 
 
 def verdicts(analysis: Analysis) -> list[Verdict]:
@@ -41,7 +41,7 @@ def folded(analysis: Analysis) -> tuple[list[Verdict], list[Verdict]]:
     found = verdicts(analysis)
     first = len(analysis.claims) + int(analysis.ranking is not None)
     shown = [v for at, v in enumerate(found) if at < first or v.kind == "resolved"]
-    if len(analysis.scenarios) == 1 or len(found) - len(shown) <= MOST_OPEN:
+    if len(found) - len(shown) <= MOST_OPEN:
         return found, []
     return shown, [v for v in found if v not in shown]
 

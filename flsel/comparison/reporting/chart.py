@@ -10,7 +10,9 @@ from flsel.report.style import GREY_LINE, Look
 
 Spec = dict[str, Any]
 # The script puts the chosen cost and measure, and what the rows say they are, in the place of these.
-COST, MEASURE, FORMAT, WHAT = "$cost", "$measure", "$format", "$what"
+COST, MEASURE, FORMAT, WHAT, SHARE = "$cost", "$measure", "$format", "$what", "$share"
+MOST_IN_PANEL = 8
+"""More variants than a reader tells apart in one panel are drawn in several, the baseline in each."""
 RULE = {"type": "rule", "strokeDash": [4, 3], "color": GREY_LINE}
 
 
@@ -65,7 +67,7 @@ class Encodings:
     @property
     def rows(self) -> Spec:
         """A line for each variant, from the top."""
-        axis = {"labelLimit": 110, "title": None, "ticks": False, "domain": False}
+        axis = {"labelLimit": 140, "title": None, "ticks": False, "domain": False}
         return {"field": "variant", "type": "nominal", "axis": axis, "sort": list(self.looks)}
 
     def _scaled(self, values: list[Any]) -> Spec:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from flsel.comparison.judging.ranking import performance_profile
-from flsel.comparison.judging.results import Analysis, arrival_name
+from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.time_to_target import survival
 from flsel.comparison.reporting.client_data import POINTS, Rows, client_data
 from flsel.comparison.run_table import Run
 from flsel.runner.cost_axes import COST_AXES
 
+STEP, REACH = 8, 32
+"""Points between marks of equal cost, and between the outermost of them at most."""
 _CURVES = {"accuracy": "test/accuracy", "loss": "test/loss"}
 
 
@@ -23,7 +25,7 @@ def chart_data(analysis: Analysis) -> dict[str, Rows]:
     cells = [(s, v) for s in analysis.scenarios for v in analysis.variants if analysis.of(v, s)]
     found: dict[str, Rows] = {
         "curves": [row for s, v in cells for row in _curve(analysis.of(v, s))],
-        "cost": [row for s, v in cells for row in _cost(analysis, v, s)],
+        "cost": _beside([row for s, v in cells for row in _cost(analysis, v, s)]),
         "pairs": _pairs(analysis),
         "intervals": _intervals(analysis),
         "arrivals": _arrivals(analysis),
@@ -73,6 +75,18 @@ def _cost(analysis: Analysis, variant: str, scenario: str) -> Rows:
     return [row]
 
 
+def _beside(rows: Rows) -> Rows:
+    """Add by how many points a mark is moved, so that variants of equal cost do not cover each other."""
+    for name in COST_AXES:
+        there = [row for row in rows if name in row]
+        near = 0.01 * max((row[name] for row in there), default=0.0)
+        for row in there:
+            same = [r for r in there if r["scenario"] == row["scenario"] and abs(r[name] - row[name]) <= near]
+            step = min(STEP, REACH / max(len(same) - 1, 1))
+            row[f"beside_{name}"] = step * (same.index(row) - (len(same) - 1) / 2)
+    return rows
+
+
 def _pairs(analysis: Analysis) -> Rows:
     """Return every pair's difference in the main measure, in points."""
     rows = []
@@ -100,10 +114,9 @@ def _intervals(analysis: Analysis) -> Rows:
 
 
 def _arrivals(analysis: Analysis) -> Rows:
-    name = arrival_name("rounds", analysis.options.last)
     rows = []
     for r in analysis.reached:
-        if r.measure == name:
+        if r.measure == analysis.to_target:
             median, cut = r.found.median, r.found.horizon
             arrived = f"{r.found.reached} of {r.found.n}"
             row: dict[str, Any] = {"scenario": r.scenario, "variant": r.variant, "reached": arrived}
@@ -114,13 +127,12 @@ def _arrivals(analysis: Analysis) -> Rows:
 
 
 def _survival(analysis: Analysis) -> Rows:
-    name = arrival_name("rounds", analysis.options.last)
     rows = []
     for r in analysis.reached:
-        if r.measure == name:
+        if r.measure == analysis.to_target:
             at, share = survival(list(r.arrivals.values()))
             rows += [
-                {"scenario": r.scenario, "variant": r.variant, "rounds": float(x), "reached": 1 - float(y)}
+                {"scenario": r.scenario, "variant": r.variant, "spent": float(x), "reached": 1 - float(y)}
                 for x, y in zip(at, share, strict=True)
             ]
     return rows

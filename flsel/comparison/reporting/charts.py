@@ -12,6 +12,7 @@ from flsel.comparison.reporting.chart import (
     FORMAT,
     MEASURE,
     RULE,
+    SHARE,
     Chart,
     Encodings,
     Spec,
@@ -20,6 +21,7 @@ from flsel.comparison.reporting.chart import (
 )
 from flsel.comparison.reporting.client_charts import client_charts
 from flsel.report.style import GREY_LINE, Look
+from flsel.runner.cost_axes import COST_AXES, CostAxis
 
 
 def charts(
@@ -36,6 +38,7 @@ def charts(
     e = Encodings(looks, legend)
     target = analysis.target
     goal = "the target" if target is None else formatting.goal(target, analysis.options.last)
+    axis = COST_AXES[analysis.options.cost]
     listed = [
         Chart(
             "curves", "curves", "Learning curves",
@@ -45,8 +48,7 @@ def charts(
         Chart(
             "cost", "cost", "Accuracy against cost",
             "Mean over seeds of the accuracy at the end, with its 95 % interval, and of what was "
-            "spent. The line is the "
-            "Pareto front.",
+            "spent. Variants of equal cost are drawn side by side. The line is the Pareto front.",
             _cost(e),
         ),
         Chart(
@@ -55,15 +57,15 @@ def charts(
             _pairs(e),
         ),
         Chart(
-            "arrivals", "arrivals", f"Rounds to {goal}",
+            "arrivals", "arrivals", f"{axis.label.capitalize()} to {goal}",
             "Kaplan-Meier median, with its 95 % interval from six seeds on. At the right edge the "
             "median was not reached.",
-            _arrivals(e),
+            _arrivals(e, axis),
         ),
         Chart(
             "survival", "survival", f"Share of runs that reached {goal}",
             "Runs that never get there keep the curve below 100 %.",
-            _survival(e),
+            _survival(e, axis),
         ),
         Chart(
             "ranks", "ranks", "Mean ranks over scenarios",
@@ -81,7 +83,7 @@ def charts(
 
 
 def _curves(e: Encodings) -> Spec:
-    y = quantitative(MEASURE, MEASURE, scale={"zero": False})
+    y = quantitative(MEASURE, MEASURE, scale={"zero": False}, axis={"format": SHARE})
     shown = tips(
         (COST, COST),
         (MEASURE, MEASURE),
@@ -107,6 +109,7 @@ def _cost(e: Encodings) -> Spec:
     y = quantitative("accuracy", "test accuracy", scale={"zero": False}, axis={"format": "%"})
     x = quantitative(COST, COST, axis={"format": FORMAT}, scale={"zero": False, "padding": 20})
     shown = tips((COST, COST), ("accuracy", "accuracy"), ("low", "low"), ("high", "high"))
+    beside = {"xOffset": {"expr": f"datum['beside_{COST}']"}}
     return {
         "height": 280,
         "encoding": {"x": x},
@@ -114,9 +117,9 @@ def _cost(e: Encodings) -> Spec:
             {"transform": [{"filter": "datum.front"}],
              "mark": {"type": "line", "interpolate": "step-after", "color": GREY_LINE, "strokeDash": [3, 3]},
              "encoding": {"y": y}},
-            {"mark": {"type": "rule", "strokeWidth": 2},
+            {"mark": {"type": "rule", "strokeWidth": 2, **beside},
              "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": e.colour}},
-            {"mark": {"type": "point", "filled": True, "size": 110},
+            {"mark": {"type": "point", "filled": True, "size": 110, **beside},
              "encoding": {"y": y, "color": e.colour, "shape": e.shape, "tooltip": shown}},
         ],
     }  # fmt: skip
@@ -141,8 +144,8 @@ def _pairs(e: Encodings) -> Spec:
     }  # fmt: skip
 
 
-def _arrivals(e: Encodings) -> Spec:
-    x = quantitative("median", "communication rounds")
+def _arrivals(e: Encodings, axis: CostAxis) -> Spec:
+    x = quantitative("median", axis.title, axis={"format": axis.format})
     shown = [
         *tips(("median", "median"), ("low", "low"), ("high", "high")),
         {"field": "reached", "title": "reached"},
@@ -159,12 +162,13 @@ def _arrivals(e: Encodings) -> Spec:
     }  # fmt: skip
 
 
-def _survival(e: Encodings) -> Spec:
+def _survival(e: Encodings, axis: CostAxis) -> Spec:
     y = quantitative("reached", "share of runs", axis={"format": "%"}, scale={"domain": [0, 1]})
-    shown = tips(("rounds", "rounds"), ("reached", "share"))
+    shown = tips(("spent", axis.label), ("reached", "share"))
+    x = quantitative("spent", axis.title, axis={"format": axis.format})
     return {
         "height": 220,
-        "encoding": {"x": quantitative("rounds", "communication rounds"), "y": y, "color": e.colour},
+        "encoding": {"x": x, "y": y, "color": e.colour},
         "layer": [
             {"mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
              "encoding": {"strokeDash": e.dash}},
@@ -175,7 +179,7 @@ def _survival(e: Encodings) -> Spec:
 
 
 def _ranks(e: Encodings) -> Spec:
-    x = quantitative("rank", "mean rank (1 is best)", scale={"zero": False})
+    x = quantitative("rank", "mean rank (1 is best)", scale={"zero": False, "padding": 14})
     limit = {"field": "limit", "type": "quantitative", "aggregate": "min"}
     return {
         "height": {"step": 34},

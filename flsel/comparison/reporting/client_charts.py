@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flsel.comparison.reporting.chart import WHAT, Chart, Encodings, Spec, quantitative, tips
+from flsel.comparison.reporting.chart import RULE, WHAT, Chart, Encodings, Spec, quantitative, tips
 from flsel.report.style import BLUE, SHADES
 
 # What the map of colours begins with, for cells that were left out because they are zero.
 _ZERO = "#440154"
-_CLIENTS = {"entropies": "entropy", "sizes": "examples"}
+_GROUPS = "Fifths of the clients by"
+_RELATIVE = "1 is a client's mean participation; mean over seeds."
 
 
 def client_charts(e: Encodings, data: Mapping[str, Any]) -> list[Chart]:
-    """Return the charts of clients that tell something, in the page's order; all show the first seed."""
-    # Clients of one size, or of one label entropy, are one column of marks.
-    same = {name for name, field in _CLIENTS.items() if len({r[field] for r in data.get("clients", ())}) < 2}
+    """Return the charts of clients that have data, in the page's order."""
     charts = (*_of_data(e), *_of_beliefs(e), *_of_scenarios())
-    return [chart for chart in charts if chart.name not in same]
+    return [chart for chart in charts if chart.data in data]
 
 
 def _of_data(e: Encodings) -> list[Chart]:
@@ -30,14 +29,14 @@ def _of_data(e: Encodings) -> list[Chart]:
             _participation(), one=True,
         ),
         Chart(
-            "entropies", "clients", "Participation against label entropy",
-            "One mark a client, first seed.",
-            _clients(e, quantitative("entropy", "label entropy of the client (nats)")),
+            "entropies", "entropies", "Participation by label entropy",
+            f"{_GROUPS} label entropy. {_RELATIVE}",
+            _groups(e, "label entropy of the clients (nats)"),
         ),
         Chart(
-            "sizes", "clients", "Participation against size",
-            "One mark a client, first seed.",
-            _clients(e, quantitative("examples", "examples of the client", scale={"zero": False})),
+            "sizes", "sizes", "Participation by size",
+            f"{_GROUPS} number of examples. {_RELATIVE}",
+            _groups(e, "examples of the clients"),
         ),
     ]  # fmt: skip
 
@@ -138,17 +137,20 @@ def _visits() -> Spec:
     return _heat(x, _axis("client", "client"), quantitative("value", WHAT), zero=True)
 
 
-def _clients(e: Encodings, x: Spec) -> Spec:
-    shown = tips(
-        ("client", "client"), ("times", "times selected"), ("examples", "examples"), ("entropy", "entropy")
-    )
+def _groups(e: Encodings, title: str) -> Spec:
+    x = quantitative("at", title, scale={"zero": False})
+    y = quantitative("share", "times selected, relative to the mean")
+    shown = tips(("at", title), ("share", "relative to the mean"))
     return {
         "height": 260,
-        "mark": {"type": "point", "filled": True, "opacity": 0.75},
-        "encoding": {
-            "x": x, "y": quantitative("times", "times selected"),
-            "color": e.colour, "shape": e.shape, "tooltip": shown,
-        },
+        "encoding": {"x": x, "y": y, "color": e.colour},
+        "layer": [
+            {"data": {"values": [{"one": 1}]}, "mark": RULE,
+             "encoding": {"y": {"field": "one", "type": "quantitative"}, "x": None, "color": None}},
+            {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"strokeDash": e.dash}},
+            {"mark": {"type": "point", "filled": True, "size": 70},
+             "encoding": {"shape": e.shape, "tooltip": shown}},
+        ],
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,27 @@ from flsel.runner.diagnostics import Recorded
 Rows = list[dict[str, Any]]
 POINTS = 120
 """Points of a curve."""
+PERIODS = 10
+"""Columns of the map of participation: so few that each holds several rounds."""
+GROUPS = 5
+"""Groups of clients by size or entropy."""
+CLEARLY = 0.25
+"""How far from 1 a group's participation is to be for a chart of it; chance moves it by about a tenth."""
 CELLS = 40
 """Lines and columns of a heat map; more are averages of neighbours, or some of them."""
 
 
 def client_data(analysis: Analysis) -> dict[str, Rows]:
-    """Return the rows of every chart of clients by its name; they are those of the first seed."""
+    """Return the rows of every chart of clients by its name, none where it would show nothing.
+
+    All but the groups of clients are those of the first seed.
+    """
     cells = [analysis.of(v, s) for s in analysis.scenarios for v in analysis.variants]
     runs = [found[0] for found in cells if found]
     return {
         "participation": [row for run in runs for row in _participation(run)],
-        "clients": [row for run in runs for row in _clients(run)],
+        "entropies": _telling([row for found in cells for row in _groups(found, label_entropy)]),
+        "sizes": _telling([row for found in cells for row in _groups(found, _sizes)]),
         "estimates": [row for run in runs for d in _told(run, "entropy") for row in _estimates(run, d)],
         "beliefs": [row for run in runs for d in _told(run, "client") for row in _beliefs(run, d)],
         "relations": [row for run in runs for d in _told(run, "pair") for row in _relations(run, d)],
@@ -103,38 +114,56 @@ def _words(d: Recorded) -> str:
 
 
 def _participation(run: Run) -> Rows:
-    """Return how often clients took part over the rounds; clients from the smallest to the largest."""
+    """Return in what share of the rounds clients took part, over the run; clients from the smallest up."""
     clients = len(run.counts)
     order = _by_size(run, np.arange(clients))
     place = np.empty(clients, dtype=int)
     place[order] = np.arange(clients)
     last = max((step.round for step in run.rounds), default=0) + 1
-    columns, lines = min(CELLS, last), min(CELLS, clients)
+    columns, lines = min(PERIODS, last), min(CELLS, clients)
+    column_of, line_of = np.arange(last) * columns // last, np.arange(clients) * lines // clients
     table = np.zeros((lines, columns))
     for step in run.rounds:
         for client in step.clients:
-            table[place[client] * lines // clients, step.round * columns // last] += 1
-    per = (last / columns) * (clients / lines)
+            table[line_of[place[client]], column_of[step.round]] += 1
+    table /= np.outer(np.bincount(line_of), np.bincount(column_of))
     return [
-        {**_who(run), "round": (column + 0.5) * last / columns,
-         "client": int(line * clients / lines), "share": table[line, column] / per}
+        {**_who(run), "round": float(np.flatnonzero(column_of == column).mean() + 1),
+         "client": int(np.flatnonzero(line_of == line)[0]), "share": float(table[line, column])}
         for line in range(lines)
         for column in range(columns)
         if table[line, column]
     ]  # fmt: skip
 
 
-def _clients(run: Run) -> Rows:
-    if run.labels is None:
+def _groups(runs: Sequence[Run], measured: Callable[[np.ndarray], np.ndarray]) -> Rows:
+    """Return how often fifths of the clients took part, relative to the mean of all; means over seeds.
+
+    Args:
+        runs: One variant's in one scenario, by seed.
+        measured: Maps label counts ``[N, C]`` to what clients are ordered by, ``[N]``.
+    """
+    at, shares = list[list[float]](), list[list[float]]()
+    for run in runs:
+        if run.labels is None or not run.counts.any() or np.ptp(measured(run.labels)) < 1e-9:
+            continue
+        values, relative = measured(run.labels), run.counts / run.counts.mean()
+        parts = np.array_split(np.argsort(values, kind="stable"), min(GROUPS, len(values)))
+        at.append([float(values[part].mean()) for part in parts])
+        shares.append([float(relative[part].mean()) for part in parts])
+    if len({len(row) for row in at}) != 1:
         return []
-    sizes, entropies = run.labels.sum(axis=1), label_entropy(run.labels)
-    kept = _some(len(sizes), 200)
-    counts = run.counts
-    return [
-        {**_who(run), "client": int(client), "times": int(counts[client]),
-         "examples": int(sizes[client]), "entropy": float(entropies[client])}
-        for client in kept
-    ]  # fmt: skip
+    means = zip(np.mean(at, axis=0), np.mean(shares, axis=0), strict=True)
+    return [{**_who(runs[0]), "at": float(x), "share": float(y)} for x, y in means]
+
+
+def _sizes(labels: np.ndarray) -> np.ndarray:
+    return np.asarray(labels.sum(axis=1), dtype=float)
+
+
+def _telling(rows: Rows) -> Rows:
+    """Return rows of groups if any group takes part clearly more or less often than the mean."""
+    return rows if any(abs(row["share"] - 1) > CLEARLY for row in rows) else []
 
 
 def _first(analysis: Analysis, scenario: str) -> Run | None:
@@ -166,4 +195,6 @@ def _available(analysis: Analysis, scenario: str) -> Rows:
         return []
     kept = _some(len(run.rounds), POINTS)
     steps = [run.rounds[at] for at in kept]
+    if len({step.available for step in steps}) < 2:
+        return []
     return [{"scenario": scenario, "round": step.round, "available": step.available} for step in steps]

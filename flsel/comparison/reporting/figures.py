@@ -16,7 +16,7 @@ from typing import Any
 
 from flsel.comparison.judging.measures import titles
 from flsel.comparison.judging.results import Analysis
-from flsel.comparison.reporting.chart import COST, FORMAT, MEASURE, WHAT, Chart, Spec
+from flsel.comparison.reporting.chart import COST, FORMAT, MEASURE, MOST_IN_PANEL, SHARE, WHAT, Chart, Spec
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.comparison.reporting.charts import charts
 from flsel.errors import UserError
@@ -31,8 +31,7 @@ _DPI = 300
 _PAPER = ("curves", "cost", "pairs", "arrivals", "survival", "ranks", "profile")
 _NAMES = {"survival": "target"}
 _NAMED = ("pairs", "arrivals", "ranks")  # have a line for each variant with its name, and need no legend
-# More variants than a reader tells apart in one panel are drawn in several, the baseline in each.
-_MOST_IN_PANEL = 8
+_SHARES = {"accuracy": "%", "loss": "~r"}
 _CONFIG: Spec = {
     "font": "Helvetica, Arial, sans-serif",
     "axis": {"labelFontSize": 8, "titleFontSize": 8, "titleFontWeight": "normal", "gridColor": "#dddddd"},
@@ -42,7 +41,6 @@ _CONFIG: Spec = {
         "orient": "bottom",
         "columns": 3,
         "symbolOpacity": 1,
-        "symbolStrokeWidth": 0,
     },
     "header": {"labelFontSize": 8, "title": None},
     "view": {"stroke": None},
@@ -98,13 +96,15 @@ def draw(analysis: Analysis, name: str, *, cost: str | None = None, measure: str
     Args:
         analysis: The comparison.
         name: The chart, such as ``curves``.
-        cost: Horizontal axis, where it shows a cost; None is rounds for curves, and else bytes.
+        cost: Horizontal axis, where it shows a cost; None is the comparison's own where that is not
+            rounds, else rounds for curves, and bytes.
         measure: ``accuracy`` or ``loss``, where it shows one.
 
     Raises:
         UserError: If there is no such cost or measure, or nothing to draw.
     """
-    cost = cost or ("rounds" if name == "curves" else "bytes")
+    usual = "rounds" if name == "curves" else "bytes"
+    cost = cost or (usual if analysis.options.cost == "rounds" else analysis.options.cost)
     _check("cost", cost, COST_AXES)
     _check("measure", measure, ("accuracy", "loss"))
     data = chart_data(analysis)
@@ -163,7 +163,11 @@ def _whole(
     if chart.name == "cost":
         rows = _front([row for row in rows if names["cost"] in row], names["cost"])
     words = {COST: titles()[names["cost"]], MEASURE: titles()[names["measure"]], WHAT: ""}
-    filled: Spec = fill(chart.spec, {**names, "format": _number_format(names["cost"])}, words)
+    filled: Spec = fill(
+        chart.spec,
+        {**names, "format": COST_AXES[names["cost"]].format, "share": _SHARES[names["measure"]]},
+        words,
+    )
     panel, rows = _panel(chart, rows, analysis)
     inner = {"width": COLUMN - 60 if panel is None else COLUMN / 2 - 20, **filled}
     inner["height"] = _height(inner.get("height"), rows)
@@ -174,8 +178,14 @@ def _whole(
         shape = {"facet": facet, "columns": 2, "spec": inner, "resolve": {"axis": {"x": "independent"}}}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json", "background": "white",
-        "data": {"values": rows}, "datasets": datasets, "config": _CONFIG, **shape,
+        "data": {"values": rows}, "datasets": datasets, "config": _config(chart), **shape,
     }  # fmt: skip
+
+
+def _config(chart: Chart) -> Spec:
+    """Return how a figure is set: the legend shows marks, or strokes where lines have no marks."""
+    strokes = 2 if chart.name == "profile" else 0
+    return {**_CONFIG, "legend": {**_CONFIG["legend"], "symbolStrokeWidth": strokes}}
 
 
 def _panel(
@@ -186,11 +196,11 @@ def _panel(
         return "scenario", rows
     others = [name for name in analysis.variants if name != analysis.options.baseline]
     by_row = "step" in str(chart.spec.get("height"))  # has a line for each variant
-    if by_row or len(others) < _MOST_IN_PANEL:
+    if by_row or len(others) < MOST_IN_PANEL:
         return None, rows
-    size = -(-len(others) // -(-len(others) // (_MOST_IN_PANEL - 2)))
-    group = {name: f"variants {at // size * size + 1} to {min(len(others), at // size * size + size)}"
-             for at, name in enumerate(others)}  # fmt: skip
+    size = -(-len(others) // -(-len(others) // (MOST_IN_PANEL - 2)))
+    parts = [others[at : at + size] for at in range(0, len(others), size)]
+    group = {name: f"{part[0]} to {part[-1]}" for part in parts for name in part}
     base = [row for row in rows if row["variant"] == analysis.options.baseline]
     found = [{**row, "panel": group[row["variant"]]} for row in rows if row["variant"] in group]
     return "panel", found + [{**row, "panel": name} for name in dict.fromkeys(group.values()) for row in base]
@@ -208,7 +218,7 @@ def fill(part: Any, names: Mapping[str, str], words: Mapping[str, str]) -> Any:
 
     Args:
         part: A specification, or a part of it.
-        names: Values of ``cost``, ``measure`` and ``format``.
+        names: Values of ``cost``, ``measure``, ``format`` and ``share``.
         words: What titles say, by placeholder.
     """
     if isinstance(part, Mapping):
@@ -222,7 +232,7 @@ def fill(part: Any, names: Mapping[str, str], words: Mapping[str, str]) -> Any:
         return [fill(item, names, words) for item in part]
     if not isinstance(part, str):
         return part
-    for mark, name in ((COST, "cost"), (MEASURE, "measure"), (FORMAT, "format")):
+    for mark, name in ((COST, "cost"), (MEASURE, "measure"), (FORMAT, "format"), (SHARE, "share")):
         part = part.replace(mark, names[name])
     return part
 
@@ -236,10 +246,6 @@ def _front(rows: list[dict[str, Any]], cost: str) -> list[dict[str, Any]]:
         return bool(there and spent <= 0 and gained >= 0 and (spent < 0 or gained > 0))
 
     return [{**row, "front": not any(beaten(row, other) for other in rows)} for row in rows]
-
-
-def _number_format(cost: str) -> str:
-    return "~s" if COST_AXES[cost].prefixed else "~r"
 
 
 def _check(name: str, value: str, known: Iterable[str]) -> None:

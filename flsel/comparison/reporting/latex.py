@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from flsel.comparison.judging.claims import MEAN
 from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.statistics import Estimate
+from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.errors import UserError
 from flsel.runner.cost_axes import COST_AXES
 
@@ -59,7 +60,7 @@ def to_latex(analysis: Analysis, columns: Sequence[str] = COLUMNS, *, transposed
 def _heading(analysis: Analysis, name: str) -> str:
     base, cost = _text(analysis.options.baseline), COST_AXES[analysis.options.cost].label
     return {
-        "accuracy": r"accuracy (\si{\percent})",
+        "accuracy": r"accuracy (\%)",
         "difference": f"vs. {base} (points)",
         "p": "$p$" if analysis.options.sequential is None else "decided",
         "cost": f"{cost}, ratio",
@@ -95,8 +96,10 @@ def _p(analysis: Analysis, variant: str, scenario: str) -> str:
 
 
 def _cost(analysis: Analysis, variant: str, scenario: str) -> str:
-    found = analysis.difference(variant, scenario, analysis.to_target)
-    return _NOTHING if found is None else _with_interval(found.shown, 2)
+    text = ratio_cell(analysis, variant, scenario, analysis.to_target).replace(" x", "")
+    for plain, written in ((">=", r"$\ge$"), ("<=", r"$\le$"), ("inf", r"$\infty$"), ("about", r"$\approx$")):
+        text = text.replace(plain, written)
+    return _NOTHING if text == "-" else text
 
 
 def _reached(analysis: Analysis, variant: str, scenario: str) -> str:
@@ -122,7 +125,9 @@ _CELLS: Mapping[str, Cell] = {
 def _number(value: float, digits: int, *, sign: bool = False) -> str:
     # Added to zero, what is rounded to it loses its sign.
     shown = round(value, digits) + 0.0
-    return rf"\num{{{shown:{'+' if sign else ''}.{digits}f}}}"
+    # siunitx drops a plus sign unless it is told not to.
+    option = "[retain-explicit-plus]" if sign and shown >= 0 else ""
+    return rf"\num{option}{{{shown:{'+' if sign else ''}.{digits}f}}}"
 
 
 def _with_interval(found: Estimate, digits: int, *, sign: bool = False) -> str:

@@ -12,6 +12,7 @@ from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claims import MEAN
 from flsel.comparison.judging.results import Analysis, Difference, arrival_name
 from flsel.comparison.judging.statistics import Estimate
+from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.comparison.run_table import Run, complete
 
 Row = dict[str, Any]
@@ -207,10 +208,8 @@ def _target_cells(analysis: Analysis, variant: str, scenario: str) -> list[str]:
         median = reached.found.median
         shown = f"> {reached.found.horizon:,.0f}" if math.isinf(median.value) else _median(median)
         cells = [shown, f"{reached.found.reached}/{reached.found.n}"]
-    for cost in _ratios(analysis):
-        found = analysis.difference(variant, scenario, arrival_name(cost, last))
-        cells.append("-" if found is None else formatting.ratio(found.shown))
-    return cells
+    names = [arrival_name(cost, last) for cost in _ratios(analysis)]
+    return cells + [ratio_cell(analysis, variant, scenario, name) for name in names]
 
 
 # Costs to the target whose ratios the main table has, where runs have them, and what its head calls them.

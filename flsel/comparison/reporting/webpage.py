@@ -6,6 +6,7 @@ import functools
 import html
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -22,7 +23,7 @@ from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.verdict import Verdict
 from flsel.comparison.judging.verdicts import folded
 from flsel.comparison.reporting import tables
-from flsel.comparison.reporting.chart import Chart
+from flsel.comparison.reporting.chart import MOST_IN_PANEL, Chart
 from flsel.comparison.reporting.chart_data import chart_data, packed
 from flsel.comparison.reporting.charts import charts
 from flsel.comparison.run_table import Run, complete
@@ -43,6 +44,7 @@ _CONFIG = {
     "view": {"stroke": None},
 }
 _EXPOSED = "window.vegaEmbed = vegaEmbed;"
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:x|points|seeds?|rounds)\b)")
 
 
 def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence[str]) -> str:
@@ -69,7 +71,8 @@ def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence
     ]
     embedded = {
         "scenarios": analysis.scenarios, "words": titles(), "config": _CONFIG,
-        "formats": {axis.name: "~s" if axis.prefixed else "~r" for axis in COST_AXES.values()},
+        "formats": {axis.name: axis.format for axis in COST_AXES.values()},
+        "baseline": analysis.options.baseline, "panel": MOST_IN_PANEL,
         "data": {name: packed(rows) for name, rows in data.items()},
         "charts": [
             {"name": c.name, "data": c.data, "title": c.title, "spec": c.spec, "one": c.one} for c in listed
@@ -118,7 +121,8 @@ def _about(analysis: Analysis) -> str:
 
 def _verdicts(analysis: Analysis) -> str:
     shown, rest = folded(analysis)
-    more = _folded(f"{len(rest)} more comparisons, none significant", _listed(rest)) if rest else ""
+    count = f"{len(rest)} more comparisons" if shown else f"{len(rest)} comparisons"
+    more = _folded(f"{count}, none significant", _listed(rest)) if rest else ""
     first = f'<p class="headline">{_text(headline(analysis))}</p>'
     return f'<section aria-label="Verdicts">{first}{_listed(shown)}{more}</section>'
 
@@ -179,7 +183,7 @@ def _controls(analysis: Analysis, styles: Mapping[str, Look], data: Mapping[str,
     )
     first: Mapping[str, Any] = next(iter(data.get("curves", [])), {})
     costs = {name: titles()[name] for name in COST_AXES if name in first}
-    choices = [_select("cost", "Against", costs)]
+    choices = [_select("cost", "Against", costs, analysis.options.cost)]
     choices.append(_select("measure", "Show", {name: titles()[name] for name in ("accuracy", "loss")}))
     if len(analysis.scenarios) > 1:
         choices.append(_select("scenario", "Under", {name: name for name in analysis.scenarios}))
@@ -189,8 +193,11 @@ def _controls(analysis: Analysis, styles: Mapping[str, Look], data: Mapping[str,
     )
 
 
-def _select(name: str, label: str, options: Mapping[str, str]) -> str:
-    listed = "".join(f'<option value="{_text(key)}">{_text(text)}</option>' for key, text in options.items())
+def _select(name: str, label: str, options: Mapping[str, str], chosen: str = "") -> str:
+    listed = "".join(
+        f'<option value="{_text(key)}"{" selected" * (key == chosen)}>{_text(text)}</option>'
+        for key, text in options.items()
+    )
     return f'<label>{label} <select id="{name}">{listed}</select></label>'
 
 
@@ -238,15 +245,21 @@ def _details(analysis: Analysis, folder: Path | None, commands: Sequence[str]) -
         parts.append(f"<h3>Commands</h3><pre>{_text(lines)}</pre>")
     parts += [
         f"<h3>Where it ran</h3><p>{_text(_environment(done))}</p>",
-        _folded("All differences to the baseline", _rows(headings, rows, "All differences") if rows else ""),
+        _folded(
+            "All differences to the baseline",
+            _rows(headings, rows, "All differences") if rows else "",
+            screen=True,
+        ),
         _folded(f"Settings of {done[0].variant}, seed {done[0].seed}", f"<pre>{_text(config)}</pre>"),
         _folded(f"Runs ({len(analysis.runs)})", f"<ul>{links}</ul>"),
     ]
     return "".join(parts)
 
 
-def _folded(title: str, inside: str) -> str:
-    return f"<details><summary>{_text(title)}</summary>{inside}</details>" if inside else ""
+def _folded(title: str, inside: str, *, screen: bool = False) -> str:
+    """Fold a part away; print opens it, unless it is for the screen alone."""
+    kind = ' class="screen"' if screen else ""
+    return f"<details{kind}><summary>{_text(title)}</summary>{inside}</details>" if inside else ""
 
 
 def _link(run: Run, folder: Path | None) -> str:
@@ -265,7 +278,8 @@ def _environment(runs: Sequence[Run]) -> str:
 
 
 def _text(value: object) -> str:
-    return html.escape(str(value))
+    """Escape a text, and keep units in the line of their numbers."""
+    return html.escape(_UNIT.sub("\u00a0", str(value)))
 
 
 def _json(value: Any) -> str:

@@ -25,12 +25,32 @@
     }
     if (typeof part !== "string") return part;
     return part.replace("$cost", names.cost).replace("$measure", names.measure)
-      .replace("$format", names.format);
+      .replace("$format", names.format).replace("$share", names.share);
   };
 
   const front = (rows, cost) => rows.map((row) => ({ ...row, front: !rows.some((other) =>
     other[cost] <= row[cost] && other.accuracy >= row.accuracy &&
     (other[cost] < row[cost] || other.accuracy > row.accuracy)) }));
+
+  // More variants than a reader tells apart in one panel are drawn in several, the baseline in each.
+  const paneled = (rows) => {
+    const others = [...new Set(rows.map((row) => row.variant))].filter((name) => name && name !== page.baseline);
+    if (others.length < page.panel) return [rows, null];
+    const size = Math.ceil(others.length / Math.ceil(others.length / (page.panel - 2)));
+    const titles = [];
+    for (let at = 0; at < others.length; at += size) {
+      titles.push(`${others[at]} to ${others[Math.min(at + size, others.length) - 1]}`);
+    }
+    const title = (name) => titles[Math.floor(others.indexOf(name) / size)];
+    return [rows.flatMap((row) => row.variant === page.baseline ? titles.map((panel) => ({ ...row, panel })) :
+      [{ ...row, panel: title(row.variant) }]), titles];
+  };
+  const inPanels = (place, spec, titles) => {
+    const columns = place.clientWidth > 480 ? 2 : 1, { height, ...rest } = spec;
+    const spacing = 30, width = (place.clientWidth - 75 - spacing * (columns - 1)) / columns;
+    return { columns, spacing, facet: { field: "panel", type: "nominal", sort: titles, title: null },
+      spec: { ...rest, height: Math.min(height, 220), width } };
+  };
 
   const draw = async (chart) => {
     const place = document.getElementById(`chart-${chart.name}`);
@@ -44,14 +64,17 @@
     if (chart.name === "cost") rows = front(rows, cost);
     const measure = value("measure") ?? "accuracy";
     // Bytes with prefixes; of seconds "500m" would be read as minutes.
-    const names = { cost, measure, format: page.formats[cost], words: {
+    const names = { cost, measure, format: page.formats[cost], share: measure === "accuracy" ? "%" : "~r", words: {
       $cost: page.words[cost], $measure: page.words[measure], $what: rows.length ? rows[0].what : "" } };
     const spec = filled(chart.spec, names);
     const lines = new Set(rows.map((row) => row.variant)).size;
     if (spec.height.step) spec.height = spec.height.step * Math.max(lines, 1) + 10;
     const datasets = chart.name === "pairs" ? { intervals: kept(data.intervals ?? []) } : {};
-    const whole = { $schema: "https://vega.github.io/schema/vega-lite/v6.json", width: "container", background: null,
-      autosize: { type: "fit-x", contains: "padding" }, data: { values: rows }, datasets, ...spec, config: page.config };
+    const panels = chart.spec.height.step || one ? [rows, null] : paneled(rows);
+    const shape = panels[1] ? inPanels(place, spec, panels[1]) :
+      { width: "container", autosize: { type: "fit-x", contains: "padding" }, ...spec };
+    const whole = { $schema: "https://vega.github.io/schema/vega-lite/v6.json", background: null,
+      data: { values: panels[0] }, datasets, ...shape, config: page.config };
     place.setAttribute("aria-busy", "true");
     const made = await vegaEmbed(place, whole, { renderer: "svg", actions: false, logLevel: 1, tooltip: { theme: "custom" } });
     place.querySelector("svg").setAttribute("aria-label", chart.title);
@@ -73,6 +96,11 @@
   for (const chart of page.charts.filter((item) => item.one)) {
     document.getElementById(`one-${chart.name}`).addEventListener("change", () => draw(chart));
   }
+  // Panels have a width of their own; single charts follow their place by themselves.
+  let wide = document.body.clientWidth;
+  window.addEventListener("resize", () => {
+    if (document.body.clientWidth !== wide) { wide = document.body.clientWidth; all(); }
+  });
   window.addEventListener("beforeprint", () =>
     document.querySelectorAll("details").forEach((e) => { e.open = true; }));
   all();
