@@ -21,14 +21,13 @@ import torch
 from torch import Tensor
 
 from flsel.config.groups import AsyncConfig
-from flsel.engine import reports
-from flsel.engine.checks import check_flights, check_weights
+from flsel.engine import reports, selector_calls
+from flsel.engine.checks import check_flights
 from flsel.engine.clock import RoundTime
 from flsel.engine.federation import Federation, Outcome
 from flsel.engine.flights import Flight, Flights
 from flsel.engine.job import train
-from flsel.engine.returned import ANY_UPDATE, head_of, returned
-from flsel.engine.watches import own_randomness, remembered, unwritten
+from flsel.engine.returned import head_of, returned
 from flsel.errors import DivergedError
 from flsel.local.measure import squared_losses
 from flsel.local.program import Program
@@ -132,7 +131,7 @@ class Arrivals:
         assert self.rules.concurrency is not None
         if self.rules.refill == "step" and flights.filled == round and flights.flying:
             return
-        federation, name = self.federation, type(selector).__name__
+        federation = self.federation
         free, available = self.rules.concurrency - len(flights.flying), federation.available(round)
         slots = flights.slots(free, available, "select", flights.started)
         slots = replace(slots, free=min(free, int(np.count_nonzero(slots.available.numpy()))))
@@ -141,10 +140,7 @@ class Arrivals:
         view = federation.view(round, params, selector.needs, flights.clock, slots)
         # Each model once: looking at it takes longer than most selections.
         shown = params.values() if round not in flights.models else ()
-        watched = unwritten(f"{name}.select", shown)
-        with own_randomness(name, round), remembered(selector, round), watched:
-            plan = selector.select(view)
-        check_flights(plan, view, name)
+        plan = selector_calls.select(selector, view, shown, check_flights)
         clients, extra = [path[0] for path in plan.paths], reports.told(selector.needs)
         took = view.stopwatch.fly(clients, [flights.turns[client] for client in clients], extra).tolist()
         spent: RoundTime = view.stopwatch.spent(view.ledger["server_passes"])
@@ -189,14 +185,8 @@ class Arrivals:
         starts = stacked([flights.models[flight.version] for flight in flights.buffer])
         deltas = {name: end - starts[name] for name, end in ends.items()}
         updates = self._updates(step, deltas)
-        name, shown = type(selector).__name__, list(view.params.values())
-        if selector.needs & ANY_UPDATE:
-            shown += deltas.values()
-        with unwritten(f"{name}.weigh", shown):
-            weights = check_weights(selector.weigh(view, updates), len(step.plan), name)
-        if type(selector).observe is not Selector.observe:
-            with remembered(selector, view.round), unwritten(f"{name}.observe", [*shown, weights]):
-                selector.observe(view, updates, weights)
+        weights = selector_calls.weigh(selector, view, updates, deltas)
+        selector_calls.observe(selector, view, updates, weights, deltas)
         final = self._discounted(weights, updates.staleness)
         if self.rules.mixing == "models":
             deltas = {key: end - view.params[key] for key, end in ends.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,23 +12,22 @@ import torch
 from torch import Tensor
 
 from flsel.data.population import FederatedData
-from flsel.engine import reports
+from flsel.engine import reports, selector_calls
 from flsel.engine.answers import Answers
 from flsel.engine.arrival import Arrival
-from flsel.engine.checks import check_aggregate, check_hops, check_phases, check_plan, check_weights
+from flsel.engine.checks import check_aggregate, check_hops, check_phases
 from flsel.engine.clock import Clock, RoundTime
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.flights import Slots
 from flsel.engine.job import Job
-from flsel.engine.returned import ANY_UPDATE, head_of, returned
+from flsel.engine.returned import head_of, local_updates, returned
 from flsel.engine.stopwatch import Stopwatch
-from flsel.engine.watches import own_randomness, remembered, unwritten
+from flsel.engine.watches import unwritten
 from flsel.errors import DivergedError, UserError
 from flsel.local.program import Program
 from flsel.local.reach import Reach
 from flsel.local.trainer import LocalTrainer
 from flsel.metrics import NOTHING, Cost, Ledger, models_up, trainings
-from flsel.objectives import LocalUpdates
 from flsel.objectives.objective import overrides
 from flsel.params import Params, finite_rows, rows, weighted_sum, whole
 from flsel.rng import generator
@@ -113,13 +111,10 @@ class Federation:
             UserError: If the selector's plan breaks the contract.
         """
         began = time.perf_counter()
-        name, objective = type(selector).__name__, self.program.objective
+        objective = self.program.objective
         view = self.view(round, params, selector.needs, started)
-        watched = unwritten(f"{name}.select", params.values())
-        with own_randomness(name, round), remembered(selector, round), watched:
-            plan = selector.select(view)
-        check_plan(plan, view, name)
-        check_hops(plan, objective, self.program.memory is not None, name)
+        plan = selector_calls.select(selector, view, params.values())
+        check_hops(plan, objective, self.program.memory is not None, type(selector).__name__)
         check_phases(selector, objective)
         arrival = self._arrival(plan, view, selector)
         plan = plan if arrival is None else arrival.plan
@@ -161,21 +156,17 @@ class Federation:
         updates = self._updates(job, keep, deltas)
         if self.program.memory is not None:
             self.program.memory.keep(dict.fromkeys(updates.clients.tolist()))
-        name, shown = type(selector).__name__, list(view.params.values())
-        if selector.needs & ANY_UPDATE:
-            shown += deltas.values()
-        with unwritten(f"{name}.weigh", shown):
-            weights = check_weights(selector.weigh(view, updates), len(keep), name)
+        weights = selector_calls.weigh(selector, view, updates, deltas)
         if selector.two_phase:
             sent = {updates.plan.paths[k] for k in weights.nonzero().flatten().tolist()}
             view.ledger.charge(models_up(len(sent) * objective.messages, view.params))
             if view.stopwatch is not None:
                 view.stopwatch.collect({path[-1] for path in sent})
-        if type(selector).observe is not Selector.observe:
-            with remembered(selector, view.round), unwritten(f"{name}.observe", [*shown, weights]):
-                selector.observe(view, updates, weights)
+        selector_calls.observe(selector, view, updates, weights, deltas)
         if overrides(objective, "observe"):
-            told = self._local_updates(view, updates, keep, deltas)
+            told = local_updates(
+                view, updates, keep, deltas, by=(self.data.population, self.program, self.reach)
+            )
             with unwritten(f"{type(objective).__name__}.observe", [*view.params.values(), *deltas.values()]):
                 objective.observe(told)
         every = torch.zeros(len(plan), dtype=torch.float64).index_copy_(0, keep, weights)
@@ -308,28 +299,3 @@ class Federation:
             by=(self.data.population, self.program.spec, self.reach),
             late={} if job.arrival is None else job.arrival.late,
         )
-
-    def _local_updates(self, view: View, updates: Updates, keep: Tensor, deltas: Params) -> LocalUpdates:
-        """Describe what the clients of a one-hop plan did, each client once."""
-        firsts: dict[int, int] = {}
-        for row, client in enumerate(updates.clients.tolist()):
-            firsts.setdefault(client, row)
-        first = torch.tensor(list(firsts.values()))
-        steps = updates.steps[first]
-        return LocalUpdates(
-            clients=updates.clients[first],
-            starts=view.params,
-            deltas=rows(deltas, keep[first]),
-            steps=steps,
-            reach=partial(self.reach, view.round, steps),
-            labels=partial(self._trained_labels, view.round, [*firsts]),
-            round=view.round,
-            rng=generator(self.program.seed, "server objective", view.round),
-        )
-
-    def _trained_labels(self, round: int, clients: Sequence[int]) -> Tensor:
-        """Count the labels of the batches of some visits, int64 ``[K, C]``."""
-        y, classes = self.data.population.y, self.data.population.num_classes
-        tables = (self.program.batches(client, round) for client in clients)
-        found = [y[table[table >= 0].to(y.device)].cpu() for table in tables]
-        return torch.stack([torch.bincount(labels, minlength=classes) for labels in found])

@@ -1,4 +1,4 @@
-"""What came back from the participants of a round, as a selector may see it."""
+"""What came back from the participants of a round, as selectors and objectives may see it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from torch import Tensor
 
 from flsel.data.population import Population
 from flsel.local.batches import BatchSpec
+from flsel.local.program import Program
 from flsel.local.reach import Reach
-from flsel.params import Params, whole
-from flsel.selector import Late, Need, Plan, Updates
+from flsel.objectives import LocalUpdates
+from flsel.params import Params, rows, whole
+from flsel.rng import generator
+from flsel.selector import Late, Need, Plan, Updates, View
 
 ANY_UPDATE = Need.DELTAS | Need.HEAD
 """Needs of participants' updates."""
@@ -59,6 +62,44 @@ def head_of(deltas: Params, names: tuple[str, str | None]) -> Params:
     # A 1x1 convolution's weight has two more dimensions, of length one.
     head = {"weight": deltas[weight].flatten(2)}
     return head if bias is None else head | {"bias": deltas[bias]}
+
+
+def local_updates(
+    view: View, updates: Updates, at: Tensor, deltas: Params, *, by: tuple[Population, Program, Reach]
+) -> LocalUpdates:
+    """Describe to the objective what the clients of a one-hop plan did, each client once.
+
+    Args:
+        view: What the selector saw.
+        updates: The updates of the round.
+        at: Their rows in ``deltas``, int64 ``[K]``.
+        deltas: Stacks of updates.
+        by: The clients' data and program, and how far a constant gradient comes in numbers of steps.
+    """
+    population, program, reach = by
+    firsts: dict[int, int] = {}
+    for row, client in enumerate(updates.clients.tolist()):
+        firsts.setdefault(client, row)
+    first = torch.tensor(list(firsts.values()))
+    steps = updates.steps[first]
+    return LocalUpdates(
+        clients=updates.clients[first],
+        starts=view.params,
+        deltas=rows(deltas, at[first]),
+        steps=steps,
+        reach=partial(reach, view.round, steps),
+        labels=partial(_trained_labels, program, population, view.round, [*firsts]),
+        round=view.round,
+        rng=generator(program.seed, "server objective", view.round),
+    )
+
+
+def _trained_labels(program: Program, population: Population, round: int, clients: Sequence[int]) -> Tensor:
+    """Count the labels of the batches of some visits, int64 ``[K, C]``."""
+    y = population.y
+    tables = (program.batches(client, round) for client in clients)
+    found = [y[table[table >= 0].to(y.device)].cpu() for table in tables]
+    return torch.stack([torch.bincount(labels, minlength=population.num_classes) for labels in found])
 
 
 def _travel(reach: Reach, steps: Sequence[Sequence[int]]) -> Tensor:

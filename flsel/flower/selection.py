@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.engine.checks import check_plan, check_weights
+from flsel.engine import selector_calls
 from flsel.errors import UserError
 from flsel.flower.aggregation import ServerStep, averaged, head, output_layer, steps_of
 from flsel.flower.members import Members
@@ -103,8 +103,7 @@ class Selection:
             answers=answers,
             stopwatch=Watch(self._elapsed),
         )
-        plan = self.selector.select(view)
-        check_plan(plan, view, self.name)
+        plan = selector_calls.select(self.selector, view, model.params.values())
         at = {name: value.clone() for name, value in repeated(model.params, len(plan)).items()}
         self._open = Open(view, answers, plan, at, began, seconds=[0.0] * len(plan))
         return self.trainings()
@@ -223,10 +222,11 @@ class Selection:
         gone = [plan.visits[k][-1] for k in range(len(plan)) if k not in set(kept)]
         weights, arrays = torch.zeros(0, dtype=torch.float64), None
         if kept:
-            updates = self._updates(open, kept, rows(deltas, keep))
-            weights = check_weights(self.selector.weigh(view, updates), len(kept), self.name)
-            self.selector.observe(view, updates, weights)
-            delta = weighted_sum(rows(deltas, keep), weights)
+            deltas = rows(deltas, keep)
+            updates = self._updates(open, kept, deltas)
+            weights = selector_calls.weigh(self.selector, view, updates, deltas)
+            selector_calls.observe(self.selector, view, updates, weights, deltas)
+            delta = weighted_sum(deltas, weights)
             assert self._step is not None  # see _begin
             arrays = model.sent(self._step(model.params, delta, weights))
         clients = whole([client for visits in plan.visits for client in visits])
