@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from flsel.execution.run import resume, run
     from flsel.runner.result import Result
     from flsel.selector import Need, Plan, Range, Selector, Tunable, Updates, View
-    from flsel_tune.search import Sweep, tune
+    from flsel_tune.search import tune
+    from flsel_tune.sweep_result import Sweep
 
 __version__ = "0.1.0"
 
@@ -46,7 +47,8 @@ __getattr__ = lazily(
         "compare": "flsel.comparison.from_python",
         "resume": "flsel.execution.run",
         "run": "flsel.execution.run",
-        **dict.fromkeys(("Sweep", "tune"), "flsel_tune.search"),
+        "Sweep": "flsel_tune.sweep_result",
+        "tune": "flsel_tune.search",
     },
 )
 

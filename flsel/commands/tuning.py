@@ -12,8 +12,9 @@ from flsel.config.describe import describe
 from flsel.config.parser import to_types
 from flsel.errors import UserError
 from flsel_tune.config import SweepConfig, read_sweep_file
-from flsel_tune.search import Sweep, start_sweep
+from flsel_tune.search import start_sweep
 from flsel_tune.space_file import make_space, read_space, to_plain
+from flsel_tune.sweep_result import Sweep
 
 USAGE = """flsel tune --config FILE [--space FILE] [--trials 32] [--key value ...]
        flsel tune --resume SWEEP [--trials 64] [--retry-failed]"""

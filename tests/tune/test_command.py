@@ -18,7 +18,7 @@ from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.errors import UserError
 from flsel.runner.lock import Lock
-from flsel_tune import search
+from flsel_tune import search, sweep_result
 from flsel_tune.config import SweepConfig
 from flsel_tune.space_file import check_space
 from flsel_tune.sweep import _new_folder
@@ -32,10 +32,10 @@ def begun(monkeypatch):
     found = []
     monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
     monkeypatch.setattr(search, "start", lambda plan: found.append(plan))
-    monkeypatch.setattr(search, "resume", lambda plan, folder, **_: found.append((plan, folder)))
-    read = search.Sweep.load
+    monkeypatch.setattr(sweep_result, "resume", lambda plan, folder, **_: found.append((plan, folder)))
+    read = sweep_result.Sweep.load
     # What was not started cannot be read; a sweep to be resumed is there.
-    monkeypatch.setattr(search.Sweep, "load", lambda folder: read(folder) if folder else Mock())
+    monkeypatch.setattr(sweep_result.Sweep, "load", lambda folder: read(folder) if folder else Mock())
     return found
 
 
@@ -326,7 +326,7 @@ def test_a_sweep_has_one_writer(sweep, monkeypatch, capsys):
 
 def test_dead_trials_are_retried_where_a_resume_asks_for_it(sweep, begun, monkeypatch, refused):
     asked = []
-    monkeypatch.setattr(search, "resume", lambda plan, folder, retry_failed: asked.append(retry_failed))
+    monkeypatch.setattr(sweep_result, "resume", lambda plan, folder, retry_failed: asked.append(retry_failed))
     for given in ([], ["--retry-failed"], ["--retry_failed=true"], ["--retry-failed=false"]):
         assert cli.main(["tune", "--resume", str(sweep), *given]) == 0
     assert asked == [False, True, True, False]

@@ -21,7 +21,7 @@ from flsel.config.describe import describe
 from flsel.config.parser import parse_settings
 from flsel.errors import UserError
 from flsel.selectors import PowD, Uniform
-from flsel_tune import search
+from flsel_tune import sweep_result
 from flsel_tune.config import CHANGEABLE, SweepConfig
 from flsel_tune.metric import parse_metrics
 from flsel_tune.results import write_results
@@ -141,7 +141,7 @@ def test_a_sweep_tells_its_best_trial_and_shows_itself(sweep):
 
 def test_what_a_resume_may_change_from_python(sweep, monkeypatch):
     found = []
-    monkeypatch.setattr(search, "resume", lambda plan, folder, **how: found.append((plan, how)))
+    monkeypatch.setattr(sweep_result, "resume", lambda plan, folder, **how: found.append((plan, how)))
     again = sweep.resume(trials=8, max_concurrent=2)
     ((plan, how),) = found
     assert (plan.sweep.trials, plan.sweep.max_concurrent, plan.pictures) == (8, 2, False)

@@ -1,42 +1,22 @@
-"""Sweeps from Python: :func:`tune` starts one, :class:`Sweep` is one that has run; the command uses both."""
+"""Start a sweep from Python with :func:`tune`; the command uses :func:`start_sweep`."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from os import PathLike, fspath
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flsel.arguments import shown
-from flsel.arguments.spec import Spec
 from flsel.config import RunConfig, model_object
-from flsel.config.describe import describe
-from flsel.config.parser import parse_file, to_types
-from flsel.engine.scores import directions
-from flsel.errors import UserError, located
+from flsel.errors import UserError
 from flsel.execution.single_run import single_run
-from flsel.files import check_folder, home
-from flsel.report.notebook import curve, fragment, table
-from flsel.report.picture import Picture
-from flsel_tune.config import CHANGEABLE, Sampler, Scheduler, SweepConfig, read_sweep_file
-from flsel_tune.figures import draw, figure_names
-from flsel_tune.metric import Metric, parse_metrics
+from flsel_tune.config import Sampler, Scheduler, SweepConfig
 from flsel_tune.plan import check_schedule, make_plan
-from flsel_tune.results import Row, best_trials, trial_rows
-from flsel_tune.space_file import make_space, read_space
-from flsel_tune.study import Study
-from flsel_tune.sweep import resume, start
-
-if TYPE_CHECKING:
-    import optuna
-    import pandas
-
-_SHOWN = 5
-"""Trials in the table of a notebook."""
+from flsel_tune.space_file import read_space
+from flsel_tune.sweep import start
+from flsel_tune.sweep_result import Sweep
 
 
 def tune(
@@ -130,210 +110,7 @@ def start_sweep(
         entries = read_space(sweep.space)
     with single_run(), model_object.at_hand([config.model]):
         folder = start(replace(make_plan(config, sweep, entries), pictures=pictures))
-        return Sweep.load(folder)._with(config)
-
-
-@dataclass(frozen=True, eq=False)
-class Sweep:
-    """A sweep that has run, as :func:`flsel.tune` returns it and :meth:`load` reads it.
-
-    Attributes:
-        folder: Its folder.
-        config: The settings of its runs that were not searched.
-        settings: The sweep's own settings.
-        space: What was searched, as plain values: entries by dotted key.
-    """
-
-    folder: Path
-    config: RunConfig = field(repr=False)
-    settings: SweepConfig = field(repr=False)
-    space: Mapping[str, Any] = field(repr=False)
-
-    @classmethod
-    def load(cls, folder: str | PathLike[str]) -> Sweep:
-        """Read the folder of a sweep.
-
-        Raises:
-            UserError: If it is none, or a file is damaged.
-        """
-        place = home(folder)
-        check_folder(place, "sweep", "config.yaml", "sweep.yaml", "space.yaml")
-        config, space = parse_file(place / "config.yaml"), read_space(str(place / "space.yaml"))
-        stored = read_sweep_file(str(place / "sweep.yaml"))
-        with located(str(place / "sweep.yaml")):
-            settings = SweepConfig(**to_types("", SweepConfig, stored))
-        with located(str(place / "space.yaml")), model_object.at_hand([config.model]):
-            make_space(space, describe(config))
-        return cls(place, config, settings, space)
-
-    def resume(
-        self,
-        *,
-        trials: int | None = None,
-        max_concurrent: int | None = None,
-        gpus: float | None = None,
-        memory: float | None = None,
-        address: str | None = None,
-        retries: int | None = None,
-        retry_failed: bool = False,
-        pictures: bool = False,
-    ) -> Sweep:
-        """Finish the sweep, or add trials to it.
-
-        Args:
-            trials: Trials in all, those before included.
-            max_concurrent: Most trials at a time.
-            gpus: GPUs of a trial; a sweep on CPUs stays on them.
-            memory: Gigabytes reserved for a trial.
-            address: Ray cluster to use.
-            retries: How often a trial whose process died is resumed.
-            retry_failed: Try trials that failed once more, under new numbers.
-            pictures: Draw the figures into the sweep's folder.
-
-        Returns:
-            The sweep with what is new; None keeps a setting as it was.
-
-        Raises:
-            UserError: If a setting does not fit, a file was changed, or no trial was completed.
-            Interrupted: If a signal stopped it; it can be resumed.
-        """
-        asked = {key: value for key, value in locals().items() if key in CHANGEABLE and value is not None}
-        changed = replace(self.settings, **asked)
-        return self.resume_with(changed, retry_failed=retry_failed, pictures=pictures)
-
-    def resume_with(self, settings: SweepConfig, *, retry_failed: bool, pictures: bool = True) -> Sweep:
-        """Finish the sweep with the settings that a resume may change.
-
-        Raises:
-            UserError: As :meth:`resume`.
-            Interrupted: As :meth:`resume`.
-        """
-        _refuse_change(self.settings, settings, self.folder)
-        with single_run(), model_object.at_hand([self.config.model]):
-            plan = replace(make_plan(self.config, settings, self.space), pictures=pictures)
-            resume(plan, self.folder, retry_failed=retry_failed)
-            return Sweep.load(self.folder)._with(self.config)
-
-    @property
-    def study(self) -> optuna.Study:
-        """Optuna's study, for its own tools."""
-        return self._study.study
-
-    @cached_property
-    def trials(self) -> list[Row]:
-        """A row for each trial, as in ``trials.json``: status, values, seeds, round, error, settings."""
-        return trial_rows(self._study, self._metrics)
-
-    @property
-    def table(self) -> pandas.DataFrame:
-        """One row a trial, with a column for each setting that was searched; needs pandas."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise UserError('frames need pandas: pip install "flsel[pandas]".') from error
-        rows = [{**row, **row["settings"]} for row in self.trials]
-        return pandas.DataFrame(rows).drop(columns="settings", errors="ignore")
-
-    @cached_property
-    def best(self) -> RunConfig:
-        """The best trial's run, for :func:`flsel.run`: with several metrics the first of the Pareto front.
-
-        Raises:
-            UserError: If no trial is complete yet.
-        """
-        self._best_row()
-        config = parse_file(self.folder / "best.yaml")
-        kept = isinstance(config.model, Spec) and describe(self.config)["model"] == describe(config)["model"]
-        return replace(config, model=self.config.model) if kept else config
-
-    @property
-    def best_settings(self) -> dict[str, Any]:
-        """What the best trial changed, by dotted key.
-
-        Raises:
-            UserError: If no trial is complete yet.
-        """
-        return dict(self._best_row()["settings"])
-
-    @property
-    def best_value(self) -> float:
-        """The first metric's value of the best trial, the mean over the sweep's seeds.
-
-        Raises:
-            UserError: If no trial is complete yet.
-        """
-        return float(self._best_row()[self._metrics[0].text])
-
-    @property
-    def figures(self) -> list[str]:
-        """Names of the figures that :meth:`plot` can draw of the trials so far."""
-        return figure_names(self._study, self._metrics)
-
-    def plot(self, name: str = "history") -> Picture:
-        """Draw one of :attr:`figures` by Optuna.
-
-        Raises:
-            UserError: If the trials allow no such figure.
-        """
-        return Picture(draw(self._study, self._metrics, name))
-
-    def _best_row(self) -> Row:
-        best = best_trials(self._study)
-        if not best:
-            raise UserError(f"no trial of {self.folder} is complete yet, so there is no best one.")
-        return self.trials[best[0].number]
-
-    @property
-    def _metrics(self) -> tuple[Metric, ...]:
-        own = directions(self.config.evaluation.metrics)
-        return parse_metrics(self.settings.metric, self.settings.mode, own)
-
-    def _with(self, config: RunConfig) -> Sweep:
-        """Return it with the settings at hand: they may hold a model object, which config.yaml cannot."""
-        return replace(self, config=config)
-
-    @cached_property
-    def _study(self) -> Study:
-        return Study(
-            self.folder,
-            self.folder.name,
-            metrics=self._metrics,
-            config=self.settings,
-            rounds=self.config.rounds,
-            seed=self.config.seed,
-        )
-
-    def _repr_html_(self) -> str:
-        done = [row for row in self.trials if row["status"] == "complete"]
-        metric = self._metrics[0]
-        if not done:
-            return fragment(f"{len(self.trials)} trials, none complete yet", footer=str(self.folder))
-        ranked = sorted(done, key=lambda row: row[metric.text], reverse=metric.mode == "max")
-        keys = list(dict.fromkeys(key for row in ranked[:_SHOWN] for key in row["settings"]))
-        rows = [[r["trial"], r[metric.text], *(r["settings"].get(k) for k in keys)] for r in ranked[:_SHOWN]]
-        values = [float(row[metric.text]) for row in done]
-        best = [(max if metric.mode == "max" else min)(values[: n + 1]) for n in range(len(values))]
-        numbers = [float(row["trial"]) for row in done]
-        picture = ""
-        if len(done) > 1 and all(map(math.isfinite, values)):
-            picture = curve(numbers, best, across="trial", up=f"best {metric.text}", points=values)
-        headline = (
-            f"Best of {len(self.trials)} trials: {metric.text} {self.best_value:.4g} in trial "
-            f"{self._best_row()['trial']}."
-        )
-        return fragment(headline, table(["trial", metric.text, *keys], rows), picture, str(self.folder))
-
-
-def _refuse_change(before: SweepConfig, after: SweepConfig, folder: Path) -> None:
-    old, new = asdict(before), asdict(after)
-    changed = [name for name in old if old[name] != new[name] and name not in (*CHANGEABLE, "space")]
-    if (before.gpus > 0) != (after.gpus > 0):
-        changed = ["gpus"]
-    if changed:
-        raise UserError(
-            f"{changed[0]} must stay {old[changed[0]]} when {folder} is resumed, got {new[changed[0]]}; "
-            "start a new sweep to change it."
-        )
+        return Sweep.load(folder).with_config(config)
 
 
 def _plain(value: Any) -> Any:
