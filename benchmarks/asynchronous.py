@@ -14,7 +14,7 @@ from measure import alternate, drift, options, ratios, table, verdict
 from settings import image_data, start
 from trainers import CASES
 
-from flsel.config.groups import AsyncConfig
+from flsel.config.simulated_time import AsyncConfig
 from flsel.data.config import DataConfig
 from flsel.devices import LogNormal
 from flsel.runner.build import build

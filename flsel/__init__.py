@@ -12,15 +12,9 @@ from flsel._lazy import lazily
 if TYPE_CHECKING:
     from flsel.comparison.comparison import Comparison
     from flsel.comparison.from_python import compare
-    from flsel.config.groups import (
-        AsyncConfig,
-        EvaluationConfig,
-        LocalConfig,
-        OutputConfig,
-        TimeConfig,
-        TrackConfig,
-    )
+    from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
     from flsel.config.run import RunConfig
+    from flsel.config.simulated_time import AsyncConfig, TimeConfig
     from flsel.data.config import DataConfig, SyntheticConfig
     from flsel.execution.run import resume, run
     from flsel.runner.result import Result
@@ -37,9 +31,9 @@ __getattr__ = lazily(
             ("Need", "Plan", "Range", "Selector", "Tunable", "Updates", "View"), "flsel.selector"
         ),
         **dict.fromkeys(
-            ("AsyncConfig", "EvaluationConfig", "LocalConfig", "OutputConfig", "TimeConfig", "TrackConfig"),
-            "flsel.config.groups",
+            ("EvaluationConfig", "LocalConfig", "OutputConfig", "TrackConfig"), "flsel.config.groups"
         ),
+        **dict.fromkeys(("AsyncConfig", "TimeConfig"), "flsel.config.simulated_time"),
         **dict.fromkeys(("DataConfig", "SyntheticConfig"), "flsel.data.config"),
         "Comparison": "flsel.comparison.comparison",
         "Result": "flsel.runner.result",

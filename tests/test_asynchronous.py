@@ -16,7 +16,8 @@ from torch import Tensor
 
 import flsel
 from flsel.config import RunConfig
-from flsel.config.groups import AsyncConfig, EvaluationConfig, TimeConfig
+from flsel.config.groups import EvaluationConfig
+from flsel.config.simulated_time import AsyncConfig, TimeConfig
 from flsel.devices import Devices, Equal, HalfNormal, LogNormal, Table
 from flsel.engine.server import RoundRecord, Server
 from flsel.errors import DivergedError, UserError

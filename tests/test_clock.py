@@ -19,7 +19,7 @@ from runs import built, differ_when_resumed, same, settings
 from flsel import run
 from flsel.commands.cli import main
 from flsel.commands.device_tables import expected_round
-from flsel.config.groups import TimeConfig
+from flsel.config.simulated_time import TimeConfig
 from flsel.devices import Devices, Equal, HalfNormal, LogNormal, Phones, Recorded, Table, Tiers, Zipf
 from flsel.engine.arrival import arrive
 from flsel.engine.clock import Clock, Elapsed, RoundTime

@@ -19,15 +19,9 @@ from torch.optim.lr_scheduler import MultiStepLR
 from flsel.availability import LDF, MDF
 from flsel.config import RunConfig
 from flsel.config.describe import describe, fingerprint
-from flsel.config.groups import (
-    AsyncConfig,
-    EvaluationConfig,
-    LocalConfig,
-    OutputConfig,
-    TimeConfig,
-    TrackConfig,
-)
+from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
 from flsel.config.parser import parse_settings
+from flsel.config.simulated_time import AsyncConfig, TimeConfig
 from flsel.data.config import DataConfig, SyntheticConfig
 from flsel.devices import LogNormal
 from flsel.errors import UserError

@@ -9,7 +9,8 @@ import pytest
 import torch
 from runs import built, settings
 
-from flsel.config.groups import AsyncConfig, EvaluationConfig
+from flsel.config.groups import EvaluationConfig
+from flsel.config.simulated_time import AsyncConfig
 from flsel.devices import Equal
 from flsel.metrics import METRICS, Metric, names
 

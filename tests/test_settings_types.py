@@ -28,16 +28,10 @@ from flsel.comparison.parse_variants import read_variants
 from flsel.comparison.sequential.design import Design, UntilDecided
 from flsel.config import RunConfig
 from flsel.config.describe import describe
-from flsel.config.groups import (
-    AsyncConfig,
-    EvaluationConfig,
-    LocalConfig,
-    OutputConfig,
-    TimeConfig,
-    TrackConfig,
-)
+from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
 from flsel.config.plugin import plugin
 from flsel.config.schema import plugins
+from flsel.config.simulated_time import AsyncConfig, TimeConfig
 from flsel.data.config import DataConfig, SyntheticConfig
 from flsel.errors import UserError
 from flsel.selectors.fedgs import FedGS

@@ -21,14 +21,8 @@ from torch.optim import Optimizer
 from flsel.arguments import Range, check_settings, shown
 from flsel.arguments.later import Callback
 from flsel.availability import IDL, Availability
-from flsel.config.groups import (
-    AsyncConfig,
-    EvaluationConfig,
-    LocalConfig,
-    OutputConfig,
-    TimeConfig,
-    TrackConfig,
-)
+from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
+from flsel.config.simulated_time import AsyncConfig, TimeConfig
 from flsel.data.config import DataConfig
 from flsel.devices import Devices
 from flsel.errors import UserError

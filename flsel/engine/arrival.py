@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flsel.config.groups import TimeConfig
+from flsel.config.simulated_time import TimeConfig
 from flsel.selector import IDLE, Plan
 
 Take = Callable[[int, list[int], list[bool]], np.ndarray]

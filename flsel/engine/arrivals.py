@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.config.groups import AsyncConfig
+from flsel.config.simulated_time import AsyncConfig
 from flsel.engine import reports, selector_calls
 from flsel.engine.checks import check_flights
 from flsel.engine.clock import RoundTime

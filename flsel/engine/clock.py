@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flsel.config.groups import TimeConfig
+from flsel.config.simulated_time import TimeConfig
 from flsel.devices import Table
 from flsel.errors import UserError
 from flsel.metrics import NOTHING, Cost

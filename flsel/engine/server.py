@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from flsel.config.groups import AsyncConfig, EvaluationConfig
+from flsel.config.groups import EvaluationConfig
+from flsel.config.simulated_time import AsyncConfig
 from flsel.data.heterogeneity import cohort_entropy
 from flsel.engine.arrivals import Arrivals, Step
 from flsel.engine.clock import Elapsed

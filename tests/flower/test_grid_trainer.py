@@ -16,7 +16,8 @@ from runs import same, settings
 
 import flsel.flower.node
 from flsel.availability import LN
-from flsel.config.groups import AsyncConfig, LocalConfig
+from flsel.config.groups import LocalConfig
+from flsel.config.simulated_time import AsyncConfig
 from flsel.data.population import Examples, Source
 from flsel.data.sources import load_source
 from flsel.devices import LogNormal

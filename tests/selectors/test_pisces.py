@@ -12,7 +12,8 @@ import torch
 from plain_views import chosen, view
 from runs import built, differ_when_resumed, settings
 
-from flsel.config.groups import AsyncConfig, EvaluationConfig
+from flsel.config.groups import EvaluationConfig
+from flsel.config.simulated_time import AsyncConfig
 from flsel.devices import LogNormal
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates
