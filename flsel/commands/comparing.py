@@ -59,6 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     if any(key in ("plan", "sd") for key, _ in mine):
         print(_plan(patterns, resumed, mine, wanted).text())
         return 0
+    if wanted.pick is not None and not patterns:
+        raise UserError(f"pick goes with existing runs (flsel compare 'runs/*'), got {wanted.pick}.")
     if patterns or resumed is not None:
         set_up_logging(quiet=True)
         made = _without_config(patterns, resumed, own, others, wanted, command)
@@ -90,6 +92,10 @@ def _plan(patterns: Sequence[str], resumed: str | None, mine: Sequence[Word], wa
     rules = UntilDecided(
         wanted.margin, wanted.max_seeds or DEFAULT_MAX_SEEDS, each_scenario=wanted.each_scenario
     )
+    if wanted.seeds is not None:
+        raise UserError(
+            f"seeds must not be given with plan, which plans up to max_seeds; got {wanted.seeds}."
+        )
     sd = next((value for key, value in mine if key == "sd"), None)
     pilot = None
     if resumed or patterns:

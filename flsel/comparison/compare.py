@@ -73,6 +73,8 @@ def start(
     if not variants:
         raise UserError("nothing to compare: give --selectors Uniform,PowD,... or --variants FILE.")
     if wanted.until_decided:
+        if len(variants) < 2:
+            raise UserError(f"until_decided needs two variants or more, got {variants[0].name} alone.")
         seeds = tuple(range(1, (wanted.max_seeds or DEFAULT_MAX_SEEDS) + 1))
     scenarios = given.scenarios or read_grid(wanted.grid)
     grid = Grid(base, tuple(variants), tuple(scenarios), seeds)
@@ -245,7 +247,7 @@ def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor)
         most = design.maximum * len(grid.variants) * len(grid.scenarios)
         open_console().print(
             f"At most {most} runs: a variant stops at {', '.join(map(str, design.looks))} seeds when its "
-            "claim is decided. The chance of any false claim is at most 5 %.",
+            "claim about test accuracy is decided. The chance of any false claim is at most 5 %.",
             highlight=False,
         )
     for part in parts(grid, folder, judging):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from flsel.arguments import Range, UserPath, check_settings
 from flsel.comparison.load_runs import Mismatch, Pick
-from flsel.comparison.sequential.boundaries import FIRST_LOOK
+from flsel.comparison.sequential.boundaries import FIRST_LOOK, MOST_SEEDS
 from flsel.errors import UserError
 from flsel.execution.executor import Resources, check_gpus
 from flsel.files import check_folder_name
@@ -44,9 +44,10 @@ class CompareConfig:
             what a resumed comparison has.
         pick: Which run is taken where existing runs have the same settings and seed: ``newest`` or
             ``oldest``; null refuses them by name.
-        until_decided: Run seeds until every claim is decided: better, worse or equivalent within the margin.
+        until_decided: Run seeds until every claim about test accuracy is decided: better, worse or equivalent
+            within the margin.
         margin: Half-width of practical equivalence in points of accuracy, > 0; null claims no equivalence.
-        max_seeds: Most seeds of ``until_decided``, >= 6; null is 30.
+        max_seeds: Most seeds of ``until_decided``, 6 to 1000; null is 30.
         each_scenario: Decide every combination of ``grid`` for itself, and not the mean over all of them.
         mismatch: What becomes of existing runs that do not fit: ``refuse``, ``drop`` (listed, not counted) or
             ``unpaired``.
@@ -73,7 +74,7 @@ class CompareConfig:
     last: Annotated[int | None, Range(1)] = None
     until_decided: bool = False
     margin: Annotated[float | None, Range(above=0, high=100)] = None
-    max_seeds: Annotated[int | None, Range(FIRST_LOOK)] = None
+    max_seeds: Annotated[int | None, Range(FIRST_LOOK, MOST_SEEDS)] = None
     each_scenario: bool = False
     mismatch: Mismatch = "refuse"
     pick: Pick | None = None

@@ -176,8 +176,20 @@ def test_seeds_added_to_a_fixed_design_after_looking_are_said(tmp_path, runner):
     [
         (["--margin", "1"], "margin must be given with until_decided: add --until-decided."),
         (["--max-seeds", "9"], "max_seeds must be given with until_decided: add --until-decided."),
-        (["--until-decided", "--max-seeds", "5"], "max_seeds must be a whole number >= 6 or null, got 5."),
+        (
+            ["--until-decided", "--max-seeds", "5"],
+            "max_seeds must be a whole number in [6, 1,000] or null, got 5.",
+        ),
+        (
+            ["--until-decided", "--max-seeds", "1001"],
+            "max_seeds must be a whole number in [6, 1,000] or null",
+        ),
         (["--until-decided", "--margin", "0"], "margin must be "),
+        (["--plan", "--sd", "1", "--seeds", "5"], "seeds must not be given with plan, which plans up to"),
+        (
+            ["--pick", "newest", "--seeds", "2"],
+            "pick goes with existing runs (flsel compare 'runs/*'), got newest.",
+        ),
         (["--until-decided", "--seeds", "5"], "seeds must not be given with until_decided"),
         (["--plan"], "a plan needs the spread of differences: give --sd POINTS, or pilot runs."),
         (["--plan", "--sd", "x"], "sd must be a number > 0, in points of accuracy, got x."),
@@ -190,6 +202,22 @@ def test_what_does_not_fit_is_refused(words, sentence, capsys, tmp_path):
     assert sentence in error
     assert len(error.splitlines()) == 1
     assert not (tmp_path / "comparisons").exists()
+
+
+def test_one_variant_has_nothing_to_decide(capsys, tmp_path):
+    assert main(["compare", "--selectors", "PowD", "--until-decided"]) == 2
+    assert "until_decided needs two variants or more, got PowD alone." in capsys.readouterr().err
+    assert not (tmp_path / "comparisons").exists()
+
+
+def test_costs_are_said_to_be_exploratory_where_accuracy_decides(tmp_path, runner):
+    found = compare(tmp_path, target=0.3, cost="bytes")
+    assert any(
+        "Test accuracy alone decides: costs to the target are exploratory here" in n for n in found.notes
+    )
+    about = [verdict for verdict in found.verdicts if "reaches 30 %" in verdict.text]
+    assert about
+    assert {verdict.kind for verdict in about} == {"exploratory"}
 
 
 def test_a_fixed_comparison_cannot_become_one_that_decides(tmp_path, runner, capsys):

@@ -101,7 +101,8 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
     yield (
         f"Seeds were run until every claim was decided, {margin}: looks at {looks} seeds. The chance that "
         f"{claims}, at any look, is at most {100 * ALPHA:.0f} % for normally distributed differences. Test "
-        "accuracy alone decides."
+        "accuracy alone decides: costs to the target are exploratory here. A fixed number of seeds (--seeds) "
+        "judges them."
     )
     runs = sum(run.status == "complete" for run in analysis.runs)
     most = design.maximum * len(how.variants) * len(how.scenarios)

@@ -14,6 +14,7 @@ from flsel.comparison.judging.results import Analysis, Difference, arrival_name
 from flsel.comparison.judging.statistics import Estimate
 from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.comparison.run_table import Run, complete
+from flsel.runner.cost_axes import COST_AXES
 
 Row = dict[str, Any]
 MOST_SCENARIOS = 4  # Tables of more scenarios hide what is said of all of them.
@@ -152,7 +153,7 @@ def _headings(analysis: Analysis) -> list[str]:
     if analysis.target is not None:
         goal = f"{100 * analysis.target.accuracy:g} %"
         headings += [
-            f"rounds to {goal}",
+            f"{COST_AXES[analysis.options.cost].label} to {goal}",
             "reached",
             *(f"{_RATIOS[cost]}, ratio" for cost in _ratios(analysis)),
         ]
@@ -202,11 +203,15 @@ def _decided(analysis: Analysis, variant: str, scenario: str) -> str:
 
 def _target_cells(analysis: Analysis, variant: str, scenario: str) -> list[str]:
     last = analysis.options.last
-    reached = analysis.arrival(variant, scenario, arrival_name("rounds", last))
+    reached, unit = (
+        analysis.arrival(variant, scenario, analysis.to_target),
+        COST_AXES[analysis.options.cost].unit,
+    )
     cells = ["-", "-"]
     if reached is not None:
         median = reached.found.median
-        shown = f"> {reached.found.horizon:,.0f}" if math.isinf(median.value) else _median(median)
+        ends = formatting.number(reached.found.horizon, unit)
+        shown = f"> {ends}" if math.isinf(median.value) else formatting.estimate(median, unit)
         cells = [shown, f"{reached.found.reached}/{reached.found.n}"]
     names = [arrival_name(cost, last) for cost in _ratios(analysis)]
     return cells + [ratio_cell(analysis, variant, scenario, name) for name in names]
@@ -219,13 +224,6 @@ _RATIOS = {"rounds": "rounds", "models": "models down", "simulated_seconds": "si
 def _ratios(analysis: Analysis) -> list[str]:
     timed = any("simulated_seconds" in run.columns for run in complete(analysis.runs))
     return [cost for cost in _RATIOS if timed or cost != "simulated_seconds"]
-
-
-def _median(median: Estimate) -> str:
-    if math.isnan(median.low):
-        return f"{median.value:,.0f}"
-    high = "never" if math.isinf(median.high) else f"{median.high:,.0f}"
-    return f"{median.value:,.0f} [{median.low:,.0f}, {high}]"
 
 
 def _cell(value: Any) -> Any:

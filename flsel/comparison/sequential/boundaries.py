@@ -22,6 +22,8 @@ from scipy import special, stats
 
 FIRST_LOOK = 6
 """The fewest pairs with which an exact sign-flip test could reject at 5 %."""
+MOST_SEEDS = 1000
+"""The largest maximum: boundaries of more take minutes to compute."""
 RESERVE = 0.1
 """Share of the level that is kept for one extension."""
 # Points of the t statistic (evenly in asinh t) and of the Beta variable: boundaries to 0.2 %.

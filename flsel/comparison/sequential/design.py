@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Annotated
 
 from flsel.arguments import Range, check_settings
-from flsel.comparison.sequential.boundaries import FIRST_LOOK, boundaries, extended, schedule
+from flsel.comparison.sequential.boundaries import FIRST_LOOK, MOST_SEEDS, boundaries, extended, schedule
 from flsel.errors import UserError
 
 ALPHA = 0.05
@@ -70,7 +70,7 @@ class UntilDecided:
 
     Attributes:
         margin: Half-width of practical equivalence in points of accuracy, > 0; None claims no equivalence.
-        max_seeds: Most seeds, >= 6.
+        max_seeds: Most seeds, >= 6; at most twice 1000, where it was raised.
         first_max_seeds: The maximum as first declared, where it was raised since.
         each_scenario: Whether every scenario is decided for itself, and not the mean over all of them.
 
@@ -79,7 +79,7 @@ class UntilDecided:
     """
 
     margin: Annotated[float | None, Range(above=0, high=100)] = None
-    max_seeds: Annotated[int, Range(FIRST_LOOK)] = 30
+    max_seeds: Annotated[int, Range(FIRST_LOOK, 2 * MOST_SEEDS)] = 30
     first_max_seeds: Annotated[int | None, Range(FIRST_LOOK)] = None
     each_scenario: bool = False
 

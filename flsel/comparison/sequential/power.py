@@ -66,7 +66,7 @@ def expected(difference: float, sd: float, design: Design, repetitions: int = _R
     better, worse, equivalent = (float((claims == kind).mean()) for kind in range(3))
     shares = np.bincount(stops, minlength=len(judged.looks)) / repetitions
     seeds = float(np.array(judged.looks) @ shares)
-    still = 1 - better - worse - equivalent
+    still = max(0.0, 1 - better - worse - equivalent)
     return Expected(difference, better, worse, equivalent, still, seeds, judged.looks, tuple(shares.tolist()))
 
 
