@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,6 +18,7 @@ import atlas_time  # noqa: E402
 import branches  # noqa: E402
 import claims  # noqa: E402
 import pages  # noqa: E402
+import replay  # noqa: E402
 import signals  # noqa: E402
 
 RESULTS = ROOT / "docs/results"
@@ -65,6 +67,21 @@ def test_the_page_shows_the_atlas_in_simulated_seconds():
     assert atlas_time.written() == atlas_time.PAGE.read_text()
 
 
+def test_the_page_shows_the_comparisons_as_they_are_replayed():
+    assert replay.written() == replay.PAGE.read_text()
+
+
+def test_a_replay_compares_words_and_counts_the_baselines_runs():
+    better, same = np.full(12, 5.0) + np.arange(12) % 2, np.tile([0.1, -0.1], 6)
+    family = replay.Family("here", {"a": better, "b": same})
+    words, runs = family.decided(1.0)
+    assert words == {"a": "better", "b": "equivalent"}
+    assert runs == 6 + 6 + 6
+    assert family.fixed(12) == ({"a": "better", "b": "open"}, 36)
+    assert replay.agreement(words, family.fixed(12)[0]) == (2, 0, 0, 0)
+    assert replay.agreement({"a": "open", "b": "worse"}, {"a": "better", "b": "better"}) == (0, 1, 0, 1)
+
+
 def test_estimates_are_correlated_once_all_clients_have_one(tmp_path):
     labels = "\n".join(f"{10 - k},{k}" for k in (0, 1, 2, 3, 5))  # the later, the more balanced
     (tmp_path / "labels.csv").write_text(labels)
@@ -80,7 +97,9 @@ def test_estimates_are_correlated_once_all_clients_have_one(tmp_path):
     assert signals.measure(tmp_path) == pytest.approx((1.0, -1.0, 0.5))
 
 
-@pytest.mark.parametrize("page", ["hics-temperature.md", "replications.md", "atlas-time.md"])
+@pytest.mark.parametrize(
+    "page", ["hics-temperature.md", "replications.md", "atlas-time.md", "how-many-runs.md"]
+)
 def test_every_number_of_a_reading_is_in_a_table(page):
     text = (RESULTS / page).read_text()
     held = set(numbers("\n".join(re.findall(r"<!-- table .*?<!-- end -->", text, re.DOTALL))))
