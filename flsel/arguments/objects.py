@@ -19,7 +19,8 @@ def is_a(value: Any, hint: Any) -> bool:
 def objects(hint: Any, name: str, default: Any) -> str:
     """Say which objects a type asks for, with an example where the default is one."""
     said = " or ".join(_words(part) for part in alternatives(hint))
-    if inspect.isclass(hint) and default is not MISSING:
+    # Python 3.10 takes Callable[..., Module] for a class.
+    if get_origin(hint) is None and inspect.isclass(hint) and default is not MISSING:
         return f"{said}, such as {name}={type(default).__name__}()"
     return said
 
