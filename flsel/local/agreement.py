@@ -11,6 +11,9 @@ Check = Literal["auto", "every", "off"]
 Question = Literal["train", "losses", "gradients", "evaluation"]
 
 
+RUN_AGAIN = "run again with --local.backend sequential --local.workers 1"
+
+
 class Disagreement(NamedTuple):
     """Where a fast answer of a program disagreed with the plain one.
 
@@ -27,6 +30,13 @@ class Disagreement(NamedTuple):
     tolerance: float
     where: str
     late: bool
+
+    @property
+    def doubt(self) -> str:
+        """Say which rounds were trained by the fast trainer before, and what to do; empty if none was."""
+        if not self.late:
+            return ""
+        return f"rounds 0 to {self.round - 1} were trained fast, so all numbers may be wrong: {RUN_AGAIN}"
 
 
 @final
@@ -59,8 +69,13 @@ class Agreement(Stateful):
         self.found_[question] = list(found)
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """Return where answers disagreed, by question, as ``summary.json`` holds it."""
+        """Return where answers disagreed, by question, as ``summary.json`` holds it.
+
+        ``doubt`` says what of a run may be wrong and what to do, where clients were trained wrongly.
+        """
         told = {question: Disagreement(*found)._asdict() for question, found in self.found_.items()}
+        if found := self.disagreement("train"):
+            told["train"]["doubt"] = found.doubt
         # JSON has no infinity: what raised an error has no distance.
         return {name: found | {"gap": _finite(found["gap"])} for name, found in told.items()}
 

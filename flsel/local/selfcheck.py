@@ -12,7 +12,7 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.local import measure
-from flsel.local.agreement import Disagreement
+from flsel.local.agreement import RUN_AGAIN, Disagreement
 from flsel.local.answer_checks import check_gradients, check_losses, precision, set_back
 from flsel.local.batches import BatchSpec, dealt
 from flsel.local.gaps import Gap, gap, less, moved
@@ -153,9 +153,8 @@ class CheckedTrainer(LocalTrainer):
     def _disagree(self, visit: Visit, found: Gap) -> None:
         program, round = visit.program, visit.round
         late = "train" in program.agreement.compared_ and round > 0
-        program.agreement.disagreed(
-            "train", Disagreement(round, found.size, found.tolerance, found.where, late)
-        )
+        noted = Disagreement(round, found.size, found.tolerance, found.where, late)
+        program.agreement.disagreed("train", noted)
         set_back(program)
         model, name = type(program.model).__name__, self._backend
         what = (
@@ -164,12 +163,11 @@ class CheckedTrainer(LocalTrainer):
             if found.tolerance
             else f"{name} raised {found.where}"
         )
-        before = f" {name} trained the rounds before, which may be wrong: train again." if late else ""
+        after = f"R{noted.doubt[1:]}, or" if late else f"{RUN_AGAIN.capitalize()} to train so always, or"
         _LOG.warning(
-            "local.check: sequential trains %s from round %d on, since %s.%s Set local.backend to sequential "
-            "and local.workers to 1 to train so from the start, or change the model: docs/models-and-data.md "
-            "says what causes it.",
-            model, round, what, before,
+            "local.check: sequential trains %s from round %d on, since %s. %s change the model: "
+            "docs/models-and-data.md says what causes it.",
+            model, round, what, after,
         )  # fmt: skip
 
     def _note(self, compared: list[Visit], visits: Sequence[Visit]) -> None:

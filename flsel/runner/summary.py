@@ -14,15 +14,15 @@ from flsel.runner.trained import describe_inputs
 
 
 def sequential_since(found: Mapping[str, Any]) -> str:
-    """Say since when sequential trained a run's clients.
+    """Say since when sequential trained a run's clients, and what may be wrong before.
 
     Args:
         found: What ``self_check`` holds of ``train``.
     """
-    since = f"sequential since round {found['round']}"
-    if found["gap"] is None:
-        return f"{since}: the fast trainer failed"
-    return f"{since}: the fast trainer was {found['gap']:.2g} of an update away"
+    gap = found["gap"]
+    what = "failed" if gap is None else f"was {gap:.2g} of an update away"
+    said = f"sequential since round {found['round']}: the fast trainer {what}"
+    return f"{said}; {found['doubt']}" if found.get("doubt") else said
 
 
 def summary(

@@ -21,6 +21,7 @@ from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.visit import Visit
 from flsel.params import Params
 from flsel.runner.result import Result
+from flsel.runner.summary import sequential_since
 
 
 class Plain(nn.Linear):
@@ -66,6 +67,7 @@ def test_a_run_of_a_model_that_is_trained_wrongly_is_sequentials(
     assert measured(results[0]) == measured(results[1])
     found = results[0].self_check["train"]
     assert (found["round"], found["late"], found["tolerance"]) == (0, False, 0.001)
+    assert found["doubt"] == ""
     assert found["gap"] > 0.1
     assert results[1].self_check == {}
     assert caplog.text.count("local.check: sequential trains Plain from round 0 on") == 1
@@ -78,6 +80,9 @@ def test_a_resumed_run_keeps_what_the_check_decided(tmp_path: Path) -> None:
     assert differ_when_resumed(settings(tmp_path, seed=1), range(6)) == []
     found = run(settings(tmp_path, seed=1)).self_check["train"]
     assert (found["round"], found["late"]) == (4, True)
+    doubt = "rounds 0 to 3 were trained fast, so all numbers may be wrong: run again with "
+    assert found["doubt"] == f"{doubt}--local.backend sequential --local.workers 1"
+    assert sequential_since(found).endswith(f"; {found['doubt']}")
 
 
 def test_a_trainer_that_failed_has_no_distance_in_the_summary(tmp_path: Path, monkeypatch: Any) -> None:
@@ -121,4 +126,6 @@ def test_the_report_names_runs_that_sequential_trained(tmp_path: Path) -> None:
         file.write_text(json.dumps(json.loads(file.read_text()) | {"self_check": {"train": found}}))
     notes = flsel.compare([*tmp_path.iterdir()]).notes
     assert "Sequential trained 2 of 4 runs, since the fast trainer gave other models (local.check)." in notes
-    assert any(note.startswith("In 1 of these runs that was found after the first round") for note in notes)
+    late = "In 1 of these runs that was found after the first round, in round 4 at the latest. All their "
+    again = "numbers may be wrong: run again with --local.backend sequential --local.workers 1."
+    assert late + again in notes

@@ -142,7 +142,8 @@ def test_a_late_disagreement_says_that_earlier_rounds_were_trained_fast(round, c
     assert own.agreement.found_["train"][0] == round
     assert len(fast.calls) == round + 1
     (said,) = told(caplog)
-    assert "fast trained the rounds before, which may be wrong: train again" in said
+    rounds = f"Rounds 0 to {round - 1} were trained fast, so all numbers may be wrong"
+    assert f". {rounds}: run again with --local.backend sequential --local.workers 1, or change" in said
 
 
 def test_a_new_shape_is_compared_whenever_it_comes():

@@ -14,6 +14,7 @@ from flsel.comparison.judging.claim_verdicts import procedure_notes
 from flsel.comparison.judging.power import seeds_to_reject
 from flsel.comparison.judging.results import Analysis, Difference
 from flsel.comparison.judging.statistics import FEWEST_SEEDS
+from flsel.local.agreement import RUN_AGAIN
 
 _HOPELESS = 0.5  # Of a larger difference that is needed the size says nothing.
 
@@ -174,7 +175,7 @@ def _about_tuning(analysis: Analysis) -> Iterator[str]:
 def _about_checks(analysis: Analysis) -> Iterator[str]:
     done = [run.summary for run in analysis.runs if run.status == "complete"]
     found = [summary["self_check"]["train"] for summary in done if "train" in summary["self_check"]]
-    late = sum(check["late"] for check in found)
+    late = [check["round"] for check in found if check["late"]]
     if found:
         yield (
             f"Sequential trained {len(found)} of {len(done)} runs, since the fast trainer gave other models "
@@ -182,8 +183,8 @@ def _about_checks(analysis: Analysis) -> Iterator[str]:
         )
     if late:
         yield (
-            f"In {late} of these runs that was found after the first round, and the rounds before may be "
-            "wrong: run them again with --local.backend sequential."
+            f"In {len(late)} of these runs that was found after the first round, in round {max(late)} at the "
+            f"latest. All their numbers may be wrong: {RUN_AGAIN}."
         )
 
 
