@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from flsel.local.lightning_module import say_once
+
 if not os.environ.get("CI"):  # where Hypothesis has a profile of its own, without a deadline too
     settings.register_profile("flsel", deadline=None)
     settings.load_profile("flsel")
@@ -37,6 +39,7 @@ def commands_leave_no_messages_behind() -> Iterator[None]:
     """Take back what a command that ran in this process set up, so that tests may come in any order."""
     logger = logging.getLogger("flsel")
     before, level = logger.handlers[:], logger.level
+    say_once.cache_clear()
     yield
     logger.handlers[:] = before
     logger.setLevel(level)

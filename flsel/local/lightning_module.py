@@ -79,7 +79,7 @@ def take(model: LightningModule) -> LightningModule:
         if hook in own:
             raise UserError(f"model {name} overrides {hook}, which clients do not call: {instead}.")
     if replaced := [hook for hook in REPLACED if hook in own]:
-        warn_once(
+        say_once(
             f"model {name}: {', '.join(replaced)} will not be called: flsel loads the data, measures the "
             "loss of training_step and the accuracy of forward, and keeps checkpoints itself"
         )
@@ -125,13 +125,13 @@ def _log_dict(model: Any, dictionary: Any = None, *values: Any, **options: Any) 
 
 @cache
 def _tell_of_logs(model: str, name: str) -> None:
-    warn_once(
+    say_once(
         f"model {model} logs {name}, which is dropped: clients have no logger. Columns of metrics.csv are "
         "added by a callback's on_evaluation (docs/callbacks.md)"
     )
 
 
 @cache
-def warn_once(text: str) -> None:
-    """Warn once in a process, however often a model is built."""
-    _LOG.warning("%s", text)
+def say_once(text: str, level: int = logging.WARNING) -> None:
+    """Log a text once in a process, however often a model is built."""
+    _LOG.log(level, "%s", text)

@@ -151,7 +151,7 @@ class _Stack:
         with refusing():
             self.program.fabric.backward(total)
         if self.program.kept.changed():
-            raise Unmapped("its step keeps something in the module")
+            raise Unmapped("its step keeps something in the module (a callback may, between rounds)")
         self._verify(positions, lengths, step)
         grads = {name: p.grad for name, p in self.params.items() if p.grad is not None}
         with torch.no_grad():

@@ -14,7 +14,7 @@ from flsel.local.program import Program
 from flsel.local.tasks import loss_of
 from flsel.params import Params
 
-OTHER = "its gradient is not the one that the model has by itself"
+OTHER = "its gradient is not the one that the model has by itself (docs/models-and-data.md lists causes)"
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,9 @@ def without_zeros(stack: Params) -> Params:
     draw = torch.Generator().manual_seed(0)
     filled = {}
     for name, value in stack.items():
+        if value.all():
+            filled[name] = value.clone()
+            continue
         small = torch.rand(value.shape[1:], generator=draw).to(value) * 0.1 + 0.1
         filled[name] = torch.where(value == 0, small, value)
     return filled

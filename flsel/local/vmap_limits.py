@@ -26,23 +26,25 @@ ELEMENTWISE = (
 _NUMBERS = 100_000
 _REPLACED = 6
 
-DRAWS = "it draws random numbers other than dropout's"
+DRAWS = "it draws random numbers other than dropout's (attention's own dropout must be 0)"
 _CANNOT = "local.backend vmap cannot train this model: {}; use sequential."
+_BRANCHES = "its step branches on data (torch.where can take the branch's place)"
+_OPERATION = "torch.func.vmap does not support one of its operations (another may take its place)"
 # Words of torch's own errors.
 _REFUSALS = {
     "randomness error mode": DRAWS,
-    "data-dependent control flow": "its step branches on data",
-    ".item()": "its step branches on data",
-    "Cannot access data pointer": "numbers leave torch in its step",
-    "Cannot access storage": "its step reads a tensor's memory",
-    "doesn't require gradient": "its step hooks the gradient of an activation",
-    "escaped from inside a function": "parts of its step run again in the backward pass",
-    "does not require grad and": "it computes gradients within its step",
-    "last dimension with stride": "one of its operations needs memory as a single model has it",
-    "vmap": "torch.func.vmap does not support one of its operations",
-    "Batching rule": "torch.func.vmap does not support one of its operations",
-    "match the broadcast shape": "it writes to a buffer",
-    "functorch": "torch.func.vmap does not support one of its operations",
+    "data-dependent control flow": _BRANCHES,
+    ".item()": _BRANCHES,
+    "Cannot access data pointer": "numbers leave torch in its step (compute with tensors)",
+    "Cannot access storage": "its step reads a tensor's memory (compute with tensors)",
+    "doesn't require gradient": "its step hooks the gradient of an activation (the loss may do that)",
+    "escaped from inside a function": "its backward pass runs parts of it again (leave checkpointing out)",
+    "does not require grad and": "it computes gradients within its step (sequential alone can)",
+    "last dimension with stride": "one of its operations needs a single model's memory (take reshape)",
+    "vmap": _OPERATION,
+    "Batching rule": _OPERATION,
+    "match the broadcast shape": "it writes to a buffer (a callback may, between rounds)",
+    "functorch": _OPERATION,
 }
 
 
@@ -110,20 +112,20 @@ def _hooked(task: nn.Module) -> bool:
 def why_not_vmap(program: Program) -> str | None:
     """Say why a program cannot be vectorised over clients, or None if it can."""
     if mixes(program.fabric):
-        return "torch.func.vmap does not apply mixed precision to linear layers and convolutions"
+        return "torch.func.vmap does not apply mixed precision to all layers (take precision bf16-true)"
     for module in program.task.modules():
         kind = type(module).__name__
         if isinstance(module, BATCH_NORM):
             return f"{kind} keeps running statistics, which a stack cannot (GroupNorm can take its place)"
         if isinstance(module, nn.RNNBase):
-            return f"{kind} is not supported by torch.func.vmap"
+            return f"{kind} is not supported by torch.func.vmap (a loop over cells is)"
     if type(program.optimizer) not in ELEMENTWISE:
         name = type(program.optimizer).__name__
-        return f"{name} is none of torch's optimizers that treat every element alike"
+        return f"{name} is none of torch's optimizers that treat every element alike (SGD, Adam)"
     if does_more(program.optimizer):
-        return "something was added to its optimizer's step"
+        return "something was added to its optimizer's step (an objective's correct may change gradients)"
     if _hooked(program.task):
-        return "hooks change its gradients"
+        return "hooks change its gradients (an objective's correct may)"
     if set(program.state()) != set(program.trainable()):
-        return "it has floating-point buffers"
+        return "it has floating-point buffers (compute them in forward)"
     return None

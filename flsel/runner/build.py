@@ -236,11 +236,11 @@ def _make_trainer(config: RunConfig, program: Program, workers: Workers | None) 
     if backend == "auto" and program.memory is not None:
         backend = "sequential"
     if backend == "auto":
-        stacks = why_not_vmap(program) is None
+        reason = why_not_vmap(program)
         # Measured in benchmarks/backends.md, on CPUs.
         compiles = program.task.device.type in ("cpu", "cuda")
-        backend = ("compiled" if compiles else "vmap") if stacks else "sequential"
-        _LOG.info("local.backend auto: %s", backend)
+        backend = "sequential" if reason else "compiled" if compiles else "vmap"
+        _LOG.info("local.backend auto: %s%s", backend, f", since {reason}" if reason else "")
     if backend != "sequential" and torch_internals.gone():
         torch_internals.warn_of_gone()
         backend = "sequential"

@@ -14,7 +14,7 @@ from torch import Tensor
 from flsel.arguments import shown
 from flsel.engine.server import Server
 from flsel.errors import UserError, short, users_code
-from flsel.local.lightning_module import warn_once
+from flsel.local.lightning_module import say_once
 from flsel.local.program import Program
 from flsel.local.tasks import Task
 from flsel.local.torch_internals import writes_to
@@ -73,7 +73,7 @@ def _check_hooks(callback: Any, base: type) -> None:
                 "the optimizer do it, or a hook of rounds (docs/callbacks.md)."
             )
     if own:
-        warn_once(f"callback {name}: {', '.join(own)} will not be called; docs/callbacks.md lists what is")
+        say_once(f"callback {name}: {', '.join(own)} will not be called; docs/callbacks.md lists what is")
 
 
 def _overrides(callback: Any, hook: str, base: type) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import logging
 import random
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,11 @@ from test_trainers import (
 )  # fmt: skip
 from torch import Tensor, nn, optim
 
+import flsel.local
 from flsel.data.population import Normalize, Population
+from flsel.local import vmap_limits
 from flsel.local.batches import BatchSpec
+from flsel.local.compiled import pool, refuse
 from flsel.local.compiled import step as compiled_step
 from flsel.local.compiled.engine import rounded
 from flsel.local.compiled.inputs import Inputs
@@ -37,6 +42,7 @@ from flsel.local.compiled.refuse import Unstackable
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import VmapTrainer
+from flsel.local.verify import OTHER
 from flsel.local.visit import Visit, from_one, from_rows
 from flsel.local.vmap_limits import ELEMENTWISE, pays
 from flsel.objectives import FedAvg, FedProx, LocalUpdates, Objective
@@ -211,7 +217,8 @@ def test_what_was_split_is_written_as_a_part(split: Any, caplog: Any) -> None:
 
     agree(make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Splits(6, 4)))
     (said,) = told(caplog)
-    assert said.endswith("since it writes to a part of a tensor in place; vmap or sequential trains instead")
+    reason = "it writes to a part of a tensor in place (compute a new one)"
+    assert said.endswith(f"since {reason}; vmap or sequential trains instead")
 
 
 def test_a_padded_token_counts_for_nothing(caplog: Any) -> None:
@@ -384,23 +391,62 @@ class Odd(Regression):
 
 
 @pytest.mark.parametrize(
-    ("what", "instead"),
+    ("what", "change", "instead"),
     [
-        ("reads batch_idx", "vmap or sequential"),
-        ("prints", "vmap or sequential"),
-        ("keeps something in the module", "sequential"),
-        ("writes to a buffer", "sequential"),
-        ("draws random numbers", "sequential"),
-        ("branches on data", "sequential"),
+        ("reads batch_idx", "leave it unread", "vmap or sequential"),
+        ("prints", "take that out", "vmap or sequential"),
+        ("keeps something in the module", "a callback may, between rounds", "sequential"),
+        ("writes to a buffer", "a callback may, between rounds", "sequential"),
+        ("draws random numbers", "dropout may, if attention's own dropout is 0", "sequential"),
+        ("branches on data", "torch.where can take the branch's place", "sequential"),
     ],
 )
-def test_a_step_that_does_more_is_left_to_another_trainer(what: str, instead: str, caplog: Any) -> None:
+def test_a_step_that_does_more_is_left_to_another_trainer(
+    what: str, change: str, instead: str, caplog: Any
+) -> None:
     program = make_program(None, SPECS["steps wrapped"], net=Odd(what))
     trainer = CompiledTrainer()
     agree(program, trainer=trainer)
     agree(program, trainer=trainer)
-    said = told(caplog)
-    assert said == [f"local.backend: the step is not compiled, since it {what}; {instead} trains instead"]
+    # Another run of the same process has nothing new to say.
+    agree(make_program(None, SPECS["steps wrapped"], net=Odd(what)))
+    reason = f"it {what} ({change})"
+    said = f"local.backend: the step is not compiled, since {reason}; {instead} trains instead"
+    assert told(caplog) == [said]
+
+
+class Draws(nn.Linear):
+    """A network that adds noise to its scores."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + torch.rand(())
+
+
+def test_a_network_that_is_not_compiled_is_told_like_a_lightning_module(caplog: Any) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["steps wrapped"], net=Draws(6, 4))
+    agree(program)
+    (said,) = told(caplog)
+    assert "the step is not compiled, since it " in said
+    assert said.endswith("; sequential trains instead")
+    assert "(" in said
+
+
+def test_every_reason_says_what_to_change() -> None:
+    reasons = [
+        *vmap_limits._REFUSALS.values(),
+        vmap_limits.DRAWS,
+        refuse.TURNS,
+        refuse.BRANCHES,
+        refuse._DRAWS,
+        OTHER,
+    ]
+    refusals = ("Refused", "Unstackable", "Unpadded", "Unmapped")
+    for path in Path(flsel.local.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in refusals:
+                reasons += [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+    assert len(reasons) > 20
+    assert not [reason for reason in reasons if not reason.endswith(")")]
 
 
 TURNS = itertools.count(1)
@@ -420,7 +466,10 @@ def test_a_step_that_is_never_twice_the_same_is_not_compiled(caplog: Any) -> Non
     program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Turning())
     train(CompiledTrainer(), program, starts_of(program, 2), [0, 1], 0)
     (said,) = told(caplog)
-    assert said.endswith("since it gives another loss each time; sequential trains instead")
+    assert said.endswith(
+        "since it gives another loss each time (let that depend on model and batch alone); "
+        "sequential trains instead"
+    )
 
 
 class Replaces(Objective):
@@ -461,7 +510,9 @@ def test_an_objective_that_counts_its_steps_is_not_compiled(caplog: Any) -> None
     program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], objective=Slows())
     train(CompiledTrainer(), program, starts_of(program, 2), [0, 1], 0)
     (said,) = told(caplog)
-    assert said.endswith("since its objective keeps something; sequential trains instead")
+    assert said.endswith(
+        "since its objective keeps something (let its observe do so); sequential trains instead"
+    )
 
 
 def test_what_vmap_refuses_in_turn_is_left_to_the_sequential_trainer(
@@ -471,7 +522,7 @@ def test_what_vmap_refuses_in_turn_is_left_to_the_sequential_trainer(
     # A loss of one's own on batches of several sizes is not compiled.
     agree(make_program(None, SPECS["epochs"], net=Odd("branches on data")))
     (said,) = told(caplog)
-    assert said.endswith("since its step branches on data; sequential trains instead")
+    assert said.endswith("(torch.where can take the branch's place); sequential trains instead")
 
 
 def test_that_batches_of_several_sizes_are_not_compiled_is_logged_once(caplog: Any) -> None:
@@ -518,15 +569,17 @@ def test_a_round_that_is_not_compiled_is_left_to_sequential_where_a_stack_does_n
     assert all(torch.equal(ends[name], alone[name]) for name in ends)
 
 
-def test_a_cpu_trains_large_models_two_at_a_time() -> None:
-    widths = []
-    for hidden in (10, 50_000):
-        net = nn.Sequential(nn.Linear(6, hidden), nn.Tanh(), nn.Linear(hidden, 4))
-        program = make_program(OPTIMIZERS["sgd"], BatchSpec(8, steps=1, last="wrap"), net=net)
-        start = {name: value.detach().clone() for name, value in program.state().items()}
-        (visit, *_) = from_one(start, CLIENTS, 0, program)
-        widths.append(CompiledTrainer()._width(visit, 5))
-    assert widths == [5, 2]
+@pytest.mark.parametrize(("most", "widest", "largest"), [(0, 2, 32), (500_000, 3, 24)])
+def test_a_cpu_trains_large_models_two_at_a_time_with_few_shapes(
+    most: int, widest: int, largest: int, traces: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_LARGE", most)
+    assert sorted(SIZES)[:4] == [1, 7, 16, 23]
+    program = make_program(OPTIMIZERS["sgd"], BatchSpec(32, epochs=1), net=nn.Linear(6, 4))
+    agree(program, clients=[1, 0, 4])
+    shapes = [example.x.shape for _, example in traces]
+    assert max(shape[0] for shape in shapes) == widest
+    assert max(shape[1] for shape in shapes) == largest
 
 
 def test_gradients_that_a_failed_step_left_are_nobodys() -> None:

@@ -194,6 +194,27 @@ def test_what_workers_log_is_said_once(processes: Workers, caplog: pytest.LogCap
     assert told(caplog) == ["one sentence for you"]
 
 
+class Noisy(nn.Linear):
+    """A network that no compiled step can have."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + torch.rand(())
+
+
+def test_that_workers_do_not_compile_a_model_is_said_once(
+    processes: Workers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(visit_parts, "WORK", 0)
+    program = make_program(OPTIMIZERS["sgd"], SPECS["steps wrapped"], net=Noisy(6, 4))
+    trainer = spread(processes, CompiledTrainer, 2)
+    for round in range(2):
+        train(trainer, program, starts_of(program, 5), CLIENTS, round)
+    assert program in processes._sent
+    (said,) = told(caplog)
+    assert said.startswith("local.backend: the step is not compiled, since it draws random numbers")
+    assert said.endswith("must be 0); sequential trains instead")
+
+
 class Odd(torch.optim.SGD):
     """An optimizer with a number of its own, which its own pickle leaves out."""
 

@@ -15,7 +15,7 @@ from flsel.execution.on_ray.arrays import Array, as_arrays, as_tensors
 from flsel.execution.on_ray.program_copy import made_of
 from flsel.execution.on_ray.supervisor import die_of_sigterm
 from flsel.execution.on_ray.visit_parts import Part, answer
-from flsel.local.lightning_module import warn_once
+from flsel.local.lightning_module import say_once
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
 
@@ -129,7 +129,7 @@ class _Heard(logging.Handler):
         self._records: list[tuple[int, str, bool]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        once = record.funcName == warn_once.__name__
+        once = record.funcName == say_once.__name__
         self._records.append((record.levelno, record.getMessage(), once))
 
     def taken(self) -> list[tuple[int, str, bool]]:

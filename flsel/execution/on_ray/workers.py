@@ -28,7 +28,7 @@ from flsel.execution.on_ray.visit_parts import (
 )
 from flsel.execution.on_ray.worker import Sent, Worker
 from flsel.execution.on_ray.worker_call import Call
-from flsel.local.lightning_module import warn_once
+from flsel.local.lightning_module import say_once
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer
@@ -163,7 +163,7 @@ class Workers:
         """Log once what several workers may have logged (see :class:`Answer`)."""
         for level, text, once in said:
             if once:
-                warn_once(text)
+                say_once(text, level)
             elif text not in self._told:
                 self._told.add(text)
                 _LOG.log(level, "%s", text)

@@ -13,7 +13,7 @@ from torch import Tensor
 from flsel.local.compiled.batch_independence import weighs_examples
 from flsel.local.compiled.cohort import Cohort, padded, starts_of
 from flsel.local.compiled.inputs import Inputs
-from flsel.local.compiled.pool import Pool
+from flsel.local.compiled.pool import Pool, is_large
 from flsel.local.compiled.refuse import Unpadded, Unstackable
 from flsel.local.compiled.stacked_params import Bank
 from flsel.local.compiled.step import Step
@@ -35,6 +35,10 @@ def rounded(count: int) -> int:
     return -(-count // grain) * grain
 
 
+def _power_of_two(count: int) -> int:
+    return 1 << (count - 1).bit_length()
+
+
 class Engine:
     """The compiled steps of programs that train together, by shape.
 
@@ -48,6 +52,7 @@ class Engine:
         self._program, self._device = pool.whole, pool.whole.task.device
         # A GPU is idle without stacked convolutions.
         self._single = convolves(self._program.task) and not tabled
+        self._large = is_large(self._program)
         self._weighs = weighs_examples(self._program)
         self._verified: set[int] = set()  # lengths of batches whose gradient was compared
         self._steps: OrderedDict[tuple[int, int, int], Step] = OrderedDict()
@@ -235,7 +240,9 @@ class Engine:
         if not self._weighs:
             return cohort.longest
         most = cohort.positions.shape[2]
-        return [min(rounded(longest), most) for longest in cohort.longest]
+        # In a stack of two hardly any two rounds have the same lengths, and each size takes a trace.
+        up = _power_of_two if self._large else rounded
+        return [min(up(longest), most) for longest in cohort.longest]
 
     def _bank(self, cohort: Cohort) -> Bank:
         rows = len(cohort.clients)

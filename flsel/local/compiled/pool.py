@@ -21,6 +21,8 @@ from flsel.objectives.objective import Objective, overrides
 # Multiplications and additions of a federation's own step, forward, up to which a wider stack is faster on
 # a CPU: above it the arithmetic costs more than the calls (benchmarks/backends.md).
 ARITHMETIC = 2_000_000
+# Numbers of a model above which a CPU trains two at a time: the states of more do not stay in its cache.
+_LARGE = 500_000
 # Bytes of inputs that are copied so that several federations can be read as one.
 _COPIED = 2**28
 _PLAIN = (bool, int, float, str, type(None), torch.dtype, type)
@@ -69,6 +71,12 @@ class Pool:
         """Return a visit's batches as positions in the examples of all (:meth:`Program.dealt`)."""
         table, offset = program.dealt(client, round), self.offsets[program]
         return table if offset == 0 else np.where(table >= 0, table + offset, table)
+
+
+def is_large(program: Program) -> bool:
+    """Tell whether the compiled step takes two models at a time at most."""
+    task, numbers = program.task, sum(value.numel() for value in program.state().values())
+    return numbers > _LARGE and task.device.type == "cpu" and not convolves(task)
 
 
 def together(programs: Sequence[Program], clients: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from flsel.local.compiled.refuse import Unstackable, root, written
+from flsel.local.compiled.refuse import BRANCHES, Unstackable, root, written
 from flsel.local.torch_internals import UNSAFE_VIEW, TorchDispatchMode, tree_leaves, tree_map_only
 
 aten = torch.ops.aten
@@ -90,9 +90,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         named: Any = tree_map_only(Tensor, self.node, (args, kwargs))
         changes = any(node in self._changing for node in tree_leaves(named) if isinstance(node, fx.Node))
         if changes and _reads_data(func, args):
-            raise Unstackable("it branches on data")
+            raise Unstackable(BRANCHES)
         if any(root(node, parts=True).op != "call_function" for node in written(func, *named)):
-            raise Unstackable("it writes to a buffer")
+            raise Unstackable("it writes to a buffer (a callback may, between rounds)")
         value = func(*args, **kwargs)
         if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
             return value

@@ -17,7 +17,9 @@ from flsel.rng import plain_states
 
 aten = torch.ops.aten
 
-TURNS = "it gives another loss each time"
+TURNS = "it gives another loss each time (let that depend on model and batch alone)"
+BRANCHES = "it branches on data (torch.where can take the branch's place)"
+_DRAWS = "it draws random numbers (dropout may, if attention's own dropout is 0)"
 
 
 class Refused(Exception):
@@ -40,11 +42,11 @@ def watched(kept: Kept) -> Iterator[None]:
     with contextlib.redirect_stdout(said):
         yield
     if plain_states() != drawn:
-        raise Unstackable("it draws random numbers")
+        raise Unstackable(_DRAWS)
     if said.getvalue():
-        raise Refused("it prints")
+        raise Refused("it prints (take that out)")
     if kept.changed():
-        raise Unstackable("it keeps something in the module")
+        raise Unstackable("it keeps something in the module (a callback may, between rounds)")
 
 
 @contextlib.contextmanager
@@ -71,7 +73,7 @@ def check(graph: fx.Graph) -> None:
     families: dict[fx.Node, _Family] = {}
     for node in nodes:
         if _draws(node):
-            raise Unstackable("it draws random numbers")
+            raise Unstackable(_DRAWS)
         if isinstance(node.target, OpOverload) and schema(node.target).is_mutable:
             node = _out_of_place(graph, node, order, families)
         source: Any = node.args[0] if _shares(node) else None
@@ -121,9 +123,9 @@ def _out_of_place(
         or plain is None
         or schema(plain).is_mutable
     ):
-        raise Refused("it writes to a tensor in place")
+        raise Refused("it writes to a tensor in place (compute a new one)")
     if families[changed].is_read(order[node], changed):
-        raise Refused("it writes to a part of a tensor in place")
+        raise Refused("it writes to a part of a tensor in place (compute a new one)")
     with graph.inserting_after(node):
         value = graph.call_function(plain, node.args, dict(node.kwargs))
     value.meta, order[value] = dict(node.meta), order[node]
@@ -168,7 +170,7 @@ def root(node: fx.Node, *, parts: bool = False) -> fx.Node:
 
 
 def _unread(self: Any, *values: Any) -> Any:
-    raise Refused("it reads batch_idx")
+    raise Refused("it reads batch_idx (leave it unread)")
 
 
 _USES: Sequence[str] = (

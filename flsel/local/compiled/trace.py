@@ -191,7 +191,7 @@ def _corrected(
     kept = kept_by(objective)
     grads = objective.corrected(grads, params, starts, clients)
     if kept_by(objective) != kept:
-        raise Unstackable("its objective keeps something")
+        raise Unstackable("its objective keeps something (let its observe do so)")
     return tuple(grad[0] if single else grad for grad in grads.values())
 
 
@@ -238,7 +238,7 @@ def client_loss(program: Program, example: Example) -> Callable[..., Tensor]:
 
 
 def _refuse_numbers() -> None:
-    raise Unstackable("numbers leave torch in it, by numpy() or tolist() for example")
+    raise Unstackable("numbers leave torch in it, by numpy() or tolist() for example (compute with tensors)")
 
 
 class _Step(nn.Module):
@@ -285,5 +285,5 @@ def _used(program: Program, example: Example) -> list[str]:
         raise Unstackable(TURNS)
     used = [name for name, value in zip(live, found, strict=True) if value is not None]
     if not used:
-        raise Unstackable("its loss reaches no parameter by its name (they may be kept in a list)")
+        raise Unstackable("its loss reaches no parameter by its name (keep them in an nn.ParameterList)")
     return used

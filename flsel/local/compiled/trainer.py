@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
-from flsel.local.compiled.pool import Pool, forget, pays, signature, together
-from flsel.local.compiled.refuse import Refused, Unpadded, Unstackable
+from flsel.local.compiled.pool import Pool, forget, is_large, pays, signature, together
+from flsel.local.compiled.refuse import BRANCHES, Refused, Unpadded, Unstackable
+from flsel.local.lightning_module import say_once
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import convolves
@@ -22,12 +23,8 @@ from flsel.local.vmap_limits import Unmapped, reason_of, require_vmap
 from flsel.local.vmap_limits import pays as stack_pays
 from flsel.params import Params
 
-_LOG = logging.getLogger("flsel")
 # Federations, or pools of them, that stay compiled.
 _ENGINES = 8
-# Numbers of a model above which a CPU trains two at a time: the states of more do not stay in its cache
-# (benchmarks/backends.md).
-_LARGE = 500_000
 
 
 @final
@@ -61,17 +58,15 @@ class CompiledTrainer(LocalTrainer):
         """
         ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
         for group in _stacks(visits):
-            width = self._width(visits[group[0]], len(group))
-            for first in range(0, len(group), width):
-                rows = group[first : first + width]
-                self._train(rows, [visits[row] for row in rows], ends)
+            left = self._compiled(group, visits, ends)
+            if not left:
+                continue
+            trained = self._by_another([visits[row] for row in left])
+            if len(left) == len(visits):
+                return trained
+            for name, value in trained.items():
+                ends[name][left] = value
         return ends
-
-    def _width(self, visit: Visit, clients: int) -> int:
-        """Return how many clients train in a stack."""
-        task, numbers = visit.program.task, sum(value.numel() for value in visit.start.values())
-        large = numbers > _LARGE and task.device.type == "cpu" and not convolves(task)
-        return self._chunk or (2 if large else clients)
 
     def kind(self, program: Program, clients: int) -> Hashable | None:
         """Describe which programs' clients share stacks (see :class:`flsel.local.trainer.LocalTrainer`)."""
@@ -89,35 +84,43 @@ class CompiledTrainer(LocalTrainer):
         self._sequential.forget(program)
         forget(program)
 
-    def _train(self, rows: list[int], visits: list[Visit], ends: Params) -> None:
-        """Train visits of one stack and write their models into rows of ``ends``."""
-        programs = tuple({id(visit.program): visit.program for visit in visits}.values())
-        other = self._others.get(programs[0])
-        if other is None:
+    def _compiled(self, rows: list[int], visits: Sequence[Visit], ends: Params) -> list[int]:
+        """Train visits of one stack by compiled steps, their models in ``ends``; return the rows left."""
+        programs = tuple({id(visits[row].program): visits[row].program for row in rows}.values())
+        # On a CPU the states of more than two large models do not stay in the cache (benchmarks/backends.md).
+        width = self._chunk or (2 if is_large(programs[0]) else len(rows))
+        together, done = [visits[row] for row in rows], 0
+        while done < len(rows) and programs[0] not in self._others:
+            part = slice(done, done + width)
             try:
-                if self._train_stack(self._engine(programs), rows, visits, ends):
-                    return
-                other = self._say_sizes(programs)
+                engine = self._engine(programs)
+                if not engine.takes(together) or not self._train_stack(
+                    engine, rows[part], together[part], ends
+                ):
+                    self._say_sizes(programs)
+                    break
+                done += width
             except UserError:
                 raise
             except Unstackable as refusal:
-                other = self._give_up(programs, str(refusal), self._sequential)
+                self._give_up(programs, str(refusal), self._sequential)
             except Refused as refusal:
                 # Traced one by one, it has not shown that vmap can map it.
                 alone = convolves(programs[0].task) and not self._on_tables(programs[0])
-                other = self._give_up(programs, str(refusal), self._sequential if alone else self._vmap)
+                self._give_up(programs, str(refusal), self._sequential if alone else self._vmap)
             except Exception as error:  # Anything that a user's step may raise when it is traced.
-                other = self._give_up(programs, _reason(error), self._sequential)
-        if other is self._vmap and not stack_pays(visits):
-            other = self._sequential
-        try:
-            trained = other.train(visits)
-        except Exception as error:
-            if other is not self._vmap:
-                raise
-            trained = self._give_up(programs, _reason(error), self._sequential).train(visits)
-        for name, value in trained.items():
-            ends[name][rows] = value
+                self._give_up(programs, _reason(error), self._sequential)
+        return rows[done:]
+
+    def _by_another(self, visits: list[Visit]) -> Params:
+        """Let vmap or sequential train visits of one stack."""
+        programs = tuple({id(visit.program): visit.program for visit in visits}.values())
+        if self._others.get(programs[0], self._vmap) is self._vmap and stack_pays(visits):
+            try:
+                return self._vmap.train(visits)
+            except Exception as error:
+                self._give_up(programs, _reason(error), self._sequential)
+        return self._sequential.train(visits)
 
     @staticmethod
     def _train_stack(engine: Engine, rows: list[int], visits: list[Visit], ends: Params) -> bool:
@@ -151,26 +154,25 @@ class CompiledTrainer(LocalTrainer):
         for key in [key for key in self._engines if set(programs) & set(key)]:
             del self._engines[key]
 
-    def _say_sizes(self, programs: tuple[Program, ...]) -> LocalTrainer:
+    def _say_sizes(self, programs: tuple[Program, ...]) -> None:
         """Leave visits whose batches have several sizes to others; this is logged once for each program."""
         if not self._sized.issuperset(programs):
             self._sized.update(programs)
-            _LOG.info(
+            say_once(
                 "local.backend: rounds whose batches have several sizes are not compiled, since the loss may "
-                "not be a mean over examples; set local.last_batch to wrap, which makes all batches alike"
+                "not be a mean over examples; set local.last_batch to wrap, which makes all batches alike",
+                logging.INFO,
             )
-        return self._vmap
 
-    def _give_up(self, programs: tuple[Program, ...], reason: str, other: LocalTrainer) -> LocalTrainer:
+    def _give_up(self, programs: tuple[Program, ...], reason: str, other: LocalTrainer) -> None:
         name = "vmap or sequential" if other is self._vmap else "sequential"
-        _LOG.warning("local.backend: the step is not compiled, since %s; %s trains instead", reason, name)
+        say_once(f"local.backend: the step is not compiled, since {reason}; {name} trains instead")
         self._drop(programs)
         for program in programs:
             program.kept.restore()  # what was left of the attempt
             for param in program.task.parameters():
                 param.grad = None
         self._others.update(dict.fromkeys(programs, other))
-        return other
 
 
 def _stacks(visits: Sequence[Visit]) -> list[list[int]]:
@@ -198,6 +200,6 @@ def _reason(error: Exception) -> str:
         return error.reason
     said = str(error).splitlines()[0] if str(error) else ""
     if "data-dependent control flow" in said:
-        return "it branches on data"
+        return BRANCHES
     known = reason_of(error) if isinstance(error, RuntimeError) else None
     return known or f"tracing it raised {type(error).__name__}: {said[:100]}"
