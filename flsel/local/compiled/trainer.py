@@ -89,17 +89,16 @@ class CompiledTrainer(LocalTrainer):
         programs = tuple({id(visits[row].program): visits[row].program for row in rows}.values())
         # On a CPU the states of more than two large models do not stay in the cache (benchmarks/backends.md).
         width = self._chunk or (2 if is_large(programs[0]) else len(rows))
-        together, done = [visits[row] for row in rows], 0
+        wanted, done = [visits[row] for row in rows], 0
         while done < len(rows) and programs[0] not in self._others:
             part = slice(done, done + width)
             try:
                 engine = self._engine(programs)
-                if not engine.takes(together) or not self._train_stack(
-                    engine, rows[part], together[part], ends
-                ):
+                if not engine.takes(wanted):
                     self._say_sizes(programs)
                     break
-                done += width
+                if self._train_stack(engine, rows[part], wanted[part], ends):
+                    done += width
             except UserError:
                 raise
             except Unstackable as refusal:
