@@ -224,9 +224,15 @@ def _undrawn() -> Iterator[None]:
         Unmapped: If they do.
     """
     drawn, noise = plain_states(), torch.get_rng_state()
-    yield
+    refused = None
+    try:
+        yield
+    except Unmapped as error:
+        refused = error  # perhaps for a gradient that is another one each time
     if plain_states() != drawn or not torch.equal(torch.get_rng_state(), noise):
-        raise Unmapped(DRAWS)
+        raise Unmapped(DRAWS) from refused
+    if refused is not None:
+        raise refused
 
 
 def _laid_out(stack: Tensor) -> Tensor:
