@@ -117,8 +117,8 @@ def why_not_vmap(program: Program) -> str | None:
         kind = type(module).__name__
         if isinstance(module, BATCH_NORM):
             return f"{kind} keeps running statistics, which a stack cannot (GroupNorm can take its place)"
-        if isinstance(module, nn.RNNBase):
-            return f"{kind} is not supported by torch.func.vmap (a loop over cells is)"
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            return f"{kind} is not supported by torch.func.vmap (a cell of linear layers is)"
     if type(program.optimizer) not in ELEMENTWISE:
         name = type(program.optimizer).__name__
         return f"{name} is none of torch's optimizers that treat every element alike (SGD, Adam)"

@@ -419,7 +419,7 @@ def hooked(register: str) -> nn.Module:
         (nn.Linear(6, 4), partial(optim.Adafactor, lr=0.1), "element"),
         (nn.Linear(6, 4), partial(Clipped, lr=0.1), "element"),
         (nn.Linear(6, 4), pre_hooked, "optimizer's step"),
-        (Recurrent(), OPTIMIZERS["sgd"], "one of its operations"),
+        (Recurrent(), OPTIMIZERS["sgd"], "Recurrent is not supported by torch.func.vmap"),
         (hooked("register_hook"), OPTIMIZERS["sgd"], "hooks"),
         (hooked("register_post_accumulate_grad_hook"), OPTIMIZERS["sgd"], "hooks"),
         (hooked("register_full_backward_hook"), OPTIMIZERS["sgd"], "hooks"),
