@@ -5,6 +5,7 @@ A cost is what is sent (models, numbers, bytes), a pass over data, or a local tr
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -185,20 +186,19 @@ class Cost:
     client_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        negative = [name for name, count in vars(self).items() if count < 0]
-        if negative:
+        if min(vars(self).values()) < 0:
+            negative = [name for name, count in vars(self).items() if count < 0]
             raise ValueError(f"a cost must not be negative: {', '.join(negative)}")
 
     def __add__(self, other: Cost) -> Cost:
         theirs = vars(other)
         return Cost(**{name: count + theirs[name] for name, count in vars(self).items()})
 
-    def __mul__(self, times: int) -> Cost:
-        return Cost(**{name: count * times for name, count in vars(self).items()})
-
 
 NOTHING = Cost()
 """No cost."""
+CLIENT_SECOND = Cost(client_seconds=1.0)
+"""A simulated second of a client."""
 
 
 def models_down(count: int, params: Params) -> Cost:
@@ -211,16 +211,14 @@ def models_up(count: int, params: Params) -> Cost:
     return Cost(models_up=count, bytes_up=count * model_bytes(params))
 
 
-def trainings(clients: int, params: Params, *, down: int, up: int) -> Cost:
-    """Return the cost of local trainings: ``down`` model-sized messages to each client and ``up`` back."""
-    size = model_bytes(params)
-    return Cost(
-        models_down=clients * down,
-        models_up=clients * up,
-        bytes_down=clients * down * size,
-        bytes_up=clients * up * size,
-        trainings=clients,
-    )
+def training(params: Params, *, down: int, up: int) -> Cost:
+    """Return the cost of a local training: ``down`` model-sized messages to the client and ``up`` back."""
+    return _training(model_bytes(params), down, up)
+
+
+@functools.cache
+def _training(size: int, down: int, up: int) -> Cost:
+    return Cost(models_down=down, models_up=up, bytes_down=down * size, bytes_up=up * size, trainings=1)
 
 
 @final
@@ -232,17 +230,19 @@ class Ledger(Mapping[str, float]):
     """
 
     def __init__(self, counts: Mapping[str, float] | None = None) -> None:
-        self._counts: dict[str, Any] = dict(vars(Cost(**(counts or {}))))  # type: ignore[arg-type]
+        self._counts: dict[str, Any] = dict(vars(Cost(**counts) if counts else NOTHING))  # type: ignore[arg-type]
 
-    @property
-    def total(self) -> Cost:
-        """The sum as a cost."""
-        return Cost(**self._counts)
+    def charge(self, cost: Cost | Ledger, times: float = 1) -> None:
+        """Add a cost, or what another ledger holds; the only way to change a ledger.
 
-    def charge(self, cost: Cost) -> None:
-        """Add a cost; the only way to change a ledger."""
-        for name, count in vars(cost).items():
-            self._counts[name] += count
+        Args:
+            cost: The cost.
+            times: How often it is added.
+        """
+        counts = vars(cost) if isinstance(cost, Cost) else cost._counts
+        for name, count in counts.items():
+            if count:
+                self._counts[name] += count * times
 
     def __getitem__(self, name: str) -> float:
         count: float = self._counts[name]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from flsel.metrics import Cost, Ledger, models_down, models_up, names, trainings
+from flsel.metrics import Cost, Ledger, models_down, models_up, names, training
 
 MODEL = {"weight": torch.zeros(3, 2), "bias": torch.zeros(3, dtype=torch.float64)}
 BYTES = 6 * 4 + 3 * 8
@@ -21,8 +21,8 @@ def test_the_columns_of_the_metrics_are_the_costs() -> None:
 def test_models_cost_their_bytes() -> None:
     assert models_down(2, MODEL) == Cost(models_down=2, bytes_down=2 * BYTES)
     assert models_up(3, MODEL) == Cost(models_up=3, bytes_up=3 * BYTES)
-    assert trainings(2, MODEL, down=2, up=1) == Cost(
-        models_down=4, bytes_down=4 * BYTES, models_up=2, bytes_up=2 * BYTES, trainings=2
+    assert training(MODEL, down=2, up=1) == Cost(
+        models_down=2, bytes_down=2 * BYTES, models_up=1, bytes_up=BYTES, trainings=1
     )
 
 
@@ -32,7 +32,9 @@ def test_a_ledger_sums_and_leaves_zeros_out() -> None:
     assert dict(ledger) == {"scalars_up": 4, "passes": 3}
     assert (ledger["trainings"], ledger["passes"], len(ledger)) == (0, 3, 2)
     assert dict(Ledger(ledger)) == dict(ledger)
-    assert ledger.total == Cost(passes=3, scalars_up=4)
+    ledger.charge(Cost(passes=2, trainings=1), 3)
+    ledger.charge(Ledger({"passes": 1}))
+    assert dict(ledger) == {"scalars_up": 4, "passes": 10, "trainings": 3}
 
 
 def test_a_ledger_is_charged_and_not_written_to() -> None:

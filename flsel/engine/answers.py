@@ -14,7 +14,7 @@ from flsel.errors import UserError
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, from_one
-from flsel.metrics import Cost, Ledger, models_down, models_up, trainings
+from flsel.metrics import Cost, Ledger, models_down, models_up, training
 from flsel.params import Params, height, repeated
 
 
@@ -73,7 +73,7 @@ class Answers:
         """Return the end models of the clients' training."""
         self._require_available(clients, "to train")
         objective = self.program.objective
-        each = trainings(1, self.params, down=objective.messages, up=1) + objective.cost(self.params)
+        each = training(self.params, down=objective.messages, up=1) + objective.cost(self.params)
         self._charge(clients, each + Cost(shadow_trainings=1))
         if len(clients) == 0:
             return repeated(self.params, 0)
@@ -111,7 +111,7 @@ class Answers:
         self, clients: Sequence[int], each: Cost, *, at: Params | None = None, backward: bool = False
     ) -> None:
         """Charge what a question costs, in counts and, with devices, in simulated seconds."""
-        self.ledger.charge(each * len(clients))
+        self.ledger.charge(each, len(clients))
         if self.stopwatch is not None:
             clock, asked = self.stopwatch.clock, [int(client) for client in clients]
             passes = clock.training(asked) if each.trainings else clock.forward(asked, backward=backward)

@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from flsel.config.simulated_time import TimeConfig
 from flsel.selector import IDLE, Plan
 
-Take = Callable[[int, list[int], list[bool]], np.ndarray]
+Take = Callable[[int, list[int], list[bool]], list[float]]
 """Returns the seconds of trainings in a hop, of clients, which may be the first of their path."""
 
 
@@ -42,8 +40,7 @@ class Arrival(NamedTuple):
         seconds: Seconds of all hops together.
         durations: Seconds of the trainings along each path that is aggregated.
         late: Seconds of the trainings that came too late, by client; without clients that are aggregated.
-        work: Every training that took place.
-        whole: Whether every path of the plan that was made arrived.
+        work: Every training that took place; None stands for one training of each path, all in time.
     """
 
     plan: Plan
@@ -51,13 +48,30 @@ class Arrival(NamedTuple):
     seconds: float
     durations: tuple[float, ...]
     late: dict[int, float]
-    work: tuple[Worked, ...]
-    whole: bool = False
+    work: tuple[Worked, ...] | None
+
+    @property
+    def trainings(self) -> int:
+        """Trainings that took place."""
+        return len(self.plan) if self.work is None else len(self.work)
+
+    @property
+    def firsts(self) -> int:
+        """Clients whose training was the first of a path."""
+        if self.work is None:
+            return len(self.plan)
+        return len({worked.client for worked in self.work if worked.first})
 
     @property
     def client_seconds(self) -> float:
         """Seconds of all trainings together."""
+        if self.work is None:
+            return math.fsum(self.durations)
         return math.fsum([worked.seconds for worked in self.work])
+
+    def trainings_in(self, hop: int) -> int:
+        """Count the trainings of a hop."""
+        return len(self.plan) if self.work is None else sum(worked.hop == hop for worked in self.work)
 
     def wasted(self, lost: Collection[int]) -> float:
         """Return the seconds of trainings that no aggregated path holds.
@@ -65,8 +79,8 @@ class Arrival(NamedTuple):
         Args:
             lost: Rows of ``plan`` that are not aggregated after all.
         """
-        if self.whole and not lost:
-            return 0.0
+        if self.work is None:
+            return math.fsum([self.durations[row] for row in lost])
         rows = {k: row for row, k in enumerate(self.kept) if row not in lost}
         return math.fsum(
             worked.seconds
@@ -87,21 +101,18 @@ def arrive(plan: Plan, take: Take, rules: TimeConfig, *, wanted: int) -> Arrival
         wanted: Paths that the server waits for, where all have one hop.
     """
     if plan.hops == 1 and rules.deadline is None and wanted >= len(plan):
-        return _all_clients(plan, take)
+        clients = [path[0] for path in plan.paths]
+        if len(set(clients)) == len(clients):
+            return _all_clients(plan, clients, take)
     return (
         _by_relay(plan, take, rules) if rules.relay and plan.hops > 1 else _by_hops(plan, take, rules, wanted)
     )
 
 
-def _all_clients(plan: Plan, take: Take) -> Arrival:
-    """Wait for every path of one hop: the usual round, which takes no time to simulate."""
-    paths: dict[int, list[int]] = {}
-    for k, (client,) in enumerate(plan.paths):
-        paths.setdefault(client, []).append(k)
-    took = dict(zip(paths, take(0, list(paths), [True] * len(paths)).tolist(), strict=True))
-    work = tuple([Worked(0, client, True, took[client], tuple(which)) for client, which in paths.items()])
-    durations = tuple([took[client] for (client,) in plan.paths])
-    return Arrival(plan, tuple(range(len(plan))), max(durations), durations, {}, work, whole=True)
+def _all_clients(plan: Plan, clients: list[int], take: Take) -> Arrival:
+    """Wait for clients that train once each: the usual round, which takes little to simulate."""
+    took = take(0, clients, [True] * len(clients))
+    return Arrival(plan, tuple(range(len(clients))), max(took), tuple(took), {}, None)
 
 
 def _by_hops(plan: Plan, take: Take, rules: TimeConfig, wanted: int) -> Arrival:
@@ -170,7 +181,7 @@ def _trainings(plan: Plan, hop: int, going: Sequence[int], take: Take) -> list[W
             groups.setdefault((client, k if hop else 0), []).append(k)
     clients = [client for client, _ in groups]
     first = [not hop or all(c == IDLE for c in plan.paths[paths[0]][:hop]) for paths in groups.values()]
-    seconds = take(hop, clients, first).tolist() if clients else []
+    seconds = take(hop, clients, first) if clients else []
     return [
         Worked(hop, client, begins, took, tuple(paths))
         for client, begins, took, paths in zip(clients, first, seconds, groups.values(), strict=True)

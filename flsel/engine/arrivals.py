@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,12 +29,12 @@ from flsel.engine.clock import RoundTime
 from flsel.engine.federation import Federation, Outcome
 from flsel.engine.flights import Flight, Flights
 from flsel.engine.job import train
-from flsel.engine.returned import head_of, returned
+from flsel.engine.returned import ANY_UPDATE, head_of, returned
 from flsel.errors import DivergedError
 from flsel.local.measure import squared_losses
 from flsel.local.program import Program
 from flsel.local.visit import Visit
-from flsel.metrics import Cost, trainings
+from flsel.metrics import CLIENT_SECOND, training
 from flsel.params import Params, finite_rows, row, stacked, weighted_sum
 from flsel.selector import Need, Plan, Selector, Updates, View
 
@@ -63,10 +65,12 @@ class Step:
 
     def visits(self, hop: int, at: Params | None = None) -> list[Visit]:
         """Return the trainings that are due, and others that have begun; none before one is due."""
-        return [
-            Visit(self.flights.models[f.version], f.client, f.version, self.program, f.turn)
-            for f in self._untrained()
-        ]
+        return self.visits_of(self._untrained())
+
+    def visits_of(self, flights: Sequence[Flight]) -> list[Visit]:
+        """Return the trainings of some flights."""
+        models = self.flights.models
+        return [Visit(models[f.version], f.client, f.version, self.program, f.turn) for f in flights]
 
     def place(self, hop: int, ends: Params | None, at: Params | None = None) -> Params:
         """Keep the models that were trained, and return those that are due, each tensor ``[K, ...]``."""
@@ -134,7 +138,8 @@ class Arrivals:
         federation = self.federation
         free, available = self.rules.concurrency - len(flights.flying), federation.available(round)
         slots = flights.slots(free, available, "select", flights.started)
-        slots = replace(slots, free=min(free, int(np.count_nonzero(slots.available.numpy()))))
+        if (there := int(np.count_nonzero(slots.available.numpy()))) < free:
+            slots = replace(slots, free=there)
         if slots.free == 0:
             return
         view = federation.view(round, params, selector.needs, flights.clock, slots)
@@ -142,7 +147,7 @@ class Arrivals:
         shown = params.values() if round not in flights.models else ()
         plan = selector_calls.select(selector, view, shown, check_flights)
         clients, extra = [path[0] for path in plan.paths], reports.told(selector.needs)
-        took = view.stopwatch.fly(clients, [flights.turns[client] for client in clients], extra).tolist()
+        took = view.stopwatch.fly(clients, [flights.turns[client] for client in clients], extra)
         spent: RoundTime = view.stopwatch.spent(view.ledger["server_passes"])
         if round not in flights.models:
             flights.models[round] = {key: value.detach().clone() for key, value in params.items()}
@@ -152,10 +157,11 @@ class Arrivals:
         flights.waited += spent.seconds * len(clients) / self.rules.concurrency
         flights.wasted += spent.wasted
         objective, count = federation.program.objective, len(clients)
-        flights.ledger.charge(view.ledger.total)
-        flights.ledger.charge(trainings(count, params, down=objective.messages, up=objective.messages))
-        flights.ledger.charge((extra + objective.cost(params)) * count)
-        flights.ledger.charge(Cost(client_seconds=spent.client_seconds))
+        flights.ledger.charge(view.ledger)
+        flights.ledger.charge(training(params, down=objective.messages, up=objective.messages), count)
+        flights.ledger.charge(extra, count)
+        flights.ledger.charge(objective.cost(params), count)
+        flights.ledger.charge(CLIENT_SECOND, spent.client_seconds)
 
     def arrive(self, flights: Flights, round: int) -> None:
         """Let the next update arrive, in the buffer if it is not too stale; there must be one in flight."""
@@ -182,8 +188,10 @@ class Arrivals:
         started = time.perf_counter()
         step, ends = self._finite(step, ends)
         flights, view, selector = step.flights, step.view, step.selector
-        starts = stacked([flights.models[flight.version] for flight in flights.buffer])
-        deltas = {name: end - starts[name] for name, end in ends.items()}
+        deltas = Params()
+        if selector.needs & ANY_UPDATE or self.rules.mixing == "updates":
+            starts = stacked([flights.models[flight.version] for flight in flights.buffer])
+            deltas = {name: end - starts[name] for name, end in ends.items()}
         updates = self._updates(step, deltas)
         weights = selector_calls.weigh(selector, view, updates, deltas)
         selector_calls.observe(selector, view, updates, weights, deltas)
@@ -229,15 +237,11 @@ class Arrivals:
     def _updates(self, step: Step, deltas: Params) -> Updates:
         """Describe the updates to the selector."""
         federation, flights, needs = self.federation, step.flights, step.view.needs
-        received = [
-            Visit(flights.models[f.version], f.client, f.version, step.program, f.turn)
-            for f in flights.buffer
-        ]
         answers: dict[str, Any] = {}
         if Need.OWN_LOSS in needs:
-            answers["own_loss"] = federation.trainer.losses(received)
+            answers["own_loss"] = federation.trainer.losses(step.visits_of(flights.buffer))
         if Need.SQUARED_LOSS in needs:
-            answers["squared_loss"] = squared_losses(received)
+            answers["squared_loss"] = squared_losses(step.visits_of(flights.buffer))
         if Need.DURATIONS in needs:
             seconds = [flight.seconds for flight in flights.buffer]
             answers["durations"] = torch.tensor(seconds, dtype=torch.float64)
@@ -259,26 +263,32 @@ class Arrivals:
     def _discounted(self, weights: Tensor, staleness: Tensor) -> Tensor:
         """Return the selector's weights times s, float64 ``[K]``."""
         final = weights * self.rules.weight(staleness)
-        total = float(final.sum())
-        if self.rules.division == "weights" and total > 0:
+        if self.rules.division == "weights" and (total := float(final.sum())) > 0:
             final = final * (float(weights.sum()) / total)
         return final
 
     def _summed(self, deltas: Params, weights: Tensor) -> Params:
         """Sum updates times weights; running statistics are averaged, which keeps a variance positive."""
-        trainable, total = self.federation.program.trainable().keys(), float(weights.sum())
-        summed = weighted_sum({name: value for name, value in deltas.items() if name in trainable}, weights)
-        running = {name: value for name, value in deltas.items() if name not in trainable}
-        averaged = weighted_sum(running, weights / total) if running and total > 0 else {}
-        return summed | averaged | {name: value[0] * 0 for name, value in running.items() if total == 0}
+        summed = weighted_sum({n: value for n, value in deltas.items() if n in self._trainable}, weights)
+        running = {name: value for name, value in deltas.items() if name not in self._trainable}
+        if not running:
+            return summed
+        total = float(weights.sum())
+        if total == 0:
+            return summed | {name: torch.zeros_like(value[0]) for name, value in running.items()}
+        return summed | weighted_sum(running, weights / total)
+
+    @cached_property
+    def _trainable(self) -> frozenset[str]:
+        return frozenset(self.federation.program.trainable())
 
     def _finish(self, step: Step) -> RoundTime:
         """Let the time of the step itself pass, and return what happened since the last one."""
         flights, view, stopwatch = step.flights, step.view, step.view.stopwatch
         own: RoundTime = stopwatch.spent(view.ledger["server_passes"])
         flights.clock += own.seconds + stopwatch.clock.rules.overhead
-        flights.ledger.charge(view.ledger.total)
-        flights.ledger.charge(Cost(client_seconds=own.client_seconds))
+        flights.ledger.charge(view.ledger)
+        flights.ledger.charge(CLIENT_SECOND, own.client_seconds)
         return RoundTime(
             seconds=flights.clock - flights.stepped_at,
             questions=flights.waited + own.questions,

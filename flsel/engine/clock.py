@@ -5,10 +5,10 @@ All numbers follow from the table of devices and from what the ledger is charged
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from flsel.rng import generator
 
 SCALAR = 8  # Bytes of a number that is sent to the server.
 _ROUNDS, _CLIENTS = 16, 64  # Rounds and clients whose jitter comes from one generator.
-_BLOCKS = 64  # Draws of so many generators are kept, and two for each client's.
+_BLOCKS = 256  # Most of these blocks that are kept, 16 KiB each.
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Clock:
     messages: int
     model: int
     beside: Cost = NOTHING
-    _blocks: dict[tuple[int, int], list[list[float]]] = field(default_factory=dict, init=False, repr=False)
+    _blocks: dict[tuple[int, int], _Block] = field(default_factory=dict, init=False, repr=False)
 
     def training(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the forward passes of examples that a local training is worth, float64 ``[n]``."""
@@ -87,18 +87,26 @@ class Clock:
         total: np.ndarray = received + computed + returned
         return total
 
-    def train(self, clients: Sequence[int], round: int) -> np.ndarray:
-        """Return what local trainings take that receive and send whole models, float64 ``[n]``."""
-        who, (received, computed, returned) = _ids(clients), self._trainings
-        computing = computed[who] if self._still else computed[who] * self._jitter(who, round)
-        total: np.ndarray = received[who] + computing + returned[who]
-        return total
+    def train(self, clients: Sequence[int], rounds: Iterable[int]) -> list[float]:
+        """Return what local trainings take that receive and send whole models, one number each.
+
+        Args:
+            clients: Ids of n clients.
+            rounds: Communication round of each training, for the jitter.
+        """
+        # The few clients of a round are looked up faster one by one than by an array of their ids.
+        if self._still:
+            return list(map(self._profiles.item, clients))
+        blocks, took = self._blocks, []
+        for client, round in zip(clients, rounds, strict=False):
+            at = round // _ROUNDS, client // _CLIENTS
+            block = blocks.get(at) or self._block(*at)
+            took.append(block.trainings.item(round % _ROUNDS, client % _CLIENTS))
+        return took
 
     @cached_property
-    def _trainings(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The parts of each client's training, each float64 ``[N]``: most rounds ask for nothing else."""
-        parts = self.parts(np.arange(len(self.sizes)))
-        return parts[:, 0].copy(), parts[:, 1].copy(), parts[:, 2].copy()
+    def _profiles(self) -> np.ndarray:
+        return self.profile(np.arange(len(self.sizes)))
 
     @cached_property
     def _still(self) -> bool:
@@ -151,34 +159,50 @@ class Clock:
         return received, computed, up / np.asarray(table.up)[who]
 
     def _jitter(self, clients: np.ndarray, round: int | np.ndarray) -> np.ndarray:
-        spread = np.asarray(self.table.jitter)[clients]
-        if not spread.any():
-            still: np.ndarray = spread + 1.0
-            return still
+        if self._still:
+            return np.ones(len(clients))
         rounds = np.broadcast_to(round, clients.shape).tolist()
-        draws = [self._draw(one, client) for one, client in zip(rounds, clients.tolist(), strict=True)]
-        factors: np.ndarray = np.exp(spread * (draws - spread / 2))
-        return factors
+        draws = [divmod(each, _ROUNDS) for each in rounds]
+        return np.array(
+            [
+                self._block(block, client // _CLIENTS).factors[row, client % _CLIENTS]
+                for (block, row), client in zip(draws, clients.tolist(), strict=True)
+            ]
+        )
 
-    def _draw(self, round: int, client: int) -> float:
-        """Return the visit's standard normal draw: a function of seed, round and client alone.
+    def _block(self, rounds: int, clients: int) -> _Block:
+        """Return what depends on the jitter of some rounds' visits to some clients.
 
-        A generator for each visit would take longer than a small round, so a block of rounds and clients
-        shares one.
+        The jitter is a function of seed, round and client alone. A generator for each visit would take
+        longer than a small round, so a block of rounds and clients shares one.
         """
-        rounds, row = divmod(round, _ROUNDS)
-        clients, column = divmod(client, _CLIENTS)
-        if (rounds, clients) not in self._blocks:
+        found = self._blocks.get((rounds, clients))
+        if found is None:
             # Clients of an asynchronous run are in different rounds of their own.
-            if len(self._blocks) > _BLOCKS + 2 * len(self.sizes) // _CLIENTS:
+            if len(self._blocks) == _BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
-            block = generator(self.seed, "device", rounds, clients).standard_normal((_ROUNDS, _CLIENTS))
-            self._blocks[rounds, clients] = block.tolist()
-        return self._blocks[rounds, clients][row][column]
+            who = np.arange(clients * _CLIENTS, min((clients + 1) * _CLIENTS, len(self.sizes)))
+            spread, parts = np.asarray(self.table.jitter)[who], self.parts(who)
+            draws = generator(self.seed, "device", rounds, clients).standard_normal((_ROUNDS, _CLIENTS))
+            factors = np.exp(spread * (draws[:, : len(who)] - spread / 2))
+            found = _Block(factors, parts[:, 0] + parts[:, 1] * factors + parts[:, 2])
+            self._blocks[rounds, clients] = found
+        return found
 
 
-@dataclass(frozen=True)
-class RoundTime:
+class _Block(NamedTuple):
+    """Visits of some rounds to some clients, each field float64 ``[rounds, clients]``.
+
+    Attributes:
+        factors: Factor on the computing.
+        trainings: Seconds of a local training that receives and sends whole models.
+    """
+
+    factors: np.ndarray
+    trainings: np.ndarray
+
+
+class RoundTime(NamedTuple):
     """Simulated seconds of a step.
 
     Attributes:

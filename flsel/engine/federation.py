@@ -27,7 +27,7 @@ from flsel.errors import DivergedError, UserError
 from flsel.local.program import Program
 from flsel.local.reach import Reach
 from flsel.local.trainer import LocalTrainer
-from flsel.metrics import NOTHING, Cost, Ledger, models_up, trainings
+from flsel.metrics import CLIENT_SECOND, NOTHING, Ledger, models_up, training
 from flsel.objectives.objective import overrides
 from flsel.params import Params, finite_rows, rows, weighted_sum, whole
 from flsel.rng import generator
@@ -125,12 +125,13 @@ class Federation:
         if arrival is None:
             told = reports.told(selector.needs)
             if told is not NOTHING:
-                view.ledger.charge(told * len({visits[0] for visits in plan.visits}))
+                view.ledger.charge(told, len({visits[0] for visits in plan.visits}))
             each_way, beside = objective.messages, objective.cost(params)
             for hop in range(plan.hops):
                 up = 0 if selector.two_phase and hop == plan.hops - 1 else each_way
                 count = job.trainings(hop)
-                view.ledger.charge(trainings(count, params, down=each_way, up=up) + beside * count)
+                view.ledger.charge(training(params, down=each_way, up=up), count)
+                view.ledger.charge(beside, count)
         return job
 
     def close(self, job: Job, ends: Params) -> Outcome:
@@ -191,31 +192,31 @@ class Federation:
         """Let a plan run on simulated devices, and charge what took place; None without devices."""
         if self.clock is None:
             return None
-        rules, last = self.clock.rules, plan.hops - 1
-        if plan.hops > 1 and rules.over_selection > 1:
+        rules, hops = self.clock.rules, plan.hops
+        if hops > 1 and rules.over_selection > 1:
             raise UserError(
-                f"time.over_selection must be 1 with {type(selector).__name__}, which chains {plan.hops} "
+                f"time.over_selection must be 1 with {type(selector).__name__}, which chains {hops} "
                 f"clients, got {rules.over_selection:g}: of unfinished paths there is no first."
             )
-        extra, held = reports.told(view.needs), selector.two_phase
+        params, ledger, objective = view.params, view.ledger, self.program.objective
+        extra, held = reports.told(selector.needs), selector.two_phase
         arrival: Arrival = view.stopwatch.train(plan, extra, wanted=self.clients_per_round, held=held)
-        each_way = self.program.objective.messages
-        kept = sum(work.hop == last for work in arrival.work) if held else 0
-        view.ledger.charge(trainings(len(arrival.work) - kept, view.params, down=each_way, up=each_way))
+        count, kept = arrival.trainings, arrival.trainings_in(hops - 1) if held else 0
+        ledger.charge(training(params, down=objective.messages, up=objective.messages), count - kept)
         if held:
-            view.ledger.charge(trainings(kept, view.params, down=each_way, up=0))
-        view.ledger.charge(self.program.objective.cost(view.params) * len(arrival.work))
+            ledger.charge(training(params, down=objective.messages, up=0), kept)
+        ledger.charge(objective.cost(params), count)
         if extra is not NOTHING:
-            view.ledger.charge(extra * len({work.client for work in arrival.work if work.first}))
+            ledger.charge(extra, arrival.firsts)
         return arrival
 
     def _finish(self, job: Job, lost: Sequence[int]) -> RoundTime | None:
         """Return what a round took on simulated devices, and charge it; None without devices."""
-        stopwatch, arrival = job.view.stopwatch, job.arrival
-        if arrival is None:
+        if job.arrival is None:
             return None
-        time: RoundTime = stopwatch.finish(arrival, job.view.ledger["server_passes"], lost)
-        job.view.ledger.charge(Cost(client_seconds=time.client_seconds))
+        ledger = job.view.ledger
+        time: RoundTime = job.view.stopwatch.finish(job.arrival, ledger["server_passes"], lost)
+        ledger.charge(CLIENT_SECOND, time.client_seconds)
         return time
 
     def view(
@@ -238,7 +239,7 @@ class Federation:
         return View(
             round=round,
             rounds=self.rounds,
-            clients_per_round=wanted if clock is None else clock.rules.asked(wanted, len(self.sizes)),
+            clients_per_round=wanted if clock is None else clock.rules.asked(wanted, len(clock.sizes)),
             # Copies: writes to an array over a tensor's memory go unnoticed.
             available=available(round).clone(),
             sizes=self.sizes.clone(),

@@ -70,6 +70,7 @@ class Flights:
         started: Flights so far (q).
         turns: Flights of each client so far, N numbers.
         flying: The flights in the air, a heap.
+        running: Clients in flight and the versions that they started from, in the order of their start.
         buffer: The flights that arrived since the last step, in the order of arrival.
         stale: Those since then that started too long ago to be aggregated.
         models: Models of versions that a flight started from, by version.
@@ -87,6 +88,7 @@ class Flights:
         self.started = 0
         self.turns = [0] * clients
         self.flying: list[Flight] = []
+        self.running: dict[int, int] = {}
         self.buffer: list[Flight] = []
         self.stale: list[Flight] = []
         self.models: dict[int, Params] = {}
@@ -105,14 +107,9 @@ class Flights:
             purpose: What the selector's generator is for.
             index: Its index.
         """
-        running, there = self.running, available.clone()
-        there.numpy()[list(running)] = False
-        return Slots(free, there, running, (purpose, index))
-
-    @property
-    def running(self) -> dict[int, int]:
-        """Clients in flight and the versions that they started from, in the order of their start."""
-        return {flight.client: flight.version for flight in sorted(self.flying, key=lambda f: f.order)}
+        there = available.clone()
+        there.numpy()[list(self.running)] = False
+        return Slots(free, there, dict(self.running), (purpose, index))
 
     def start(self, clients: Sequence[int], seconds: Sequence[float], at: float, version: int) -> None:
         """Start flights.
@@ -126,12 +123,14 @@ class Flights:
         for client, took in zip(clients, seconds, strict=True):
             turn = self.turns[client]
             heapq.heappush(self.flying, Flight(at + took, self.started, client, version, turn, took))
+            self.running[client] = version
             self.turns[client] += 1
             self.started += 1
 
     def land(self) -> Flight:
         """Take the next flight out of the air, and let the time pass until then."""
         flight = heapq.heappop(self.flying)
+        del self.running[flight.client]
         self.clock = max(self.clock, flight.finish)
         return flight
 
@@ -190,6 +189,8 @@ class Flights:
             setattr(self, name, [Flight(*flight) for flight in state[name]])
         for name in _PLAIN:
             setattr(self, name, state[name])
+        begun = sorted(self.flying, key=lambda flight: flight.order)
+        self.running = {flight.client: flight.version for flight in begun}
         for name in ("models", "ends"):
             stored = {
                 key: {n: value.to(device) for n, value in model.items()} for key, model in state[name].items()

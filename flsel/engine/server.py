@@ -145,7 +145,7 @@ class Server:
         self._apply(outcome.delta, float(outcome.weights.sum()))
         clients = whole([c for visits in outcome.plan.visits for c in visits])
         self.counts.index_add_(0, clients, torch.ones_like(clients))
-        self.ledger.charge(outcome.ledger.total)
+        self.ledger.charge(outcome.ledger)
         if outcome.time is not None:
             self.elapsed.add(outcome.time)
         if self.flights is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -88,10 +89,10 @@ class Stopwatch:
         """
         clock = self.clock
 
-        def take(hop: int, clients: list[int], first: list[bool]) -> np.ndarray:
+        def take(hop: int, clients: list[int], first: list[bool]) -> list[float]:
             models = 0 if held and hop == plan.hops - 1 else clock.messages
             if extra is NOTHING and models and not (self._received and hop == 0):
-                return clock.train(clients, self._round + hop)
+                return clock.train(clients, itertools.repeat(self._round + hop))
             passes, told = clock.training(clients), np.array(0.0)
             if extra is not NOTHING:
                 told = np.array(first, dtype=np.float64)
@@ -99,12 +100,12 @@ class Stopwatch:
             down = self._to_send(clients, clock.messages, keep=False, of_global=hop == 0)
             down = down + clock.beside.bytes_down
             up = models * clock.model + sent(clock.beside) + told * sent(extra)
-            return clock.seconds(clients, passes, down=down, up=up, round=self._round + hop)
+            return [*clock.seconds(clients, passes, down=down, up=up, round=self._round + hop).tolist()]
 
         return arrive(plan, take, clock.rules, wanted=wanted)
 
-    def fly(self, clients: Sequence[int], turns: Sequence[int], extra: Cost) -> np.ndarray:
-        """Return what trainings take that start when the questions are answered, float64 ``[n]``.
+    def fly(self, clients: Sequence[int], turns: Sequence[int], extra: Cost) -> list[float]:
+        """Return what trainings take that start when the questions are answered, one number each.
 
         Args:
             clients: Ids of n clients.
@@ -112,14 +113,17 @@ class Stopwatch:
             extra: What a training costs besides.
         """
         clock = self.clock
-        passes = clock.training(clients) + extra.passes * clock.forward(clients)
-        took = clock.seconds(
-            clients,
-            passes,
-            down=self._to_send(clients, clock.messages, keep=False) + clock.beside.bytes_down,
-            up=clock.messages * clock.model + sent(clock.beside) + sent(extra),
-            round=np.asarray(turns, dtype=np.int64),
-        )
+        if extra is NOTHING and not self._received:
+            took = clock.train(clients, turns)
+        else:
+            passes = clock.training(clients) + extra.passes * clock.forward(clients)
+            took = clock.seconds(
+                clients,
+                passes,
+                down=self._to_send(clients, clock.messages, keep=False) + clock.beside.bytes_down,
+                up=clock.messages * clock.model + sent(clock.beside) + sent(extra),
+                round=np.asarray(turns, dtype=np.int64),
+            ).tolist()
         self._client_seconds += math.fsum(took)
         return took
 

@@ -110,8 +110,9 @@ def _global_states() -> dict[str, object]:
     }
 
 
-def _imprint(tensor: Tensor) -> tuple[object, str]:
+def _imprint(tensor: Tensor) -> tuple[object, object]:
     """Return what changes when a tensor is written to, by itself or by an array over its memory."""
     # Tensors that were made for inference keep no count of writes; NaN as a text equals itself.
     count = 0 if tensor.is_inference() else writes_to(tensor, unknown=0)
-    return count, str(tensor.sum().item()) if tensor.device.type == "cpu" else ""
+    total = tensor.sum().item() if tensor.device.type == "cpu" else 0
+    return count, total if total == total else "NaN"

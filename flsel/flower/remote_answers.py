@@ -14,7 +14,7 @@ from flsel.errors import UserError, users_code
 from flsel.flower.members import Members, label_table
 from flsel.flower.remote_model import Holdout, Model, single
 from flsel.flower.wire import Channel, Models, Reply, Request, Value, to_params
-from flsel.metrics import Cost, Ledger, models_down, models_up, trainings
+from flsel.metrics import Cost, Ledger, models_down, models_up, training
 from flsel.params import Params, height, row
 from flsel.selector import Need
 
@@ -63,7 +63,7 @@ class RemoteAnswers:
     def both_losses(self, clients: Sequence[int], at: Params | None) -> tuple[Tensor, Tensor]:
         """Return the clients' mean losses and mean squared losses, each float64 ``[n]``."""
         asked = [client for client in dict.fromkeys(clients) if self.available[client]]
-        self.ledger.charge((models_down(1, self.model.params) + Cost(passes=1, scalars_up=1)) * len(asked))
+        self.ledger.charge(models_down(1, self.model.params) + Cost(passes=1, scalars_up=1), len(asked))
         replies = self._ask("losses", asked, {"start0": self.model.sent(at or self.model.params)})
         table = [
             [_number(replies[client].values, name) if client in replies else math.nan for client in clients]
@@ -76,8 +76,8 @@ class RemoteAnswers:
         """Return the end models of probe trainings, rows of NaN where a client gave none."""
         self._require_available(clients)
         params, distinct = self.model.params, list(dict.fromkeys(clients))
-        each = trainings(1, params, down=1, up=1) + Cost(shadow_trainings=1)
-        self.ledger.charge(each * len(distinct))
+        each = training(params, down=1, up=1) + Cost(shadow_trainings=1)
+        self.ledger.charge(each, len(distinct))
         models = {"arrays": self.model.sent(params)}
         replies = self._ask("train", distinct, models, {**self.config, "flsel-probe": True})
         ends = self._stack(clients, replies, params, self.model.received)
@@ -90,7 +90,7 @@ class RemoteAnswers:
         self._require_available(clients)
         params, distinct = self.model.params, list(dict.fromkeys(clients))
         each = models_down(1, params) + models_up(1, params) + Cost(passes=1)
-        self.ledger.charge(each * len(distinct))
+        self.ledger.charge(each, len(distinct))
         replies = self._ask("gradients", distinct, {"start0": self.model.sent(params)})
         # Which of the tensors are trained the clients know: the first answer tells.
         first = next((reply.models.get("answer", {}) for reply in replies.values()), {})

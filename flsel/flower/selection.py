@@ -20,7 +20,7 @@ from flsel.flower.remote_answers import RemoteAnswers, check_needs
 from flsel.flower.remote_model import Model, Watch, single
 from flsel.flower.round_parts import Open, Outcome, Rules, Training
 from flsel.flower.wire import Channel, Reply, Value
-from flsel.metrics import Cost, Ledger, trainings
+from flsel.metrics import Cost, Ledger, training
 from flsel.params import Params, finite_rows, repeated, row, rows, weighted_sum, whole
 from flsel.rng import generator
 from flsel.selector import IDLE, Late, Need, Plan, Selector, Updates, View
@@ -121,7 +121,7 @@ class Selection:
             for (client, _), paths in groups.items()
         ]
         params = open.answers.model.params
-        open.view.ledger.charge(trainings(len(open.trainings), params, down=1, up=1))
+        open.view.ledger.charge(training(params, down=1, up=1), len(open.trainings))
         return open.trainings
 
     def returned(self, replies: Sequence[Reply]) -> Outcome | None:
@@ -131,8 +131,8 @@ class Selection:
             What the round did; None if a plan of several hops goes on.
         """
         open = self._now()
-        for training, reply in zip(open.trainings, replies, strict=True):
-            self._place(training, reply)
+        for trained, reply in zip(open.trainings, replies, strict=True):
+            self._place(trained, reply)
         open.hop += 1
         self.round += 1
         if open.hop < open.plan.hops:
@@ -232,7 +232,7 @@ class Selection:
         clients = whole([client for visits in plan.visits for client in visits])
         self.counts.index_add_(0, clients, torch.ones_like(clients))
         view.ledger.charge(Cost(dropped_updates=len(gone)))
-        self.ledger.charge(view.ledger.total)
+        self.ledger.charge(view.ledger)
         seconds = time.monotonic() - open.began
         self._elapsed += seconds
         chosen: dict[int, float] = {}

@@ -100,7 +100,7 @@ class Journal:
                 "available": outcome.available,
                 "dropped": outcome.dropped,
                 "ledger": dict(outcome.ledger),
-                **({} if outcome.time is None else {"time": vars(outcome.time)}),
+                **({} if outcome.time is None else {"time": outcome.time._asdict()}),
                 **({} if outcome.staleness is None else {"staleness": outcome.staleness}),
             }
         )
