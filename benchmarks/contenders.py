@@ -22,6 +22,7 @@ from flsel.selectors.fedau import FedAU
 from flsel.selectors.fedcat import FedCat
 from flsel.selectors.fedcbs import FedCBS
 from flsel.selectors.fedcor import FedCor
+from flsel.selectors.fedcs import FedCS
 from flsel.selectors.fedgs import FedGS
 from flsel.selectors.fedpns import FedPNS
 from flsel.selectors.gradnorm import GradientNorm
@@ -31,10 +32,12 @@ from flsel.selectors.hics import HiCS
 from flsel.selectors.hics_oracle import HiCSOracle
 from flsel.selectors.kvib import KVib
 from flsel.selectors.md import MD
+from flsel.selectors.oort import Oort
 from flsel.selectors.optimal_sampling import OptimalSampling
 from flsel.selectors.osmd import OSMD
 from flsel.selectors.pisces import Pisces
 from flsel.selectors.powd import PowD
+from flsel.selectors.tifl import TiFL
 from flsel.selectors.ucbcs import UCBCS
 from flsel.selectors.uniform import Uniform
 from flsel.selectors.weighted import Weighted
@@ -74,6 +77,9 @@ CONTENDERS: dict[str, Callable[[], Selector]] = {
     "UCBCS": UCBCS,
     "Pisces": Pisces,
     "OptimalSampling": OptimalSampling,
+    "Oort": Oort,
+    "TiFL": TiFL,
+    "FedCS": FedCS,
 }
 
 _GRAPH = 2_000  # Above, FedGS's graph takes minutes; distances of random points stand in for it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from statistics import mean
 
 import torch
 from contenders import CONTENDERS, prepare
-from measure import options, table, verdict
+from measure import add_options, table, verdict
 from synthetic import CLASSES, LOGISTIC, MLP, Synthetic
 from timed import Timed
 
@@ -55,6 +56,7 @@ class Cell:
     rounds: int
     patience: float
     threads: int
+    cpu: bool
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def run_cell(cell: Cell) -> Measured | str:
     # A plan of FedCat takes K rounds.
     federation = Synthetic(cell.clients, _shapes(cell), cell.clients_per_round, RUN * cell.clients_per_round)
     before = _peak()
-    timed = Timed(_contender(cell.name))
+    timed = Timed(_contender(cell.name), time.process_time if cell.cpu else time.perf_counter)
     try:
         timed.reset(federation.sizes, CLASSES)
         prepare(timed.selector, federation)
@@ -122,8 +124,9 @@ def cells(chosen: argparse.Namespace) -> list[Cell]:
             rounds,
             patience * (10 if name == "FedCor" else 1),
             chosen.threads,
+            chosen.clock == "cpu",
         )
-        for name in CONTENDERS
+        for name in chosen.only
         for clients in CLIENTS
         for clients_per_round in ([clients] if name == "Complete" else BUDGETS)
     ]
@@ -157,8 +160,20 @@ def _judged(cell: Cell, found: Measured) -> str:
     return ""
 
 
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_options(parser)
+    parser.add_argument(
+        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time of the process"
+    )
+    parser.add_argument(
+        "--only", nargs="*", choices=CONTENDERS, default=list(CONTENDERS), help="selectors (all)"
+    )
+    return parser.parse_args()
+
+
 def main() -> None:
-    chosen = options(__doc__)
+    chosen = _options()
     rows: dict[int, list[list[str]]] = {clients: [] for clients in CLIENTS}
     for cell in cells(chosen):
         rows[cell.clients].append(row(cell, alone(cell)))

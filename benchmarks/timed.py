@@ -21,10 +21,12 @@ class Timed(Selector):
 
     Args:
         selector: Whose time is taken.
+        clock: Tells the seconds.
     """
 
-    def __init__(self, selector: Selector) -> None:
+    def __init__(self, selector: Selector, clock: Callable[[], float] = time.perf_counter) -> None:
         self.selector = selector
+        self.clock = clock
         self.own = 0.0
         self.answers = 0.0
 
@@ -53,10 +55,10 @@ class Timed(Selector):
     def _spend(self, view: View, work: Callable[[View], T]) -> T:
         device = next(iter(view.params.values())).device
         wait(device)
-        began, answered = time.perf_counter(), self.answers
+        began, answered = self.clock(), self.answers
         result = work(replace(view, answers=_Answers(view.answers, self, device)))
         wait(device)
-        self.own += time.perf_counter() - began - (self.answers - answered)
+        self.own += self.clock() - began - (self.answers - answered)
         return result
 
 
@@ -73,10 +75,10 @@ class _Answers:
 
         def timed(*arguments: Any) -> Any:
             wait(self._device)
-            began = time.perf_counter()
+            began = self._timed.clock()
             result = answer(*arguments)
             wait(self._device)
-            self._timed.answers += time.perf_counter() - began
+            self._timed.answers += self._timed.clock() - began
             return result
 
         return timed
