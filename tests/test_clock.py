@@ -121,7 +121,7 @@ def plans(draw: st.DrawFn) -> Plan:
 @given(plans(), st.integers(1, 5), st.sampled_from([None, 3.0, 5.0, 9.0]), st.booleans())
 @effort(max_examples=200, deadline=None)
 def test_rules_of_arrival(plan: Plan, wanted: int, deadline: float | None, rest: bool) -> None:
-    rules = TimeConfig(deadline=deadline, late="rest" if rest else "drop")
+    rules = TimeConfig(deadline=deadline, late="rest" if rest and deadline else "drop")
     arrival = round_of(plan, rules, wanted)
     assert 1 <= len(arrival.plan) <= len(plan)
     assert arrival.plan.hops == plan.hops
@@ -262,12 +262,27 @@ def test_recorded_devices_are_read_and_checked(tmp_path: Path) -> None:
     table = Recorded(str(path)).table(np.array([5, 5]), 0)
     assert table.seconds.tolist() == [0.01, 0.02]
     assert table.delay.tolist() == [0.0, 0.5]
+    path.write_text("\ufeffclient, seconds, down, up, delay, jitter, name\n\n0, 1, 2, 3, 4, 0.5, phone\n")
+    table = Recorded(str(path)).table(np.array([5]), 0)
+    assert {name: float(column[0]) for name, column in vars(table).items()} == {
+        "seconds": 1, "down": 2, "up": 3, "delay": 4, "jitter": 0.5,
+    }  # fmt: skip
+    good = "0,0.01,1,1,0\n"
     for text, said in (
-        (head + "0,0.01,1,1,0\n", "lacks client 1"),
-        (head + "0,0.01,1,1,0\n1,fast,1,1,0\n", "line 3"),
-        (head + "0,0.01,1,1,0\n1,-1,1,1,0\n", "must be > 0"),
-        (head + "0,0.01,1,1,0\n0,1,1,1,0\n1,1,1,1,0\n", "several"),
+        (head + good, "lacks client 1"),
+        (head + good + "1,fast,1,1,0\n", "a finite number > 0 as seconds, .*csv has 'fast' in line 3"),
+        (head + good + "\n1,-1,1,1,0\n", "a finite number > 0 as seconds, .*csv has '-1' in line 4"),
+        (head + good + "1,1,nan,1,0\n", "a finite number > 0 as down, .*csv has 'nan' in line 3"),
+        (head + good + "1,1,1,inf,0\n", "as up, .*csv has 'inf' in line 3"),
+        (head + good + "1,1,1,1,-2\n", "a finite number >= 0 as delay, .*csv has '-2' in line 3"),
+        (head + good + "1.5,1,1,1,0\n", "a whole number >= 0 as client, .*csv has '1.5' in line 3"),
+        (head + good + "0,1,1,1,0\n1,1,1,1,0\n", "a second one for client 0 in line 3"),
+        (head + good + "1,0,01,1,1,0\n", "5 numbers in each row, .*csv has 6 in line 3"),
+        (head + good + "1,1,1\n", "5 numbers in each row, .*csv has 3 in line 3"),
         ("client,seconds\n0,1\n", "without down,up,delay"),
+        (head.replace("up", "down") + good, "without up"),
+        (head.replace("\n", ",up\n") + good, "with two columns up"),
+        (head, "without rows"),
         ("", "without rows"),
     ):
         path.write_text(text)
@@ -285,6 +300,7 @@ def test_recorded_devices_are_read_and_checked(tmp_path: Path) -> None:
         (lambda: Tiers(shares=(0.5, 0.6)), "factors must be as many"),
         (lambda: Tiers(shares=(0.5, 0.6), factors=(1.0, 2.0)), "shares must sum to 1"),
         (lambda: TimeConfig(over_selection=0.5), "time.over_selection must be"),
+        (lambda: TimeConfig(late="rest"), "time.late must be drop without time.deadline, got rest"),
     ],
 )
 def test_wrong_numbers_are_refused(make: Any, said: str) -> None:

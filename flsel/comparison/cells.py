@@ -18,8 +18,14 @@ from flsel.execution.job import Job
 from flsel.runner.build import build
 
 
-def check(grid: Grid, folder: Path, sources: Sources) -> None:
+def check(grid: Grid, folder: Path, sources: Sources, cost: str) -> None:
     """Build every variant and every scenario once, so that what does not fit is said before a run starts.
+
+    Args:
+        grid: What is compared.
+        folder: Of all comparisons.
+        sources: The runs' data.
+        cost: The cost to the target that verdicts are about.
 
     Raises:
         UserError: If something does not fit; the message names the cell.
@@ -34,6 +40,11 @@ def check(grid: Grid, folder: Path, sources: Sources) -> None:
                 )
             try:
                 config = grid.run_config(cell, folder)
+                if cost == "simulated_seconds" and config.devices is None:
+                    raise UserError(
+                        "cost simulated_seconds needs simulated devices, and this run has none: set devices, "
+                        "for example --devices LogNormal."
+                    )
                 if variant.name == first[0] or scenario.name == first[1]:
                     build(config, sources.get(config))
             except UserError as error:

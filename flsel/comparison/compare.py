@@ -81,7 +81,7 @@ def start(
     judging = _declared(base, wanted, grid)
     _check_baseline(judging, grid)
     sources = Sources()
-    check(grid, Path(wanted.folder), sources)
+    check(grid, Path(wanted.folder), sources, judging.cost)
     with executor.ready(shared_source(grid, sources)):
         folder = new_run_dir(
             wanted.folder,
@@ -130,7 +130,7 @@ def resume(
     _check_baseline(judging, grown)
     sources = Sources()
     if grown != grid:
-        check(grown, folder.parent, sources)
+        check(grown, folder.parent, sources, judging.cost)
     with Lock(folder, "comparison"):
         runs = read_cells(grown, folder)  # refuses before anything is written
         left = waiting(runs)

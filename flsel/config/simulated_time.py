@@ -46,6 +46,11 @@ class TimeConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, "time.")
+        if self.late != "drop" and self.deadline is None:
+            raise UserError(
+                f"time.late must be drop without time.deadline, got {self.late}: set the deadline that late "
+                "paths miss."
+            )
 
     def asked(self, wanted: int, clients: int) -> int:
         """Return how many clients are asked for so many updates, out of so many clients."""

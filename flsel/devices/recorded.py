@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -13,13 +15,16 @@ from flsel.arguments import shown
 from flsel.devices.base import Devices, Table
 from flsel.errors import UserError
 
+_WANTED = ("client", "seconds", "down", "up", "delay")
+
 
 @final
 @dataclass(frozen=True)
 class Recorded(Devices):
     """Devices from a CSV file with the columns ``client,seconds,down,up,delay`` and, if wanted, ``jitter``.
 
-    Each client of the run has one row. The columns mean what :class:`Table` says.
+    Each client of the run has one row; rows of other clients and other columns are left out. The columns mean
+    what :class:`Table` says.
 
     Attributes:
         path: The file.
@@ -31,49 +36,74 @@ class Recorded(Devices):
         """Read the file.
 
         Raises:
-            UserError: If the file is unreadable or lacks a column, a client or a number.
+            UserError: If the file is unreadable, or lacks a column or a client, or a number is out of range.
         """
-        rows = _rows(self.path)
-        wanted = ("client", "seconds", "down", "up", "delay")
-        lacks = [name for name in wanted if rows and name not in rows[0]]
-        if lacks or not rows:
-            raise UserError(
-                f"devices.path must name a CSV file with the columns {','.join(wanted)}, got {self.path}"
-                + (f" without {','.join(lacks)}." if lacks else " without rows.")
-            )
-        columns = {
-            name: np.array([_number(self.path, at, row, name) for at, row in enumerate(rows, 2)])
-            for name in (*wanted, *(["jitter"] if "jitter" in rows[0] else []))
-        }
-        clients = columns.pop("client")
-        if len(np.unique(clients)) < len(clients):
-            raise UserError(
-                f"devices.path must have one row for each client, {self.path} has several for one."
-            )
-        missing = np.setdiff1d(np.arange(len(sizes)), clients)
-        if len(missing):
+        devices: dict[int, dict[str, float]] = {}
+        for line, row in _rows(self.path):
+            client = _number(self.path, line, row, "client")
+            if client in devices:
+                raise UserError(
+                    f"devices.path must have one row for each client, {self.path} has a second one for "
+                    f"client {client:.0f} in line {line}."
+                )
+            devices[int(client)] = {
+                name: _number(self.path, line, row, name) for name in (*_WANTED[1:], "jitter") if name in row
+            }
+        missing = [client for client in range(len(sizes)) if client not in devices]
+        if missing:
             raise UserError(
                 f"devices.path must have a row for each of {len(sizes)} clients, {self.path} lacks client "
                 f"{missing[0]}" + (f" and {len(missing) - 1} more." if len(missing) > 1 else ".")
             )
-        order = np.argsort(clients)[np.searchsorted(np.sort(clients), np.arange(len(sizes)))]
-        return Table(**{name: column[order] for name, column in columns.items()})
+        found = [devices[client] for client in range(len(sizes))]
+        return Table(**{name: np.array([device[name] for device in found]) for name in found[0]})
 
 
-def _rows(path: str) -> list[dict[str, str]]:
+def _rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the lines' numbers and their fields by the names of the columns."""
     try:
-        with open(Path(path).expanduser(), newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+        # Spreadsheets write a mark before the first name.
+        with open(Path(path).expanduser(), newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, skipinitialspace=True)
+            lines = [(reader.line_num, fields) for fields in reader if fields]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(
             f"devices.path must name a CSV file that can be read, got {path}: {error}."
         ) from error
+    head = [name.strip() for name in lines[0][1]] if lines else []
+    lacks = [name for name in _WANTED if head.count(name) == 0] if len(lines) > 1 else []
+    twice = next((name for name in head if head.count(name) > 1), None)
+    if len(lines) < 2 or lacks or twice is not None:
+        wrong = (
+            f"without {','.join(lacks)}"
+            if lacks
+            else f"with two columns {twice}"
+            if twice
+            else "without rows"
+        )
+        raise UserError(
+            f"devices.path must name a CSV file with the columns {','.join(_WANTED)}, got {path} {wrong}."
+        )
+    for line, fields in lines[1:]:
+        if len(fields) != len(head):
+            raise UserError(
+                f"devices.path must have {len(head)} numbers in each row, {path} has {len(fields)} in line "
+                f"{line}: separate them by commas, with points for decimals."
+            )
+        yield line, dict(zip(head, fields, strict=True))
 
 
 def _number(path: str, line: int, row: dict[str, str], name: str) -> float:
+    """Return a number that a device can have."""
+    whole, zero = name == "client", name in ("client", "delay", "jitter")
     try:
-        return int(row[name]) if name == "client" else float(row[name])
-    except (TypeError, ValueError):
+        number = int(row[name]) if whole else float(row[name])
+        fits = math.isfinite(number) and (number >= 0 if zero else number > 0)
+    except (ValueError, OverflowError):
+        fits = False
+    if not fits:
+        rule = f"{'a whole number' if whole else 'a finite number'} {'>= 0' if zero else '> 0'}"
         raise UserError(
-            f"devices.path must hold numbers, {path} has {shown(row[name])} as {name} in line {line}."
-        ) from None
+            f"devices.path must give {rule} as {name}, {path} has {shown(row[name])} in line {line}."
+        )
+    return number
