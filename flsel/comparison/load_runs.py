@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from flsel.comparison.config_differences import filled, pairs, shown
 from flsel.comparison.grid import ALL, FILE, Tuning
-from flsel.comparison.parse_variants import MACHINE, filled, pairs, shown, tuning_in
+from flsel.comparison.parse_variants import MACHINE, tuning_in
 from flsel.comparison.run_table import Run, read_run
 from flsel.errors import UserError, going_on
 from flsel.files import home

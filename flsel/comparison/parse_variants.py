@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flsel.comparison.config_differences import changes_between, shown
 from flsel.comparison.grid import Scenario, Tuning, Variant
-from flsel.config import RunConfig
 from flsel.config.describe import PRESENTATION, describe
 from flsel.config.layers import by_key, unknown_key
 from flsel.config.parser import parse_file
@@ -18,7 +17,6 @@ from flsel.config.schema import groups, keys, plugins
 from flsel.errors import UserError, located, short
 from flsel.files import home
 from flsel.files.yaml import read_yaml
-from flsel.runner.trackers.values import flat
 
 # What all variants of a comparison share: a difference in one of these would be the result.
 SHARED = (
@@ -201,43 +199,6 @@ def read_seeds(text: str) -> tuple[int, ...]:
     if twice is not None:
         raise UserError(f"seeds must be different numbers, and {twice} stands there twice.")
     return tuple(seeds)
-
-
-def changes_between(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what differs between two configs: both values by dotted key, of plug-ins each argument.
-
-    A setting that one of them lacks, as a run does that is older than the setting, has its default.
-    """
-    return pairs(filled(base), filled(other))
-
-
-def pairs(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return both values, by key, where two mappings differ; None stands for a missing one."""
-    return {
-        key: (one.get(key), two.get(key))
-        for key in dict.fromkeys((*one, *two))
-        if one.get(key) != two.get(key)
-    }
-
-
-def filled(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config's values by dotted key, with defaults for what it lacks except arguments of classes."""
-    return {**_defaults(), **flat(settings)}
-
-
-@functools.cache
-def _defaults() -> dict[str, Any]:
-    classes = tuple(f"{key}." for key in plugins())
-    return {key: value for key, value in flat(describe(RunConfig())).items() if not key.startswith(classes)}
-
-
-def shown(changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """Write a difference of configs on one line: ``rounds 100 instead of 50, ...``."""
-    return ", ".join(f"{key} {_word(two)} instead of {_word(one)}" for key, (one, two) in changes.items())
-
-
-def _word(value: Any) -> str:
-    return "null" if value is None else str(value)
 
 
 def _items(text: str, what: str) -> list[str]:

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -19,33 +19,13 @@ from flsel.errors import UserError
 from flsel.flower.members import label_table
 from flsel.flower.node import clients_of
 from flsel.flower.quarantine import Quarantine
-from flsel.flower.wire import Channel, LostError, Reply, Request, Value, to_arrays, to_params
+from flsel.flower.wire import Asked, Channel, LostError, Reply, Request, Value, to_arrays, to_params
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.params import Params
 
 _LOG = logging.getLogger("flsel")
 _POLL_SECONDS = 1.0
-
-
-class Asked(NamedTuple):
-    """A request that was sent to a node.
-
-    Attributes:
-        round: Communication round.
-        node: The node's id.
-        action: What was asked.
-        clients: About which clients.
-        seconds: Seconds until the answer, or until none was waited for.
-        error: Why there is no answer; empty if there is one.
-    """
-
-    round: int
-    node: int
-    action: str
-    clients: list[int]
-    seconds: float
-    error: str
 
 
 @final

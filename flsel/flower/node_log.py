@@ -7,7 +7,8 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-from flsel.flower.grid_trainer import Asked, GridTrainer
+from flsel.flower.grid_trainer import GridTrainer
+from flsel.flower.wire import Asked
 
 FILE = "nodes.jsonl"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -58,6 +58,26 @@ class Reply:
     values: Mapping[str, Value] = field(default_factory=dict)
     seconds: float = 0.0
     error: str = ""
+
+
+class Asked(NamedTuple):
+    """A request that was sent to a node.
+
+    Attributes:
+        round: Communication round.
+        node: The node's id.
+        action: What was asked.
+        clients: About which clients.
+        seconds: Seconds until the answer, or until none was waited for.
+        error: Why there is no answer; empty if there is one.
+    """
+
+    round: int
+    node: int
+    action: str
+    clients: list[int]
+    seconds: float
+    error: str
 
 
 class Channel(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim import Optimizer
 
 from flsel.data.population import Population
 from flsel.errors import UserError, short
@@ -22,8 +21,8 @@ from flsel.local.features import Features
 from flsel.local.module_snapshot import Kept
 from flsel.local.optimizer_states import OptimizerMemory
 from flsel.local.plain import PlainFabric
-from flsel.local.tasks import LARGEST, Task
-from flsel.local.torch_internals import copy_all, without_compiler
+from flsel.local.tasks import Task
+from flsel.local.torch_internals import copy_all
 from flsel.objectives import Objective
 from flsel.objectives.objective import overrides
 from flsel.params import Params, places
@@ -255,55 +254,3 @@ def exchanged(model: nn.Module) -> Params:
     trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
     buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
     return trainable | {n: b for n, b in buffers.items() if n in model.state_dict()}
-
-
-class _Still(SGD):
-    """An optimizer with nothing to do; torch's own steps import its compiler first."""
-
-    def step(self, closure: object = None) -> None:  # type: ignore[override]
-        """Do nothing."""
-
-
-def lr_factors(schedule: Callable[[Optimizer], LRScheduler] | None, rounds: int) -> list[float]:
-    """Tabulate a torch learning-rate schedule whose unit is the communication round.
-
-    Args:
-        schedule: Makes the scheduler of an optimizer; None keeps the rate constant.
-        rounds: Number of communication rounds.
-
-    Returns:
-        The factor on the initial learning rate in rounds ``0..rounds-1``.
-
-    Raises:
-        UserError: If the scheduler fails before the last round or asks for more than the round.
-    """
-    if schedule is None:
-        return [1.0] * rounds
-    with without_compiler():
-        optimizer = _Still([nn.Parameter(torch.zeros(()))], lr=1.0)
-    scheduler = schedule(optimizer)
-    factors = []
-    try:
-        for _ in range(rounds):
-            factors.append(float(optimizer.param_groups[0]["lr"]))
-            optimizer.step()
-            scheduler.step()
-    except (ArithmeticError, TypeError, ValueError) as error:
-        name = type(scheduler).__name__
-        raise UserError(
-            f"local.lr_schedule {name} must step through {rounds} rounds by itself, and failed in round "
-            f"{len(factors) - 1}: {error}."
-        ) from error
-    beyond = next((round for round, factor in enumerate(factors) if not abs(factor) <= LARGEST), None)
-    if beyond is not None:
-        raise UserError(
-            f"local.lr_schedule must keep the learning rate finite and below {LARGEST:.1e} times the first, "
-            f"and in round {beyond} it is {factors[beyond]:g} times."
-        )
-    return factors
-
-
-def scale_lr(groups: Iterable[dict[str, object]], base: Sequence[float], factor: float) -> None:
-    """Set the learning rate of optimizer groups to ``factor`` times their base rates."""
-    for group, lr in zip(groups, base, strict=True):
-        group["lr"] = lr * factor

@@ -13,8 +13,9 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
 from flsel.local.dropout import Masks, step_keys, visit_key
+from flsel.local.learning_rates import scale_lr
 from flsel.local.optimizers import groups_of, made_like
-from flsel.local.program import Program, scale_lr
+from flsel.local.program import Program
 from flsel.local.tasks import loss_of
 from flsel.local.tensor_queries import Queries, mappable
 from flsel.local.trainer import LocalTrainer

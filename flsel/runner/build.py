@@ -26,9 +26,10 @@ from flsel.errors import UserError, users_code
 from flsel.local import torch_internals
 from flsel.local.agreement import Agreement
 from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.learning_rates import lr_factors
 from flsel.local.measure import examples_at_once
 from flsel.local.optimizer_states import OptimizerMemory, check_remembers
-from flsel.local.program import Program, lr_factors
+from flsel.local.program import Program
 from flsel.local.reach import Reach
 from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
@@ -161,12 +162,19 @@ def _warn_of_bias(name: str) -> None:
     )
 
 
-def build_with(config: RunConfig, make_trainer: MakeTrainer | None, workers: Workers | None = None) -> Built:
-    """Build a run with a given trainer; None lets the settings choose."""
+def build_with(
+    config: RunConfig,
+    make_trainer: MakeTrainer | None,
+    callbacks: tuple[Any, ...] = (),
+    workers: Workers | None = None,
+) -> Built:
+    """Build a run with a given trainer, None for that of the settings, and callbacks besides theirs."""
     if make_trainer is None:
-        return build(config, workers=workers)
-    source = load_source(config.data, clients=config.clients, seed=config.seed)
-    return build(config, source, make_trainer(config, source))
+        built = build(config, workers=workers)
+    else:
+        source = load_source(config.data, clients=config.clients, seed=config.seed)
+        built = build(config, source, make_trainer(config, source))
+    return replace(built, callbacks=(*built.callbacks, *callbacks))
 
 
 def _make_program(

@@ -103,7 +103,7 @@ class Session:
             UserError: If a setting is wrong or the folder cannot be created.
         """
         describe(config)  # refuses what config.yaml could not hold, before there is a folder
-        built = _with(build_with(config, make_trainer, workers), callbacks)
+        built = build_with(config, make_trainer, callbacks, workers)
         folder = new_run_dir(config.output.dir, run_name(config))
         return cls(config, folder, built, pictured=pictured, new=True)
 
@@ -133,7 +133,7 @@ class Session:
         """
         config = read_config(folder)
         config = replace(config, rounds=config.rounds if rounds is None else rounds)
-        built = _with(build_with(config, make_trainer, workers), callbacks)
+        built = build_with(config, make_trainer, callbacks, workers)
         return cls(config, folder, built, pictured=pictured)
 
     @classmethod
@@ -332,7 +332,3 @@ class Session:
         self._journal.evaluated(self.server.round, metrics)
         self._tracker.log(metrics, self.server.round)
         self._callbacks.call("on_validation_end")
-
-
-def _with(built: Built, callbacks: tuple[Any, ...]) -> Built:
-    return replace(built, callbacks=(*built.callbacks, *callbacks))

@@ -19,7 +19,8 @@ from flsel.data.population import Normalize, Population
 from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, dealt
 from flsel.local.compiled.trainer import CompiledTrainer
-from flsel.local.program import Program, lr_factors
+from flsel.local.learning_rates import lr_factors
+from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import Classifier, as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer

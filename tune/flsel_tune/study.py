@@ -17,8 +17,8 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
-from flsel.comparison.parse_variants import pairs
-from flsel.comparison.parse_variants import shown as differences
+from flsel.comparison.config_differences import pairs
+from flsel.comparison.config_differences import shown as differences
 from flsel.errors import UserError, short
 from flsel.rng import torch_seed
 from flsel.runner.trackers.values import flat

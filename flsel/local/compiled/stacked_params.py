@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from flsel.local.compiled.update import sgd_settings
+from flsel.local.learning_rates import scale_lr
 from flsel.local.optimizers import groups_of, made_like
-from flsel.local.program import Program, scale_lr
+from flsel.local.program import Program
 from flsel.params import Params
 
 
