@@ -112,7 +112,7 @@ class Arrivals:
         """Let flights start and arrive until the next step of the server is due.
 
         Args:
-            flights: The state of the run; it goes on with whatever has arrived already.
+            flights: The state of the run, with the updates that have arrived since the last step.
             round: Server steps so far (t).
             params: The global model; not to change until the step is closed.
             selector: Who gets a free slot.
@@ -164,7 +164,7 @@ class Arrivals:
         flights.ledger.charge(CLIENT_SECOND, spent.client_seconds)
 
     def arrive(self, flights: Flights, round: int) -> None:
-        """Let the next update arrive, in the buffer if it is not too stale; there must be one in flight."""
+        """Take the next arrival, and buffer its update unless it is too stale; a client must be in flight."""
         flight = flights.land()
         if self.rules.bound is None or round - flight.version <= self.rules.bound:
             flights.buffer.append(flight)

@@ -128,7 +128,7 @@ class Flights:
             self.started += 1
 
     def land(self) -> Flight:
-        """Take the next flight out of the air, and let the time pass until then."""
+        """Remove and return the next flight to arrive, and set the clock to its arrival."""
         flight = heapq.heappop(self.flying)
         del self.running[flight.client]
         self.clock = max(self.clock, flight.finish)
