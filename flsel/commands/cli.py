@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "data": (
         "flsel.commands.data",
-        "show how examples are dealt to clients: flsel data [--config FILE] [--key value ...]",
+        "show how examples are split over clients: flsel data [--config FILE] [--key value ...]",
     ),
     "check": (
         "flsel.commands.check",

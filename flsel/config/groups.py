@@ -23,7 +23,7 @@ DEFAULT_STEPS = 10
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """What a client does in one visit.
+    """Local training of a client.
 
     Attributes:
         batch_size: Examples per local step (B).
@@ -41,7 +41,7 @@ class LocalConfig:
         chunk: Most clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
         check: ``auto`` compares a few models that ``vmap`` and ``compiled`` train with those of sequential,
             which trains the rest of the run if they differ; ``every`` compares all of them; ``off`` none.
-        keep_optimizer: Let each client go on with the optimizer state (momentum, Adam's moments) that its
+        keep_optimizer: Let each client continue with the optimizer state (momentum, Adam's moments) that its
             last visit ended with, instead of a fresh one; ``sequential`` only.
 
     Raises:

@@ -48,18 +48,18 @@ class RunConfig:
         clients: Number of clients (N); null takes the dataset's natural clients.
         clients_per_round: Clients per round (K), at most N.
         data: The dataset and what is held out of it.
-        partition: How examples are dealt to clients; ``Natural`` keeps the dataset's natural clients.
+        partition: How examples are split over the clients; ``Natural`` keeps the dataset's natural clients.
         availability: Which clients are available in which round.
         devices: How fast the clients' simulated devices and links are; null simulates no time.
         time: What a round waits for on simulated devices.
         asynchronous: Whether and how the server aggregates updates as they arrive.
         model: The network, or a LightningModule that brings its loss and optimizer: a class, a function or,
             from Python, an object, of which each run trains a copy.
-        local: What a client does in one visit.
+        local: Local training of a client.
         objective: What a client minimises besides its loss.
         server_optimizer: Updates the global model with minus the aggregated update as the gradient; SGD with
             learning rate 1 is FedAvg.
-        selector: Who trains.
+        selector: Which clients train.
         evaluation: When and what to measure.
         accelerator: Lightning's flag: ``auto``, ``cpu``, ``gpu``, ``mps``.
         device: Index of the device.

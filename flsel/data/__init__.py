@@ -1,1 +1,1 @@
-"""Datasets, and how their examples are dealt to clients and held out. Importing the package is light."""
+"""Datasets, and how their examples are split over clients and held out. Importing the package is light."""

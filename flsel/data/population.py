@@ -64,7 +64,7 @@ class Normalize(torch.nn.Module):
 
 @dataclass(frozen=True)
 class Source:
-    """What a dataset provides before it is dealt to clients.
+    """What a dataset provides before it is split over the clients.
 
     Attributes:
         train: Examples to deal to the clients.

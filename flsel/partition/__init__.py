@@ -1,4 +1,4 @@
-"""How a dataset is dealt to clients: pure functions of (labels, parameters, generator).
+"""How a dataset is split over clients: pure functions of (labels, parameters, generator).
 
 One module per family; every scheme is a small frozen value class derived from :class:`Partition`.
 """
