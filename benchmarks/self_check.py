@@ -1,4 +1,4 @@
-"""What the self-check costs in a run of 100 rounds, and how far rounding moves models."""
+"""What the self-check and the verification of gradients cost in a run of 100 rounds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from trainers import CASES, Case
 from flsel.config.groups import OutputConfig
 from flsel.data.config import DataConfig
 from flsel.engine.evaluation import Evaluator
+from flsel.local.compiled.engine import Engine
 from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.partition import Natural
@@ -58,16 +59,18 @@ def measure(case: Case, data: DataConfig, chosen: argparse.Namespace, folder: Pa
     if case.synthetic:
         config = replace(config, data=DataConfig(name="synthetic"), partition=Natural())
     config = replace(config, output=OutputConfig(dir=str(folder)))
-    watch, answers = Watch(), Watch()
+    watch, answers, gradients = Watch(), Watch(), Watch()
+    verified = Engine._agrees
+    Engine._agrees = gradients.over(verified)  # type: ignore[method-assign]
     kept = SequentialTrainer.train, CheckedTrainer._compare, CheckedTrainer._chosen, Evaluator._measure
     SequentialTrainer.train = watch.over(kept[0], counts=True)  # type: ignore[method-assign]
     CheckedTrainer._compare = watch.over(kept[1])  # type: ignore[method-assign]
     CheckedTrainer._chosen = watch.over(kept[2])  # type: ignore[method-assign]
 
-    def evaluated(self: Evaluator, *values: Any, plain: bool = False) -> Any:
-        return (answers.over(kept[3]) if plain else kept[3])(self, *values, plain=plain)
+    def evaluated(self: Evaluator, *values: Any, plain: bool = False, **named: Any) -> Any:
+        return (answers.over(kept[3]) if plain else kept[3])(self, *values, plain=plain, **named)
 
-    Evaluator._measure = evaluated  # type: ignore[assignment]
+    Evaluator._measure = evaluated  # type: ignore[method-assign]
     try:
         began = time.process_time()
         with Session.start(config) as session:
@@ -78,15 +81,15 @@ def measure(case: Case, data: DataConfig, chosen: argparse.Namespace, folder: Pa
     finally:
         SequentialTrainer.train, CheckedTrainer._compare = kept[0], kept[1]  # type: ignore[method-assign]
         CheckedTrainer._chosen, Evaluator._measure = kept[2], kept[3]  # type: ignore[method-assign]
+        Engine._agrees = verified  # type: ignore[method-assign]
     assert session.built.program.agreement.found_ == {}, "nothing is wrong with these models"
-    spent = watch.seconds + answers.seconds
+    spent = watch.seconds + answers.seconds + gradients.seconds
     share = 100 * spent / (whole - spent)
     limit = [] if case.synthetic else [f"<= {MOST:g} %", verdict(share, MOST)]
     rounds = config.rounds * case.cohort
-    return [
-        case.name, f"{whole:.1f} s", f"{watch.visits} of {rounds}", f"{1000 * watch.seconds:.0f} ms",
-        f"{1000 * answers.seconds:.0f} ms", f"{share:.2f} %", *(limit or ["", ""]),
-    ]  # fmt: skip
+    times = (f"{1000 * each.seconds:.0f} ms" for each in (watch, answers, gradients))
+    row = [case.name, f"{whole:.1f} s", f"{watch.visits} of {rounds}", *times, f"{share:.2f} %"]
+    return [*row, *(limit or ["", ""])]
 
 
 def main() -> None:
@@ -99,7 +102,8 @@ def main() -> None:
         data = image_data(chosen.data_root, Path(folder))
         rows = [measure(CASES[name], data, chosen, Path(folder)) for name in chosen.only]
     print(f"Data: {data.name}, W3 synthetic. Runs of 100 rounds, an evaluation after each; processor time.\n")
-    head = ("workload", "run", "clients compared", "training", "evaluation", "share of the run", "limit", "")
+    times = ("training", "evaluation", "gradients")
+    head = ("workload", "run", "clients compared", *times, "share of the run", "limit", "")
     print(table(head, rows))
 
 
