@@ -71,7 +71,7 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
     for group in alike(visits, start=True):
         program = visits[group[0]].program
         program.load(visits[group[0]].start)
-        with program.evaluating(), torch.inference_mode(), program.fabric.autocast():
+        with program.evaluating(), torch.no_grad(), program.fabric.autocast():
             for position in group:
                 visit = visits[position]
                 batches = program.batches(visit.client, visit.draw)

@@ -80,7 +80,7 @@ def bare_step(optimizer: Optimizer) -> Callable[[], object]:
 
 def clear_gradients(optimizer: Optimizer) -> None:
     """Drop the gradients of an optimizer's parameters without importing ``torch._dynamo`` for it."""
-    if type(optimizer).zero_grad is not Optimizer.zero_grad:
+    if _clears_itself(optimizer):
         optimizer.zero_grad()
         return
     for group in optimizer.param_groups:
@@ -88,6 +88,10 @@ def clear_gradients(optimizer: Optimizer) -> None:
             param.grad = None
 
 
+def _clears_itself(optimizer: Optimizer) -> bool:
+    return type(optimizer).zero_grad is not Optimizer.zero_grad or "zero_grad" in vars(optimizer)
+
+
 def does_more(optimizer: Optimizer) -> bool:
-    """Tell whether hooks, or a step of its own, add something to what an optimizer's class does in a step."""
-    return "step" in vars(optimizer) or step_is_hooked(optimizer)
+    """Tell whether hooks, or methods of its own, add to what an optimizer's class does in a step."""
+    return any(name in vars(optimizer) for name in ("step", "zero_grad")) or step_is_hooked(optimizer)

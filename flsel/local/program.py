@@ -102,6 +102,7 @@ class Program:
         Args:
             plain: Images have their channels first in any case.
         """
+        self.kept.begin()
         self.task.eval()
         trusted = self.agreement.disagreement("evaluation") is None
         laid_out = channels_last(self.task) if self.channels_last and trusted and not plain else nullcontext()
@@ -120,7 +121,7 @@ class Program:
         Args:
             plain: As for :meth:`evaluating`.
         """
-        graph = torch.enable_grad() if self.differentiates else torch.inference_mode()
+        graph = torch.enable_grad() if self.differentiates else torch.no_grad()
         with self.evaluating(plain=plain), graph, self.fabric.autocast():
             try:
                 yield

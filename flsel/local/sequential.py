@@ -42,7 +42,6 @@ class SequentialTrainer(LocalTrainer):
                     program = visit.program
                     loop = self._loop(program)
                     live = program.state()
-                    program.task.train()
                 loop.visit(visit)
                 with torch.no_grad():
                     for name, end in ends.items():
@@ -84,15 +83,17 @@ class _Loop:
         self._groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
         # Some optimizers make their state at once: Adagrad of older releases of torch.
         self._state = {param: _copied(state) for param, state in optimizer.state.items()}
-        # An optimizer of one's own may count in itself.
-        self._counts = {name: n for name, n in vars(optimizer).items() if isinstance(n, int | float)}
+        self._own = program.kept.note(optimizer)  # one of one's own may count in itself
 
     def visit(self, visit: Visit) -> None:
         """Run one client's local steps."""
         start, client, program = visit.start, visit.client, visit.program
+        program.kept.begin()
+        program.task.train()  # anew, as a step may have put layers into evaluation
         program.load(start)
         self._reset_optimizer(program.optimizer, program.lr_factors[visit.round])
-        clear_gradients(program.optimizer)  # of a step that failed, in tracing for example
+        for param in program.task.parameters():
+            param.grad = None  # of a step that failed, or what an optimizer of one's own leaves
         if program.memory is not None:
             program.memory.recall(client, program.optimizer)
         # Global generators are seeded per visit, so draws do not depend on the rest of the cohort.
@@ -121,12 +122,15 @@ class _Loop:
             program.memory.note(client, program.optimizer)
         # Another trainer of the same program finds the optimizer as it was configured.
         self._reset_optimizer(program.optimizer, 1.0)
-        program.kept.restore()
+        try:
+            program.kept.check_frozen(program.model)
+        finally:
+            program.kept.restore()
 
     def _reset_optimizer(self, optimizer: Optimizer, factor: float) -> None:
         optimizer.state.clear()
         optimizer.state.update({param: _copied(state) for param, state in self._state.items()})
-        vars(optimizer).update(self._counts)
+        self._own.back()
         for group, initial in zip(optimizer.param_groups, self._groups, strict=True):
             group.update(initial)
         scale_lr(optimizer.param_groups, [g["lr"] for g in self._groups], factor)

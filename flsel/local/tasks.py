@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from flsel.errors import UserError
 from flsel.local.lightning_module import take
+from flsel.local.memos import Memos, Names, Value
 from flsel.local.torch_internals import BATCH_NORM, CONVOLUTION, without_compiler
 from flsel.params import called
 
@@ -135,7 +136,24 @@ def make_optimizer(task: Task, override: OptimizerFactory | None) -> Optimizer:
             raise UserError(f"{source} must be of the model's own parameters, and it has others too.")
         # self.parameters() has the frozen ones as well, which no step moves.
         group["params"] = [p for p in group["params"] if p.requires_grad]
+    _check_copies(made, task, source)
     return made
+
+
+def _check_copies(optimizer: Optimizer, task: Task, source: str) -> None:
+    """Refuse an optimizer that has copied the parameters: they would be the initial model's for ever."""
+    memos = Memos(lambda module, _: Value(module), (), [])
+    for known in (*task.modules(), *task.parameters(), *task.buffers()):
+        memos.meet(known)
+    Names(optimizer, vars(optimizer), memos, ("state", "param_groups", "defaults"))
+    for tensor in memos.tensors:
+        for param in task.parameters():
+            alike = tensor.shape == param.shape and tensor.dtype == param.dtype
+            if alike and torch.equal(tensor, param) and bool((param != param.flatten()[0]).any()):
+                raise UserError(
+                    f"{source}: {type(optimizer).__name__} copies parameters when it is made, before clients "
+                    "have received their models: let its first step make the copies, in optimizer.state."
+                )
 
 
 def _alone(made: object) -> object:

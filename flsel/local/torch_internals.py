@@ -84,8 +84,9 @@ _find("Tensor._version")
 # Bookkeeping of modules and tensors, which hooks go through.
 _FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+_HOOK_FLAGS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
-for _name in ("_parameters", "_buffers", *_FORWARD_HOOKS, *_BACKWARD_HOOKS):
+for _name in ("_parameters", "_buffers", "_modules", *_FORWARD_HOOKS, *_BACKWARD_HOOKS, *_HOOK_FLAGS):
     _note(f"torch.nn.Module().{_name}", _name in vars(nn.Module()))
 for _name in _TENSOR_HOOKS:
     _note(f"torch.Tensor.{_name}", hasattr(Tensor, _name))
@@ -187,14 +188,23 @@ def has_bf16() -> bool:
 
 def own_parameters(layer: nn.Module) -> Mapping[str, nn.Parameter | None]:
     """Return the parameters that a layer itself has, by the names of its attributes."""
-    found: Mapping[str, nn.Parameter | None] | None = vars(layer).get("_parameters")
-    return dict(layer.named_parameters(recurse=False, remove_duplicate=False)) if found is None else found
+    found = vars(layer).get("_parameters")
+    if isinstance(found, dict):
+        return found
+    return dict(layer.named_parameters(recurse=False, remove_duplicate=False))  # of torch.jit's, too
 
 
 def own_buffers(layer: nn.Module) -> MutableMapping[str, Tensor | None]:
     """Return the buffers that a layer itself has, by the names of its attributes; writing to it sets them."""
-    found: MutableMapping[str, Tensor | None] | None = vars(layer).get("_buffers")
-    return _Buffers(layer) if found is None else found
+    found = vars(layer).get("_buffers")
+    return found if isinstance(found, dict) else _Buffers(layer)
+
+
+def bookkeeping(layer: nn.Module) -> list[dict[Any, Any]]:
+    """Return the dictionaries in which a layer keeps its parameters, its layers and its hooks."""
+    names = ("_parameters", "_modules", *_FORWARD_HOOKS, *_BACKWARD_HOOKS, *_HOOK_FLAGS)
+    found = (vars(layer).get(name) for name in names)
+    return [part for part in found if isinstance(part, dict)]
 
 
 class _Buffers(MutableMapping[str, "Tensor | None"]):

@@ -12,14 +12,16 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
+from flsel.errors import UserError
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.learning_rates import scale_lr
 from flsel.local.optimizers import groups_of, made_like
 from flsel.local.program import Program
 from flsel.local.tasks import loss_of
 from flsel.local.tensor_queries import Queries, mappable
+from flsel.local.torch_internals import writes_to
 from flsel.local.trainer import LocalTrainer
-from flsel.local.verify import OTHER, Sample, apart
+from flsel.local.verify import OTHER, Sample, apart, blanked, gradients
 from flsel.local.visit import Visit, alike
 from flsel.local.vmap_limits import DRAWS, Unmapped, refusing, require_vmap
 from flsel.params import Params, padded_rows, row, stacked
@@ -51,6 +53,7 @@ class VmapTrainer(LocalTrainer):
         for group in alike(visits, start=False):
             program = visits[group[0]].program
             program.task.train()
+            program.kept.begin()
             steps = {
                 r: program.spec.num_steps(len(program.population.shards[visits[r].client])) for r in group
             }
@@ -60,8 +63,12 @@ class VmapTrainer(LocalTrainer):
             for first in range(0, len(order), width):
                 rows = order[first : first + width]
                 stack = _Stack(self._step(program), rows, [visits[row] for row in rows])
-                with _undrawn():
-                    stack.train([steps[row] for row in rows], ends)
+                try:
+                    with _undrawn(), blanked(program):
+                        stack.train([steps[row] for row in rows], ends)
+                except BaseException:
+                    program.kept.restore()  # what it left may be no tensor any more
+                    raise
         return ends
 
     def _step(self, program: Program) -> _Step:
@@ -106,8 +113,9 @@ class _Stack:
         self.drawn = padded_rows(drawn)
         self.positions = pad_sequence(batches, batch_first=True, padding_value=-1)  # [n, steps, size]
         self.lengths = (self.positions >= 0).sum(dim=2)
-        keys = [visit_key(self.program.seed, visit.draw, visit.client) for visit in visits]
-        self.keys = step_keys(keys, range(self.positions.shape[1])).to(self.rows.device)
+        self.seeds = [visit_key(self.program.seed, visit.draw, visit.client) for visit in visits]
+        self.keys = step_keys(self.seeds, range(self.positions.shape[1])).to(self.rows.device)
+        self.modes = self.program.kept.modes()
         self.masked = self.asked = True  # until a step tells that it needs no masks, and no answers
         self.optimizer = step.optimizer(self.params, factor)
 
@@ -142,6 +150,30 @@ class _Stack:
         """Take one local step of every client still training."""
         active = len(self.clients)
         positions, lengths = self.positions[:active, step], self.lengths[:active, step]
+        marks = [writes_to(param) for param in self.params.values()]
+        try:
+            self._backward(positions, lengths, step)
+        except Exception as error:
+            self._unchanged()  # What a step keeps is often why it fails.
+            if isinstance(error, UserError):
+                raise
+            # What the model raises by itself is raised here.
+            gradients(self.program, self._sample(0, positions[0, : lengths[0]], step), corrected=False)
+            said = (str(error).splitlines() or [""])[0][:100]
+            raise Unmapped(f"there its step raises {type(error).__name__}: {said}") from error
+        self._unchanged()
+        if [writes_to(param) for param in self.params.values()] != marks:
+            raise Unmapped("its step writes to its parameters")
+        self._verify(positions, lengths, step)
+        grads = {name: p.grad for name, p in self.params.items() if p.grad is not None}
+        with torch.no_grad():
+            grads = self.program.objective.corrected(grads, self.params, self.starts, self.clients)
+            for name, grad in grads.items():
+                self.params[name].grad = grad
+        self.optimizer.step()
+
+    def _backward(self, positions: Tensor, lengths: Tensor, step: int) -> None:
+        """Compute every client's gradient."""
         total = torch.zeros((), device=self.program.task.device)
         # A short batch is a batch of another size: clients are vectorised within equal sizes, so that
         # the training_step's mean needs no mask.
@@ -151,15 +183,29 @@ class _Stack:
         self.optimizer.zero_grad()
         with refusing():
             self.program.fabric.backward(total)
-        if self.program.kept.changed():
+
+    def _unchanged(self) -> None:
+        """Refuse a step that leaves something in the module.
+
+        Raises:
+            Unmapped: If it does.
+        """
+        if self.program.kept.changed() or self.program.kept.modes() != self.modes:
             raise Unmapped("its step keeps something in the module (a callback may, between rounds)")
-        self._verify(positions, lengths, step)
-        grads = {name: p.grad for name, p in self.params.items() if p.grad is not None}
-        with torch.no_grad():
-            grads = self.program.objective.corrected(grads, self.params, self.starts, self.clients)
-            for name, grad in grads.items():
-                self.params[name].grad = grad
-        self.optimizer.step()
+
+    def _sample(self, one: int, places: Tensor, step: int) -> Sample:
+        """Put together a step of one client."""
+        return Sample(
+            model=row({name: p.detach() for name, p in self.params.items()}, one),
+            start=row(self.starts, one),
+            client=int(self.clients[one]),
+            models=tuple(row(model, one) for model in self.models),
+            drawn=row({name: table[:, step] for name, table in self.drawn.items()}, one),
+            places=places,
+            key=self.keys[step, one],
+            seed=self.seeds[one],
+            step=step,
+        )
 
     def _verify(self, positions: Tensor, lengths: Tensor, step: int) -> None:
         """Compare the gradient of one client for each length of batch that is new.
@@ -169,16 +215,7 @@ class _Stack:
         """
         for length in sorted(set(lengths.tolist()) - self.step.verified):
             one = int((lengths == length).nonzero()[0])
-            sample = Sample(
-                model=row({name: p.detach() for name, p in self.params.items()}, one),
-                start=row(self.starts, one),
-                client=int(self.clients[one]),
-                models=tuple(row(model, one) for model in self.models),
-                drawn=row({name: table[:, step] for name, table in self.drawn.items()}, one),
-                places=positions[one, :length],
-                key=self.keys[step, one],
-                step=step,
-            )
+            sample = self._sample(one, positions[one, :length], step)
             found = {name: p.grad[one] for name, p in self.params.items() if p.grad is not None}
             other = self.step.moves not in (None, set(found))
             if other or apart(self.program, sample, found, corrected=False) is not None:

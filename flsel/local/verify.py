@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,9 +12,11 @@ from torch import Tensor, nn
 from flsel.local.dropout import Masks
 from flsel.local.gaps import Gap, gap, less, moved
 from flsel.local.head import undisturbed
+from flsel.local.memos import equal
 from flsel.local.program import Program
 from flsel.local.tasks import loss_of
 from flsel.params import Params
+from flsel.rng import repeatable, seed_layers
 
 OTHER = "its gradient is not the one that the model has by itself (docs/models-and-data.md lists causes)"
 
@@ -29,6 +33,7 @@ class Sample:
         drawn: What the step draws for generated features; may be empty.
         places: Examples of the batch, as positions in the population, int64 ``[B]``.
         key: Of the step's dropout masks, int64 ``[]``.
+        seed: Of the visit's global generators.
         step: Number of the step.
     """
 
@@ -39,6 +44,7 @@ class Sample:
     drawn: Params
     places: Tensor
     key: Tensor
+    seed: int
     step: int
 
 
@@ -55,7 +61,7 @@ def apart(program: Program, sample: Sample, found: Params, *, corrected: bool) -
         How far it is away, or None if rounding explains that. Infinitely, if other parameters have a gradient
         or the step writes to the model.
     """
-    plain = _gradients(program, sample, corrected)
+    plain = gradients(program, sample, corrected)
     if plain is None or plain.keys() != found.keys():
         return Gap(float("inf"), 0.0, "")  # no gradient is not one of zeros for every optimizer
     zeros = {name: torch.zeros_like(value) for name, value in program.trainable().items()}
@@ -63,9 +69,26 @@ def apart(program: Program, sample: Sample, found: Params, *, corrected: bool) -
 
     def turned() -> Params:
         other = replace(sample, model=moved(sample.model, dtype))
-        return less(zeros | (_gradients(program, other, corrected) or {}), zeros | plain)
+        return less(zeros | (gradients(program, other, corrected) or {}), zeros | plain)
 
     return gap(zeros | plain, less(zeros | found, zeros | plain), None, dtype, turned)
+
+
+@contextmanager
+def blanked(program: Program) -> Iterator[None]:
+    """Let the module's own parameters be NaN, where others stand for them: a step that reads them shows.
+
+    Such a step keeps them in a list or a closure, or runs parts of itself again in the backward pass.
+    """
+    live = program.trainable()
+    kept = {name: value.detach().clone() for name, value in live.items()}
+    for value in live.values():
+        value.data.fill_(torch.nan)
+    try:
+        yield
+    finally:
+        for name, value in live.items():
+            value.data.copy_(kept[name])
 
 
 def without_zeros(stack: Params) -> Params:
@@ -85,13 +108,24 @@ def without_zeros(stack: Params) -> Params:
     return filled
 
 
-def _gradients(program: Program, sample: Sample, corrected: bool) -> Params | None:
-    """Compute a gradient as sequential training does; None if the step writes to the model meanwhile."""
+def gradients(program: Program, sample: Sample, corrected: bool) -> Params | None:
+    """Compute a gradient as sequential training does.
+
+    Args:
+        program: The client's side.
+        sample: The step.
+        corrected: Let the objective correct it.
+
+    Returns:
+        It by name; None if the step writes to the model meanwhile.
+    """
     program.load(sample.model)
     task, params = program.task, program.trainable()
     _clear(task)  # a stack's backward pass may have reached parameters that a module keeps in a list
     batch = program.batch(sample.places)
-    with undisturbed(task):
+    device = task.device
+    with undisturbed(task), repeatable(0, [device] if device.type == "cuda" else []):
+        seed_layers(device, sample.seed)
         task.train()
         try:
             with torch.enable_grad(), Masks(sample.key):
@@ -106,7 +140,7 @@ def _gradients(program: Program, sample: Sample, corrected: bool) -> Params | No
             grads = {name: param.grad for name, param in params.items() if param.grad is not None}
         finally:
             _clear(task)
-    if any(not torch.equal(value, sample.model[name]) for name, value in program.state().items()):
+    if any(not equal(value, sample.model[name]) for name, value in program.state().items()):
         return None
     if corrected:
         with torch.no_grad():

@@ -235,6 +235,8 @@ class Callbacks:
         self._load(self.trainer.server.params)
         federation = self.trainer.server.federation
         program, before = federation.program, _traits(federation.program)
+        program.kept.begin()
+        changed = program.kept.changed()  # so does an iterator always
         for callback in able:
             name = type(callback).__name__
             try:
@@ -253,7 +255,7 @@ class Callbacks:
                     f"callback {name} must not change in {hook} which parameters are trained: a run's are "
                     "those that require gradients when it starts."
                 )
-        if _traits(program) != before:
+        if _traits(program) != before or program.kept.changed() != changed:
             federation.trainer.forget(program)
             program.kept.renew()
 

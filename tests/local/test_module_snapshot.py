@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -180,3 +182,63 @@ def test_what_cannot_begin_anew_is_refused() -> None:
     net.numbers = (n for n in range(9))  # type: ignore[assignment]
     with pytest.raises(UserError, match="a model must not keep a generator in an attribute"):
         make_program(lambda p: optim.SGD(p, lr=0.1), BatchSpec(8, steps=3), net=net)
+
+
+class Thaws(nn.Module):
+    """Begins to train a layer in its first step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 6).requires_grad_(False), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.layer.requires_grad_(True)
+        return self.head(self.layer(x))
+
+
+def test_a_model_that_begins_to_train_a_frozen_layer_is_refused() -> None:
+    program = make_program(partial(optim.SGD, lr=0.1), BatchSpec(8, epochs=1), net=Thaws())
+    with pytest.raises(UserError, match=r"begin to train a frozen parameter, here layer\.weight: "):
+        train(SequentialTrainer(), program, starts_of(program, 1), [3], 0)
+
+
+@functools.lru_cache
+def table(width: int) -> Tensor:
+    return torch.linspace(0.5, 1.5, width, dtype=torch.float64)
+
+
+class Looks(nn.Module):
+    """Multiplies by a table that is made once, when the model is measured first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * table(4)
+
+
+@pytest.mark.parametrize("trainer", [SequentialTrainer, VmapTrainer, CompiledTrainer])
+def test_what_a_measurement_caches_can_be_trained_with(trainer: Any) -> None:
+    table.cache_clear()
+    program = make_program(partial(optim.SGD, lr=0.1), BatchSpec(8, epochs=1), net=Looks())
+    starts = starts_of(program, 3)
+    losses(from_one({n: v[0] for n, v in starts.items()}, CLIENTS, 0, program))
+    assert table.cache_info().currsize == 1
+    ends = train(trainer(), program, starts, CLIENTS, 0)
+    assert largest_gap(ends, starts) > 0
+
+
+def test_a_callback_may_change_what_a_models_class_holds() -> None:
+    program = make_program(partial(optim.SGD, lr=0.1), BatchSpec(8, epochs=1), net=Counting("number"))
+    Counting.factor = 2.0  # type: ignore[attr-defined]
+    try:
+        program.kept.begin()
+        assert not program.kept.changed()
+        Counting.factor = 3.0  # type: ignore[attr-defined]
+        assert program.kept.changed()
+        program.kept.restore()
+        assert Counting.factor == 2.0  # type: ignore[attr-defined]
+    finally:
+        del Counting.factor  # type: ignore[attr-defined]

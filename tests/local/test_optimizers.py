@@ -10,9 +10,11 @@ import torch
 from test_trainers import SPECS, largest_gap, make_program, starts_of, train
 from torch import optim
 
+from flsel.errors import UserError
 from flsel.local.optimizers import rate_of
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.torch_internals import without_compiler
+from flsel.local.vmap_limits import why_not_vmap
 
 LR = 0.3
 
@@ -85,3 +87,55 @@ def test_every_visit_begins_with_the_state_that_an_optimizer_is_made_with() -> N
         == 0
     )
     assert largest_gap(first, starts) > 0
+
+
+class Counting(optim.SGD):
+    """Its steps get smaller, by a list that it keeps."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, lr)
+        self.past: list[float] = []
+
+    def step(self, closure: Any = None) -> Any:
+        self.past.append(self.param_groups[0]["lr"])
+        self.param_groups[0]["lr"] = LR / len(self.past)
+        return super().step(closure)
+
+
+class Halving(optim.SGD):
+    """Keeps half of a gradient for the next step."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    param.grad.mul_(0.5)
+
+
+def halving(params: Any, lr: float) -> optim.Optimizer:
+    made = optim.SGD(params, lr)
+    made.zero_grad = partial(Halving.zero_grad, made)  # type: ignore[method-assign,arg-type]
+    return made
+
+
+@pytest.mark.parametrize("make", [Counting, Halving, halving])
+def test_every_visit_begins_with_an_optimizer_as_it_was_made(make: Any) -> None:
+    program = make_program(partial(make, lr=LR), SPECS["epochs"])
+    assert why_not_vmap(program) is not None
+    starts = starts_of(program, 2)
+    together = train(SequentialTrainer(), program, starts, [3, 1], 0)
+    fresh = make_program(partial(make, lr=LR), SPECS["epochs"])
+    alone = train(SequentialTrainer(), fresh, {n: v[1:] for n, v in starts.items()}, [1], 0)
+    assert largest_gap({n: v[1:] for n, v in together.items()}, alone) == 0
+
+
+def lookahead(params: Any, lr: float) -> optim.Optimizer:
+    made = optim.SGD(params, lr)
+    slow = [param.detach().clone() for group in made.param_groups for param in group["params"]]
+    made.register_step_post_hook(lambda *given: [value.mul_(0.5) for value in slow])
+    return made
+
+
+def test_an_optimizer_that_copies_the_initial_model_is_refused() -> None:
+    with pytest.raises(UserError, match="configure_optimizers of Classifier: SGD copies parameters when"):
+        make_program(partial(lookahead, lr=LR), SPECS["epochs"])

@@ -17,10 +17,10 @@ from torch.nn import functional as F
 
 from flsel.local.batches import BatchSpec
 from flsel.objectives import FedAvg, FedProx, Objective
-from zoo import gradients, identity, layers, layout, leaving, losses, mixing, numbers, state, views
+from zoo import gradients, hidden, identity, layers, layout, leaving, losses, mixing, numbers, state, views
 from zoo.registry import CLASSES, IMAGE, INPUTS, PARTS, WIDTH, Part
 
-MODULES = (gradients, identity, layers, layout, leaving, losses, mixing, numbers, state, views)
+MODULES = (gradients, hidden, identity, layers, layout, leaving, losses, mixing, numbers, state, views)
 
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {
     "sgd": partial(optim.SGD, lr=0.1),
@@ -37,6 +37,7 @@ SPECS = {
     "wrapped": BatchSpec(8, steps=3, last="wrap"),
     "steps": BatchSpec(5, steps=4),
     "small": BatchSpec(3, epochs=1),
+    "longer": BatchSpec(6, steps=6, last="wrap"),
 }
 SIZES = ((9, 1, 14), (8, 16, 24), (11, 2, 5), (3, 4, 7))
 MU = 0.5
@@ -194,7 +195,14 @@ class Case:
 def of_each_part() -> list[Case]:
     """Return one case for each part, with what is around it in turn."""
     turns = itertools.count()
-    return [_around((name,), np.random.default_rng(next(turns))) for name in PARTS]
+    return [_shown(name) or _around((name,), np.random.default_rng(next(turns))) for name in PARTS]
+
+
+def _shown(name: str) -> Case | None:
+    """Return the case in which a part with hidden state ends elsewhere, if nothing is done about it."""
+    if PARTS[name].kind != "hidden state":
+        return None
+    return Case((name,), spec="longer", sizes=(12, 6, 18), rounds=2)
 
 
 def drawn(seed: int) -> Case:
@@ -219,6 +227,6 @@ def _around(names: tuple[str, ...], rng: np.random.Generator, seed: int = 0) -> 
         proximal=bool(rng.random() < 0.2),
         sizes=one(SIZES),
         # What a round leaves behind, the next one meets.
-        rounds=2 if any(PARTS[name].kind == "state" for name in names) else 1,
+        rounds=2 if any(PARTS[name].kind in ("state", "hidden state") for name in names) else 1,
         seed=seed,
     )

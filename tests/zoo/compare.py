@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import from_rows
 from flsel.local.vmap_limits import why_not_vmap
-from flsel.params import Params
+from flsel.params import Params, row
 from zoo.cases import Case
 from zoo.reference import SEED, trained
 
@@ -139,6 +140,7 @@ def outcome(plain: Plain, backend: str, check: Any = "off") -> Outcome:
     worst, how = 0.0, ""
     try:
         for round in range(case.rounds):
+            _measure(program, row(plain.starts, 0))
             ends = used.train(from_rows(plain.starts, clients, round, program))
             worst = max(worst, gap(plain.starts, ends, plain.ends[round]))
     except UserError as refusal:
@@ -148,6 +150,14 @@ def outcome(plain: Plain, backend: str, check: Any = "off") -> Outcome:
         return Outcome(float("inf"), False, f"{type(error).__name__}: {error}"[:200])
     right = plain.explains(worst) and not (how and backend == "sequential")
     return Outcome(worst, right, how or _how(backend, trainer, program))
+
+
+def _measure(program: Program, model: Params) -> None:
+    """Measure a model, as a run does before clients train: it stays in the module."""
+    program.load(model)
+    # A network whose outputs need gradients gets them from what asks for it first.
+    with suppress(RuntimeError), program.measuring():
+        program.task(program.batch(torch.arange(2))[0])
 
 
 def gap(starts: Params, ends: Params, plain: Params) -> float:

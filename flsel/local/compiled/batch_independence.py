@@ -50,10 +50,11 @@ def _mixes(program: Program) -> bool:
 def _scores(program: Program, places: Tensor) -> Tensor:
     """Return a batch's scores in training; every call starts from the same random state."""
     masks = Masks(torch.zeros_like(places[0]))
-    with undisturbed(program.task), watched(program.kept), masks, program.fabric.autocast():
+    with undisturbed(program.task):
         program.task.train()
-        scores: Tensor = program.task(program.batch(places)[0])
-        return scores
+        with watched(program.kept), masks, program.fabric.autocast():
+            scores: Tensor = program.task(program.batch(places)[0])
+    return scores
 
 
 @contextmanager

@@ -71,10 +71,11 @@ class Cohort:
 
     def keys(self, span: range) -> Tensor:
         """Return the keys of the dropout masks of S steps on the device that trains, int64 ``[S, n]``."""
-        return step_keys(self._keys, span).to(self.y.device)
+        return step_keys(self.seeds, span).to(self.y.device)
 
     @cached_property
-    def _keys(self) -> list[int]:
+    def seeds(self) -> list[int]:
+        """Seeds of the visits' masks and global generators."""
         return [visit_key(visit.program.seed, visit.draw, visit.client) for visit in self.visits]
 
     def table(self, span: range, size: int) -> tuple[Tensor, Tensor]:

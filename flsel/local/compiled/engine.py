@@ -19,7 +19,7 @@ from flsel.local.compiled.stacked_params import Bank
 from flsel.local.compiled.step import Step
 from flsel.local.compiled.trace import Example, kept_by, visit_inputs
 from flsel.local.tasks import convolves
-from flsel.local.verify import OTHER, Sample, apart, without_zeros
+from flsel.local.verify import OTHER, Sample, apart, blanked, without_zeros
 from flsel.local.visit import Visit
 from flsel.params import Params, padded_rows, row, whole
 
@@ -220,7 +220,7 @@ class Engine:
         batch = self._program.batch(places)
         example = self._example_of(cohort, models, at, batch, weights if self._weighs else None)
         params, visit = row(starts, 0) if self._single else starts, visit_inputs(self._program, example)
-        with self._program.fabric.autocast():
+        with self._program.fabric.autocast(), blanked(self._program):
             found = step.gradients(params, visit, example.labels, example.x)
         sample = Sample(
             model=row(starts, one),
@@ -230,6 +230,7 @@ class Engine:
             drawn=row({name: table[:, at] for name, table in cohort.drawn.items()}, one),
             places=places[one, :length],
             key=cohort.keys(range(at, at + 1))[0, one],
+            seed=cohort.seeds[one],
             step=at,
         )
         own = found if self._single else row(found, one)
@@ -257,7 +258,9 @@ class Engine:
         known = self._steps.pop(key, None)
         if known is None or known.kept != kept:
             self._program.task.train()
-            known = Step(bank, self._ready(), self._example(bank, cohort, models, size), kept)
+            example, ready = self._example(bank, cohort, models, size), self._ready()
+            with blanked(self._program):
+                known = Step(bank, ready, example, kept)
         self._steps[key] = known
         while len(self._steps) > _SHAPES:
             self._steps.popitem(last=False)

@@ -37,7 +37,8 @@ class Unpadded(Refused):
 @contextlib.contextmanager
 def watched(kept: Kept) -> Iterator[None]:
     """Refuse a step that leaves traces of itself elsewhere than in the loss."""
-    drawn = plain_states()
+    kept.begin()
+    drawn, modes = plain_states(), kept.modes()
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         yield
@@ -45,7 +46,7 @@ def watched(kept: Kept) -> Iterator[None]:
         raise Unstackable(_DRAWS)
     if said.getvalue():
         raise Refused("it prints (take that out)")
-    if kept.changed():
+    if kept.changed() or kept.modes() != modes:
         raise Unstackable("it keeps something in the module (a callback may, between rounds)")
 
 

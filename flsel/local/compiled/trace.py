@@ -129,8 +129,10 @@ def trace(program: Program, example: Example) -> Traced:
     step = _Flat(program, example, names, len(visit), len(labels))
     inputs = [*example.params.values(), *visit, *labels, example.x]
     _import_all()
+    # Other numbers than the step is compared with afterwards: a number that is kept in the graph shows then.
+    others = [_others(value) for value in example.params.values()]
     with undisturbed(program.task), watched(program.kept), out_of_place(program.task):
-        graph = record(step, *inputs)
+        graph = record(step, *others, *inputs[len(others) :])
     graph.graph.eliminate_dead_code()
     check(graph.graph)
     graph.graph.eliminate_dead_code()
@@ -138,6 +140,13 @@ def trace(program: Program, example: Example) -> Traced:
     count = len(example.params)
     (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{count + len(visit) + 1}")
     return Traced(graph, names, count, len(visit), len(labels), inputs, drops=bool(keys.users))
+
+
+def _others(value: Tensor) -> Tensor:
+    """Return other numbers than some, of the same layout, by up to a tenth of them."""
+    draw = torch.Generator().manual_seed(0)
+    shares = torch.rand(value.shape, generator=draw, dtype=torch.float64).to(value)
+    return value.clone().mul_(1 + 0.1 * shares).add_(0.01 * shares)
 
 
 @cache
