@@ -163,7 +163,7 @@ class _Stack:
             raise Unmapped(f"there its step raises {type(error).__name__}: {said}") from error
         self._unchanged()
         if [writes_to(param) for param in self.params.values()] != marks:
-            raise Unmapped("its step writes to its parameters")
+            raise Unmapped("its step writes to its parameters (let an optimizer of your own project them)")
         self._verify(positions, lengths, step)
         grads = {name: p.grad for name, p in self.params.items() if p.grad is not None}
         with torch.no_grad():
