@@ -117,9 +117,9 @@ def _row(found: Sequence[Family], margin: float | None) -> list[str]:
     counts, fixed, used, equal, claims = np.zeros(4, dtype=int), 0, 0, 0, 0
     for family in found:
         theirs, runs = family.fixed(family.seeds)
-        ours, played = family.decided(margin)
+        ours, spent = family.decided(margin)
         counts += np.array(agreement(ours, theirs))
-        fixed, used, claims = fixed + runs, used + played, claims + len(ours)
+        fixed, used, claims = fixed + runs, used + spent, claims + len(ours)
         equal += sum(word == "equivalent" for word in ours.values())
     shown = "none" if margin is None else f"{margin:g}"
     return [
@@ -178,7 +178,7 @@ def five() -> str:
         claimed = sum(word in DIRECTIONS for word in words)
         rows.append([source.title, str(len(found)), str(len(words)), str(claimed), str(runs), str(first)])
     return markdown(
-        ["atlas", "settings", "claims", "directions claimed", "runs played", "runs at the first look"], rows
+        ["atlas", "scenarios", "claims", "directions claimed", "runs", "runs at the first look"], rows
     )
 
 
