@@ -189,13 +189,13 @@ class Seen:
 
         return noted
 
-    def who(self, play: Callable[[], object]) -> str:
+    def who(self, train: Callable[[], object]) -> str:
         """Play a round, and say by whom it was trained."""
         kept, self.by = (VmapTrainer.train, SequentialTrainer.train), "compiled"
         VmapTrainer.train = self.over("vmap", kept[0])  # type: ignore[method-assign]
         SequentialTrainer.train = self.over("sequential", kept[1])  # type: ignore[method-assign]
         try:
-            play()
+            train()
         finally:
             VmapTrainer.train, SequentialTrainer.train = kept  # type: ignore[method-assign]
         return self.by
