@@ -90,12 +90,13 @@ class Experiment:
 
 
 def experiments() -> dict[str, Experiment]:
-    """Read all files."""
+    """Read all files. ``like`` names, by key, the experiment that a key is taken from."""
+    files = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(HERE.glob("*.yaml"))}
+    usual = {"changes": {}, "scenarios": {}, "judging": {}}
     found = {}
-    for path in sorted(HERE.glob("*.yaml")):
-        plain = yaml.safe_load(path.read_text())
-        usual = {"changes": {}, "scenarios": {}, "judging": {}}
-        found[path.stem] = Experiment(name=path.stem, **{**usual, **plain})
+    for name, plain in files.items():
+        shared = {key: files[other][key] for key, other in plain.pop("like", {}).items()}
+        found[name] = Experiment(name=name, **{**usual, **shared, **plain})
     return found
 
 
