@@ -18,7 +18,7 @@ import numpy as np
 from pages import markdown, options, put, read_rows
 from scipy.stats import pearsonr, spearmanr
 
-from flsel.config.parser import parse_file
+from flsel.config import RunConfig
 from flsel.runner.build import build
 from flsel.selectors._hics import entropy, label_entropy
 from flsel.selectors.hics import HiCS
@@ -31,7 +31,7 @@ HEAD = ("scenario", "seed", "variance", "limit", "spearman", "pearson", "rounds_
 
 def measure(scenario: int, seed: int, data_root: str | None) -> list[str]:
     """Execute the warm-up and one round more; return a row of the file."""
-    config = parse_file(ROOT / f"configs/papers/hics/fashion_mnist_published_{scenario}.yaml")
+    config = RunConfig.from_file(ROOT / f"configs/papers/hics/fashion_mnist_published_{scenario}.yaml")
     warm_up = math.ceil((config.clients or 1) / config.clients_per_round)
     data = config.data if data_root is None else replace(config.data, root=data_root)
     # Rounds without an evaluation: the last one, which has one, is not executed.

@@ -69,11 +69,11 @@ def measure(config_file: Path, *, seed: int, together: bool, data_root: str | No
 
 
 def _train(config_file: Path, seed: int, together: bool, data_root: str | None) -> dict[str, np.ndarray]:
-    from flsel.config.parser import parse_file
+    from flsel.config import RunConfig
     from flsel.runner.build import build
     from flsel.selectors.hics import HiCS
 
-    config = parse_file(config_file)
+    config = RunConfig.from_file(config_file)
     data = config.data if data_root is None else replace(config.data, root=data_root)
     clients_per_round = (config.clients or 1) if together else config.clients_per_round
     rounds = math.ceil((config.clients or 1) / clients_per_round)

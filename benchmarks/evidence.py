@@ -27,8 +27,6 @@ from flsel.comparison.comparison_file import Judging, read_declaration, write_de
 from flsel.comparison.grid import FILE, Grid, Scenario, Variant
 from flsel.comparison.parse_variants import read_seeds
 from flsel.config import RunConfig
-from flsel.config.describe import describe
-from flsel.config.parser import parse_settings
 from flsel.errors import Interrupted, UserError
 from flsel.execution.executor import Listener
 from flsel.execution.in_process import InProcess
@@ -82,7 +80,7 @@ class Experiment:
         own = {} if isinstance(self.config, str) else self.config
         base = RunConfig() if own else parse([("config", self.config)])
         return Grid(
-            describe(parse_settings(describe(parse_settings(describe(base), own)), changes)),
+            RunConfig.from_dict(RunConfig.from_dict(base.to_dict(), own).to_dict(), changes).to_dict(),
             tuple(Variant(name, entry) for name, entry in self.variants.items()),
             tuple(Scenario(name, entry) for name, entry in self.scenarios.items()) or (Scenario(),),
             read_seeds(seeds or (QUICK_SEEDS if quick else self.seeds)),

@@ -17,7 +17,6 @@ from settings import image_data, start, wait
 from timed import Timed
 
 from flsel.config import RunConfig
-from flsel.config.parser import parse_file
 from flsel.errors import UserError
 from flsel.runner.build import build
 from flsel.selector import Need, Selector
@@ -96,7 +95,7 @@ def main() -> None:
     first, after = (2, 2) if chosen.quick else (START, AFTER)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        config = parse_file(CONFIG)
+        config = RunConfig.from_file(CONFIG)
         data = image_data(chosen.data_root, Path(folder))
         config = replace(config, data=data, accelerator=chosen.accelerator, quiet=True)
         for name, make in CONTENDERS.items():

@@ -19,7 +19,6 @@ from measure import options, spread, table, verdict
 from settings import FASHION_MLP, image_data, image_run
 
 from flsel.config import RunConfig
-from flsel.config.describe import describe
 from flsel.config.groups import LocalConfig, OutputConfig
 from flsel.execution.run import run
 
@@ -89,7 +88,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = settings(chosen, folder)
-        (folder / "config.yaml").write_text(yaml.safe_dump(describe(config)))
+        (folder / "config.yaml").write_text(yaml.safe_dump(config.to_dict()))
         (folder / "space.yaml").write_text(SPACE)
         print(
             table(

@@ -23,8 +23,6 @@ from pages import options, read_rows
 
 from flsel.comparison.grid import FILE, Cell, Grid, Scenario, Variant
 from flsel.config import RunConfig
-from flsel.config.describe import describe
-from flsel.config.parser import parse_settings
 from flsel_tune.space_file import make_space, read_space
 
 PLACES = ("Dirichlet 0.1, MDF", "2SPC, YMF", "HiCS mix, IDL")
@@ -52,7 +50,7 @@ SPACES: dict[str, str | dict[str, object]] = {
 def trials(selector: str) -> list[dict[str, object]]:
     """Return what is tried: nothing changed, then random draws."""
     space = SPACES[selector]
-    config = describe(parse_settings(describe(RunConfig()), {"selector": selector}))
+    config = RunConfig.from_dict(RunConfig().to_dict(), {"selector": selector}).to_dict()
     dimensions = make_space(read_space(space) if isinstance(space, str) else space, config)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
@@ -62,7 +60,7 @@ def trials(selector: str) -> list[dict[str, object]]:
 def search_grid(atlas: Grid, place: Scenario) -> Grid:
     """Return all trials of all selectors in one scenario of the atlas, with validation data held out."""
     changes = {"data.validation": VALIDATION, "evaluation.per_client": False}
-    config = describe(parse_settings(atlas.config, changes))
+    config = RunConfig.from_dict(atlas.config, changes).to_dict()
     usual = {variant.name: variant.changes for variant in atlas.variants}
     variants = tuple(
         Variant(f"{selector} {k}", {**usual[selector], **tried})

@@ -8,7 +8,6 @@ from typing import Any
 
 import runs
 
-from flsel.config.describe import describe
 from flsel.data.config import DataConfig
 from flsel_tune.metric import parse_metrics
 from flsel_tune.trial import Report, SweepJob
@@ -20,7 +19,7 @@ def job(folder: Path, *, metric: str = "validation/accuracy", every: int = 2, **
     data = DataConfig(synthetic=runs.SMALL, validation=0.2)
     config = replace(runs.settings(folder, data=data, threads=1), **changes)
     return SweepJob(
-        config=describe(config),
+        config=config.to_dict(),
         seeds=seeds,
         metrics=parse_metrics(metric, "auto"),
         rounds=config.rounds,

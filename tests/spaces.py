@@ -9,8 +9,6 @@ import optuna
 from hypothesis import strategies as st
 
 from flsel.config import RunConfig
-from flsel.config.describe import describe
-from flsel.config.parser import parse_settings
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -20,7 +18,7 @@ _POSITIVE = st.floats(1e-6, 1e3).map(lambda number: float(f"{number:.3g}"))
 
 @cache
 def _described(selector: str) -> dict[str, Any]:
-    return describe(parse_settings({}, {"selector": selector}))
+    return RunConfig.from_dict({}, {"selector": selector}).to_dict()
 
 
 def config_of(selector: str, **arguments: Any) -> dict[str, Any]:
@@ -31,7 +29,7 @@ def config_of(selector: str, **arguments: Any) -> dict[str, Any]:
 
 
 def defaults() -> dict[str, Any]:
-    return describe(RunConfig())
+    return RunConfig().to_dict()
 
 
 @st.composite

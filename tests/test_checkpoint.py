@@ -17,7 +17,7 @@ import torch
 from runs import InterruptIn, left_behind, same, settings
 
 from flsel.commands.cli import main
-from flsel.config.describe import fingerprint
+from flsel.config.fingerprint import fingerprint
 from flsel.data.sources import load_source
 from flsel.errors import Interrupted, UserError
 from flsel.execution.run import resume, run

@@ -17,8 +17,7 @@ import pytest
 import yaml
 
 from flsel.commands.cli import main
-from flsel.config.describe import describe
-from flsel.config.parser import parse_file
+from flsel.config import RunConfig
 
 TINY = [
     "--rounds", "2", "--clients", "4", "--clients_per_round", "2", "--accelerator", "cpu",
@@ -126,7 +125,7 @@ def test_the_printed_config_is_a_config(arguments: list[str], tmp_path: Path, ca
     assert call("train", "--config", "c.yaml", "--print_config") == 0
     assert capsys.readouterr().out == printed
     settings = yaml.safe_load(printed)
-    assert settings.keys() == describe(parse_file(tmp_path / "c.yaml")).keys()
+    assert settings.keys() == RunConfig.from_file(tmp_path / "c.yaml").to_dict().keys()
 
 
 def test_the_printed_config_is_that_of_all_arguments(tmp_path: Path, capsys: Any) -> None:

@@ -12,9 +12,7 @@ import pytest
 from flsel.commands.argv import parse
 from flsel.commands.cli import main
 from flsel.config import RunConfig
-from flsel.config.describe import describe
 from flsel.config.groups import OutputConfig
-from flsel.config.parser import parse_file
 from flsel.errors import UserError
 from flsel.execution.run import run
 from flsel.files.shipped import find, shipped
@@ -138,10 +136,10 @@ def test_a_papers_config_says_what_it_is(path):
     lines = [line for line in path.read_text().splitlines() if line.startswith("#")]
     assert len(lines) < 8
     assert any(line.startswith("# Paper") for line in lines) or path.stem == "fashion_mnist_adam"
-    config = parse_file(path)
+    config = RunConfig.from_file(path)
     (about,) = (line for line in lines if line.startswith("# Run: "))
     assert about.endswith("; seeds 1, 2, 3 (--seed).")
-    described = describe(config)
+    described = config.to_dict()
     parts = (described["partition"], described["model"], described["local"]["optimizer"])
     names = ", ".join(part["class_path"].rpartition(".")[2] for part in parts)
     assert about.startswith(f"# Run: {names} ")
@@ -153,7 +151,7 @@ def test_a_papers_config_says_what_it_is(path):
 @each_config
 def test_runs_a_round(path, tmp_path):
     """On generated data, or random images of the dataset's shape."""
-    config = parse_file(path)
+    config = RunConfig.from_file(path)
     data = {}
     if config.data.name in IMAGES:
         _, count, shape = IMAGES[config.data.name]
@@ -175,7 +173,7 @@ def test_runs_a_round(path, tmp_path):
     "path", [path for path in CONFIGS if path.stem != "quickstart"], ids=lambda path: path.stem
 )
 def test_runs_a_round_on_real_data(path, tmp_path):
-    config = parse_file(path)
+    config = RunConfig.from_file(path)
     folder = REAL / IMAGES[config.data.name][0]
     if not folder.is_dir():
         pytest.skip(f"no {config.data.name} in ../shared/data")

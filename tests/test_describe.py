@@ -18,9 +18,8 @@ from torch.optim.lr_scheduler import MultiStepLR
 
 from flsel.availability import LDF, MDF
 from flsel.config import RunConfig
-from flsel.config.describe import describe, fingerprint
+from flsel.config.fingerprint import fingerprint
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
-from flsel.config.parser import parse_settings
 from flsel.config.simulated_time import AsyncConfig, TimeConfig
 from flsel.data.config import DataConfig, SyntheticConfig
 from flsel.devices import LogNormal
@@ -91,9 +90,9 @@ CONFIGS = st.builds(
 @settings(max_examples=15)
 @given(config=CONFIGS)
 def test_settings_survive_the_yaml_file(config: RunConfig) -> None:
-    described = describe(config)
+    described = config.to_dict()
     read = yaml.safe_load(yaml.safe_dump(described, sort_keys=False))
-    again = describe(parse_settings(read))
+    again = RunConfig.from_dict(read).to_dict()
     assert again == described
     assert fingerprint(again) == fingerprint(described)
 
@@ -102,7 +101,7 @@ def test_what_was_parsed_builds_what_was_meant() -> None:
     config = RunConfig(
         model=partial(MLP, hidden=(3,)), local=LocalConfig(optimizer=partial(optim.SGD, lr=0.5))
     )
-    again = parse_settings(describe(config))
+    again = RunConfig.from_dict(config.to_dict())
     net = again.model(num_classes=2, input_shape=(4,))  # type: ignore[call-arg]
     assert [p.shape[0] for p in net.parameters()] == [3, 3, 2, 2]
     assert again.local.optimizer is not None
@@ -122,23 +121,23 @@ CHANGES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("key", list(describe(RunConfig())))
+@pytest.mark.parametrize("key", list(RunConfig().to_dict()))
 def test_the_fingerprint_ignores_only_how_a_run_is_shown(key: str) -> None:
     # Rules of time are refused without devices.
     base = RunConfig(devices=LogNormal()) if key in ("time", "asynchronous") else RunConfig()
     changed = replace(base, **{key: CHANGES[key]})
-    same = fingerprint(describe(changed)) == fingerprint(describe(base))
+    same = fingerprint(changed.to_dict()) == fingerprint(base.to_dict())
     assert same == (key in {"track", "callbacks", "output", "quiet"})
 
 
 def test_the_fingerprint_does_not_tell_1_from_1_point_0() -> None:
     one, other = RunConfig(partition=Dirichlet(alpha=1)), RunConfig(partition=Dirichlet(alpha=1.0))
-    assert fingerprint(describe(one)) == fingerprint(describe(other))
-    assert fingerprint(describe(one)) != fingerprint(describe(RunConfig(partition=Dirichlet(alpha=1.5))))
+    assert fingerprint(one.to_dict()) == fingerprint(other.to_dict())
+    assert fingerprint(one.to_dict()) != fingerprint(RunConfig(partition=Dirichlet(alpha=1.5)).to_dict())
 
 
 def test_defaults_that_yaml_cannot_hold_are_left_to_the_class() -> None:
-    spec = describe(RunConfig(model=Activated))["model"]
+    spec = RunConfig(model=Activated).to_dict()["model"]
     assert spec == {
         "class_path": "mymodels.Activated",
         "init_args": {"act": "torch.nn.modules.activation.ReLU"},
@@ -153,7 +152,7 @@ def test_defaults_that_yaml_cannot_hold_are_left_to_the_class() -> None:
 )
 def test_what_has_no_import_path_is_refused(config: RunConfig, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        describe(config)
+        config.to_dict()
 
 
 @pytest.mark.parametrize("value", [Uniform, "PowD", 3])

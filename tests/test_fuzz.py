@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from runs import left_behind, same
 
-from flsel.config.parser import parse_file
+from flsel.config import RunConfig
 from flsel.runner.session import Session
 
 EXAMPLES = int(os.environ.get("FLSEL_FUZZ", "0"))
@@ -43,7 +43,7 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert fuzz.check(folder, "--config", "c.yaml") == 0
     (folder / "runs/run").rename(folder / "finished")
     with fuzz._chdir(folder):
-        session = Session.start(parse_file(Path("c.yaml")))
+        session = Session.start(RunConfig.from_file(Path("c.yaml")))
         session.open()
         for save in (True, True, False):
             session.step()

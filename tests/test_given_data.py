@@ -16,7 +16,7 @@ from runs import settings
 from torch.utils.data import DataLoader, TensorDataset
 
 import flsel
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.partition import IID
 
@@ -62,7 +62,7 @@ def test_it_is_named_by_what_it_holds():
     assert first == same != other
     assert len({first.name, other.name, arrays.name}) == 3
     made = flsel.RunConfig(data=first, partition=IID())
-    assert parse_settings(made.to_dict()) == made
+    assert RunConfig.from_dict(made.to_dict()) == made
     assert type(made.to_dict()["data"]["name"]) is str
     for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made)), replace(made, rounds=3)):
         assert copied.data == first

@@ -11,7 +11,6 @@ from torch import nn
 import flsel
 import flsel.errors
 from flsel.commands.cli import main
-from flsel.config.describe import describe
 from flsel.config.groups import OutputConfig
 
 
@@ -38,7 +37,7 @@ def test_a_function_without_a_path_is_told_the_shapes_it_asks_for(tmp_path):
 
 
 def test_other_parameters_are_other_settings(tmp_path):
-    one, other = (describe(config(tmp_path, nn.Linear(60, 10)))["model"] for _ in range(2))
+    one, other = (config(tmp_path, nn.Linear(60, 10)).to_dict()["model"] for _ in range(2))
     assert one["init_args"]["name"] == "Linear"
     assert one != other
 
@@ -67,7 +66,7 @@ def test_a_model_whose_name_became_anothers_is_the_one_that_was_given(tmp_path, 
         made.__qualname__ = "net"
         made.__module__ = "mymodels"
     monkeypatch.setattr("mymodels.net", narrow, raising=False)
-    assert describe(config(tmp_path, narrow))["model"] == "mymodels.net"
+    assert config(tmp_path, narrow).to_dict()["model"] == "mymodels.net"
     result = flsel.run(config(tmp_path, wide))
     assert isinstance(result.model, nn.Sequential)
     assert result.settings["model"]["class_path"].endswith("Given")
@@ -82,7 +81,7 @@ def test_another_plug_in_whose_name_became_anothers_is_refused(tmp_path, monkeyp
     new = type("Mine", (Uniform,), {"__module__": "mymodels"})
     monkeypatch.setattr(mymodels, "Mine", old, raising=False)
     asked = flsel.RunConfig(selector=old(), output=OutputConfig(str(tmp_path)))
-    describe(asked)
+    asked.to_dict()
     monkeypatch.setattr(mymodels, "Mine", new)
     with pytest.raises(flsel.errors.UserError, match=r"selector must be what mymodels\.Mine stands for"):
         flsel.run(asked)

@@ -13,8 +13,7 @@ from mymodels import First, make_net
 from flsel.arguments.spec import Spec
 from flsel.commands.argv import parse, words
 from flsel.config import RunConfig
-from flsel.config.describe import describe
-from flsel.config.parser import parse_file, parse_settings, to_types
+from flsel.config.parser import to_types
 from flsel.config.plugin import rule
 from flsel.config.schema import keys, plugins
 from flsel.errors import UserError
@@ -93,8 +92,10 @@ def test_flsels_own_class_wins_where_another_package_has_the_name() -> None:
 
     assert torchvision.ops.MLP.__name__ == "MLP"
     for given in ("MLP", "{class_path: MLP}", "flsel.models.MLP"):
-        assert describe(parsed("--model", given))["model"]["class_path"] == "flsel.models.MLP"
-    assert parse_settings({"model": {"class_path": "MLP", "init_args": {"hidden": [3]}}}).model.made is MLP  # type: ignore[attr-defined]
+        assert parsed("--model", given).to_dict()["model"]["class_path"] == "flsel.models.MLP"
+    assert (
+        RunConfig.from_dict({"model": {"class_path": "MLP", "init_args": {"hidden": [3]}}}).model.made is MLP
+    )  # type: ignore[attr-defined]
 
 
 def test_a_selector_in_a_new_file_needs_no_module_path() -> None:
@@ -112,22 +113,22 @@ def test_classes_of_a_user_and_functions(file: Any) -> None:
     assert isinstance(config.selector, First)
     assert config.model == Spec("mymodels.make_net")
     assert config.model.made is make_net  # type: ignore[attr-defined]
-    assert parse_settings({"model": {"class_path": "mymodels.make_net"}}).model == config.model
+    assert RunConfig.from_dict({"model": {"class_path": "mymodels.make_net"}}).model == config.model
 
 
 def test_the_defaults_are_those_of_the_schema() -> None:
-    config = parse_settings({})
+    config = RunConfig.from_dict({})
     assert isinstance(config.partition, Natural)
     assert isinstance(config.selector, Uniform)
-    assert describe(config) == describe(RunConfig())
+    assert config.to_dict() == RunConfig().to_dict()
 
 
 def test_settings_may_be_nested_or_dotted() -> None:
-    assert parse_settings({"local": {"steps": 3}}).local.steps == 3
-    assert parse_settings({"local.steps": 3}).local.steps == 3
-    assert parse_settings({"local": {"steps": 3}}, {"local": {"batch_size": 7}}).local.steps == 3
-    assert parse_settings({"local": {"steps": 3}}, {"local": {"steps": 4}}).local.steps == 4
-    assert parse_settings({"selector": PowD.__name__}).selector.d is None
+    assert RunConfig.from_dict({"local": {"steps": 3}}).local.steps == 3
+    assert RunConfig.from_dict({"local.steps": 3}).local.steps == 3
+    assert RunConfig.from_dict({"local": {"steps": 3}}, {"local": {"batch_size": 7}}).local.steps == 3
+    assert RunConfig.from_dict({"local": {"steps": 3}}, {"local": {"steps": 4}}).local.steps == 4
+    assert RunConfig.from_dict({"selector": PowD.__name__}).selector.d is None
 
 
 def test_every_type_has_a_rule_in_words() -> None:
@@ -286,7 +287,7 @@ def test_the_file_that_is_wrong_is_named(file: Any, tmp_path: Path) -> None:
     )
     assert parsed("--config", bad, "--config", good).rounds == 3
     with pytest.raises(UserError, match=r"nothere.yaml: there is no such file"):
-        parse_file(tmp_path / "nothere.yaml")
+        RunConfig.from_file(tmp_path / "nothere.yaml")
     assert refused("--config", str(tmp_path)) == (
         f"{tmp_path}: this is a folder; give a file, such as config.yaml in the folder of a run."
     )
@@ -296,7 +297,7 @@ def test_the_file_that_is_wrong_is_named(file: Any, tmp_path: Path) -> None:
 
 def test_settings_as_values_are_refused_like_those_of_a_file() -> None:
     with pytest.raises(UserError, match=r"^rounds must be a whole number in \[1, 100,000,000\], got 'x'.$"):
-        parse_settings({"rounds": "x"})
+        RunConfig.from_dict({"rounds": "x"})
 
 
 def test_a_module_that_does_not_import_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,8 +344,8 @@ def test_a_key_that_one_file_sets_in_two_ways_is_refused(file: Any) -> None:
 def test_a_file_may_name_an_argument_before_its_class(file: Any) -> None:
     path = file("selector.d: 12\nselector: PowD\nlocal: {optimizer.lr: 0.5, optimizer: Adam}\n")
     config = parsed("--config", path)
-    assert describe(config)["selector"]["init_args"] == {"d": 12}
-    assert describe(config)["local"]["optimizer"]["init_args"]["lr"] == 0.5
+    assert config.to_dict()["selector"]["init_args"] == {"d": 12}
+    assert config.to_dict()["local"]["optimizer"]["init_args"]["lr"] == 0.5
 
 
 def test_unions_of_the_same_types_are_read_in_their_own_order() -> None:

@@ -21,7 +21,6 @@ from runs import InterruptIn, differ_when_resumed, left_behind, lines, same, set
 from torch import Tensor, optim
 
 from flsel.availability import LN
-from flsel.config.describe import describe
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.errors import Interrupted, UserError
 from flsel.execution.run import execute, resume, run
@@ -205,7 +204,7 @@ def test_a_killed_run_resumes_to_the_uninterrupted_result(tmp_path: Path) -> Non
     )
     run(config)
     whole = left_behind(tmp_path / "whole")
-    described = describe(config)
+    described = config.to_dict()
     described["output"]["name"] = "killed"
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(described))
 

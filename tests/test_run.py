@@ -20,9 +20,8 @@ from torch import nn, optim
 
 from flsel.availability import LDF
 from flsel.comparison.from_python import compare
-from flsel.config.describe import describe
+from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
-from flsel.config.parser import parse_file
 from flsel.data.config import DataConfig
 from flsel.errors import UserError
 from flsel.execution.run import run
@@ -68,8 +67,8 @@ def test_a_run_writes_its_files(tmp_path: Path) -> None:
 def test_the_config_it_writes_repeats_the_run(tmp_path: Path) -> None:
     config = settings(tmp_path, selector=MD(), local=LocalConfig(optimizer=partial(optim.Adam, lr=0.01)))
     run(config)
-    again = parse_file(tmp_path / "run" / "config.yaml")
-    assert describe(again) == describe(replace(again, output=again.output))
+    again = RunConfig.from_file(tmp_path / "run" / "config.yaml")
+    assert again.to_dict() == replace(again, output=again.output).to_dict()
     run(replace(again, output=OutputConfig(dir=str(tmp_path), name="again", checkpoint_every=1)))
     assert same(left_behind(tmp_path / "run"), left_behind(tmp_path / "again"))
 

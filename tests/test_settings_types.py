@@ -27,7 +27,6 @@ from flsel.comparison.config import CompareConfig
 from flsel.comparison.parse_variants import read_variants
 from flsel.comparison.sequential.design import Design, UntilDecided
 from flsel.config import RunConfig
-from flsel.config.describe import describe
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
 from flsel.config.plugin import plugin
 from flsel.config.schema import plugins
@@ -183,7 +182,7 @@ def test_pictures_and_features_in_the_home(
 def test_a_file_of_variants_names_a_config_in_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = describe(RunConfig())
+    base = RunConfig().to_dict()
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     tuned = {**base, "selector": {"class_path": "PowD", "init_args": {"d": 7}}}

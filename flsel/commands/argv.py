@@ -10,7 +10,6 @@ from flsel.arguments import shown
 from flsel.commands.help import class_help, print_config, run_parser
 from flsel.config import RunConfig
 from flsel.config.layers import Layers
-from flsel.config.parser import to_config
 from flsel.config.schema import keys, plugins
 from flsel.errors import UserError
 
@@ -68,7 +67,7 @@ def parse(given: Sequence[Word], command: str = "train") -> RunConfig:
                 layers.lay_file(name)
         else:
             layers.lay_each(stretch)
-    config = to_config(layers)
+    config = RunConfig.from_layers(layers)
     if "print_config" in dict(given):
         print_config(config, dict(given)["print_config"] or "comments")
     return config

@@ -12,10 +12,10 @@ from typing import Any
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from flsel.arguments import Argument, arguments, shown
-from flsel.config.describe import describe
 from flsel.config.plugin import rule
 from flsel.config.run import RunConfig
 from flsel.config.schema import defaults, groups, keys_of, plugins
+from flsel.config.settings import RunSettings
 from flsel.errors import UserError, short
 
 DESCRIPTION = """\
@@ -36,12 +36,12 @@ _WIDTH = 96
 
 @functools.cache
 def run_parser(command: str) -> ArgumentParser:
-    """Return the parser of a run's settings; their schema is :class:`RunConfig`.
+    """Return the parser of a run's settings; their schema is :class:`RunSettings`.
 
     Args:
         command: ``train`` or ``data``, for the help text.
     """
-    parser = own_parser(command, RunConfig, USAGE[command], DESCRIPTION)
+    parser = own_parser(command, RunSettings, USAGE[command], DESCRIPTION)
     parser.add_argument("--config", action="config", help="YAML file, or a name that `flsel configs` lists.")
     # Classes are given as plain values, so that --print_config can print them.
     parser.set_defaults(dict(defaults()))
@@ -77,7 +77,7 @@ def print_config(config: RunConfig, flags: str) -> None:
     """
     try:
         parser = run_parser("train")
-        settings = parser.parse_object(describe(config))
+        settings = parser.parse_object(config.to_dict())
         parser.parse_args([f"--print_config={flags}"], namespace=settings)
     except ArgumentError as error:
         raise UserError(short(error)) from error

@@ -8,7 +8,6 @@ from typing import Any
 from flsel.commands.argv import Word, parse
 from flsel.commands.command_settings import Own
 from flsel.commands.console import set_up_logging
-from flsel.config.describe import describe
 from flsel.config.parser import to_types
 from flsel.errors import UserError
 from flsel_tune.config import SweepConfig, read_sweep_file
@@ -53,7 +52,7 @@ def _resume(own: Sequence[Word], others: Sequence[Word]) -> None:
     sweep = _parse_sweep(stored, [word for word in own if word[0] not in ("resume", "retry_failed")])
     if any(key in ("space", "sweep") for key, _ in own):
         _refuse_other_space(sweep, before)
-    if others and describe(parse(others)) != describe(before.config):
+    if others and parse(others).to_dict() != before.config.to_dict():
         raise UserError(
             f"--resume {before.folder} goes on with the settings in its config.yaml, and the ones given are "
             "others; leave them out, or start a new sweep."
@@ -63,7 +62,7 @@ def _resume(own: Sequence[Word], others: Sequence[Word]) -> None:
 
 
 def _refuse_other_space(sweep: SweepConfig, before: Sweep) -> None:
-    described = describe(before.config)
+    described = before.config.to_dict()
     given = None if sweep.space == "auto" else read_space(sweep.space)
     if to_plain(make_space(given, described)) != to_plain(make_space(before.space, described)):
         raise UserError(

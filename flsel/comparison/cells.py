@@ -9,8 +9,8 @@ from typing import Any
 
 from flsel.comparison.grid import FILE, Cell, Grid
 from flsel.comparison.run_table import Run, read_run
-from flsel.config.describe import describe, fingerprint
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
+from flsel.config.fingerprint import fingerprint
 from flsel.data.population import Source
 from flsel.errors import UserError, located
 from flsel.execution.executor import Sources
@@ -69,7 +69,7 @@ def read_cells(grid: Grid, folder: Path) -> list[Run]:
             ) from error
         kind = cell.variant, cell.scenario
         if run.settings and kind not in described:
-            described[kind] = describe(grid.run_config(cell, folder))
+            described[kind] = grid.run_config(cell, folder).to_dict()
         if run.settings and not _was_run_with(run, described[kind] | {"seed": cell.seed}):
             raise UserError(
                 f"{place} was run with other settings than {folder / FILE} declares; restore that file, "
@@ -86,7 +86,7 @@ def _was_run_with(run: Run, declared: dict[str, Any]) -> bool:
         if fingerprint(dict(run.settings)) == expected:
             return True
     with located(str(run.folder / "config.yaml")):
-        return fingerprint(describe(parse_settings(dict(run.settings)))) == expected
+        return fingerprint(RunConfig.from_dict(dict(run.settings)).to_dict()) == expected
 
 
 def waiting(runs: Sequence[Run]) -> list[Run]:
@@ -100,7 +100,7 @@ def shared_source(grid: Grid, sources: Sources) -> Source | None:
     Raises:
         UserError: If it is missing, unreadable or malformed.
     """
-    config = parse_settings(grid.config)
+    config = RunConfig.from_dict(grid.config)
     changes = [key for variant in grid.variants for key in variant.changes]
     changes += [key for scenario in grid.scenarios for key in scenario.changes]
     if config.data.name == "synthetic" or any(key.split(".")[0] in ("data", "clients") for key in changes):

@@ -25,7 +25,6 @@ from flsel.comparison.run_table import Run
 from flsel.comparison.sequential.design import DEFAULT_MAX_SEEDS, UntilDecided
 from flsel.comparison.until_decided import parts, sequential
 from flsel.config import RunConfig
-from flsel.config.describe import describe
 from flsel.errors import Interrupted, UserError, going_on
 from flsel.execution.executor import Executor, Listener, Sources
 from flsel.execution.job import Job
@@ -67,7 +66,7 @@ def start(
         UserError: If something does not fit, or a file cannot be written.
         Interrupted: If a signal stopped it; it can be resumed.
     """
-    base = describe(_for_all_runs(config, wanted))
+    base = _for_all_runs(config, wanted).to_dict()
     seeds = (config.seed,) if wanted.seeds is None else read_seeds(wanted.seeds)
     variants = _variants(wanted, base, given)
     if not variants:

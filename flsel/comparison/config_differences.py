@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flsel.config import RunConfig
-from flsel.config.describe import describe
 from flsel.config.schema import plugins
 from flsel.runner.trackers.values import flat
 
@@ -37,7 +36,7 @@ def filled(settings: Mapping[str, Any]) -> dict[str, Any]:
 @functools.cache
 def _defaults() -> dict[str, Any]:
     classes = tuple(f"{key}." for key in plugins())
-    return {key: value for key, value in flat(describe(RunConfig())).items() if not key.startswith(classes)}
+    return {key: value for key, value in flat(RunConfig().to_dict()).items() if not key.startswith(classes)}
 
 
 def shown(changes: Mapping[str, tuple[Any, Any]]) -> str:

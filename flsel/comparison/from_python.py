@@ -17,7 +17,6 @@ from flsel.comparison.grid import FILE
 from flsel.comparison.load_runs import Mismatch, Pick
 from flsel.comparison.variant_objects import Variants, make_scenarios, make_variants
 from flsel.config import RunConfig, model_object
-from flsel.config.describe import describe
 from flsel.errors import UserError
 from flsel.execution.choose import executor_for
 from flsel.execution.single_run import single_run
@@ -114,7 +113,7 @@ def compare(
 def _execute(what: Any, wanted: CompareConfig, variants: Variants | None, grid: Any) -> Comparison:
     """Execute a new comparison, or what is left of one."""
     place = None if isinstance(what, RunConfig) else _comparison_folder(what)
-    base = describe(what) if place is None else read_declaration(place)[0].config
+    base = what.to_dict() if place is None else read_declaration(place)[0].config
     made, models = ([], list[Any]()) if variants is None else make_variants(variants, base)
     scenarios, others = make_scenarios(grid) if grid else ([], [])
     known = [what.model] if isinstance(what, RunConfig) else getattr(what, "models", ())

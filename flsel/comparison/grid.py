@@ -11,7 +11,6 @@ from typing import Any
 
 from flsel.arguments import shown
 from flsel.config import RunConfig
-from flsel.config.parser import parse_settings
 from flsel.errors import UserError
 
 Plain = dict[str, Any]
@@ -120,7 +119,7 @@ class Grid:
             "track.variant": cell.variant,
             "quiet": True,
         }
-        return parse_settings(self.config, changes)
+        return RunConfig.from_dict(self.config, changes)
 
     def merged(
         self, variants: Sequence[Variant], scenarios: Sequence[Scenario], seeds: Sequence[int]

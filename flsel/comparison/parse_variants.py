@@ -10,9 +10,9 @@ from typing import Any
 
 from flsel.comparison.config_differences import changes_between, shown
 from flsel.comparison.grid import Scenario, Tuning, Variant
-from flsel.config.describe import PRESENTATION, describe
+from flsel.config import RunConfig
+from flsel.config.fingerprint import PRESENTATION
 from flsel.config.layers import by_key, unknown_key
-from flsel.config.parser import parse_file
 from flsel.config.schema import groups, keys, plugins
 from flsel.errors import UserError, located, short
 from flsel.files import home
@@ -222,7 +222,7 @@ def _dotted(settings: Mapping[Any, Any], where: str) -> dict[str, Any]:
 def _from_config(name: str, path: Path, base: Mapping[str, Any]) -> Variant:
     """Make a variant of a whole config: what it has of its own, if it fits the comparison's."""
     tuned = tuning_in(path.parent) if path.name == "best.yaml" else None
-    return from_config(name, describe(parse_file(path)), base, f"{name} ({path})", tuned)
+    return from_config(name, RunConfig.from_file(path).to_dict(), base, f"{name} ({path})", tuned)
 
 
 def from_config(

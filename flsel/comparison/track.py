@@ -8,7 +8,7 @@ from pathlib import Path
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.grid import FILE
 from flsel.comparison.reporting.tables import main_table
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
 from flsel.files.yaml import read_yaml
 from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
@@ -25,7 +25,7 @@ def track_comparison(made: Comparison, paths: list[Path]) -> None:
     if folder is None or not (folder / FILE).is_file():
         return
     settings = read_yaml(folder / FILE)["config"]
-    config = parse_settings(settings)
+    config = RunConfig.from_dict(settings)
     if "wandb" not in config.track.trackers:
         return
     loggers = make_loggers(

@@ -22,7 +22,6 @@ from flsel.comparison.parse_variants import (
     scenarios_of,
 )
 from flsel.config import RunConfig, model_object
-from flsel.config.describe import describe
 from flsel.config.layers import by_key
 from flsel.errors import UserError
 from flsel.selector import Selector
@@ -83,7 +82,7 @@ def make_scenarios(grid: Sequence[str] | Mapping[str, Sequence[Any]]) -> tuple[l
 
 def _variant(name: Any, entry: Any, base: Mapping[str, Any]) -> Variant:
     if isinstance(entry, RunConfig):
-        return from_config(str(name), describe(entry), base, str(name))
+        return from_config(str(name), entry.to_dict(), base, str(name))
     if isinstance(entry, str) and not entry.endswith((".yaml", ".yml")):
         (read,) = read_selectors(entry)
         return Variant(str(name), read.changes)

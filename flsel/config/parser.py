@@ -7,60 +7,34 @@ from argparse import ArgumentError
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, is_dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jsonargparse import ArgumentParser
 
 from flsel.arguments import Argument, arguments, check, shown
 from flsel.arguments.spec import Spec
-from flsel.config.layers import Layers, by_key
+from flsel.config.layers import Layers
 from flsel.config.plugin import Plugin, items, plugin, rule
-from flsel.config.run import RunConfig
+from flsel.config.settings import RunSettings
 from flsel.errors import UserError, located, meant
 from flsel.files.yaml import loaded
+
+Settings = TypeVar("Settings", bound=RunSettings)
 
 # What a run tells a model, or a metric, that asks for it.
 FILLED = ("num_classes", "input_shape")
 _ASKING = ("model", "evaluation.metrics")
 
 
-def parse_file(path: Path) -> RunConfig:
-    """Parse a YAML file of settings.
-
-    Raises:
-        UserError: As :func:`to_config`, or if the file is unreadable.
-    """
-    layers = Layers()
-    layers.lay_file(str(path))
-    return to_config(layers)
-
-
-def parse_settings(settings: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """Parse settings given as nested plain values, as in the YAML file.
-
-    Args:
-        settings: The settings.
-        changes: Plain values that replace some, nested or by dotted key, as words of the command line would.
-
-    Raises:
-        UserError: As :func:`to_config`.
-    """
-    layers = Layers()
-    layers.lay(settings)
-    layers.lay_each(by_key(changes or {}).items())
-    return to_config(layers)
-
-
-def to_config(layers: Layers) -> RunConfig:
+def make_settings(made: type[Settings], layers: Layers) -> Settings:
     """Make a run's settings of what is laid; what is not given is the default.
 
     Raises:
         UserError: If a value has the wrong type or range, with the file that set it.
     """
     try:
-        config: RunConfig = _made(RunConfig, layers.values, "")
-        return config
+        settings: Settings = _made(made, layers.values, "")
+        return settings
     except UserError as error:
         with located(layers.source(str(error))):
             raise

@@ -1,147 +1,62 @@
-"""The settings of a run: the schema of the YAML file, of the command line and of Python.
-
-Each field is a key (``--local.batch_size 32``); the text under it is the comment that
-``flsel train --print_config`` prints. Plug-in points take ``{class_path, init_args}``: a selector, a
-partition, an availability mode and an objective are built at once, since their constructors only store
-arguments; a model, an optimizer, a schedule and a callback are kept as factories until the run needs them.
-"""
+"""The settings of a run, and the ways to make them: from plain values, a file, or other settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-import torch
-import yaml
 from torch import nn
-from torch.optim import Optimizer
 
-from flsel.arguments import Range, check_settings, shown
-from flsel.arguments.later import Callback
-from flsel.availability import IDL, Availability
-from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
-from flsel.config.simulated_time import AsyncConfig, TimeConfig
-from flsel.data.config import DataConfig
-from flsel.devices import Devices
-from flsel.errors import UserError
+from flsel.config.layers import Layers, by_key
+from flsel.config.parser import make_settings
+from flsel.config.settings import RunSettings
 from flsel.models import LogisticRegression
-from flsel.objectives import FedAvg, Objective
-from flsel.partition import Natural, Partition
-from flsel.selector import Selector
-from flsel.selectors.uniform import Uniform
 
 
-@dataclass(frozen=True, eq=False)
-class RunConfig:
-    """One federated run.
+class RunConfig(RunSettings):
+    """One federated run: all the fields of :class:`flsel.config.settings.RunSettings`.
 
     Two configs are equal if they describe the same run. ``str(config)`` is the YAML that
     ``flsel train --config`` reads.
-
-    Attributes:
-        seed: Seed of every generator of the run.
-        rounds: Communication rounds (T).
-        stop_after_trainings: Local trainings of clients after which the run ends, or null: a budget for
-            comparing runs whose rounds are not alike.
-        clients: Number of clients (N); null takes the dataset's natural clients.
-        clients_per_round: Clients per round (K), at most N.
-        data: The dataset and what is held out of it.
-        partition: How examples are split over the clients; ``Natural`` keeps the dataset's natural clients.
-        availability: Which clients are available in which round.
-        devices: How fast the clients' simulated devices and links are; null simulates no time.
-        time: What a round waits for on simulated devices.
-        asynchronous: Whether and how the server aggregates updates as they arrive.
-        model: The network, or a LightningModule that brings its loss and optimizer: a class, a function or,
-            from Python, an object, of which each run trains a copy.
-        local: Local training of a client.
-        objective: What a client minimises besides its loss.
-        server_optimizer: Updates the global model with minus the aggregated update as the gradient; SGD with
-            learning rate 1 is FedAvg.
-        selector: Which clients train.
-        evaluation: When and what to measure.
-        accelerator: Lightning's flag: ``auto``, ``cpu``, ``gpu``, ``mps``.
-        device: Index of the device.
-        threads: Threads of torch on the CPU; null leaves torch's choice. Other numbers of threads may
-            round sums differently.
-        precision: ``32-true``, ``64-true``, ``bf16-mixed`` (Lightning's; sequential), or ``bf16-true``:
-            networks train in bfloat16, their parameters kept and evaluated in float32.
-        output_layer: Dotted path of the output layer, for selectors that look at it; null finds it.
-        track: Where the run is tracked besides its own files.
-        callbacks: Lightning callbacks.
-        output: Where the run is written.
-        quiet: Print nothing but warnings and errors.
-
-    Raises:
-        UserError: If a value is of another type than is declared, or out of range.
     """
 
-    seed: Annotated[int, Range(0)] = 0
-    rounds: Annotated[int, Range(1, 10**8, seconds=1e-3)] = 100
-    stop_after_trainings: Annotated[int | None, Range(1)] = None
-    clients: Annotated[int | None, Range(1)] = 30
-    clients_per_round: Annotated[int, Range(1)] = 6
-    data: DataConfig = field(default_factory=DataConfig)
-    partition: Partition = field(default_factory=Natural)
-    availability: Availability = field(default_factory=IDL)
-    devices: Devices | None = None
-    time: TimeConfig = field(default_factory=TimeConfig)
-    asynchronous: AsyncConfig = field(default_factory=AsyncConfig)
-    model: Callable[[], nn.Module] = LogisticRegression
-    local: LocalConfig = field(default_factory=LocalConfig)
-    objective: Objective = field(default_factory=FedAvg)
-    server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = field(
-        default_factory=lambda: partial(torch.optim.SGD, lr=1.0)
-    )
-    selector: Selector = field(default_factory=Uniform)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    accelerator: str = "auto"
-    device: Annotated[int, Range(0)] = 0
-    threads: Annotated[int | None, Range(1, 1024)] = None
-    precision: Literal["32-true", "64-true", "bf16-mixed", "bf16-true"] = "32-true"
-    output_layer: str | None = None
-    track: TrackConfig = field(default_factory=TrackConfig)
-    callbacks: tuple[Callable[[], Callback], ...] = ()
-    output: OutputConfig = field(default_factory=OutputConfig)
-    quiet: bool = False
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if self.devices is None:
-            self.time.require_devices()
-            if self.asynchronous.concurrency is not None:
-                raise UserError(
-                    "devices must be set with asynchronous.concurrency, since updates arrive in simulated "
-                    "time, got null: for example --devices LogNormal."
-                )
-        self.asynchronous.check_fits(self.clients_per_round, self.clients, self.time)
-        if self.clients is not None and self.clients_per_round > self.clients:
-            raise UserError(
-                "clients_per_round must be at most the number of clients, got clients_per_round "
-                f"{shown(self.clients_per_round)} of {shown(self.clients)}."
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values, nested as in the YAML file.
+    @classmethod
+    def from_layers(cls, layers: Layers) -> RunConfig:
+        """Make a config of what is laid; what is not given is the default.
 
         Raises:
-            UserError: If a value has no import path, such as a lambda.
+            UserError: If a value has the wrong type or range, with the file that set it.
         """
-        from flsel.config.describe import describe
-
-        return describe(self)
+        return make_settings(cls, layers)
 
     @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> RunConfig:
+    def from_file(cls, path: Path) -> RunConfig:
+        """Make a config of a YAML file.
+
+        Raises:
+            UserError: As :meth:`from_dict`, or if the file is unreadable.
+        """
+        layers = Layers()
+        layers.lay_file(str(path))
+        return cls.from_layers(layers)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
         """Make a config of plain values, nested as in the YAML file; missing ones take their defaults.
+
+        Args:
+            settings: The settings.
+            changes: Plain values that replace some of them, nested or by dotted key.
 
         Raises:
             UserError: If a key is unknown, or a value has the wrong type or range.
         """
-        from flsel.config.parser import parse_settings
-
-        return parse_settings(settings)
+        layers = Layers()
+        layers.lay(settings)
+        layers.lay_each(by_key(changes or {}).items())
+        return cls.from_layers(layers)
 
     def with_changes(self, changes: Mapping[str, Any]) -> RunConfig:
         """Return a config with some settings changed, by the rules of the command line.
@@ -154,26 +69,9 @@ class RunConfig:
         Raises:
             UserError: As :meth:`to_dict` and :meth:`from_dict`.
         """
-        from flsel.config.parser import parse_settings
-
         if not isinstance(self.model, nn.Module):
-            return parse_settings(self.to_dict(), changes)
+            return self.from_dict(self.to_dict(), changes)
         # A model object stays the same object, as no plain value can build it again.
-        plain = replace(self, model=LogisticRegression).to_dict()
-        changed = parse_settings(plain, changes)
+        changed = self.from_dict(replace(self, model=LogisticRegression).to_dict(), changes)
         named = any(key.partition(".")[0] == "model" for key in changes)
         return changed if named else replace(changed, model=self.model)
-
-    def __str__(self) -> str:
-        return yaml.safe_dump(self.to_dict(), sort_keys=False)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RunConfig):
-            return NotImplemented
-        try:
-            return self.to_dict() == other.to_dict()
-        except UserError:
-            return vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.seed, self.rounds, self.clients, self.clients_per_round, type(self.selector)))

@@ -8,15 +8,14 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from flsel.arguments import Argument, arguments
-from flsel.config.describe import describe
 from flsel.config.plugin import Plugin, plugin
-from flsel.config.run import RunConfig
+from flsel.config.settings import RunSettings
 
 
 @functools.cache
 def keys() -> Mapping[str, Argument]:
     """Return every setting by its dotted key; groups of settings are left out."""
-    return keys_of(RunConfig)
+    return keys_of(RunSettings)
 
 
 def keys_of(made: type, above: str = "") -> dict[str, Argument]:
@@ -44,5 +43,5 @@ def plugins() -> Mapping[str, Plugin]:
 @functools.cache
 def defaults() -> Mapping[str, Any]:
     """Return the default of every setting that is a class, as a YAML file holds it."""
-    described = describe(RunConfig())
+    described = RunSettings().to_dict()
     return {key: functools.reduce(dict.__getitem__, key.split("."), described) for key in plugins()}

@@ -10,7 +10,6 @@ import yaml
 
 import flsel
 from flsel.config import RunConfig
-from flsel.config.describe import describe
 from flsel.errors import UserError
 from flsel.files import write_atomic
 from flsel.flower.grid_trainer import check_deployable
@@ -96,7 +95,7 @@ def write_app(
     check_deployable(config, own_data=own_data)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"app must be a folder that does not exist or is empty, got {folder}.")
-    described = describe(config)
+    described = config.to_dict()
     described["output"] = described["output"] | {"dir": str(Path(config.output.dir).absolute())}
     package = folder / "flsel_app"
     package.mkdir(parents=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flsel.config import RunConfig
-from flsel.config.parser import parse_file
 from flsel.data.population import Source
 from flsel.errors import UserError
 from flsel.execution.run import execute
@@ -45,7 +44,9 @@ def answer(
     except (KeyError, ValueError):
         return Reply(error="the node needs --node-config 'partition-id=0 num-partitions=3', say")
     try:
-        return Node(parse_file(config), part, parts, own_data=own_data).answer(action, models, values)
+        return Node(RunConfig.from_file(config), part, parts, own_data=own_data).answer(
+            action, models, values
+        )
     except UserError as error:
         return Reply(error=str(error))
 
@@ -80,4 +81,4 @@ def serve(config: Path, channel: GridChannel, settings: Mapping[str, Any], *, ow
     if folder:
         execute(Session.resume(Path(folder), make_trainer=trainer, callbacks=(log,)))
     else:
-        execute(Session.start(parse_file(config), trainer, callbacks=(log,)))
+        execute(Session.start(RunConfig.from_file(config), trainer, callbacks=(log,)))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import flsel
 from flsel.config import RunConfig
-from flsel.config.describe import describe, fingerprint
+from flsel.config.fingerprint import fingerprint
 from flsel.data.population import Population
 from flsel.errors import UserError
 from flsel.flower.members import label_table
@@ -64,7 +64,7 @@ class GridTrainer(LocalTrainer):
         check_deployable(config, own_data=own_data)
         self._channel, self._timeout, self._own_data = channel, timeout, own_data
         self._said: dict[str, Value] = {
-            "fingerprint": fingerprint(describe(config)),
+            "fingerprint": fingerprint(config.to_dict()),
             "version": flsel.__version__,
         }
         self._clients = clients

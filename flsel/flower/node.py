@@ -10,7 +10,7 @@ import torch
 
 import flsel
 from flsel.config import RunConfig
-from flsel.config.describe import describe, fingerprint
+from flsel.config.fingerprint import fingerprint
 from flsel.data.population import Population, Source
 from flsel.data.sources import load_source
 from flsel.errors import UserError, short
@@ -42,7 +42,7 @@ class Node:
     """
 
     def __init__(self, config: RunConfig, partition: int, partitions: int, *, own_data: bool = False) -> None:
-        self._fingerprint = fingerprint(describe(config))
+        self._fingerprint = fingerprint(config.to_dict())
         self._config, self._place, self._own_data = config, (partition, partitions), own_data
 
     def answer(self, action: str, models: Models, values: Mapping[str, Value]) -> Reply:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flsel.config.describe import PRESENTATION, describe, fingerprint
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
+from flsel.config.fingerprint import PRESENTATION, fingerprint
 from flsel.errors import UserError, going_on
 from flsel.files import check_regular, naming, sync_files, sync_folder
 from flsel.runner.digest import digest
@@ -122,7 +122,7 @@ class Checkpoints:
     def _means_the_same(self, stored: Any) -> bool:
         """Tell whether settings differ only in some that are newer than the checkpoint, at their defaults."""
         try:
-            before = describe(parse_settings(json.loads(stored)))
+            before = RunConfig.from_dict(json.loads(stored)).to_dict()
         except (TypeError, ValueError):  # none, or none that this flsel understands
             return False
         return fingerprint({key: before[key] for key in self._settings}) == self._fingerprint

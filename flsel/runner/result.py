@@ -223,9 +223,9 @@ class Result:
     @cached_property
     def config(self) -> RunConfig:
         """The settings."""
-        from flsel.config.parser import parse_file
+        from flsel.config import RunConfig
 
-        return parse_file(self.folder / "config.yaml")
+        return RunConfig.from_file(self.folder / "config.yaml")
 
     @cached_property
     def model(self) -> nn.Module:

@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from flsel.config.describe import describe
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, short
 from flsel.files import write_atomic
@@ -58,7 +57,7 @@ class Journal:
     def write_settings(self, described: Mapping[str, Any]) -> None:
         """Write ``config.yaml``, unless it says the same already: its words may be the user's own."""
         try:
-            known = describe(read_config(self._config.parent))
+            known = read_config(self._config.parent).to_dict()
         except UserError:  # none yet
             known = {}
         if known != described:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from flsel.config import RunConfig
-from flsel.config.describe import describe
 from flsel.data.population import Source
 from flsel.engine.arrivals import Step
 from flsel.engine.job import Job, train
@@ -66,7 +65,7 @@ class Session:
         self.folder = folder
         self.built = built
         self.server = built.server
-        self.described = describe(config)
+        self.described = config.to_dict()
         self._initial_model, self._data = digest(built.server.params), data_digest(built.data)
         self._tracker = RunTracker()
         self._tracked = tracked
@@ -102,7 +101,7 @@ class Session:
         Raises:
             UserError: If a setting is wrong or the folder cannot be created.
         """
-        describe(config)  # refuses what config.yaml could not hold, before there is a folder
+        config.to_dict()  # refuses what config.yaml could not hold, before there is a folder
         built = build_with(config, make_trainer, callbacks, workers)
         folder = new_run_dir(config.output.dir, run_name(config))
         return cls(config, folder, built, pictured=pictured, new=True)

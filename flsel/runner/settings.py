@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from flsel.config import RunConfig
-from flsel.config.parser import parse_file
 from flsel.files import check_folder
 
 
@@ -16,7 +15,7 @@ def read_config(folder: Path) -> RunConfig:
         UserError: If it is not the folder of a run.
     """
     check_folder(folder, "run", "config.yaml")
-    return parse_file(folder / "config.yaml")
+    return RunConfig.from_file(folder / "config.yaml")
 
 
 def run_name(config: RunConfig) -> str:

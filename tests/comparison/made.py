@@ -10,7 +10,6 @@ import numpy as np
 import yaml
 
 from flsel.config import RunConfig
-from flsel.config.describe import describe
 from flsel.execution.job import write_labels
 from flsel.runner.diagnostics import FILE, Recorder
 from flsel.runner.run_log import SUMMARY_FORMAT, JsonLines
@@ -29,7 +28,7 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
     models, prints = changes.pop("models", 2), changes.pop("fingerprints", None)
     round_seconds, own = changes.pop("round_seconds", None), changes.pop("own", {})
     folder.mkdir(parents=True)
-    settings = describe(RunConfig(rounds=len(curve) - 1, clients=CLIENTS, clients_per_round=2, seed=seed))
+    settings = RunConfig(rounds=len(curve) - 1, clients=CLIENTS, clients_per_round=2, seed=seed).to_dict()
     settings["selector"] = {"class_path": f"flsel.selectors.{selector.lower()}.{selector}"}
     for key, value in changes.items():
         *above, last = key.split("__")

@@ -452,9 +452,8 @@ def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():
     sweep.mkdir(parents=True)
     base = Path("base.yaml")
     from flsel.commands.argv import parse, words
-    from flsel.config.describe import describe
 
-    described = describe(parse(words(SMALL)))
+    described = parse(words(SMALL)).to_dict()
     base.write_text(yaml.safe_dump(described))
     tuned = {**described, "selector": {"class_path": "PowD", "init_args": {"d": 7}}, "seed": 9}
     (sweep / "best.yaml").write_text(yaml.safe_dump(tuned))
@@ -474,9 +473,8 @@ def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():
 
 def test_a_tuned_config_of_another_problem_is_refused(capfd):
     from flsel.commands.argv import parse, words
-    from flsel.config.describe import describe
 
-    described = describe(parse(words(SMALL)))
+    described = parse(words(SMALL)).to_dict()
     Path("other.yaml").write_text(yaml.safe_dump({**described, "rounds": 9}))
     said = refused(capfd, *SMALL, "--selectors", "Uniform", "--variants", "other.yaml", "--seeds", "1")
     assert "variant other (other.yaml) has other settings than the comparison" in said

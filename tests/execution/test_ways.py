@@ -16,8 +16,7 @@ import runs
 from ending import Diverge, Interrupt, Raise, StopAt
 from lightning.pytorch.callbacks import EarlyStopping
 
-from flsel.config.describe import describe
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
 from flsel.data.config import DataConfig
 from flsel.errors import Interrupted, UserError
 from flsel.execution.active_run import ActiveRun
@@ -39,7 +38,7 @@ FILES = {"config.yaml", "metrics.csv", "rounds.jsonl", "summary.json", "checkpoi
 def job(folder: Path, *callbacks: Any, **changes: Any) -> Job:
     data = DataConfig(synthetic=runs.SMALL, validation=0.2)
     config = runs.settings(folder, callbacks=tuple(callbacks), threads=1, seed=SEED, data=data, **changes)
-    return Job(parse_settings(describe(config)), folder / "run", tracked=False)
+    return Job(RunConfig.from_dict(config.to_dict()), folder / "run", tracked=False)
 
 
 def alone(made: Job) -> None:
@@ -68,14 +67,14 @@ def stacked(made: Job) -> None:
 def in_a_process_of_rays(made: Job) -> None:
     """What Ray's actor does with a job, without Ray."""
     place = {"folder": str(made.folder), "tracked": False, "labelled": False}
-    steps = RunSteps(0, {**place, "config": describe(made.config)}, None)
+    steps = RunSteps(0, {**place, "config": made.config.to_dict()}, None)
     while not steps.advance()["done"]:
         pass
     steps.close()
 
 
 def as_a_trial(made: Job) -> None:
-    config = describe(made.config)
+    config = made.config.to_dict()
     common = SweepJob(
         config=config,
         seeds=(SEED,),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flsel.commands.cli import main
-from flsel.config.parser import parse_file
+from flsel.config import RunConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,7 +26,7 @@ def test_the_app_has_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[
     project = tomllib.loads((tmp_path / "app/pyproject.toml").read_text())
     own = project["tool"]["flwr"]["app"]
     assert own["config"] == {"nodes": 4, "wait": 300.0, "timeout": 20.0, "resume": ""}
-    config = parse_file(tmp_path / "app/flsel_app/config.yaml")
+    config = RunConfig.from_file(tmp_path / "app/flsel_app/config.yaml")
     assert (config.rounds, type(config.selector).__name__) == (7, "PowD")
     assert Path(config.output.dir).is_absolute()
     for component in own["components"].values():
@@ -80,7 +80,7 @@ def test_nodes_of_the_app_have_their_own_data_if_asked(tmp_path: Path, own: bool
         )
         == 0
     )
-    config = parse_file(tmp_path / "app/flsel_app/config.yaml")
+    config = RunConfig.from_file(tmp_path / "app/flsel_app/config.yaml")
     assert (config.clients == 4) is own
     for name in ("server", "client"):
         assert f"own_data={own}" in (tmp_path / f"app/flsel_app/{name}.py").read_text()

@@ -16,8 +16,6 @@ from wrong import WRONG
 
 from flsel.availability import IDL
 from flsel.config import RunConfig
-from flsel.config.describe import describe
-from flsel.config.parser import parse_file
 from flsel.data.population import Examples, Normalize, Source
 from flsel.engine.evaluation import Evaluator
 from flsel.files.shipped import shipped
@@ -351,8 +349,8 @@ def _models() -> dict[str, RunConfig]:
     """The shipped configs' clients, each kind once, by the first config that has it."""
     found: dict[str, tuple[str, RunConfig]] = {}
     for file in shipped("runs", "papers"):
-        config = parse_file(file.path)
-        plain = describe(config)
+        config = RunConfig.from_file(file.path)
+        plain = config.to_dict()
         kind = [plain[key] for key in ("model", "objective", "precision")] + [config.data.name]
         kind += [plain["local"][key] for key in ("optimizer", "batch_size", "last_batch", "backend")]
         found.setdefault(str(kind), (file.name, config))

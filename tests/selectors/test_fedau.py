@@ -10,8 +10,7 @@ import torch
 from plain_views import Losses, chosen, updates, view
 from runs import built, differ_when_resumed, settings
 
-from flsel.config.describe import describe
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.rng import generator
 from flsel.selector import Need
@@ -127,19 +126,19 @@ def test_selectors_that_cannot_be_weighed_are_refused(tmp_path: Path):
     ],
 )
 def test_the_inner_selector_is_named_as_any_other(named):
-    config = parse_settings({"selector": {"class_path": "FedAU", "init_args": {"selector": named}}}, {})
+    config = RunConfig.from_dict({"selector": {"class_path": "FedAU", "init_args": {"selector": named}}}, {})
     assert isinstance(config.selector, FedAU)
     assert isinstance(config.selector.selector, PowD)
     assert config.selector.selector.d == (30 if isinstance(named, dict) else None)
-    again = parse_settings(describe(config), {})
-    assert describe(again) == describe(config)
+    again = RunConfig.from_dict(config.to_dict(), {})
+    assert again.to_dict() == config.to_dict()
 
 
 def test_an_inner_selector_that_is_none_is_refused():
     with pytest.raises(UserError, match=r"selector.selector has no class FedAg; did you mean"):
-        parse_settings({"selector": {"class_path": "FedAU", "init_args": {"selector": "FedAg"}}}, {})
+        RunConfig.from_dict({"selector": {"class_path": "FedAU", "init_args": {"selector": "FedAg"}}}, {})
     with pytest.raises(UserError, match=r"selector.selector.d must be a whole number >= 1"):
-        parse_settings(
+        RunConfig.from_dict(
             {
                 "selector": {
                     "class_path": "FedAU",

@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from flsel.commands import cli
-from flsel.config.describe import describe
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.runner.lock import Lock
 from flsel_tune import search, sweep_result
@@ -61,10 +60,10 @@ def sweep(tmp_path):
     """The folder of a sweep that was started."""
     folder = tmp_path / "sweep"
     folder.mkdir()
-    config = parse_settings({}, {"selector": "HiCS", "data.validation": 0.1, "rounds": 5})
+    config = RunConfig.from_dict({}, {"selector": "HiCS", "data.validation": 0.1, "rounds": 5})
     stored = json.loads(json.dumps(asdict(SweepConfig(space="elsewhere/gone.yaml", trials=8))))
     space = {"selector.lam": {"type": "uniform", "low": 0.0, "high": 1.0}}
-    for name, content in (("config", describe(config)), ("sweep", stored), ("space", space)):
+    for name, content in (("config", config.to_dict()), ("sweep", stored), ("space", space)):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
     return folder
 

@@ -16,8 +16,6 @@ from optuna.trial import TrialState
 from spaces import config_of
 
 from flsel.config import RunConfig
-from flsel.config.describe import describe
-from flsel.config.parser import parse_file, parse_settings
 from flsel_tune import sweep as sweep_module
 from flsel_tune.config import SweepConfig
 from flsel_tune.results import best_trials, trial_rows, write_results
@@ -103,11 +101,11 @@ def test_csv_has_a_column_for_each_setting(sweep):
 
 def test_best_yaml_is_the_trials_config(sweep):
     folder, study, common = sweep
-    best = parse_file(folder / "best.yaml")
+    best = RunConfig.from_file(folder / "best.yaml")
     settings = trial_rows(study, common.metrics)[1]["settings"]
-    assert describe(best) == describe(parse_settings(common.config, {**settings, "seed": 3}))
-    assert describe(best) == common.run_config(settings, 3)
-    assert yaml.safe_load((folder / "best.yaml").read_text()) == describe(best)
+    assert best.to_dict() == RunConfig.from_dict(common.config, {**settings, "seed": 3}).to_dict()
+    assert best.to_dict() == common.run_config(settings, 3)
+    assert yaml.safe_load((folder / "best.yaml").read_text()) == best.to_dict()
     comments = [line for line in (folder / "best.yaml").read_text().splitlines() if line.startswith("#")]
     assert comments == [
         f"# Trial 1 of {folder}: validation/accuracy 0.7, the mean of seeds [3, 4].",

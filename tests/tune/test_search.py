@@ -17,8 +17,7 @@ from runs import settings
 from spaces import config_of
 
 import flsel
-from flsel.config.describe import describe
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.selectors import PowD, Uniform
 from flsel_tune import sweep_result
@@ -110,7 +109,7 @@ def test_wrong_arguments_are_refused_where_they_are_given(tmp_path, change, said
 @pytest.fixture
 def sweep(tmp_path: Path) -> flsel.Sweep:
     """A sweep of three complete trials, without the runs."""
-    described = describe(parse_settings(config_of("PowD"), {"rounds": 4}))
+    described = RunConfig.from_dict(config_of("PowD"), {"rounds": 4}).to_dict()
     config = SweepConfig(trials=4, sampler="random", space="space.yaml")
     space = {"selector.d": {"type": "int", "low": 6, "high": 12}}
     stored = {name: getattr(config, name) for name in config.__dataclass_fields__}

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spaces import ANY_SPACE, config_of
 
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.selector import Plan, Range, Selector, Tunable
 from flsel.selectors.fedcat import FedCat
@@ -351,7 +351,7 @@ def test_an_argument_without_a_default_is_drawn_where_its_class_is_first_tried()
         },
     }  # fmt: skip
     space = make_space(entries, HICS)
-    check_space(space, lambda changes: parse_settings(HICS, changes))
+    check_space(space, lambda changes: RunConfig.from_dict(HICS, changes))
     points = list(space.first_points(HICS))
     assert points[1] == ({"local.lr_schedule": "StepLR"}, [])
     assert 2 <= enqueued(space, *points[1])["local.lr_schedule.step_size"] <= 9

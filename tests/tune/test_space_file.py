@@ -11,8 +11,7 @@ import yaml
 from hypothesis import given, settings
 from spaces import ANY_SPACE, config_of
 
-from flsel.config.describe import describe
-from flsel.config.parser import parse_file, parse_settings
+from flsel.config import RunConfig
 from flsel.config.schema import plugins
 from flsel.errors import UserError
 from flsel_tune.space import declared
@@ -164,7 +163,7 @@ def test_an_unreadable_file_is_one_sentence(tmp_path, text, said):
 
 
 def parses(selector):
-    return lambda changes: parse_settings({"selector": {"class_path": selector}}, changes)
+    return lambda changes: RunConfig.from_dict({"selector": {"class_path": selector}}, changes)
 
 
 @pytest.mark.parametrize(
@@ -275,9 +274,9 @@ ALL = [*OF_SELECTORS, "selectors", "local", "fedgen"]
 def base(name):
     """A config that a shipped file is for."""
     if name == "local":
-        return describe(parse_file(ROOT / "configs/runs/quickstart.yaml"))
+        return RunConfig.from_file(ROOT / "configs/runs/quickstart.yaml").to_dict()
     if name == "fedgen":
-        return describe(parse_settings({}, {"objective": "FedGen"}))
+        return RunConfig.from_dict({}, {"objective": "FedGen"}).to_dict()
     return config_of(OF_SELECTORS.get(name, "Uniform"))
 
 
@@ -301,7 +300,7 @@ def test_a_shipped_file_fits_its_config(name, end):
     described = (
         base(name) if name in ("local", "fedgen") else {"selector": {"class_path": OF_SELECTORS[name]}}
     )
-    parse_settings(described, changes)
+    RunConfig.from_dict(described, changes)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -328,7 +327,7 @@ def test_a_shipped_files_first_points_are_defaults(name):
 
 def test_the_first_points_of_all_selectors_fit():
     for point, _ in shipped("selectors").first_points(base("selectors")):
-        made = parse_settings({}, {name.partition(" [")[0]: value for name, value in point.items()})
+        made = RunConfig.from_dict({}, {name.partition(" [")[0]: value for name, value in point.items()})
         assert type(made.selector).__name__ == point["selector"]
 
 
@@ -398,6 +397,6 @@ def test_the_ends_of_a_condition_of_a_condition_are_checked_where_it_holds():
         },
     }  # fmt: skip
     space = make_space(entries, HICS)
-    check_space(space, lambda changes: parse_settings(HICS, changes))
+    check_space(space, lambda changes: RunConfig.from_dict(HICS, changes))
     (rho,) = (d for d in space.dimensions if d.key == "selector.rho")
     assert space.conditions(rho) == {"selector": "DivFL", "selector.optimizer": "stochastic"}

@@ -21,7 +21,7 @@ from optuna.storages.journal import JournalFileBackend
 from processes import PLUGIN, eventually, family, words_of
 from wandb_reader import read_run
 
-from flsel.config.parser import parse_file
+from flsel.config import RunConfig
 from flsel.execution.run import run
 
 CONFIG = """
@@ -160,7 +160,7 @@ def test_the_best_config_reproduces_the_best_trial(sweep, tmp_path, monkeypatch)
     described = yaml.safe_load((folder / "best.yaml").read_text())
     described["output"] |= {"dir": str(tmp_path), "name": "again"}
     (tmp_path / "best.yaml").write_text(yaml.safe_dump(described))
-    assert run(parse_file(tmp_path / "best.yaml")).final["validation/accuracy"] == best["seeds"][0]
+    assert run(RunConfig.from_file(tmp_path / "best.yaml")).final["validation/accuracy"] == best["seeds"][0]
 
 
 def test_trials_and_the_sweep_are_wandb_runs(sweep):

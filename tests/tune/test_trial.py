@@ -18,8 +18,8 @@ from lightning.pytorch.callbacks import Callback
 from runs import left_behind, same
 from torch import optim
 
+from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
-from flsel.config.parser import parse_settings
 from flsel.engine.evaluation import Evaluator
 from flsel.errors import DivergedError, UserError
 from flsel.execution import stack
@@ -76,7 +76,7 @@ def test_every_seed_is_a_run_as_train_writes_it(whole):
         assert {"config.yaml", "metrics.csv", "rounds.jsonl", "summary.json", "checkpoints"} <= names
         settings = common.run_config(POWD, seed)
         place = {"output.dir": common.folder, "output.name": f"train{seed}"}
-        result = run(parse_settings(settings, place))
+        result = run(RunConfig.from_dict(settings, place))
         assert result.final["validation/accuracy"] == found[-1]["seeds"][index]
         assert same(left_behind(Path(common.folder) / f"train{seed}"), left_behind(folder))
 
@@ -189,7 +189,7 @@ def test_a_callback_ends_a_run_as_it_ends_one_of_flsel_train(tmp_path):
     assert [report["round"] for report in found] == [2, 4, 5]
     assert [[len(rows) for rows in report["rows"]] for report in found] == [[3, 3], [1, 2], [0, 1]]
     (tmp_path / "seed3").mkdir()
-    config = parse_settings(common.run_config({}, 3), {"output.dir": str(tmp_path / "seed3")})
+    config = RunConfig.from_dict(common.run_config({}, 3), {"output.dir": str(tmp_path / "seed3")})
     alone = run(config)
     assert alone.history["validation/accuracy"][-1] == found[-1]["seeds"][0]
     assert len(alone.history["round"]) == 4

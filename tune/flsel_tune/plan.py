@@ -11,8 +11,6 @@ from typing import Any
 import torch
 
 from flsel.config import RunConfig
-from flsel.config.describe import describe
-from flsel.config.parser import parse_settings
 from flsel.data.population import Source
 from flsel.data.sources import load_source
 from flsel.engine.scores import directions
@@ -66,8 +64,8 @@ def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] 
             f"scheduler must be none with several metrics, got {sweep.scheduler}: no order says who is last."
         )
     base = _base(config, sweep)
-    space = make_space(entries, describe(config))
-    check_space(space, lambda changes: parse_settings(base, changes))
+    space = make_space(entries, config.to_dict())
+    check_space(space, lambda changes: RunConfig.from_dict(base, changes))
     _check_sampler(space, sweep, len(metrics))
     source = _shared_source(config, space)
     every = config.evaluation.every
@@ -80,7 +78,7 @@ def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] 
         report_every=math.ceil(report / every) * every,
         folder="",
     )
-    first = parse_settings(base, {"seed": job.seeds[0]})
+    first = RunConfig.from_dict(base, {"seed": job.seeds[0]})
     # Only here: a cluster's machine may have more cores for a trial than this one.
     built = build(replace(first, threads=min(first.threads or 1, os.cpu_count() or 1)), source)
     check_logged(metrics, built.server.evaluate(torch.empty(0, dtype=torch.int64)))
@@ -124,7 +122,7 @@ def _base(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
             f"gpus must be above 0 for accelerator {config.accelerator}; 0.5 lets two trials share one."
         )
     config = replace(config, evaluation=replace(config.evaluation, stop_at_target=False))
-    return describe(sweep.resources.fit(config))
+    return sweep.resources.fit(config).to_dict()
 
 
 def _check_sampler(space: Space, sweep: SweepConfig, metrics: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from flsel.arguments import shown
 from flsel.arguments.messages import sizes
 from flsel.arguments.ranges import absurd
-from flsel.config.describe import PRESENTATION
+from flsel.config.fingerprint import PRESENTATION
 from flsel.config.schema import keys, plugins
 from flsel.errors import UserError, located, meant, short
 from flsel.files.shipped import SEARCH, find

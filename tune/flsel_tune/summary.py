@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from flsel.config.describe import describe
 from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
 from flsel_tune.plan import SweepPlan
@@ -30,7 +29,7 @@ def track_sweep(plan: SweepPlan, study: Study, pictures: Sequence[Path]) -> None
         replace(config.track, group=config.track.group or folder.name),
         run_dir=folder,
         name=folder.name,
-        resolved_config={**describe(config), "sweep": asdict(plan.sweep), "space": to_plain(plan.space)},
+        resolved_config={**config.to_dict(), "sweep": asdict(plan.sweep), "space": to_plain(plan.space)},
         tags=(type(config.selector).__name__, config.data.name),
         job_type="sweep",
     )

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from optuna.trial import TrialState
 
-from flsel.config.describe import PRESENTATION, describe
+from flsel.config.fingerprint import PRESENTATION
 from flsel.errors import Interrupted, UserError, going_on
 from flsel.execution.on_ray.cluster import cluster
 from flsel.execution.on_ray.shared_data import pack
@@ -179,7 +179,7 @@ def _study(plan: SweepPlan) -> Study:
     )
     study.hold_to(Path(plan.job.folder), _declared(plan))
     if plan.sweep.sampler != "grid":
-        points = list(plan.space.first_points(describe(plan.config)))
+        points = list(plan.space.first_points(plan.config.to_dict()))
         study.enqueue(points[: plan.sweep.trials])
     return study
 
@@ -188,7 +188,7 @@ def _declared(plan: SweepPlan) -> dict[str, dict[str, Any]]:
     """Return what a sweep's files say that its trials depend on."""
     apart = (*CHANGEABLE, "space", "name", "folder")
     return {
-        "config.yaml": {k: v for k, v in describe(plan.config).items() if k not in PRESENTATION},
+        "config.yaml": {k: v for k, v in plan.config.to_dict().items() if k not in PRESENTATION},
         "space.yaml": to_plain(plan.space),
         "sweep.yaml": {k: v for k, v in asdict(plan.sweep).items() if k not in apart},
     }
@@ -199,7 +199,7 @@ def _new_folder(plan: SweepPlan) -> Path:
     folder = new_run_dir(plan.sweep.folder, name, "folder").resolve()
     try:
         files = {
-            "config.yaml": yaml.safe_dump(describe(plan.config), sort_keys=False),
+            "config.yaml": yaml.safe_dump(plan.config.to_dict(), sort_keys=False),
             "space.yaml": yaml.safe_dump(to_plain(plan.space), sort_keys=False),
             "sweep.yaml": _sweep_yaml(plan),
         }

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flsel.arguments.spec import Spec
 from flsel.config import RunConfig, model_object
-from flsel.config.describe import describe
-from flsel.config.parser import parse_file, to_types
+from flsel.config.parser import to_types
 from flsel.engine.scores import directions
 from flsel.errors import UserError, located
 from flsel.execution.single_run import single_run
@@ -62,12 +61,12 @@ class Sweep:
         """
         place = home(folder)
         check_folder(place, "sweep", "config.yaml", "sweep.yaml", "space.yaml")
-        config, space = parse_file(place / "config.yaml"), read_space(str(place / "space.yaml"))
+        config, space = RunConfig.from_file(place / "config.yaml"), read_space(str(place / "space.yaml"))
         stored = read_sweep_file(str(place / "sweep.yaml"))
         with located(str(place / "sweep.yaml")):
             settings = SweepConfig(**to_types("", SweepConfig, stored))
         with located(str(place / "space.yaml")), model_object.at_hand([config.model]):
-            make_space(space, describe(config))
+            make_space(space, config.to_dict())
         return cls(place, config, settings, space)
 
     def resume(
@@ -146,8 +145,8 @@ class Sweep:
             UserError: If no trial is complete yet.
         """
         self._best_row()
-        config = parse_file(self.folder / "best.yaml")
-        kept = isinstance(config.model, Spec) and describe(self.config)["model"] == describe(config)["model"]
+        config = RunConfig.from_file(self.folder / "best.yaml")
+        kept = isinstance(config.model, Spec) and self.config.to_dict()["model"] == config.to_dict()["model"]
         return replace(config, model=self.config.model) if kept else config
 
     @property

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flsel.config.describe import describe
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
 from flsel.data.population import Source
 from flsel.errors import machine_failed
 from flsel.execution.active_run import ActiveRun
@@ -56,7 +55,7 @@ class SweepJob:
         Raises:
             UserError: If the settings do not fit.
         """
-        return describe(parse_settings(self.config, {**settings, "seed": seed}))
+        return RunConfig.from_dict(self.config, {**settings, "seed": seed}).to_dict()
 
     def objective(self, index: int) -> str:
         """Return the name under which reports carry a metric's value."""
@@ -160,7 +159,7 @@ class Trial:
     def _run(self, settings: Settings, seed: int, source: Source | None) -> ActiveRun:
         folder = self.folder / f"seed{seed}"
         place = {"output.dir": str(self.folder), "output.name": folder.name}
-        config = parse_settings(self.job.config, {**settings, **place, "seed": seed})
+        config = RunConfig.from_dict(self.job.config, {**settings, **place, "seed": seed})
         job = Job(config, folder, tracked=False)
         run = ActiveRun(folder, lambda: job.session(source))
         _raise(run)

@@ -11,7 +11,7 @@ from typing import Any
 
 from optuna.trial import TrialState
 
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
 from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
 from flsel.runner.trackers.values import hyper_parameters
@@ -119,7 +119,7 @@ class SweepWorkload:
 
     def _open(self, number: int, chosen: Mapping[str, Any]) -> Tracker:
         described = self._job.run_config(chosen, self._job.seeds[0])
-        config = parse_settings(described)
+        config = RunConfig.from_dict(described)
         sweep = Path(self._job.folder).name
         folder = self._job.trial_folder(number)
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flsel.config.describe import describe
-from flsel.config.parser import parse_settings
+from flsel.config import RunConfig
 from flsel.data.population import Source
 from flsel.errors import Interrupted, UserError, going_on
 from flsel.execution.active_run import ActiveRun
@@ -57,7 +56,7 @@ class OnRay:
         tell("work", str(folder))
         runs = _Runs(jobs, listener)
         again = going_on("compare", folder)
-        settings = [describe(job.config) for job in jobs]
+        settings = [job.config.to_dict() for job in jobs]
         begin = with_objects(RunSteps, settings, shared_data=self._packed is not None)
         execute(runs, begin, self._packed, folder.resolve(), self._resources, again=again)
         if runs.refused:
@@ -83,7 +82,7 @@ class _Runs:
         number = self._waiting.pop(0)
         job = self._jobs[number]
         place = {"folder": str(job.folder.resolve()), "tracked": job.tracked, "labelled": job.labelled}
-        return number, {**place, "config": describe(job.config)}
+        return number, {**place, "config": job.config.to_dict()}
 
     def name(self, number: int) -> str:
         return str(self._jobs[number].folder)
@@ -162,7 +161,6 @@ class RunSteps:
 
     def _session(self) -> Session:
         sent = self._settings
-        job = Job(
-            parse_settings(sent["config"]), self._folder, tracked=sent["tracked"], labelled=sent["labelled"]
-        )
+        config = RunConfig.from_dict(sent["config"])
+        job = Job(config, self._folder, tracked=sent["tracked"], labelled=sent["labelled"])
         return job.session(self._source)

@@ -1,4 +1,4 @@
-"""Turn run settings back into the plain values that the YAML file holds."""
+"""The fingerprint of a run's settings: what two runs with the same results have in common."""
 
 from __future__ import annotations
 
@@ -6,22 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from flsel.arguments.spec import plain
-from flsel.config import model_object
-from flsel.config.run import RunConfig
-
 # Settings that say where a run is shown, not what it computes.
 PRESENTATION = ("track", "callbacks", "output", "quiet")
-
-
-def describe(config: RunConfig) -> dict[str, Any]:
-    """Describe a run by plain values: what ``config.yaml`` holds and ``flsel train --config`` reads.
-
-    Raises:
-        UserError: If something in it has no import path, such as a lambda.
-    """
-    values = vars(config) | {"model": model_object.described(config.model) or config.model}
-    return {name: plain(value, name) for name, value in values.items()}
 
 
 def fingerprint(described: dict[str, Any]) -> str:
