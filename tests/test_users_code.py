@@ -14,6 +14,8 @@ from runs import left_behind, same
 from test_bad_input import fails
 from test_cli import TINY, call
 
+from flsel.selectors import Uniform
+
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -55,6 +57,9 @@ def at(sentence: str) -> str:
         ("objective", "HasNoContrast", "HasNoContrast.models names models, and HasNoContrast.contrast is not defined."),
         ("availability", "ComesNever", "ComesNever.formula must return a function of rounds, got 0.5."),
         ("callbacks", "[usercode.Starts]", "callback Starts failed in on_train_epoch_start: Starts.on_train_epoch_start raised RecursionError: callback (usercode.py, line N)."),
+        ("callbacks", "[usercode.StartsWithLess]", "callback StartsWithLess failed in on_train_epoch_start: TypeError: StartsWithLess.on_train_epoch_start() takes 1 positional argument but 3 were given."),
+        ("model", "StepsWithMore", "the initial model cannot be measured: TypeError: StepsWithMore.training_step() missing 1 required positional argument: 'more'."),
+        ("availability", "ComesUncalled", "round 0 failed: TypeError: ComesUncalled.formula.<locals>.<lambda>() takes 0 positional arguments but 1 was given."),
         ("model", "Steps", "the initial model cannot be measured: Steps.training_step raised AttributeError: 'Steps' object has no attribute 'nothing' (usercode.py, line N)."),
         ("model", "Configures", "the run cannot start: Configures.configure_optimizers raised OSError: configure (usercode.py, line N)."),
         ("model", "Lbfgs", "configure_optimizers of Lbfgs must step with one gradient, and LBFGS needs a closure that computes the loss again; "),
@@ -81,6 +86,36 @@ def test_one_sentence(key: str, name: str, sentence: str, capfd: Any) -> None:
     path = name if key.endswith("optimizer") or name.startswith("[") else f"usercode.{name}"
     said = fails(capfd, *TINY, f"--{key}", path)
     assert re.match(at(sentence), said), said
+
+
+MISFITS = {
+    "selector": ("Selector", "select(self)", "SELECT must take (self, view) as Selector.select does, got (self)"),
+    "partition": ("Partition", "split(self, y, n, rng, more)", "SPLIT must take (self, labels, clients, rng) as Partition.split does, got (self, y, n, rng, more)"),
+    "availability": ("Availability", "formula(self, *, counts)", "FORMULA must take (self, counts, rng) as Availability.formula does, got (self, counts)"),
+    "objective": ("Objective", "correct(self, grads)", "CORRECT must take (self, grads, params, starts, clients) as Objective.correct does, got (self, grads)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", MISFITS)
+def test_a_method_that_does_not_take_what_it_is_called_with(key: str, capfd: Any) -> None:
+    base, method, sentence = MISFITS[key]
+    Path(f"misfit_{key}.py").write_text(
+        f"from usercode import {base}\n\nclass Mine({base}):\n    def {method}:\n        pass\n"
+    )
+    said = fails(capfd, *TINY, f"--{key}", f"misfit_{key}.Mine")
+    told = re.sub("^[A-Z]+", f"Mine.{method.partition('(')[0]}", sentence)
+    assert (
+        said
+        == f"{key} cannot be misfit_{key}.Mine, whose import failed: TypeError: {told} (misfit_{key}.py, line 3)."
+    )
+
+
+def test_a_method_may_take_more_than_it_is_called_with() -> None:
+    class Mine(Uniform):
+        def select(self, *given: Any, more: int = 0) -> Any:
+            return super().select(*given)
+
+    assert issubclass(Mine, Uniform)
 
 
 @pytest.mark.parametrize(

@@ -382,3 +382,18 @@ class ObservesMore(Objective):
     def observe(self, updates):
         for start in updates.starts.values():
             start.mul_(100)
+
+
+class StartsWithLess(Callback):
+    def on_train_epoch_start(self):
+        pass
+
+
+class StepsWithMore(Steps):
+    def training_step(self, batch, batch_idx, more):
+        raise AssertionError(more)
+
+
+class ComesUncalled(Availability):
+    def formula(self, counts, rng):
+        return lambda: 1

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from flsel.arguments.messages import alternatives, duration, rule, shown, sizes
 from flsel.arguments.objects import is_a, objects
 from flsel.arguments.ranges import Range, Tunable, UserPath
+from flsel.arguments.signatures import keep_signatures
 from flsel.errors import UserError
 from flsel.files import home
 
@@ -159,7 +160,14 @@ def _found(value: Any) -> Any:
 
 
 class Checked:
-    """What checks its arguments when it is made, where it is a dataclass."""
+    """What checks its methods when it is defined, and its arguments when it is made (of a dataclass)."""
+
+    def __init_subclass__(cls) -> None:
+        """Check that its methods take what those of the base that flsel knows take."""
+        super().__init_subclass__()
+        for base in cls.__mro__[1:]:
+            if Checked in base.__bases__:
+                keep_signatures(cls, base)
 
     def __post_init__(self) -> None:
         """Check the arguments.

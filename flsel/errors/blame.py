@@ -6,6 +6,7 @@ Whatever calls such code does so inside :func:`users_code`; whatever imports it 
 
 from __future__ import annotations
 
+import re
 import sys
 import sysconfig
 import traceback
@@ -32,6 +33,9 @@ _LIBRARIES = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     "<",
 )
+_PACKAGES = {"flsel", "flsel_tune"}
+# "Mine.select() takes 1 positional argument but 2 were given"; a lambda's name tells nothing.
+_MISCALLED = re.compile(r"(\w+)[\w.<>]*\(\) (?:takes|missing|got) ")
 _SITES = {"site-packages", "dist-packages"}
 
 
@@ -129,9 +133,21 @@ def _reason(error: BaseException, reads: bool) -> str | None:
     frames = list(traceback.walk_tb(error.__traceback__))
     # The first two are those of users_code and its caller.
     users = [(frame, line) for frame, line in frames[2:] if _home(frame) == "user"]
-    if not reads and not users and _home(frames[-1][0]) == "ours":
+    if not reads and not users and _home(frames[-1][0]) == "ours" and not _misfits(error):
         return None
     return _because(error, users)
+
+
+def _misfits(error: BaseException) -> bool:
+    """Tell whether a function of the user's own does not take what flsel calls it with.
+
+    Python blames the caller for that. The error's text begins with the function's qualified name.
+    """
+    called = _MISCALLED.match(message_of(error)) if type(error) is TypeError else None
+    if called is None:
+        return False
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in _PACKAGES]
+    return not any(called[1] in vars(module) for module in modules)
 
 
 def _because(error: BaseException, users: list[tuple[FrameType, int]]) -> str:
