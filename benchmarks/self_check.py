@@ -21,6 +21,7 @@ from flsel.local.compiled.engine import Engine
 from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.partition import Natural
+from flsel.runner.build import build
 from flsel.runner.session import Session
 
 MOST = 2.0  # per cent of a run, in W1, W2 and W4
@@ -73,7 +74,7 @@ def measure(case: Case, data: DataConfig, chosen: argparse.Namespace, folder: Pa
     Evaluator._measure = evaluated  # type: ignore[method-assign]
     try:
         began = time.process_time()
-        with Session.start(config) as session:
+        with Session.start(config, build(config)) as session:
             while not session.over:
                 session.step()
             session.end()

@@ -14,14 +14,13 @@ from unittest.mock import patch
 from settings import wait
 
 import flsel.execution.run
-import flsel.runner.session
 from flsel.config import RunConfig
 from flsel.config.groups import OutputConfig
 from flsel.data.population import Examples
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.params import Params, stacked
-from flsel.runner.build import Built, build_with
+from flsel.runner.build import Built, build
 
 
 class Stopwatch(LocalTrainer):
@@ -76,8 +75,8 @@ def timed_run(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
     """
     watches: list[Stopwatch] = []
 
-    def build_watched(config: RunConfig, *given: Any) -> Built:
-        built = build_with(config, *given)
+    def build_watched(config: RunConfig, **given: Any) -> Built:
+        built = build(config, **given)
         federation = built.server.federation
         watches.append(Stopwatch(federation.trainer if work else Nothing()))
         built.server.federation = replace(federation, trainer=watches[0])
@@ -86,6 +85,6 @@ def timed_run(config: RunConfig, folder: Path, *, work: bool) -> Stopwatch:
         return built
 
     # The benchmark's own standard output is its table.
-    with patch.object(flsel.runner.session, "build_with", build_watched), redirect_stdout(sys.stderr):
+    with patch.object(flsel.execution.run, "build", build_watched), redirect_stdout(sys.stderr):
         flsel.execution.run.run(replace(config, output=OutputConfig(dir=str(folder))))
     return watches[0]

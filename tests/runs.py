@@ -27,6 +27,8 @@ from flsel.engine.server import Server
 from flsel.local.visit import from_rows
 from flsel.params import Params
 from flsel.runner.build import Built, build
+from flsel.runner.session import Session
+from flsel.runner.settings import read_config
 
 DIMENSION = 3
 SMALL = SyntheticConfig(size_mean=2.5, size_std=0.8, size_min=10, dimension=8, classes=4)
@@ -49,6 +51,17 @@ def settings(folder: Path, **changes: Any) -> RunConfig:
 
 def built(config: RunConfig) -> Built:
     return build(config)
+
+
+def started(config: RunConfig, **given: Any) -> Session:
+    """The session of a new run; what is given goes to ``build``."""
+    return Session.start(config, build(config, **given))
+
+
+def resumed(folder: Path, rounds: int | None = None, **given: Any) -> Session:
+    """The session that goes on with the run in a folder."""
+    config = read_config(folder, rounds)
+    return Session(config, folder, build(config, **given))
 
 
 def differ_when_resumed(config: RunConfig, starts: Sequence[int]) -> list[int]:

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.errors import Interrupted, UserError
+from flsel.execution.job import Job
 from flsel.execution.run import execute, run
 from flsel.runner.callbacks import CALLED, OF_A_STEP, check_callbacks
 from flsel.runner.result import Result
-from flsel.runner.session import Session
 
 ROOT = Path(__file__).resolve().parents[1]
 # A loss that cannot improve on a threshold of nats: three evaluations without one end the run.
@@ -48,17 +48,17 @@ def test_a_resumed_run_stops_where_an_uninterrupted_one_does(tmp_path: Path, sto
             run(broken)
     else:  # the signal comes in the round that the callback makes the last
         run(broken)
-    assert execute(Session.at(config, tmp_path / "broken")).summary["rounds"] == 4
+    assert execute(Job(config, tmp_path / "broken", tracked=False).session()).summary["rounds"] == 4
     assert same(left_behind(tmp_path / "broken"), whole)
 
 
 def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
     config = settings(tmp_path, rounds=12, callbacks=(STOP,))
     first = run(config)
-    again = execute(Session.at(config, tmp_path / "run"))
+    again = execute(Job(config, tmp_path / "run", tracked=False).session())
     assert again.summary == first.summary
     with pytest.raises(UserError, match=r"cannot have 20 rounds instead of 12: .*a callback ended it"):
-        execute(Session.at(replace(config, rounds=20), tmp_path / "run"))
+        execute(Job(replace(config, rounds=20), tmp_path / "run", tracked=False).session())
 
 
 def test_a_timer_ends_a_run_after_its_time(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_run_whose_callback_failed_goes_on(tmp_path: Path) -> None:
     whole = left_behind(tmp_path / "run")
     with pytest.raises(UserError, match="Failing"):
         run(replace(config, callbacks=(Failing,)))
-    execute(Session.at(config, tmp_path / "run-2"))
+    execute(Job(config, tmp_path / "run-2", tracked=False).session())
     assert same(left_behind(tmp_path / "run-2"), whole)
     assert Result.load(tmp_path / "run-2").summary["rounds"] == 6
 
@@ -260,7 +260,7 @@ def test_a_resumed_run_goes_on_with_what_a_callback_adds(tmp_path: Path) -> None
     with pytest.raises(Interrupted):
         run(settings(tmp_path, callbacks=(partial(Adds, "norms"), partial(InterruptIn, 2))))
     config = settings(tmp_path, callbacks=(partial(Adds, "norms"),))
-    result = execute(Session.at(config, tmp_path / "run"))
+    result = execute(Job(config, tmp_path / "run", tracked=False).session())
     assert result.history["my, odd name"].tolist() == [*range(7)]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import InterruptIn, left_behind, same, settings
+from runs import InterruptIn, left_behind, same, settings, started
 
 from flsel.commands.cli import main
 from flsel.config.fingerprint import fingerprint
@@ -24,7 +24,6 @@ from flsel.execution.run import resume, run
 from flsel.runner import load_data
 from flsel.runner.checkpoint import read_model
 from flsel.runner.digest import digest
-from flsel.runner.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +84,7 @@ def test_a_checkpoint_has_its_name_once_all_that_it_counts_on_is_on_the_disk(
             assert source.stat().st_ino in synced
         rename(source, target)
 
-    with Session.start(settings(tmp_path)) as session:
+    with started(settings(tmp_path)) as session:
         session.step()
         monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
         monkeypatch.setattr(os, "replace", renaming)

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 import yaml
-from runs import left_behind, same, settings
+from runs import left_behind, resumed, same, settings
 from torch.optim.lr_scheduler import ExponentialLR, LRScheduler
 
 from flsel.availability import SLN
 from flsel.commands.cli import main
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.errors import UserError
+from flsel.execution.job import Job
 from flsel.execution.run import execute, resume, run
 from flsel.runner.result import Result
-from flsel.runner.session import Session
 from flsel.selector import Plan, View
 from flsel.selectors import AFL, HiCS, Uniform
 
@@ -71,7 +71,7 @@ def test_an_interrupted_extension_goes_on(tmp_path: Path) -> None:
     """The new number of rounds is in config.yaml before there is a checkpoint with it."""
     config = settings(tmp_path)
     run(config)
-    with Session.resume(tmp_path / "run", 9):
+    with resumed(tmp_path / "run", 9):
         pass
     assert not (tmp_path / "run/summary.json").exists()
     assert resume(tmp_path / "run").summary["rounds"] == 9
@@ -117,4 +117,7 @@ def test_what_train_does_not_do_is_said(
 def test_a_session_at_a_folder_may_extend_too(tmp_path: Path) -> None:
     config = settings(tmp_path)
     run(config)
-    assert execute(Session.at(replace(config, rounds=8), tmp_path / "run")).summary["rounds"] == 8
+    assert (
+        execute(Job(replace(config, rounds=8), tmp_path / "run", tracked=False).session()).summary["rounds"]
+        == 8
+    )

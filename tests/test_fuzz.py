@@ -16,10 +16,9 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from runs import left_behind, same
+from runs import left_behind, same, started
 
 from flsel.config import RunConfig
-from flsel.runner.session import Session
 
 EXAMPLES = int(os.environ.get("FLSEL_FUZZ", "0"))
 
@@ -43,7 +42,7 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert fuzz.check(folder, "--config", "c.yaml") == 0
     (folder / "runs/run").rename(folder / "finished")
     with fuzz._chdir(folder):
-        session = Session.start(RunConfig.from_file(Path("c.yaml")))
+        session = started(RunConfig.from_file(Path("c.yaml")))
         session.open()
         for save in (True, True, False):
             session.step()

@@ -19,9 +19,9 @@ import pytest
 from runs import lines, settings
 
 from flsel.errors import UserError
+from flsel.execution.job import Job
 from flsel.execution.run import run
 from flsel.runner.lock import LOCK_FILE, Lock
-from flsel.runner.session import Session
 
 HOLD = """
 import os, sys, time
@@ -84,7 +84,7 @@ def test_a_session_that_nobody_refers_to_gives_its_folder_up(tmp_path: Path) -> 
     """At once: nothing of it waits for the garbage collector."""
     gc.disable()
     try:
-        session = Session.at(settings(tmp_path), tmp_path / "run")
+        session = Job(settings(tmp_path), tmp_path / "run", tracked=False).session()
         session.open()
         session.step()
         del session

@@ -23,10 +23,10 @@ from torch import Tensor, optim
 from flsel.availability import LN
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.errors import Interrupted, UserError
+from flsel.execution.job import Job
 from flsel.execution.run import execute, resume, run
 from flsel.objectives import FedProx, Objective
 from flsel.params import Params
-from flsel.runner.session import Session
 from flsel.selector import Plan, Selector, View
 from flsel.selectors.afl import AFL
 from flsel.selectors.powd import PowD
@@ -104,7 +104,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(tmp_path: Path, every: int) -> None:
             run(broken)
         folder = tmp_path / f"stop{round}"
         assert not (folder / "summary.json").exists()
-        execute(Session.at(config, folder))
+        execute(Job(config, folder, tracked=False).session())
         assert same(left_behind(folder), whole)
 
 
@@ -114,7 +114,7 @@ def test_rows_after_the_checkpoint_are_executed_again(tmp_path: Path) -> None:
         run(replace(config, callbacks=(partial(InterruptIn, 2),)))
     folder = tmp_path / "run"
     early = (folder / "checkpoints" / "last.ckpt").read_bytes()
-    execute(Session.at(config, folder))
+    execute(Job(config, folder, tracked=False).session())
     whole = left_behind(folder)
     # What a kill between two checkpoints leaves: an older checkpoint beside newer, partly torn lines.
     (folder / "checkpoints" / "last.ckpt").write_bytes(early)
@@ -187,7 +187,7 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path, damage: str) -> None:
 def test_a_checkpoint_of_another_config_is_refused(tmp_path: Path) -> None:
     run(settings(tmp_path))
     with pytest.raises(UserError, match="belongs to another config"):
-        execute(Session.at(settings(tmp_path, seed=5), tmp_path / "run"))
+        execute(Job(settings(tmp_path, seed=5), tmp_path / "run", tracked=False).session())
 
 
 def launch(arguments: list[str]) -> subprocess.Popen[bytes]:

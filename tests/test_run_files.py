@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from runs import InterruptIn, left_behind, lines, same, settings
+from runs import InterruptIn, left_behind, lines, resumed, same, settings
 
 from flsel.errors import Interrupted, UserError
 from flsel.execution.run import resume, run
 from flsel.runner.run_files import FILES
-from flsel.runner.session import Session
 from flsel.selector.diagnostic import Diagnostic
 from flsel.selectors.uniform import Uniform
 
@@ -112,9 +111,9 @@ def test_a_resume_leaves_settings_that_say_the_same_as_they_are_written(stopped,
     del plain["quiet"]
     text = "# my notes\n" + yaml.safe_dump(plain).replace("server: 0.05", "server: 5.0e-2") + "quiet: true\n"
     path.write_text(text)
-    with Session.resume(folder):
+    with resumed(folder):
         pass
     assert path.read_text() == text
-    with Session.resume(folder, 7):
+    with resumed(folder, 7):
         pass
     assert yaml.safe_load(path.read_text())["rounds"] == 7

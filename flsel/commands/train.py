@@ -11,6 +11,7 @@ from flsel.errors import UserError
 from flsel.execution.on_ray.workers import Workers, workers
 from flsel.execution.run import execute
 from flsel.files import home
+from flsel.runner.build import build
 from flsel.runner.session import Session
 from flsel.runner.settings import read_config
 
@@ -27,8 +28,9 @@ def main(arguments: Sequence[str]) -> int:
 def _train(given: Sequence[Word], processes: Workers) -> int:
     if any(key == "resume" for key, _ in given):
         folder, rounds = _resumed(given)
-        set_up_logging(quiet=read_config(folder).quiet)
-        execute(Session.resume(folder, rounds, workers=processes))
+        config = read_config(folder, rounds)
+        set_up_logging(quiet=config.quiet)
+        execute(Session(config, folder, build(config, workers=processes)))
     elif any(key == "seeds" for key, _ in given):
         raise UserError(
             "flsel train executes one run under one --seed; several seeds are run and compared by: "
@@ -37,7 +39,7 @@ def _train(given: Sequence[Word], processes: Workers) -> int:
     else:
         config = parse(given)
         set_up_logging(quiet=config.quiet)
-        execute(Session.start(config, workers=processes))
+        execute(Session.start(config, build(config, workers=processes)))
     return 0
 
 

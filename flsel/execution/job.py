@@ -11,7 +11,7 @@ from flsel.config import RunConfig
 from flsel.data.population import Source
 from flsel.errors import DivergedError, UserError, raised_at
 from flsel.files import write_atomic
-from flsel.runner.build import Workers
+from flsel.runner.build import Workers, build
 from flsel.runner.session import Session
 
 FAILURE = "failure.json"
@@ -60,7 +60,7 @@ class Job:
         recorded = read_failure(self.folder)
         return recorded or Outcome("unfinished" if (self.folder / "config.yaml").is_file() else "missing")
 
-    def session(self, source: Source | None, workers: Workers | None = None) -> Session:
+    def session(self, source: Source | None = None, workers: Workers | None = None) -> Session:
         """Build the session of its run.
 
         Args:
@@ -71,7 +71,8 @@ class Job:
             UserError: If a setting is wrong.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        made = Session.at(self.config, self.folder, source, workers, tracked=self.tracked)
+        built = build(self.config, source, workers=workers)
+        made = Session(self.config, self.folder, built, tracked=self.tracked, pictured=False)
         if self.labelled:
             write_labels(self.folder, made.server.federation.labels.tolist())
         return made

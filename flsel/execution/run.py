@@ -15,8 +15,10 @@ from flsel.execution.progress import Progress, final_table
 from flsel.execution.single_run import single_run
 from flsel.execution.stack import Stack
 from flsel.files import home
+from flsel.runner.build import build
 from flsel.runner.result import Result
 from flsel.runner.session import Session
+from flsel.runner.settings import read_config
 from flsel.runner.summary import sequential_since
 from flsel.runner.terminal import in_notebook
 
@@ -43,7 +45,7 @@ def run(config: RunConfig, *, pictures: bool = False) -> Result:
     if not isinstance(config, RunConfig):
         raise UserError(f"run takes a RunConfig, such as flsel.RunConfig(rounds=50), got {shown(config)}.")
     with single_run(), workers() as processes:
-        return execute(Session.start(config, workers=processes, pictured=pictures))
+        return execute(Session.start(config, build(config, workers=processes), pictured=pictures))
 
 
 def resume(folder: str | Path, rounds: int | None = None, *, pictures: bool = False) -> Result:
@@ -62,7 +64,9 @@ def resume(folder: str | Path, rounds: int | None = None, *, pictures: bool = Fa
         UserError: As :func:`run`, or if what is in the folder is damaged or another process writes to it.
     """
     with single_run(), workers() as processes:
-        return execute(Session.resume(home(folder), rounds, workers=processes, pictured=pictures))
+        config = read_config(home(folder), rounds)
+        built = build(config, workers=processes)
+        return execute(Session(config, home(folder), built, pictured=pictures))
 
 
 def execute(session: Session) -> Result:

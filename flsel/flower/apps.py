@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flsel.config import RunConfig
-from flsel.data.population import Source
+from flsel.data.sources import load_source
 from flsel.errors import UserError
 from flsel.execution.run import execute
 from flsel.flower.grid_trainer import GridTrainer
 from flsel.flower.node import Node
 from flsel.flower.node_log import NodeLog
 from flsel.flower.wire import Models, Reply, Value
+from flsel.runner.build import build
 from flsel.runner.session import Session
+from flsel.runner.settings import read_config
 
 if TYPE_CHECKING:
     from flsel.flower.adapter import GridChannel
@@ -51,11 +53,11 @@ def answer(
         return Reply(error=str(error))
 
 
-def serve(config: Path, channel: GridChannel, settings: Mapping[str, Any], *, own_data: bool = False) -> None:
+def serve(file: Path, channel: GridChannel, settings: Mapping[str, Any], *, own_data: bool = False) -> None:
     """Run all rounds over the nodes of a channel.
 
     Args:
-        config: The run's settings.
+        file: The run's settings.
         channel: Reaches the nodes.
         settings: The app's configuration: ``nodes``, how many to wait for; ``wait``, how many seconds;
             ``timeout``, the seconds that a node has for an answer; ``resume``, the folder of a stopped run.
@@ -69,16 +71,12 @@ def serve(config: Path, channel: GridChannel, settings: Mapping[str, Any], *, ow
     if len(found) < nodes:
         raise UserError(f"{nodes} nodes must be connected, got {len(found)} within {settings['wait']} s.")
 
-    log = NodeLog()
-
-    def trainer(config: RunConfig, source: Source) -> GridTrainer:
-        natural = 0 if source.owner is None else int(source.owner.max()) + 1
-        made = GridTrainer(channel, config, config.clients or natural, timeout=timeout, own_data=own_data)
-        log.follow(made)
-        return made
-
     folder = str(settings.get("resume", ""))
-    if folder:
-        execute(Session.resume(Path(folder), make_trainer=trainer, callbacks=(log,)))
-    else:
-        execute(Session.start(RunConfig.from_file(config), trainer, callbacks=(log,)))
+    config = read_config(Path(folder)) if folder else RunConfig.from_file(file)
+    source = load_source(config.data, clients=config.clients, seed=config.seed)
+    natural = 0 if source.owner is None else int(source.owner.max()) + 1
+    trainer = GridTrainer(channel, config, config.clients or natural, timeout=timeout, own_data=own_data)
+    log = NodeLog()
+    log.follow(trainer)
+    built = build(config, source, trainer, callbacks=(log,))
+    execute(Session(config, Path(folder), built) if folder else Session.start(config, built))

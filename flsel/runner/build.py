@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from flsel.arguments.spec import Spec
-from flsel.availability import Trace
+from flsel.availability import Availability, Trace
 from flsel.config import RunConfig
 from flsel.data.checks import fits_memory
 from flsel.data.population import FederatedData, Source
-from flsel.data.sources import load_source
 from flsel.engine.checks import check_asynchronous
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
@@ -46,8 +45,6 @@ from flsel.runner.network import check_logits, find_features, head_names, make_m
 from flsel.selector import ON_HOLDOUT, Need
 
 _LOG = logging.getLogger("flsel")
-MakeTrainer = Callable[[RunConfig, Source], LocalTrainer]
-"""Makes the trainer of a run from its settings and its dataset."""
 
 
 class Workers(Protocol):
@@ -85,6 +82,7 @@ def build(
     source: Source | None = None,
     trainer: LocalTrainer | None = None,
     workers: Workers | None = None,
+    callbacks: tuple[Any, ...] = (),
 ) -> Built:
     """Build a run.
 
@@ -93,6 +91,7 @@ def build(
         source: The dataset, if it is at hand already.
         trainer: Trains and asks the clients; None makes what ``local`` says.
         workers: The processes that ``local.workers`` counts; None where there are none but this one.
+        callbacks: Callbacks besides those of the settings.
 
     Returns:
         The server at round 0 and what belongs to it.
@@ -103,8 +102,8 @@ def build(
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     with users_code("callbacks cannot be built"):
-        callbacks = tuple(make() for make in config.callbacks)
-    check_callbacks(callbacks)
+        own = tuple(make() for make in config.callbacks)
+    check_callbacks(own)
     needs: Any = config.selector.needs
     if not isinstance(needs, Need):
         name = type(config.selector).__name__
@@ -118,7 +117,7 @@ def build(
             "clients_per_round must be at most the number of clients, got clients_per_round "
             f"{config.clients_per_round} of {clients}."
         )
-    program, data = _make_program(config, data, callbacks)
+    program, data = _make_program(config, data, own)
     federation = _make_federation(config, program, data, trainer or _make_trainer(config, program, workers))
     if ON_HOLDOUT & needs and data.server is None:
         raise UserError(
@@ -150,7 +149,7 @@ def build(
         most_trainings=config.stop_after_trainings,
     )
     check_optimizer(server.optimizer, "server_optimizer")
-    return Built(server, program, data, callbacks)
+    return Built(server, program, data, (*own, *callbacks))
 
 
 @functools.cache
@@ -162,26 +161,13 @@ def _warn_of_bias(name: str) -> None:
     )
 
 
-def build_with(
-    config: RunConfig,
-    make_trainer: MakeTrainer | None,
-    callbacks: tuple[Any, ...] = (),
-    workers: Workers | None = None,
-) -> Built:
-    """Build a run with a given trainer, None for that of the settings, and callbacks besides theirs."""
-    if make_trainer is None:
-        built = build(config, workers=workers)
-    else:
-        source = load_source(config.data, clients=config.clients, seed=config.seed)
-        built = build(config, source, make_trainer(config, source))
-    return replace(built, callbacks=(*built.callbacks, *callbacks))
-
-
 def _make_program(
     config: RunConfig, data: FederatedData, callbacks: Sequence[Any]
 ) -> tuple[Program, FederatedData]:
     """Make the client's side, and the data on its device."""
-    model = make_model(config, data.population.num_classes, tuple(sample(data, 1).shape[1:]))
+    model = make_model(
+        config.model, data.population.num_classes, tuple(sample(data, 1).shape[1:]), config.seed
+    )
     spec, largest = config.local.batches(), int(data.population.sizes.max())
     fits_memory(
         f"a visit of {spec.num_steps(largest):,} local steps (local.epochs, local.steps, local.batch_size)",
@@ -203,8 +189,11 @@ def _make_program(
         agreement=Agreement(config.local.check),
     )
     program = check_logits(program, data.test)
-    features, memory = find_features(config, program, data), _memory(config, program)
-    return replace(program, features=features, memory=memory), data
+    memory = None
+    if config.local.keep_optimizer:
+        check_remembers(program.optimizer)
+        memory = OptimizerMemory(len(program.population), program.task.device)
+    return replace(program, features=find_features(program, data, config.output_layer), memory=memory), data
 
 
 def _make_federation(
@@ -221,22 +210,15 @@ def _make_federation(
         program=program,
         trainer=trainer,
         evaluator=Evaluator(program, data.server, scores),
-        available=_availability(config, data),
+        available=_availability(config.availability, data, config.seed),
         reach=reach,
-        head=head_names(config, program.model, data),
+        head=head_names(config.selector.needs, program.model, data, config.output_layer),
         rounds=config.rounds,
         clients_per_round=config.asynchronous.updates(config.clients_per_round),
         clock=make_clock(
             config, data.population.sizes.numpy(), model_bytes(params), program.objective.cost(params)
         ),
     )
-
-
-def _memory(config: RunConfig, program: Program) -> OptimizerMemory | None:
-    if not config.local.keep_optimizer:
-        return None
-    check_remembers(program.optimizer)
-    return OptimizerMemory(len(program.population), program.task.device)
 
 
 def _make_trainer(config: RunConfig, program: Program, workers: Workers | None) -> LocalTrainer:
@@ -270,8 +252,8 @@ def _make_trainer(config: RunConfig, program: Program, workers: Workers | None) 
     return CheckedTrainer(workers.trainer(make, config), f"{backend} in {local.workers} workers")
 
 
-def _availability(config: RunConfig, data: FederatedData) -> Callable[[int], Tensor]:
-    trace = Trace(config.availability, data.population.label_counts().numpy(), config.seed)
+def _availability(mode: Availability, data: FederatedData, seed: int) -> Callable[[int], Tensor]:
+    trace = Trace(mode, data.population.label_counts().numpy(), seed)
 
     @functools.lru_cache(maxsize=64)
     def available(round: int) -> Tensor:

@@ -41,7 +41,7 @@ def load_data(config: RunConfig, source: Source | None = None) -> FederatedData:
             "for example --partition Dirichlet --partition.alpha 0.3."
         )
     if natural:
-        _tell_if_cut(source, config)
+        _tell_if_cut(source, config.clients)
         return federate(source, config.data, deal=None, seed=config.seed, clients=config.clients)
     if config.clients is None:
         raise UserError("clients must be a number where a partition deals the examples, got null.")
@@ -85,10 +85,10 @@ def on_device(data: FederatedData, task: Task) -> FederatedData:
     )
 
 
-def _tell_if_cut(source: Source, config: RunConfig) -> None:
+def _tell_if_cut(source: Source, clients: int | None) -> None:
     owners = 0 if source.owner is None else int(source.owner.max()) + 1
-    if config.clients is not None and config.clients < owners:
+    if clients is not None and clients < owners:
         _LOG.warning(
             "%s has %d natural clients, the first %d are used; clients: null takes all",
-            source.name, owners, config.clients,
+            source.name, owners, clients,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from flsel.arguments import arguments
 from flsel.arguments.spec import Spec
-from flsel.config import RunConfig, model_object
+from flsel.config import model_object
 from flsel.data.population import Examples, FederatedData
 from flsel.errors import UserError, users_code
 from flsel.local.channels_last import takes_channels_last
@@ -30,31 +30,32 @@ from flsel.selector import Need
 _LOG = logging.getLogger("flsel")
 
 
-def make_model(config: RunConfig, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+def make_model(model: Any, num_classes: int, input_shape: tuple[int, ...], seed: int) -> nn.Module:
     """Build the initial model under its own seed, telling it the data's shapes where it asks.
 
     Args:
-        config: The settings.
+        model: The setting ``model``.
         num_classes: C.
         input_shape: Shape of one input.
+        seed: The run's seed.
     """
     known = {"num_classes": num_classes, "input_shape": input_shape}
     # An object or a lambda from Python is no setting that a file could hold; whatever else is, is a Spec.
-    made, is_set = model_object.copied(config.model), dict[str, Any]()
+    made, is_set = model_object.copied(model), dict[str, Any]()
     accepted = arguments(made) if made else {}
     if made is None:
-        spec = Spec.of(config.model, "model")
+        spec = Spec.of(model, "model")
         made, is_set, accepted = spec.build, dict(spec.init_args), arguments(spec.made)
     missing = {k: v for k, v in known.items() if k in accepted and is_set.get(k) is None}
-    with repeatable(torch_seed(config.seed, "model")):
+    with repeatable(torch_seed(seed, "model")):
         with users_code("model cannot be built"):
-            model: nn.Module = made(**missing)
-            lazy = isinstance(model, nn.Module) and any(map(is_lazy, model.parameters()))
+            network: nn.Module = made(**missing)
+            lazy = isinstance(network, nn.Module) and any(map(is_lazy, network.parameters()))
         if lazy:
             # Lazy layers take their shapes from the first inputs and draw their weights then.
             with torch.no_grad():
-                model.eval()(torch.zeros(2, *input_shape))
-        return model
+                network.eval()(torch.zeros(2, *input_shape))
+        return network
 
 
 def check_logits(program: Program, test: Examples) -> Program:
@@ -108,7 +109,7 @@ def _parameters(program: Program) -> list[tuple[str, int, bool]]:
     return [(name, id(p), p.requires_grad) for name, p in program.task.named_parameters()]
 
 
-def find_features(config: RunConfig, program: Program, data: FederatedData) -> Features | None:
+def find_features(program: Program, data: FederatedData, output_layer: str | None) -> Features | None:
     """Find what enters the output layer, for an objective that reads or feeds it; None for the others.
 
     An objective that generates features is told the names of that layer's parameters.
@@ -120,7 +121,7 @@ def find_features(config: RunConfig, program: Program, data: FederatedData) -> F
     if not feeds and not overrides(program.objective, "contrast"):
         return None
     x, classes = sample(data, 2), data.population.num_classes
-    layer = find_layer(program.model, x, classes, config.output_layer)
+    layer = find_layer(program.model, x, classes, output_layer)
     features = Features(program.task, program.model, layer)
     if feeds:
         program.objective.head = _linear_end(program, features, layer, x)
@@ -148,11 +149,13 @@ def _linear_end(program: Program, features: Features, layer: nn.Module, x: Tenso
     return names[id(layer.weight)], None if layer.bias is None else names[id(layer.bias)]
 
 
-def head_names(config: RunConfig, model: nn.Module, data: FederatedData) -> tuple[str, str | None] | None:
+def head_names(
+    needs: Need, model: nn.Module, data: FederatedData, output_layer: str | None
+) -> tuple[str, str | None] | None:
     """Name the output layer's weight and bias, for a selector that looks at it; None for the others."""
-    if Need.HEAD not in config.selector.needs:
-        if config.output_layer is not None:  # refuse a wrong name even if no selector reads the layer
-            find_layer(model, None, data.population.num_classes, config.output_layer)
+    if Need.HEAD not in needs:
+        if output_layer is not None:  # refuse a wrong name even if no selector reads the layer
+            find_layer(model, None, data.population.num_classes, output_layer)
         return None
-    head = find_head(model, sample(data, 2), data.population.num_classes, config.output_layer)
+    head = find_head(model, sample(data, 2), data.population.num_classes, output_layer)
     return head.weight_name, head.bias_name

@@ -5,22 +5,19 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import torch
 
 from flsel.config import RunConfig
-from flsel.data.population import Source
 from flsel.engine.arrivals import Step
 from flsel.engine.job import Job, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, blamed, short, users_code
 from flsel.files import new_run_dir
 from flsel.params import Params
-from flsel.runner.build import Built, MakeTrainer, Workers, build, build_with
+from flsel.runner.build import Built
 from flsel.runner.callbacks import Callbacks, RoundTrainer
 from flsel.runner.checkpoint import Checkpoint
 from flsel.runner.digest import check_data, data_digest, digest
@@ -29,7 +26,7 @@ from flsel.runner.lock import Lock
 from flsel.runner.pictures import draw_curves, draw_partition
 from flsel.runner.run_log import write_summary
 from flsel.runner.run_writer import Journal
-from flsel.runner.settings import read_config, run_name
+from flsel.runner.settings import run_name
 from flsel.runner.summary import summary
 from flsel.runner.trackers.run import RunTracker
 
@@ -37,9 +34,9 @@ from flsel.runner.trackers.run import RunTracker
 class Session:
     """One process's part of a run: it has the folder to itself, runs rounds, writes them down, and leaves.
 
-    Made by :meth:`start`, :meth:`resume` or :meth:`at`; then :meth:`open` or ``with``, :meth:`step` until the
-    server is finished, and :meth:`end`. What drives it - the command line, a trial of a sweep - decides when
-    to save and what to show.
+    :meth:`start` makes a new run's folder. Then :meth:`open` or ``with``, :meth:`step` until the server is
+    finished, and :meth:`end`. What drives it - the command line, a trial of a sweep - decides when to save
+    and what to show.
 
     Args:
         config: The settings.
@@ -80,86 +77,20 @@ class Session:
         self._started = time.perf_counter()
 
     @classmethod
-    def start(
-        cls,
-        config: RunConfig,
-        make_trainer: MakeTrainer | None = None,
-        callbacks: tuple[Any, ...] = (),
-        workers: Workers | None = None,
-        *,
-        pictured: bool = True,
-    ) -> Session:
+    def start(cls, config: RunConfig, built: Built, *, pictured: bool = True) -> Session:
         """Make the session of a new run, with a folder of its own below ``output.dir``.
 
         Args:
             config: The settings.
-            make_trainer: Makes the trainer from the settings and the dataset; None makes what ``local`` says.
-            callbacks: Callbacks besides those of the settings.
-            workers: The processes that ``local.workers`` counts; None where there are none but this one.
+            built: What :func:`flsel.runner.build.build` made of them.
             pictured: Draw the pictures at the end; a run that is tracked has them in any case.
 
         Raises:
-            UserError: If a setting is wrong or the folder cannot be created.
+            UserError: If a setting cannot be written to a file, or the folder cannot be created.
         """
         config.to_dict()  # refuses what config.yaml could not hold, before there is a folder
-        built = build_with(config, make_trainer, callbacks, workers)
         folder = new_run_dir(config.output.dir, run_name(config))
         return cls(config, folder, built, pictured=pictured, new=True)
-
-    @classmethod
-    def resume(
-        cls,
-        folder: Path,
-        rounds: int | None = None,
-        make_trainer: MakeTrainer | None = None,
-        callbacks: tuple[Any, ...] = (),
-        workers: Workers | None = None,
-        *,
-        pictured: bool = True,
-    ) -> Session:
-        """Make a session that goes on with the run in a folder.
-
-        Args:
-            folder: The run's folder.
-            rounds: Communication rounds that it shall have; None keeps the number.
-            make_trainer: As for :meth:`start`.
-            callbacks: As for :meth:`start`.
-            workers: As for :meth:`start`.
-            pictured: As for :meth:`start`.
-
-        Raises:
-            UserError: If it is not the folder of a run, or its config no longer fits.
-        """
-        config = read_config(folder)
-        config = replace(config, rounds=config.rounds if rounds is None else rounds)
-        built = build_with(config, make_trainer, callbacks, workers)
-        return cls(config, folder, built, pictured=pictured)
-
-    @classmethod
-    def at(
-        cls,
-        config: RunConfig,
-        folder: Path,
-        source: Source | None = None,
-        workers: Workers | None = None,
-        *,
-        tracked: bool = False,
-    ) -> Session:
-        """Create a session inside a sweep or comparison, which draws pictures of all its runs.
-
-        Args:
-            config: The settings.
-            folder: The run's folder; created, or gone on with if it holds the same run.
-            source: The dataset, if it is at hand already.
-            workers: As for :meth:`start`.
-            tracked: Open the trackers that the settings name.
-
-        Raises:
-            UserError: If a setting is wrong.
-        """
-        built = build(config, source, workers=workers)
-        folder.mkdir(parents=True, exist_ok=True)
-        return cls(config, folder, built, tracked=tracked, pictured=False)
 
     def __enter__(self) -> Session:
         try:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from flsel.config import RunConfig
 from flsel.files import check_folder
 
 
-def read_config(folder: Path) -> RunConfig:
+def read_config(folder: Path, rounds: int | None = None) -> RunConfig:
     """Read the settings of the run in a folder.
+
+    Args:
+        folder: The run's folder.
+        rounds: Communication rounds that the run shall have; None keeps the number.
 
     Raises:
         UserError: If it is not the folder of a run.
     """
     check_folder(folder, "run", "config.yaml")
-    return RunConfig.from_file(folder / "config.yaml")
+    config = RunConfig.from_file(folder / "config.yaml")
+    return config if rounds is None else replace(config, rounds=rounds)
 
 
 def run_name(config: RunConfig) -> str:

@@ -37,7 +37,7 @@ def trained_model(config: RunConfig, inputs: Mapping[str, Any], params: Mapping[
     Raises:
         UserError: If the model no longer has these parameters.
     """
-    model = make_model(config, inputs["num_classes"], tuple(inputs["input_shape"]))
+    model = make_model(config.model, inputs["num_classes"], tuple(inputs["input_shape"]), config.seed)
     model.to(next(iter(params.values())).dtype)
     wrong = model.load_state_dict(params, strict=False).unexpected_keys
     if wrong:

@@ -26,7 +26,6 @@ from flsel.execution.job import Job, Outcome
 from flsel.execution.on_ray.runs import OnRay, RunSteps
 from flsel.execution.run import execute
 from flsel.execution.stack import Stack
-from flsel.runner.session import Session
 from flsel_tune.metric import parse_metrics
 from flsel_tune.trial import SweepJob, TrialSteps
 
@@ -43,7 +42,7 @@ def job(folder: Path, *callbacks: Any, **changes: Any) -> Job:
 
 def alone(made: Job) -> None:
     with suppress(UserError):
-        execute(Session.at(made.config, made.folder))
+        execute(made.session())
 
 
 def executed(executor: Executor, made: Job) -> None:

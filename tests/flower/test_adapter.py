@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from channels import outcome
-from runs import same, settings
+from runs import same, settings, started
 
 from flsel.config.groups import LocalConfig, OutputConfig
 from flsel.execution.run import execute, run
 from flsel.flower.grid_trainer import GridTrainer
 from flsel.flower.node import Node
-from flsel.runner.session import Session
 from flsel.selectors import PowD
 
 pytest.importorskip("flwr", reason="flwr is not installed: make test-flower", exc_type=ImportError)
@@ -59,7 +58,7 @@ def test_a_run_over_flowers_messages_equals_the_run_in_one_process(tmp_path: Pat
         )
     )
     grid = grid_of(config, 3)
-    execute(Session.start(config, lambda c, s: GridTrainer(GridChannel(grid), c, 8, timeout=7.0)))
+    execute(started(config, trainer=GridTrainer(GridChannel(grid), config, 8, timeout=7.0)))
     assert same(outcome(tmp_path / "run"), outcome(tmp_path / "here"))
     assert {message.metadata.ttl for message in grid.sent} == {7.0}
 
@@ -70,7 +69,7 @@ def test_lost_messages_are_dropped_paths(tmp_path: Path, fault: str) -> None:
     grid = grid_of(config, 2)
     trainer = GridTrainer(GridChannel(grid), config, 8, timeout=1.0)
     getattr(grid, fault).add(101)
-    result = execute(Session.start(config, lambda c, s: trainer))
+    result = execute(started(config, trainer=trainer))
     # The node is left out for one round after its second failure, and for two after its third.
     assert [len(step.plan) for step in result.rounds] == [8, 8, 4, 8, 4, 4]
     assert result.summary["dropped_updates"] == 4 * 3

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from channels import InProcess, outcome, replaced
-from runs import same, settings
+from runs import resumed, same, settings, started
 
 import flsel.flower.node
 from flsel.availability import LN
@@ -31,16 +30,13 @@ from flsel.objectives import SCAFFOLD, FedProx
 from flsel.partition import IID
 from flsel.runner.build import build
 from flsel.runner.result import Result
-from flsel.runner.session import Session
 from flsel.selectors import AFL, DivFL, FedCat, FedCor, FedGS, FedPNS, HiCS, Oort, PowD, Uniform
 
 SEQUENTIAL = LocalConfig(batch_size=5, steps=3, backend="sequential")
 
 
 def deployed(config: Any, channel: InProcess) -> Result:
-    clients = config.clients
-    trainer = partial(GridTrainer, channel, config, clients, timeout=1.0)
-    return execute(Session.start(config, lambda config, source: trainer()))
+    return execute(started(config, trainer=GridTrainer(channel, config, config.clients, timeout=1.0)))
 
 
 @pytest.mark.parametrize(
@@ -62,13 +58,13 @@ def test_a_resumed_deployment_equals_an_uninterrupted_run(tmp_path: Path) -> Non
     config = settings(tmp_path, local=SEQUENTIAL, objective=FedProx(0.1), selector=FedCor())
     run(replace(config, output=replace(config.output, name="here")))
 
-    def make(config: Any, source: Any) -> GridTrainer:
+    def make() -> GridTrainer:
         return GridTrainer(InProcess(config, 2), config, 8, timeout=1.0)
 
-    with Session.start(config, make) as session:
+    with started(config, trainer=make()) as session:
         session.step()
         session.save()
-    execute(Session.resume(tmp_path / "run", make_trainer=make))
+    execute(resumed(tmp_path / "run", trainer=make()))
     assert same(outcome(tmp_path / "run"), outcome(tmp_path / "here"))
 
 
@@ -173,7 +169,7 @@ def test_clients_of_nodes_that_are_not_connected_are_not_available(tmp_path: Pat
     channel = InProcess(config, 2)
     trainer = GridTrainer(channel, config, 8, timeout=0.0)
     planned = []
-    with Session.start(config, lambda config, source: trainer) as session:
+    with started(config, trainer=trainer) as session:
         for round in range(4):
             if round == 1:
                 gone = channel.parts.pop(1007)
@@ -190,13 +186,9 @@ def test_clients_of_nodes_that_are_not_connected_are_not_available(tmp_path: Pat
 def test_what_nodes_did_is_written_down_and_measured(tmp_path: Path) -> None:
     config = settings(tmp_path, local=SEQUENTIAL, clients_per_round=6, rounds=2)
     log, channel = NodeLog(), InProcess(config, 2, _lost)
-
-    def make(config: Any, source: Any) -> GridTrainer:
-        trainer = GridTrainer(channel, config, 8, timeout=1.0)
-        log.follow(trainer)
-        return trainer
-
-    execute(Session.start(config, make, callbacks=(log,)))
+    trainer = GridTrainer(channel, config, 8, timeout=1.0)
+    log.follow(trainer)
+    execute(started(config, trainer=trainer, callbacks=(log,)))
     rows = [json.loads(line) for line in (tmp_path / "run/nodes.jsonl").read_text().splitlines()]
     assert {(row["round"], row["node"], row["action"]) for row in rows} == {
         (round, node, "visits") for round in (0, 1) for node in (1000, 1007)
@@ -225,11 +217,8 @@ def test_nodes_with_their_own_data_train_what_they_hold(
     channel.parts = {
         1000 + client: OwnNode(config, client, 8, shards[client], monkeypatch) for client in range(8)
     }
-
-    def make(config: Any, source: Any) -> GridTrainer:
-        return GridTrainer(channel, config, 8, timeout=1.0, own_data=True)
-
-    execute(Session.start(config, make))
+    trainer = GridTrainer(channel, config, 8, timeout=1.0, own_data=True)
+    execute(started(config, trainer=trainer))
     assert same(outcome(tmp_path / "run"), outcome(tmp_path / "here"))
     start = next(request for request in channel.sent if request.action == "visits")
     assert all(len(value.tobytes()) < 10**4 for value in start.models["start0"].values())

@@ -17,7 +17,7 @@ import pytest
 import ray
 import torch
 from lightning.pytorch import Callback, LightningModule
-from runs import settings
+from runs import settings, started
 from test_objective_trainers import OBJECTIVES, ready
 from test_trainers import OPTIMIZERS, SPECS, Regression, largest_gap, make_program, starts_of, told, train
 from torch import Tensor, nn
@@ -37,7 +37,6 @@ from flsel.local.visit import Visit, from_rows
 from flsel.objectives import FedProx, LocalUpdates
 from flsel.params import Params
 from flsel.runner.build import build
-from flsel.runner.session import Session
 
 CLIENTS = [3, 0, 2, 4, 1]
 
@@ -338,7 +337,7 @@ def test_what_a_callback_writes_to_the_module_reaches_workers(tmp_path: Path, pr
     for count in (1, 2):
         local = LocalConfig(5, steps=3, backend="sequential", workers=count)
         config = settings(tmp_path, model=Annealed, callbacks=(Anneals,), local=local, rounds=3)
-        found.append(execute(Session.start(config, workers=processes)).final["test/loss"])
+        found.append(execute(started(config, workers=processes)).final["test/loss"])
     assert found[0] == found[1]
 
 
@@ -363,7 +362,7 @@ def test_an_error_in_the_users_model_is_told_the_same_whatever_the_number_of_wor
     for count in (1, 2):
         local = LocalConfig(backend="sequential", check="off", workers=count)
         with pytest.raises(UserError) as raised:
-            execute(Session.start(RunConfig(model=Broken, local=local, quiet=True), workers=processes))
+            execute(started(RunConfig(model=Broken, local=local, quiet=True), workers=processes))
         said.append(str(raised.value))
         assert not list((tmp_path / "runs").iterdir())
     assert "raised ArithmeticError: no such number (test_workers.py, line" in said[0]
