@@ -147,6 +147,7 @@ WRONG = [
     (["--data.synthetic.clases", "3"], "there is no setting data.synthetic.clases; did you mean data.synthetic.classes?"),
     (["--local", "3"], "local is a group of settings: set local.batch_size, local.epochs and so on."),
     (["--rounds"], "rounds needs a value: --rounds VALUE."),
+    (["--local.help"], "--local.help: local takes no class; --help lists all settings."),
     (["--selector.class_path"], "selector.class_path needs a value: --selector.class_path VALUE."),
     (["--config"], "config needs a file: --config FILE."),
     (["--", "--rounds", "3"], "'--' is not expected here: a setting is given as --key value."),

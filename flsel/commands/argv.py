@@ -74,6 +74,8 @@ def parse(given: Sequence[Word], command: str = "train") -> RunConfig:
 
 
 def _given(key: str, value: str | None) -> str:
+    if value is None and key.endswith(".help"):
+        raise UserError(f"--{key}: {key.removesuffix('.help')} takes no class; --help lists all settings.")
     if value is None or (key == "config" and not value):
         what = "file" if key == "config" else "value"
         raise UserError(f"{key} needs a {what}: --{key} {what.upper()}.")
