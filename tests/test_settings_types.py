@@ -15,6 +15,7 @@ import yaml
 from lightning.pytorch.callbacks import EarlyStopping
 from torch import nn, optim
 
+import flsel
 import flsel.availability
 import flsel.objectives
 import flsel.partition
@@ -191,3 +192,17 @@ def test_a_file_of_variants_names_a_config_in_the_home(
     (variant,) = read_variants(str(tmp_path / "v.yaml"), base)
     assert variant.name == "tuned"
     assert variant.changes["selector"]["init_args"]["d"] == 7
+
+
+@pytest.mark.parametrize("taken", [flsel.Result.load, flsel.resume])
+@pytest.mark.parametrize("given", [3, None, ["runs"]])
+def test_what_is_no_path_is_refused(taken: Any, given: Any) -> None:
+    with pytest.raises(UserError, match=r"a file or folder is a text or a pathlib\.Path, got "):
+        taken(given)
+
+
+def test_settings_that_are_no_mapping_and_unknown_names_are_refused() -> None:
+    with pytest.raises(UserError, match=r'settings must be a mapping, such as {"rounds": 50}, got \[1\]'):
+        RunConfig.from_dict([1])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"RunConfig\.__init__\(\) got an unexpected keyword argument 'foo'"):
+        RunConfig(foo=1)  # type: ignore[call-arg]

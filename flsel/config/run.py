@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from flsel.arguments import shown
 from flsel.config.layers import Layers, by_key
 from flsel.config.parser import make_settings
 from flsel.config.settings import RunSettings
+from flsel.errors import UserError
 from flsel.models import LogisticRegression
 
 
+# A dataclass of its own, so that Python names it where an argument is unknown.
+@dataclass(frozen=True, eq=False)
 class RunConfig(RunSettings):
     """One federated run: all the fields of :class:`flsel.config.settings.RunSettings`.
 
@@ -51,8 +55,10 @@ class RunConfig(RunSettings):
             changes: Plain values that replace some of them, nested or by dotted key.
 
         Raises:
-            UserError: If a key is unknown, or a value has the wrong type or range.
+            UserError: If they are no mapping, a key is unknown, or a value has the wrong type or range.
         """
+        if not isinstance(settings, Mapping):
+            raise UserError(f'settings must be a mapping, such as {{"rounds": 50}}, got {shown(settings)}.')
         layers = Layers()
         layers.lay(settings)
         layers.lay_each(by_key(changes or {}).items())

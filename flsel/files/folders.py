@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from flsel.errors import UserError
+from flsel.errors import UserError, short
 from flsel.files.writing import reason, write_atomic
 
 RUN_ID_FILE = ".run-id"
@@ -75,10 +75,12 @@ def home(path: str | os.PathLike[str]) -> Path:
     """Return a path with ``~`` and ``~name`` replaced by the home folder.
 
     Raises:
-        UserError: If there is no such user, or no home.
+        UserError: If it is no path, there is no such user, or no home.
     """
     try:
         return Path(path).expanduser()
+    except TypeError as error:
+        raise UserError(f"a file or folder is a text or a pathlib.Path, got {short(repr(path))}.") from error
     except RuntimeError as error:
         raise UserError(f"there is no home folder for {path}; write the folder out.") from error
 
