@@ -33,10 +33,11 @@ KINDS: tuple[tuple[str, type, str], ...] = (
 )
 HEAD = """# Arguments
 
-What objectives, partitions, availability modes and devices take, and where they deviate from their sources;
-for selectors see [selectors.md](selectors.md), for what objectives do [objectives.md](objectives.md). A
-symbol of a paper stands in brackets. The command line shows the same: `--partition.help NAME`. This page is
-written from the classes by `docs/generate.py`.
+This page helps you to set the arguments of objectives, partitions, availability modes and devices, and to see
+where they deviate from their sources. An example is `--partition Dirichlet --partition.alpha 0.1`. The symbol
+of the paper stands in brackets. `flsel train --partition.help NAME` shows the same text.
+[Selectors](selectors.md) has the arguments of selectors, and [Local objectives](objectives.md) says what the
+objectives compute. `docs/generate.py` writes this page from the classes.
 """
 # What stands below such a comment in a section of docs/selectors.md is written here.
 BLOCK = re.compile(r"<!-- (\w+) -->\n.*?(?=\n## |\Z)", re.DOTALL)
