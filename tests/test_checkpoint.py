@@ -139,62 +139,6 @@ def test_without_an_older_checkpoint_a_new_run_is_offered(folder: Path) -> None:
         resume(folder)
 
 
-DAMAGES = {
-    "missing": lambda path: path.unlink(),
-    "emptied": lambda path: path.write_bytes(b""),
-    "cut": lambda path: path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2])),
-    "binary": lambda path: path.write_bytes(bytes(range(256)) * 99),
-}
-
-
-@pytest.mark.parametrize("name", ["metrics.csv", "rounds.jsonl"])
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_lost_history_is_noticed(folder: Path, name: str, damage: str) -> None:
-    DAMAGES[damage](folder / name)
-    with pytest.raises(
-        UserError, match=rf"{name} .*the checkpoint counts on its first [35] lines; put the file back"
-    ):
-        resume(folder)
-
-
-WRONG: dict[str, Any] = {
-    "server": 3,
-    "best": {"test/loss": "low"},
-    "wall": -1.0,
-    "rounds": 0,
-    "stopped": 1,
-    "callbacks": [],
-    "files": None,
-    "files.metrics.csv": {"lines": -1, "bytes": 0, "sha256": ""},
-    "files.rounds.jsonl": None,
-    "files.diagnostics.jsonl": {"lines": 0},
-    "server.round": -1,
-    "server.rounds_to_target": "soon",
-    "server.model": {"w": 1.0},
-    "server.counts": torch.full((8,), -1),
-    "server.ledger": {"passes": -1},
-    "server.selector": None,
-}
-
-
-@pytest.mark.parametrize("key", WRONG)
-@pytest.mark.parametrize("missing", [True, False])
-def test_fields_that_are_missing_negative_or_mistyped_are_one_sentence(
-    folder: Path, key: str, missing: bool
-) -> None:
-    content = torch.load(last(folder), weights_only=True)
-    group, _, name = key.partition(".") if "." in key else ("", "", key)
-    owner = content[group] if group else content
-    owner[name] = WRONG[key]
-    if missing:
-        del owner[name]
-    del content["sha256"]
-    torch.save({**content, "sha256": digest(content)}, last(folder))
-    with pytest.raises(UserError, match=r"^checkpoint .*last\.ckpt is not one of flsel: ") as caught:
-        resume(folder)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("changed", [{}, {"seed": 9}])
 def test_settings_that_are_newer_than_the_run_are_no_change_at_their_defaults(
     folder: Path, stopped: tuple[Path, dict[str, Any]], changed: dict[str, int]

@@ -6,9 +6,9 @@ import io
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,6 @@ from flsel.config.fingerprint import PRESENTATION, fingerprint
 from flsel.errors import UserError, going_on
 from flsel.files import check_regular, naming, sync_files, sync_folder
 from flsel.runner.digest import digest
-from flsel.runner.file_schema import COUNT, MAPPING, NUMBERS, Field, is_count, is_number, maps_to, wrong_field
-from flsel.runner.run_files import read_marks
 from flsel.runner.run_log import Mark
 
 VERSION = 3
@@ -77,7 +75,7 @@ class Checkpoints:
             UserError: If the file cannot be written; the checkpoints before it are then untouched.
         """
         content = vars(checkpoint) | {
-            "files": {name: mark.plain() for name, mark in checkpoint.files.items()}
+            "files": {name: asdict(mark) for name, mark in checkpoint.files.items()}
         }
         content |= {"version": VERSION, "fingerprint": self._fingerprint}
         content["settings"] = json.dumps(self._settings)
@@ -111,12 +109,8 @@ class Checkpoints:
                 f"checkpoint {path} belongs to another config than {self._run / 'config.yaml'}; restore "
                 "that file, or start a new run with --config."
             )
-        _check_fields(path, content)
-        try:
-            files = read_marks(content["files"])
-        except ValueError as error:
-            raise UserError(f"checkpoint {path} is not one of flsel: {error}.") from None
         fields = {name: content[name] for name in Checkpoint.__dataclass_fields__}
+        files = {name: Mark(**mark) for name, mark in content["files"].items()}
         return Checkpoint(**{**fields, "files": files})
 
     def _means_the_same(self, stored: Any) -> bool:
@@ -167,9 +161,7 @@ def read_model(run: Path) -> dict[str, Tensor]:
     path, _ = _places(run)
     if not path.exists():
         raise UserError(f"checkpoint {path} is missing, and with it the trained model.")
-    content = _read(path)
-    _check_fields(path, content)
-    model: dict[str, Tensor] = content["server"]["model"]
+    model: dict[str, Tensor] = _read(path)["server"]["model"]
     return model
 
 
@@ -200,42 +192,3 @@ def _damaged(path: Path) -> UserError:
     else:
         effect, command = "start again", f"flsel train --config {shlex.quote(str(run / 'config.yaml'))}"
     return UserError(f"checkpoint {path} is damaged or not a checkpoint of flsel; to {effect}: {command}")
-
-
-def _check_fields(path: Path, content: Mapping[str, Any]) -> None:
-    for owner, fields, label in ((content, _FIELDS, ""), (content.get("server"), _SERVER_FIELDS, "server.")):
-        wrong = wrong_field(owner, fields)
-        if wrong is not None:
-            raise UserError(f"checkpoint {path} is not one of flsel: {label}{wrong}.")
-
-
-def _is_counts(value: Any) -> bool:
-    return (
-        isinstance(value, Tensor)
-        and value.dtype == torch.int64
-        and value.ndim == 1
-        and bool((value >= 0).all())
-    )
-
-
-_FIELDS: Mapping[str, Field] = {
-    "server": MAPPING,
-    "best": NUMBERS,
-    "wall": (lambda value: is_number(value) and value >= 0, "a number of seconds >= 0"),
-    "rounds": (lambda value: is_count(value) and value > 0, "a whole number >= 1"),
-    "stopped": (lambda value: isinstance(value, bool), "true or false"),
-    "files": MAPPING,
-    "callbacks": MAPPING,
-    "data": MAPPING,
-}
-_SERVER_FIELDS: Mapping[str, Field] = {
-    "round": COUNT,
-    "rounds_to_target": (lambda value: value is None or is_count(value), "a whole number >= 0 or null"),
-    "total_read": (lambda value: isinstance(value, bool), "true or false"),
-    "model": (maps_to(lambda value: isinstance(value, Tensor)), "tensors by name"),
-    "server_optimizer": MAPPING,
-    "selector": MAPPING,
-    "objective": MAPPING,
-    "counts": (_is_counts, "whole numbers >= 0, one a client"),
-    "ledger": (maps_to(lambda value: is_number(value) and value >= 0), "numbers >= 0 by name"),
-}

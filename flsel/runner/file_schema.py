@@ -37,4 +37,3 @@ def maps_to(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 COUNT: Field = (is_count, "a whole number >= 0")
 NUMBERS: Field = (maps_to(is_number), "numbers by name")
-MAPPING: Field = (maps_to(lambda value: True), "a mapping")

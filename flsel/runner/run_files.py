@@ -77,15 +77,3 @@ class GrowingFiles:
         """Drop what was appended after marks that :meth:`check` found in order."""
         for name, file in self._files.items():
             file.lines.rewind(marks.get(name, Mark()))
-
-
-def read_marks(plain: Mapping[str, object]) -> dict[str, Mark]:
-    """Read marks as a checkpoint holds them.
-
-    Raises:
-        ValueError: If they are anything else, or one is missing.
-    """
-    missing = next((name for name, kind in FILES.items() if kind == "grows" and name not in plain), None)
-    if missing is not None:
-        raise ValueError(f"the mark of {missing} is missing")
-    return {name: Mark.of(mark) for name, mark in plain.items()}

@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -38,24 +38,6 @@ class Mark:
     lines: int = 0
     bytes: int = 0
     sha256: str = hashlib.sha256().hexdigest()
-
-    @classmethod
-    def of(cls, plain: Any) -> Mark:
-        """Read what :meth:`plain` returned.
-
-        Raises:
-            ValueError: If it is anything else.
-        """
-        mark = cls(**plain) if isinstance(plain, dict) and plain.keys() == vars(cls()).keys() else None
-        if mark is None or [type(value) for value in vars(mark).values()] != [int, int, str]:
-            raise ValueError(f"a mark must hold lines, bytes and sha256, got {str(plain)[:80]}")
-        if mark.lines < 0 or mark.bytes < mark.lines:
-            raise ValueError(f"a mark of {mark.lines} lines in {mark.bytes} bytes cannot be")
-        return mark
-
-    def plain(self) -> dict[str, Any]:
-        """Return plain values for a checkpoint."""
-        return asdict(self)
 
 
 class _Lines:
