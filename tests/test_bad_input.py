@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,67 +127,12 @@ def write_npz(**changes: np.ndarray) -> None:
     np.savez("data.npz", **(arrays | changes))
 
 
-def test_the_data_that_is_broken_below_is_good(capfd: Any) -> None:
-    write_npz()
-    assert call("train", *TINY, *ARRAYS) == 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"y_test": np.full(9, 7)}, "data.npz: x_test, y_test has the label 7, but labels must be in 0..3."),
-        (
-            {"y_train": np.arange(40) - 1},
-            "data.npz: y_train has the label -1, but labels must be whole numbers",
-        ),
-        (
-            {"x_train": np.full((40, INPUTS), np.nan)},
-            "data.npz: x_train, y_train has NaN or infinite inputs, fi",
-        ),
-        (
-            {"x_test": np.full((9, INPUTS), np.inf)},
-            "data.npz: x_test, y_test has NaN or infinite inputs, first",
-        ),
-        (
-            {"y_train": np.arange(39)},
-            "data.npz: x_train, y_train has 40 inputs but 39 labels; there must be one",
-        ),
-    ],
-)
-def test_values_that_no_run_can_use(changes: dict[str, np.ndarray], sentence: str, capfd: Any) -> None:
-    write_npz(**changes)
-    assert fails(capfd, *TINY, *ARRAYS).startswith(sentence)
-
-
 def test_an_empty_client(capfd: Any) -> None:
     write_npz()
     said = fails(capfd, *TINY, *ARRAYS, "--partition", "mymodels.LeavesSomeOut")
     assert said.startswith(
         "client 1 has no examples after the partition (3 of 4 clients are empty); lower cl"
     )
-
-
-@pytest.mark.parametrize("keep", [0, 3, 16, 300])
-def test_a_truncated_dataset(keep: int, capfd: Any) -> None:
-    raw = Path("MNIST/raw")
-    raw.mkdir(parents=True)
-    for part, size in (("train", 12), ("t10k", 5)):
-        images = struct.pack(">iiii", 0x0803, size, 28, 28) + bytes(size * 784)
-        labels = struct.pack(">ii", 0x0801, size) + bytes(i % 10 for i in range(size))
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(images)
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(labels)
-    file = raw / "train-images-idx3-ubyte"
-    file.write_bytes(file.read_bytes()[:keep])
-    said = fails(capfd, *TINY, "--data.name", "mnist", "--data.root", ".", "--partition", "IID")
-    assert "MNIST/raw" in said
-
-
-@pytest.mark.parametrize("keep", [0, 100, 1500])
-def test_a_truncated_npz(keep: int, capfd: Any) -> None:
-    write_npz()
-    path = Path("data.npz")
-    path.write_bytes(path.read_bytes()[:keep])
-    assert fails(capfd, *TINY, *ARRAYS).startswith("data.npz")
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------
@@ -199,31 +142,6 @@ def test_a_truncated_npz(keep: int, capfd: Any) -> None:
 def checkpoint() -> Path:
     assert call("train", *TINY, "--quiet") == 0
     return Path("runs/run/checkpoints/last.ckpt")
-
-
-@pytest.mark.parametrize("keep", [0, 7, 1000])
-def test_a_truncated_checkpoint(keep: int, checkpoint: Path, capfd: Any) -> None:
-    checkpoint.write_bytes(checkpoint.read_bytes()[:keep])
-    said = fails(capfd, "--resume", "runs/run")
-    assert said == (
-        "checkpoint runs/run/checkpoints/last.ckpt is damaged or not a checkpoint of flsel; to go on from the "
-        "one before it, previous.ckpt: rm runs/run/checkpoints/last.ckpt && flsel train --resume runs/run"
-    )
-
-
-@pytest.mark.parametrize("content", [[1], {"a": 1}])
-def test_a_file_that_is_no_checkpoint(content: Any, checkpoint: Path, capfd: Any) -> None:
-    torch.save(content, checkpoint)
-    assert "is damaged or not a checkpoint of flsel" in fails(capfd, "--resume", "runs/run")
-
-
-def test_a_checkpoint_of_another_config(checkpoint: Path, capfd: Any) -> None:
-    assert call("train", *TINY, "--seed", "1", "--output.name", "other", "--quiet") == 0
-    shutil.copy("runs/other/checkpoints/last.ckpt", checkpoint)
-    said = fails(capfd, "--resume", "runs/run")
-    assert (
-        "belongs to another config than runs/run/config.yaml; restore that file, or start a new run" in said
-    )
 
 
 def test_a_checkpoint_of_other_code(checkpoint: Path, capfd: Any) -> None:

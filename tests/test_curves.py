@@ -1,4 +1,3 @@
-import io
 import subprocess
 import sys
 
@@ -93,13 +92,6 @@ def test_small_runs_make_a_picture(tmp_path, metrics, counts):
         assert image.width > 1000
     low, high = figure.axes[0].get_xlim()
     assert high - low >= 2
-
-
-def test_the_legend_lies_outside_the_panels():
-    figure = curves_figure(rows(range(30)), title="x", target=0.9, counts=[3, 1])
-    figure.savefig(io.BytesIO())
-    box = figure.legends[0].get_window_extent()
-    assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path):

@@ -99,11 +99,6 @@ def test_naming_tells_why_a_path_cannot_be_written(number, text):
         raise OSError(number, os.strerror(number))
 
 
-def test_naming_leaves_other_errors_alone():
-    with pytest.raises(RuntimeError, match="ours"), naming("somewhere"):
-        raise RuntimeError("ours")
-
-
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(UserError, match="no such file or directory"):
         write_atomic(tmp_path / "gone" / "a", "x")

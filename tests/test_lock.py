@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import gc
 import json
 import logging
 import os
@@ -19,7 +18,6 @@ import pytest
 from runs import lines, settings
 
 from flsel.errors import UserError
-from flsel.execution.job import Job
 from flsel.execution.run import run
 from flsel.runner.lock import LOCK_FILE, Lock
 
@@ -78,20 +76,6 @@ def test_a_lock_that_nobody_refers_to_is_given_up(tmp_path: Path) -> None:
     del lock
     with Lock(tmp_path, "run"):
         pass
-
-
-def test_a_session_that_nobody_refers_to_gives_its_folder_up(tmp_path: Path) -> None:
-    """At once: nothing of it waits for the garbage collector."""
-    gc.disable()
-    try:
-        session = Job(settings(tmp_path), tmp_path / "run", tracked=False).session()
-        session.open()
-        session.step()
-        del session
-        with Lock(tmp_path / "run", "run"):
-            pass
-    finally:
-        gc.enable()
 
 
 @pytest.fixture
@@ -171,15 +155,3 @@ def test_two_processes_cannot_resume_one_run(tmp_path: Path) -> None:
     if 2 in codes:
         assert "is being written by process" in told[codes.index(2)]
     assert len(lines(folder / "rounds.jsonl")) == 60
-
-
-def test_a_run_that_is_running_cannot_be_resumed(tmp_path: Path) -> None:
-    run(settings(tmp_path))
-    before = {path: path.read_bytes() for path in (tmp_path / "run").glob("[!.]*.*")}
-    command = [sys.executable, "-m", "flsel", "train", "--resume", str(tmp_path / "run")]
-    with holder(tmp_path / "run") as process:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 2
-    assert f"is being written by process {process.pid}" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert {path: path.read_bytes() for path in (tmp_path / "run").glob("[!.]*.*")} == before

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from io import BytesIO
 
 import numpy as np
@@ -45,9 +44,3 @@ def test_clients_without_samples_are_drawn_as_empty_columns() -> None:
     image = figure.axes[0].images[0].get_array()
     np.testing.assert_array_equal(np.ma.getmaskarray(image), [[True, False], [True, False]])
     partition_figure(np.zeros((3, 2), dtype=np.int64), "t").savefig(BytesIO(), format="png")
-
-
-def test_drawing_leaves_pyplot_alone() -> None:
-    before = "matplotlib.pyplot" in sys.modules
-    partition_figure(np.array([[1, 2]]), "t")
-    assert ("matplotlib.pyplot" in sys.modules) == before

@@ -177,15 +177,6 @@ class Recorder(Callback):
         self.calls.append("train end")
 
 
-def test_callbacks_are_called(tmp_path: Path) -> None:
-    Recorder.calls = []
-    run(settings(tmp_path, rounds=1, callbacks=(Recorder,)))
-    assert Recorder.calls == [
-        "evaluation 0 True", "train start", "round start 0", "evaluation 1 True", "round end 0",
-        "epoch end 1", "train end",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("precision", ["32-true", "64-true"])
 def test_a_run_that_needs_no_lightning_ends_in_the_same_bits(tmp_path: Path, precision: Any) -> None:
     for name, callbacks in (("plain", ()), ("lightning", (Callback,))):

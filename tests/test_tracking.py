@@ -20,7 +20,7 @@ import flsel
 from flsel.config.groups import EvaluationConfig, OutputConfig, TrackConfig
 from flsel.errors import UserError
 from flsel.files import run_id
-from flsel.runner.trackers.loggers import make_loggers, refuse_secrets
+from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
 from flsel.runner.trackers.values import Steps
 from flsel.selectors import PowD
@@ -300,13 +300,6 @@ def test_the_users_environment_decides_for_auto(run_dir, init_modes, monkeypatch
     assert init_modes == ["disabled"]
 
 
-@pytest.mark.parametrize("mode", ["auto", "online", "offline"])
-def test_a_variable_that_is_set_to_nothing_is_not_set(run_dir, init_modes, monkeypatch, mode):
-    monkeypatch.setenv("WANDB_MODE", "")
-    Tracker(loggers(TrackConfig(tracker="wandb", mode=mode), run_dir)).close("success")
-    assert init_modes == ["offline"]
-
-
 @pytest.mark.parametrize("kind", [ValueError, UsageError])  # the latter of a key that ends in a newline
 def test_a_wrong_variable_costs_the_tracker_and_not_the_run(run_dir, monkeypatch, caplog, kind):
     def refuse():  # as wandb does, once a process, of any variable that it cannot use
@@ -375,10 +368,6 @@ def test_a_secret_in_the_config_is_refused_by_name_only(run_dir, config, key):
         loggers(TrackConfig(), run_dir, config)
     assert f"`{key}`" in str(caught.value)
     assert "s3cret" not in str(caught.value)
-
-
-def test_other_settings_are_no_secrets():
-    refuse_secrets(CONFIG | {"keys": ["api_key"], "monkey": 1, "rapid": {"key": 2}})
 
 
 # --- TensorBoard ---
@@ -457,14 +446,6 @@ def test_an_interrupt_is_not_swallowed(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         Tracker([Interrupted(tmp_path)]).log({}, 0)
-
-
-def test_a_closed_tracker_logs_nothing(tmp_path):
-    tracker = Tracker([CSVLogger(tmp_path, name="csv", version="")])
-    tracker.close("success")
-    tracker.log({"a": 1.0}, 0)
-    tracker.close("success")
-    assert not list(tmp_path.rglob("metrics.csv"))
 
 
 # --- a whole run ---

@@ -223,16 +223,3 @@ def test_many_clients():
     total = data.population.sizes.sum() + len(data.server) + len(data.validation) + len(data.test)
     assert total == len(source.train)
     assert data.population.label_counts().sum() == data.population.sizes.sum()
-
-
-@pytest.mark.real_data
-def test_fashion_mnist_is_dealt_without_a_copy():
-    if not (REAL / "FashionMNIST").is_dir():
-        pytest.skip("../shared/data/FashionMNIST is absent")
-    config = DataConfig(name="fashion_mnist", root=str(REAL))
-    source = load_source(config, clients=None, seed=0)
-    data = federate(source, config, deal=deal_to(100), seed=0)
-    assert data.population.x.data_ptr() == source.train.x.data_ptr()
-    assert data.population.x.dtype == data.test.x.dtype == torch.uint8
-    assert (len(data.server), len(data.validation), len(data.test)) == (3000, 6000, 10_000)
-    assert data.population.sizes.tolist() == [510] * 100

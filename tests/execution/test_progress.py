@@ -1,7 +1,5 @@
 import io
 import re
-import sys
-import time
 
 import pytest
 
@@ -94,13 +92,6 @@ def test_what_is_not_measured_keeps_its_last_value(clock):
     assert values == [["accuracy 0.5000", "loss 2.0000"]] * 2 + [["accuracy 0.7500", "loss 2.0000"]]
 
 
-def test_quiet_writes_nothing(clock):
-    stream = Terminal()
-    with Progress(3, quiet=True, stream=stream) as shown:
-        shown.update(1, {"test/accuracy": 0.5})
-    assert stream.getvalue() == ""
-
-
 def test_a_terminal_gets_a_bar_with_the_same(clock):
     lines = lines_of(clock, Terminal(), rounds=4, seconds=30.0, start=2)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", "\n".join(lines))
@@ -119,25 +110,6 @@ def test_a_narrow_terminal_stays_on_one_line(clock, monkeypatch):
     )
 
 
-def test_the_default_is_the_standard_output(clock, capsys):
-    with Progress(1, quiet=False) as shown:
-        shown.update(1)
-    final_table([("rounds", 1)])
-    assert capsys.readouterr().out.startswith("round 1/1")
-
-
-@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["plain", "terminal"])
-def test_an_update_costs_less_than_half_a_millisecond(stream):
-    metrics = {"test/accuracy": 0.5, "test/loss": 1.0} | {f"ledger/{name}": 1.0 for name in range(20)}
-    with Progress(2000, quiet=False, stream=stream) as shown:
-        costs = []
-        for done in range(1, 2001):
-            began = time.perf_counter()
-            shown.update(done, metrics)
-            costs.append(time.perf_counter() - began)
-    assert sorted(costs)[1000] < 0.5e-3
-
-
 def test_the_table_is_plain_text_where_there_is_no_terminal():
     stream = io.StringIO()
     long = "runs/" + "x" * 200
@@ -149,16 +121,3 @@ def test_the_table_is_plain_text_where_there_is_no_terminal():
         "target              -      3\n"
         f"wrote {long}\n"
     )
-
-
-def test_the_table_has_a_frame_on_a_terminal():
-    stream = Terminal()
-    final_table([("test/accuracy", "0.8123 (best 0.83)")], ["runs/[x]/metrics.csv"], stream=stream)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
-    assert "│ test/accuracy │ 0.8123 (best 0.83) │" in text
-    assert text.endswith("wrote runs/[x]/metrics.csv\n")
-
-
-def test_rows_must_fit_the_columns():
-    with pytest.raises(ValueError, match="argument"):
-        final_table([("a",)], stream=sys.stdout)

@@ -171,12 +171,6 @@ def test_huge_valuations_and_ties():
     assert_frequencies(lambda seed: chosen(equal.select(view([1] * 4, 1, seed=seed))), [0.25] * 4)
 
 
-def test_the_pool_is_respected():
-    selector = seen(AFL(alpha1=0.5, alpha2=1000.0, alpha3=0.0), [9.0, 1.0, 2.0, 3.0])
-    assert chosen(selector.select(view([1] * 4, 1, absent=[0]))) == [3]
-    assert chosen(selector.select(view([1] * 4, 3, absent=[0, 1, 3]))) == [2]
-
-
 def test_weights_are_equal():
     assert AFL().weigh(view([1, 3], 2), updates([0, 1], [1, 3])).tolist() == [0.5, 0.5]
 

@@ -165,13 +165,6 @@ def test_warm_up_is_multinomial():
     assert all(sorted(plan) == [0, 1, 2, 3] for plan in plans[1])
 
 
-def test_pools_smaller_than_the_clients_per_round_and_clients_without_examples():
-    selector = told(ClusteredSampling(), [0, 2, 2, 2], torch.eye(4, dtype=torch.float64))
-    assert sorted(chosen(selector.select(at([0, 2, 2, 2], 9, 1)))) == [1, 2, 3]
-    assert chosen(selector.select(at([0, 2, 2, 2], 2, 1, absent=[1, 3]))) == [2]
-    assert sorted(chosen(selector.select(at([0, 2, 2, 2], 2, 1, absent=[1, 2, 3])))) == [0]
-
-
 @given(st.integers(0, 10**6), st.sampled_from([64, 1024]))
 def test_sketches_keep_lengths_and_angles(seed, length):
     rows = generator(seed, "test").normal(size=(3, 5000))
@@ -187,11 +180,6 @@ def test_sketch_is_what_is_kept():
     selector = told(ClusteredSampling(sketch=32), [1] * 4, deltas)
     np.testing.assert_array_equal(selector.rows_.numpy(), sketched(deltas.numpy(), 32))
     assert selector.rows_.dtype == torch.float32
-
-
-def test_running_statistics_are_not_compared():
-    deltas = {"norm.weight": torch.eye(3), "norm.running_mean": 100 * torch.ones(3, 5)}
-    assert told(ClusteredSampling(), [1] * 3, deltas).rows_.shape == (3, 3)
 
 
 def test_a_sketch_that_overflows_is_not_kept():

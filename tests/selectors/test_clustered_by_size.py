@@ -34,20 +34,3 @@ def test_the_biggest_client_fills_its_rows_alone():
         plan = chosen(ClusteredSamplingBySize().select(view(SIZES, 4, seed=seed)))
         assert len(plan) == 4
         assert plan[:2] == [0, 0]
-
-
-def test_shares_are_the_pools():
-    sizes = [6, 3, 1, 30]
-    mean, _ = weight_moments(sizes, 2, absent=[3], times=800)
-    np.testing.assert_allclose(mean, [0.6, 0.3, 0.1, 0.0], atol=0.06)
-
-
-def test_pools_smaller_than_the_clients_per_round_and_clients_without_examples():
-    assert sorted(chosen(ClusteredSamplingBySize().select(view([2, 2, 2], 9)))) == [0, 1, 2]
-    assert chosen(ClusteredSamplingBySize().select(view([0, 5, 0], 3))) == [1]
-    assert sorted(chosen(ClusteredSamplingBySize().select(view([0, 0], 2)))) == [0, 1]
-
-
-def test_a_hundred_thousand_clients():
-    now = view(np.arange(1, 100_001).tolist(), 1000)
-    assert len(ClusteredSamplingBySize().select(now)) == 1000

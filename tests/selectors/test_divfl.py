@@ -233,12 +233,6 @@ def test_clients_without_examples_are_never_asked():
     assert not nobody.known_.any()
 
 
-def test_equal_gradients_give_the_lowest_ids():
-    selector, federation = fresh(DivFL(), 5), Federation([[0.3, 0.1]] * 5)
-    assert plain_views.chosen(selector.select(see(federation, selector, 3))) == [0, 1, 2]
-    assert plain_views.chosen(selector.select(see(federation, selector, 5))) == [0, 1, 2, 3, 4]
-
-
 def test_a_scale_and_a_common_shift_change_nothing():
     rng = np.random.default_rng(1)
     table = rng.normal(size=(20, 4))

@@ -204,21 +204,6 @@ def test_updates_that_are_not_finite_have_no_edge_and_are_not_asked_again():
     np.testing.assert_array_equal(np.delete(selector.graph_[1].numpy(), 1), 2.0)
 
 
-def test_clients_without_examples_come_only_where_nobody_else_is_there():
-    sizes = [10, 0, 10, 0, 10, 10]
-    counts = [row if size else [0, 0, 0] for row, size in zip(LABELS, sizes, strict=True)]
-    selector, federation = fresh(FedGS(), sizes), Federation(counts)
-    for _ in range(4):
-        plan = selector.select(see(federation, selector, 3, sizes=sizes))
-        assert not {1, 3} & set(plain_views.chosen(plan))
-    assert len(selector.select(see(federation, selector, 6, sizes=sizes))) == 4
-    plan = selector.select(see(federation, selector, 2, sizes=sizes, absent=[0, 2, 4, 5]))
-    assert sorted(plain_views.chosen(plan)) == [1, 3]
-    known = [0, 2, 4, 5]
-    among = graph_of(np.array(SHARES)[known])
-    np.testing.assert_allclose(selector.graph_[known][:, known], among, **CLOSE)
-
-
 @settings(max_examples=25)
 @given(
     clients=st.integers(1, 12),

@@ -43,12 +43,6 @@ def test_the_macro_set_is_uniform():
     assert sorted(chosen(GradientNorm(2).select(view([1] * 5, 4, absent=[0, 2])))) == [1, 3, 4]
 
 
-def test_running_statistics_do_not_count():
-    back = returned([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0]])
-    back.answers["deltas"]["norm.running_var"] = torch.tensor([[9.0], [0.0], [5.0]])
-    assert weigh(GradientNorm(1), back) == [0.0, 1.0, 0.0]
-
-
 @given(st.integers(0, 10_000), st.integers(1, 10), st.integers(1, 10))
 def test_the_largest_norms_weigh_equally(seed, count, keep):
     rows = generator(seed, "test").normal(size=(count, 4))

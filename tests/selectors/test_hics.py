@@ -414,23 +414,6 @@ def test_draws_stay_in_the_pool_and_clusters_keep_their_probability():
     assert sorted(chosen(selector.select(at([1] * 4, 3, 499, absent=[0, 2])))) == [1, 3]
 
 
-def test_clients_without_examples_come_only_where_nobody_else_is_there():
-    update = labels_to_update([0.1] * 5, classes=3)
-    selector, sizes = measured(HiCS(), head(update)), [0, 4, 0, 2, 1]
-    assert all(set(chosen(selector.select(at(sizes, 2, 9, seed=seed)))) <= {1, 3, 4} for seed in range(30))
-    assert set(chosen(selector.select(at(sizes, 4, 9)))) == {1, 3, 4}
-    assert set(chosen(selector.select(at(sizes, 4, 9, absent=[1, 3, 4])))) == {0, 2}
-    fresh = HiCS()
-    fresh.reset(torch.tensor(sizes), 3)
-    assert set(chosen(fresh.select(at(sizes, 3)))) == {1, 3, 4}
-
-
-@pytest.mark.parametrize("update", [np.zeros((6, 3)), np.full((6, 3), 0.7), np.eye(3)[[0] * 6]])
-def test_equal_updates(update):
-    selector = measured(HiCS(num_clusters=3), head(update))
-    assert len(set(chosen(selector.select(at([1] * 6, 4, 9))))) == 4
-
-
 @pytest.mark.parametrize("clusters", [1, 2, 5, 50])
 def test_any_number_of_clusters(clusters):
     selector = measured(HiCS(num_clusters=clusters), head(labels_to_update([0.1, 1.0, 5.0, 0.1])))

@@ -48,12 +48,6 @@ def test_draws_follow_the_true_entropies_from_the_first_round():
     assert_frequencies(lambda seed: chosen(selector.select(at(2, 0, seed))), inclusion(weights, 2))
 
 
-def test_the_pool_is_respected_and_clients_without_examples_come_last():
-    selector = begun()
-    assert sorted(chosen(selector.select(at(3, 0, absent=[0, 3])))) == [1, 2]
-    assert chosen(selector.select(at(1, 0, absent=[0, 1, 2, 3]))) == [4]
-
-
 def test_angles_are_those_of_the_last_updates():
     selector = begun(lam=1.0, gamma0=0.0, num_clusters=2)
     same = torch.tensor([[1.0, -1.0, 0.0], [1.0, -1.0, 0.0], [1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]])

@@ -42,15 +42,3 @@ def test_a_pool_without_examples_is_drawn_uniformly():
     assert_frequencies(
         lambda seed: chosen(MD().select(view([0, 0, 9], 1, seed=seed, absent=[2]))), [0.5, 0.5, 0.0]
     )
-
-
-def test_shares_are_the_pools():
-    def draw(seed):
-        return chosen(MD().select(view(SIZES, 1, seed=seed, absent=[3])))
-
-    assert_frequencies(draw, [5 / 6, 1 / 6, 0, 0])
-
-
-def test_a_hundred_thousand_clients():
-    now = view(list(range(100_000)), 1000)
-    assert len(MD().select(now)) == 1000

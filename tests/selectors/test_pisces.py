@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from plain_views import chosen, view
-from runs import built, differ_when_resumed, settings
+from runs import built, settings
 
 from flsel.config.groups import EvaluationConfig
 from flsel.config.simulated_time import AsyncConfig
@@ -18,7 +18,6 @@ from flsel.devices import LogNormal
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates
 from flsel.selectors.pisces import Pisces
-from flsel.testing import check_selector
 
 SIZES = [4, 1, 2, 3, 5]
 
@@ -39,10 +38,6 @@ def fresh(**changes: Any) -> Pisces:
     made = Pisces(**changes)
     made.reset(torch.tensor(SIZES), 2)
     return made
-
-
-def test_it_keeps_the_contract() -> None:
-    check_selector(Pisces)
 
 
 def test_utilities_and_weights_are_what_was_computed_by_hand() -> None:
@@ -101,10 +96,3 @@ def test_slow_clients_lose_by_their_staleness(tmp_path: Path) -> None:
     known = np.isfinite(told)
     assert known.sum() >= 4
     assert np.corrcoef(seconds[known], told[known])[0, 1] > 0.3
-
-
-def test_it_goes_the_same_way_when_resumed(tmp_path: Path) -> None:
-    config = settings(
-        tmp_path, devices=LogNormal(), selector=Pisces(), clients_per_round=2, asynchronous=AsyncConfig(4)
-    )
-    assert differ_when_resumed(config, range(1, 6, 2)) == []

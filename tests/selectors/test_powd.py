@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,27 +61,6 @@ def test_number_of_candidates(d, clients_per_round, absent, asked):
     assert len(candidates) == asked
     assert len(taken) == min(clients_per_round, asked)
     assert not set(absent) & set(candidates)
-
-
-def test_ties_are_broken_at_random():
-    sizes = [1] * 4
-    chance = [2 / 3, 2 / 3, 2 / 3, 0.0]
-    assert_frequencies(lambda seed: run_rounds(PowD(4), [2, 2, 2, 1], 2, sizes=sizes, seed=seed)[0], chance)
-
-
-def test_nan_ranks_last_and_infinity_first():
-    for seed in range(20):
-        losses = [math.nan, 0.5, -1.0, math.inf, math.nan]
-        assert run_rounds(PowD(5), losses, 3, seed=seed)[0] == [3, 1, 2]
-        assert set(run_rounds(PowD(5), losses, 4, seed=seed)[0]) >= {1, 2, 3}
-        assert len(run_rounds(PowD(5), [math.nan] * 5, 2, seed=seed)[0]) == 2
-
-
-def test_clients_without_examples_are_no_candidates_unless_all_are():
-    for seed in range(20):
-        taken, asked = run_rounds(PowD(), [9.0, 1.0, 1.0], 2, sizes=[0, 3, 1], seed=seed)
-        assert sorted(asked) == sorted(taken) == [1, 2]
-    assert len(run_rounds(PowD(), [math.nan] * 3, 2, sizes=[0, 0, 0])[0]) == 2
 
 
 def test_weights_are_equal():

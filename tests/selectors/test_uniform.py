@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from plain_views import assert_frequencies, chosen, updates, view
 
 from flsel.selectors.uniform import Uniform
@@ -21,12 +19,6 @@ def test_every_set_of_the_pool_has_the_same_chance():
         return chosen(Uniform().select(view([1, 50, 5, 9, 7, 0], 2, seed=seed, absent=[3])))
 
     assert_frequencies(draw, [0.5, 0.5, 0.5, 0.0, 0.5, 0.0])
-
-
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32))
-def test_distinct_clients_of_the_pool(clients, clients_per_round, seed):
-    plan = chosen(Uniform().select(view([1] * clients, clients_per_round, seed=seed)))
-    assert len(set(plan)) == len(plan) == min(clients, clients_per_round)
 
 
 @pytest.mark.parametrize(
@@ -59,16 +51,3 @@ def test_weights_are_those_of_double_precision():
     sizes = [5, 1, 7, 14]
     weights = Uniform("scaled").weigh(view(sizes, 3), updates([0, 2, 3], sizes))
     assert weights.tolist() == pytest.approx([4 * 5 / 27 / 3, 4 * 7 / 27 / 3, 4 * 14 / 27 / 3], rel=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("weights", "expected"), [("size", 0.5), ("equal", 0.5), ("partial", 0.0), ("scaled", 0.0)]
-)
-def test_cohort_without_examples(weights, expected):
-    assert Uniform(weights).weigh(view([0, 0, 9], 2), updates([0, 1], [0, 0, 9])).tolist() == [expected] * 2
-
-
-def test_a_hundred_thousand_clients():
-    now = view([3] * 100_000, 1000)
-    plan = Uniform().select(now)
-    Uniform().weigh(now, updates(chosen(plan), [3] * 100_000))

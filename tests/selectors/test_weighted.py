@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from plain_views import assert_frequencies, chosen, inclusion, updates, view
 
 from flsel.selectors.weighted import Weighted
@@ -38,19 +36,6 @@ def test_shares_are_the_pools():
     assert_frequencies(draw, [0.5, 0.1, 0, 0, 0.4])
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.integers(1, 12), st.integers(0, 2**32))
-def test_distinct_clients_with_examples(sizes, clients_per_round, seed):
-    plan = chosen(Weighted().select(view(sizes, clients_per_round, seed=seed)))
-    drawable = [k for k, n in enumerate(sizes) if n > 0] or list(range(len(sizes)))
-    assert len(set(plan)) == len(plan) == min(clients_per_round, len(drawable))
-    assert set(plan) <= set(drawable)
-
-
 def test_every_update_weighs_the_same():
     weights = Weighted().weigh(view(SIZES, 3), updates([3, 0, 1], SIZES))
     torch.testing.assert_close(weights, torch.full((3,), 1 / 3, dtype=torch.float64))
-
-
-def test_a_hundred_thousand_clients():
-    now = view(list(range(100_000)), 1000)
-    assert len(set(Weighted().select(now).paths)) == 1000

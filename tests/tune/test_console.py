@@ -117,14 +117,6 @@ def test_a_resumed_sweep_goes_on_counting(clock):
     )
 
 
-def test_quiet_says_nothing(clock, monkeypatch):
-    stream = io.StringIO()
-    shown(Console(6, ACCURACY, "objective", quiet=True, stream=stream), clock)
-    terminal(monkeypatch)
-    shown(Console(6, ACCURACY, "objective", quiet=True, stream=stream), clock)
-    assert stream.getvalue() == ""
-
-
 def test_a_table_on_a_terminal(clock, monkeypatch):
     terminal(monkeypatch, color_system=None)
     stream = io.StringIO()
