@@ -36,6 +36,32 @@ def test_a_function_without_a_path_is_told_the_shapes_it_asks_for(tmp_path):
     assert result.model.out_features == 10
 
 
+class Asks(nn.Linear):
+    def __init__(self, num_classes=None, input_shape=None):
+        super().__init__(input_shape[0], num_classes)
+
+
+class PassesOn(Asks):
+    def __init__(self, scale=2.0, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = scale
+
+
+class AsksNothing(nn.Module):
+    def __init__(self, **kwargs):
+        super().__init__()
+        assert kwargs == {}
+        self.layer = nn.Linear(60, 10)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("made", [PassesOn, AsksNothing])
+def test_arguments_that_a_class_passes_on_to_its_base_are_told_too(tmp_path, made):
+    assert isinstance(flsel.run(config(tmp_path, made)).model, made)
+
+
 def test_other_parameters_are_other_settings(tmp_path):
     one, other = (config(tmp_path, nn.Linear(60, 10)).to_dict()["model"] for _ in range(2))
     assert one["init_args"]["name"] == "Linear"

@@ -78,6 +78,7 @@ def at(sentence: str) -> str:
         ("model", "Detached", "round 0 failed: RuntimeError: element 0 of tensors does not require grad"),
         ("model", "WholeLoss", "training_step must return a scalar loss, or a mapping with one under 'loss', got torch.int64 []."),
         ("local.optimizer", "LBFGS", "local.optimizer must step with one gradient, and LBFGS needs a closure"),
+        ("local.optimizer", "usercode.NeverSteps", "round 0 failed: NeverSteps.step raised NotImplementedError."),
         ("local.optimizer", "SparseAdam", "round 0 failed: RuntimeError: SparseAdam does not support dense gradients"),
         ("server_optimizer", "LBFGS", "server_optimizer must step with one gradient, and LBFGS needs a closure"),
     ],

@@ -397,3 +397,8 @@ class StepsWithMore(Steps):
 class ComesUncalled(Availability):
     def formula(self, counts, rng):
         return lambda: 1
+
+
+class NeverSteps(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})

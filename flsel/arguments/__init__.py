@@ -8,7 +8,7 @@ the docs all come from this one line.
 
 from __future__ import annotations
 
-from flsel.arguments.declared import Argument, Checked, arguments, check, check_settings
+from flsel.arguments.declared import Argument, Checked, arguments, check, check_settings, takes, takes_any
 from flsel.arguments.messages import alternatives, rule, shown
 from flsel.arguments.ranges import Range, Tunable, UserPath
 
@@ -24,4 +24,6 @@ __all__ = [
     "check_settings",
     "rule",
     "shown",
+    "takes",
+    "takes_any",
 ]

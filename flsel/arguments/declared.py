@@ -82,6 +82,28 @@ def arguments(made: Callable[..., Any]) -> Mapping[str, Argument]:
     return found
 
 
+def takes_any(made: Callable[..., Any]) -> bool:
+    """Tell whether a class or a function has ``**kwargs``."""
+    try:
+        parameters = inspect.signature(made).parameters.values()
+    except ValueError:  # made in C
+        return False
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def takes(made: Callable[..., Any], name: str) -> bool:
+    """Tell whether a class or a function has an argument, be it one that ``**kwargs`` pass on to its base."""
+    bases = made.__mro__ if inspect.isclass(made) else (made,)
+    for base in bases:
+        if base is object:
+            break
+        if name in arguments(base):
+            return True
+        if not takes_any(base):
+            break
+    return False
+
+
 def _type_hints(made: Callable[..., Any]) -> dict[str, Any]:
     """Return the types that a class or a function declares for its arguments, with their notes."""
     source = made if is_dataclass(made) or not inspect.isclass(made) else made.__init__

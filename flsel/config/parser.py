@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from jsonargparse import ArgumentParser
 
-from flsel.arguments import Argument, arguments, check, shown
+from flsel.arguments import Argument, arguments, check, shown, takes_any
 from flsel.arguments.spec import Spec
 from flsel.config.layers import Layers
 from flsel.config.plugin import Plugin, items, plugin, rule
@@ -63,17 +63,12 @@ def to_types(key: str, made: Callable[..., Any], given: Mapping[str, Any], skip:
         elif key.partition("[")[0] not in _ASKING or argument.name not in FILLED:
             raise UserError(f"{prefix}{argument.name} must be set: {name} has no default for it.")
     for other in (name for name in given if name not in known):
-        if not _takes_any(made):
+        if not takes_any(made):
             takes = f"takes {', '.join(known) or 'no arguments'}{meant(other, known)}"
             raise UserError(f"{prefix}{other} is not an argument of {name}, which {takes}")
         found[other] = _typed(f"{prefix}{other}", Argument(other, Any, MISSING), given[other])
     check(made, found, prefix)
     return found
-
-
-def _takes_any(made: Callable[..., Any]) -> bool:
-    kinds = [parameter.kind for parameter in inspect.signature(made).parameters.values()]
-    return inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _made(made: Any, values: Mapping[str, Any], prefix: str) -> Any:

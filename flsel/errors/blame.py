@@ -163,12 +163,17 @@ def _told(error: BaseException, users: list[tuple[FrameType, int]]) -> str:
         return f"SyntaxError: {error.msg} ({Path(error.filename).name}, line {error.lineno})."
     said = said.rstrip(".: ")
     if not users:
-        return f"{said}."
+        *_, (raising, _) = traceback.walk_tb(error.__traceback__)
+        return f"{said}." if message else f"{_named(raising)} raised {said}."
     (first, _), (last, line) = users[0], users[-1]
-    owner = type(first.f_locals["self"]).__name__ + "." if "self" in first.f_locals else ""
-    name = first.f_code.co_name
-    who = "" if name in ("__init__", "<module>") else f"{owner}{name} raised "
+    who = "" if first.f_code.co_name in ("__init__", "<module>") else f"{_named(first)} raised "
     return f"{who}{said} ({Path(last.f_code.co_filename).name}, line {line})."
+
+
+def _named(frame: FrameType) -> str:
+    """Return a function's name, and that of its object's class."""
+    owner = type(frame.f_locals["self"]).__name__ + "." if "self" in frame.f_locals else ""
+    return f"{owner}{frame.f_code.co_name}"
 
 
 def _home(frame: FrameType) -> str:

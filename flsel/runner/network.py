@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from flsel.arguments import arguments
+from flsel.arguments import takes
 from flsel.arguments.spec import Spec
 from flsel.config import model_object
 from flsel.data.population import Examples, FederatedData
@@ -41,12 +41,13 @@ def make_model(model: Any, num_classes: int, input_shape: tuple[int, ...], seed:
     """
     known = {"num_classes": num_classes, "input_shape": input_shape}
     # An object or a lambda from Python is no setting that a file could hold; whatever else is, is a Spec.
-    made, is_set = model_object.copied(model), dict[str, Any]()
-    accepted = arguments(made) if made else {}
-    if made is None:
+    copied = model_object.copied(model)
+    if copied is None:
         spec = Spec.of(model, "model")
-        made, is_set, accepted = spec.build, dict(spec.init_args), arguments(spec.made)
-    missing = {k: v for k, v in known.items() if k in accepted and is_set.get(k) is None}
+        made, asked, is_set = spec.build, spec.made, spec.init_args
+    else:
+        made, asked, is_set = copied, copied, {}
+    missing = {k: v for k, v in known.items() if takes(asked, k) and is_set.get(k) is None}
     with repeatable(torch_seed(seed, "model")):
         with users_code("model cannot be built"):
             network: nn.Module = made(**missing)
