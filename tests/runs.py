@@ -21,8 +21,8 @@ from torch.utils.data import TensorDataset
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig, OutputConfig
 from flsel.data.config import DataConfig, SyntheticConfig
-from flsel.engine.federation import Federation, Outcome
-from flsel.engine.job import train
+from flsel.engine.federation import Federation
+from flsel.engine.job import Outcome, train
 from flsel.engine.server import Server
 from flsel.local.visit import from_rows
 from flsel.params import Params

@@ -26,9 +26,9 @@ from flsel.config.simulated_time import AsyncConfig
 from flsel.engine import reports, selector_calls
 from flsel.engine.checks import check_flights
 from flsel.engine.clock import RoundTime
-from flsel.engine.federation import Federation, Outcome
+from flsel.engine.federation import Federation
 from flsel.engine.flights import Flight, Flights
-from flsel.engine.job import train
+from flsel.engine.job import Outcome, train
 from flsel.engine.returned import ANY_UPDATE, head_of, returned
 from flsel.errors import DivergedError
 from flsel.local.measure import squared_losses

@@ -19,7 +19,7 @@ from flsel.engine.checks import check_aggregate, check_hops, check_phases
 from flsel.engine.clock import Clock, RoundTime
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.flights import Slots
-from flsel.engine.job import Job
+from flsel.engine.job import Job, Outcome
 from flsel.engine.returned import head_of, local_updates, returned
 from flsel.engine.stopwatch import Stopwatch
 from flsel.engine.watches import unwritten
@@ -32,33 +32,6 @@ from flsel.objectives.objective import overrides
 from flsel.params import Params, finite_rows, rows, weighted_sum, whole
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Selector, Updates, View
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a round did.
-
-    Attributes:
-        delta: Sum of weights times updates, to be added to the global model.
-        plan: Who trained, dropped paths included.
-        weights: Weight of each path, float64 ``[K]``; zero for dropped ones.
-        dropped: Clients at the end of a path whose model was not finite.
-        available: Number of clients that were available.
-        ledger: What the round cost.
-        seconds: Wall time of each phase.
-        time: Simulated seconds; None without devices.
-        staleness: Steps of the server since the start of each path; None in a synchronous run.
-    """
-
-    delta: Params
-    plan: Plan
-    weights: Tensor
-    dropped: tuple[int, ...]
-    available: int
-    ledger: Ledger
-    seconds: dict[str, float]
-    time: RoundTime | None = None
-    staleness: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""An open round: who trains is decided, what came back is not known yet."""
+"""An open round, whose training is decided, and what became of a closed one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from flsel.engine.arrival import Arrival
+from flsel.engine.clock import RoundTime
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, from_one, from_rows
+from flsel.metrics import Ledger
 from flsel.params import Params, repeated, replaced, rows
 from flsel.selector import IDLE, Plan, Selector, View
 
@@ -105,6 +107,33 @@ class Opened(Protocol):
 
     def place(self, hop: int, ends: Params | None, at: Params | None = None) -> Params:
         """Return where the paths are after a hop, each tensor ``[K, ...]``."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a round did.
+
+    Attributes:
+        delta: Sum of weights times updates, to be added to the global model.
+        plan: Who trained, dropped paths included.
+        weights: Weight of each path, float64 ``[K]``; zero for dropped ones.
+        dropped: Clients at the end of a path whose model was not finite.
+        available: Number of clients that were available.
+        ledger: What the round cost.
+        seconds: Wall time of each phase.
+        time: Simulated seconds; None without devices.
+        staleness: Steps of the server since the start of each path; None in a synchronous run.
+    """
+
+    delta: Params
+    plan: Plan
+    weights: Tensor
+    dropped: tuple[int, ...]
+    available: int
+    ledger: Ledger
+    seconds: dict[str, float]
+    time: RoundTime | None = None
+    staleness: tuple[int, ...] | None = None
 
 
 def train(jobs: Sequence[Opened], trainer: LocalTrainer) -> list[Params]:

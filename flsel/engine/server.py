@@ -16,9 +16,9 @@ from flsel.config.simulated_time import AsyncConfig
 from flsel.data.heterogeneity import cohort_entropy
 from flsel.engine.arrivals import Arrivals, Step
 from flsel.engine.clock import Elapsed
-from flsel.engine.federation import Federation, Outcome
+from flsel.engine.federation import Federation
 from flsel.engine.flights import Flights
-from flsel.engine.job import Job, train
+from flsel.engine.job import Job, Outcome, train
 from flsel.local.optimizers import rate_of
 from flsel.local.torch_internals import without_compiler
 from flsel.metrics import Cost, Ledger, names

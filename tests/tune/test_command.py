@@ -19,7 +19,7 @@ from flsel.errors import UserError
 from flsel.runner.lock import Lock
 from flsel_tune import search, sweep_result
 from flsel_tune.config import SweepConfig
-from flsel_tune.space_file import check_space
+from flsel_tune.space_checks import check_space
 from flsel_tune.sweep import _new_folder
 
 HICS = ["--selector", "HiCS", "--data.validation", "0.1", "--rounds", "5"]

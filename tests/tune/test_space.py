@@ -20,7 +20,8 @@ from flsel.selector import Plan, Range, Selector, Tunable
 from flsel.selectors.fedcat import FedCat
 from flsel.selectors.hics import HiCS
 from flsel_tune.space import KEPT, Dimension, auto_space, declared, lookup, named, ordered
-from flsel_tune.space_file import check_space, make_space, to_plain
+from flsel_tune.space_checks import check_space
+from flsel_tune.space_file import make_space, to_plain
 
 HICS = config_of("HiCS")
 OWN = f"{__name__}.Wide"

@@ -15,7 +15,8 @@ from flsel.config import RunConfig
 from flsel.config.schema import plugins
 from flsel.errors import UserError
 from flsel_tune.space import declared
-from flsel_tune.space_file import check_space, make_space, read_space, to_plain
+from flsel_tune.space_checks import check_space
+from flsel_tune.space_file import make_space, read_space, to_plain
 
 ROOT = Path(__file__).resolve().parents[2]
 SEARCH = ROOT / "configs/search"

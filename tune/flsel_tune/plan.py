@@ -19,7 +19,8 @@ from flsel.runner.build import build
 from flsel_tune.config import SweepConfig
 from flsel_tune.metric import check_logged, parse_metrics
 from flsel_tune.space import Space
-from flsel_tune.space_file import check_space, make_space
+from flsel_tune.space_checks import check_space
+from flsel_tune.space_file import make_space
 from flsel_tune.trial import SweepJob
 
 _REPORTS = 50
