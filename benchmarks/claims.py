@@ -19,6 +19,7 @@ from scipy import stats
 
 from flsel.comparison.comparison_file import read_declaration
 from flsel.comparison.judging.time_to_target import first_at
+from flsel.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs/results"
@@ -339,8 +340,11 @@ def main() -> None:
     parser.add_argument("--collect", choices=CLAIMS, nargs="+", default=[])
     parser.add_argument("--folder", type=Path, nargs="+", default=[Path("comparisons")])
     chosen = parser.parse_args()
-    for name in chosen.collect:
-        collect(name, [folder / name for folder in chosen.folder])
+    try:
+        for name in chosen.collect:
+            collect(name, [folder / name for folder in chosen.folder])
+    except UserError as error:
+        parser.exit(2, f"{error}\n")
     for name, claim in CLAIMS.items():
         page = RESULTS / claim.page
         if not chosen.collect and data(name).exists():

@@ -26,6 +26,7 @@ class TimeConfig:
         late: What becomes of a path that misses a deadline: ``drop``, or ``rest``, the model that it had
             before the late client counts.
         relay: A model goes from client to client; otherwise all paths wait for each other after each hop.
+            Plans of one hop, which all selectors but FedCat make, are the same with it.
         overhead: Simulated seconds that each communication round takes besides its clients.
         backward: Forward passes that a backward pass is worth; training an example takes one more.
         server_pass: Simulated seconds of a pass over the server's holdout.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from flsel.arguments import Range, UserPath, check_settings, shown
-from flsel.data.given import given, known
+from flsel.data.dataset_object import given, known
 from flsel.errors import UserError
 
 NAMES = ("synthetic", "fashion_mnist", "mnist", "cifar10", "cifar100", "folder", "npz", "leaf")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flsel.data.given import HOME, read_given
+from flsel.data.dataset_object import HOME, read_given
 from flsel.errors import UserError, users_code
 from flsel.files import home
 

@@ -123,9 +123,9 @@ class _OwnData(LocalTrainer):
         self._source, self._client, self._clients = source, client, clients
 
     def population(self, known: Population) -> Population:
-        """Return a population in which the others have nothing."""
-        every, nobody = torch.arange(len(self._source.train)), torch.zeros(0, dtype=torch.int64)
-        shards = tuple(every if client == self._client else nobody for client in range(self._clients))
+        """Return a population in which all other clients have no examples."""
+        every, none = torch.arange(len(self._source.train)), torch.zeros(0, dtype=torch.int64)
+        shards = tuple(every if client == self._client else none for client in range(self._clients))
         x, y = self._source.train.x, self._source.train.y
         return Population(x, y, shards, known.num_classes, known.normalize)
 

@@ -52,7 +52,7 @@ def greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, c
     Returns:
         Ids in order of choice.
     """
-    nearest, chosen, rest = _nobody(known, distance), list[int](), candidates
+    nearest, chosen, rest = _initial_costs(known, distance), list[int](), candidates
     for _ in range(count):
         best = _least(_costs(distance, rest, nearest), rest, _TIE[distance.dtype])
         chosen.append(best)
@@ -101,7 +101,7 @@ def _lazily(
 
     What a client saves never grows as the set does, so its last saving bounds its next one.
     """
-    nearest, chosen, rest = _nobody(known, distance), list[int](), candidates
+    nearest, chosen, rest = _initial_costs(known, distance), list[int](), candidates
     saving, tie = np.full(len(distance), np.inf), _TIE[distance.dtype]
     total = slack = 0.0
     for step in range(count):
@@ -133,8 +133,8 @@ def _costs_of_promising(
     return costs
 
 
-def _nobody(known: np.ndarray, distance: np.ndarray) -> np.ndarray:
-    """Return the distance to the nearest of no chosen clients; those not known cost nothing."""
+def _initial_costs(known: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Return the cost of every client before any is chosen: infinite, or 0 where distances are unknown."""
     return np.where(known, np.inf, 0.0).astype(distance.dtype)
 
 

@@ -17,7 +17,7 @@ from spaces import config_of
 from flsel.errors import DivergedError, UserError
 from flsel.files import naming
 from flsel_tune.config import SweepConfig
-from flsel_tune.journal import mend_journal
+from flsel_tune.journal_repair import repair_journal
 from flsel_tune.metric import parse_metrics
 from flsel_tune.space_file import make_space
 from flsel_tune.study import BASELINE, JOURNAL, SETTINGS, Study
@@ -362,7 +362,7 @@ def test_a_line_that_a_full_disk_cut_costs_that_line(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole + whole.splitlines()[-1][:9])
     (tmp_path / f"{JOURNAL}.lock").touch()
-    mend_journal(tmp_path)
+    repair_journal(tmp_path)
     assert path.read_bytes() == whole
     assert len(study(tmp_path).trials(COMPLETE)) == 2
 
@@ -387,7 +387,7 @@ def test_a_journal_that_is_refused_is_left_as_it_is(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     before = path.read_bytes()
     with pytest.raises(UserError, match=r"study\.journal (is damaged|holds 0 studies)"):
-        mend_journal(tmp_path)
+        repair_journal(tmp_path)
     assert path.read_bytes() == before
 
 
@@ -436,7 +436,7 @@ def test_a_sweep_does_not_begin_anew_without_its_journal(tmp_path, content, said
     if content is not None:
         (tmp_path / JOURNAL).write_bytes(content)
     with pytest.raises(UserError, match=said):
-        mend_journal(tmp_path)
+        repair_journal(tmp_path)
 
 
 def test_a_sweep_that_was_killed_before_its_first_trial_begins(tmp_path):
@@ -445,7 +445,7 @@ def test_a_sweep_that_was_killed_before_its_first_trial_begins(tmp_path):
         (tmp_path / JOURNAL).unlink(missing_ok=True)
         if content is not None:
             (tmp_path / JOURNAL).write_bytes(content)
-        mend_journal(tmp_path)
+        repair_journal(tmp_path)
         study(tmp_path).enqueue(points[:1])
         study(tmp_path).enqueue(points)
         waiting = study(tmp_path).study.get_trials()

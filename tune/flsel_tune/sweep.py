@@ -28,7 +28,7 @@ from flsel.runner.terminal import in_notebook
 from flsel_tune.config import CHANGEABLE, SweepConfig
 from flsel_tune.console import Console
 from flsel_tune.figures import write_figures
-from flsel_tune.journal import mend_journal
+from flsel_tune.journal_repair import repair_journal
 from flsel_tune.plan import SweepPlan
 from flsel_tune.results import best_trials, trial_rows, write_results
 from flsel_tune.space_file import to_plain
@@ -79,7 +79,7 @@ def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path
     """
     plan = replace(plan, job=replace(plan.job, folder=str(folder.resolve())))
     with Lock(folder, "sweep"):
-        mend_journal(folder)
+        repair_journal(folder)
         study = _study(plan)
         if again := study.retry("machine"):
             _LOG.info("%d trials that failed with the machine (a full disk, say) are tried again", again)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from flsel.config import model_object
-from flsel.data.given import GivenDataset, known
+from flsel.data.dataset_object import GivenDataset, known
 from flsel.data.population import Source
 from flsel.execution.on_ray.actor import Begin, Steps
 

@@ -18,7 +18,7 @@ from flsel_tune.study import JOURNAL
 _LOG = logging.getLogger("flsel")
 
 
-def mend_journal(folder: Path) -> None:
+def repair_journal(folder: Path) -> None:
     """Check the journal of a sweep that goes on, and cut a last line that a full disk or a power loss cut.
 
     No other process writes to it: the sweep's lock is held.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from flsel.data.population import Examples, Source
 
 HOME = "flsel.data.given"
+"""What the names of such datasets begin with, in files too."""
 _READ: WeakValueDictionary[str, Source] = WeakValueDictionary()
 
 
