@@ -39,7 +39,7 @@ of the paper stands in brackets. `flsel train --partition.help NAME` shows the s
 [Selectors](selectors.md) has the arguments of selectors, and [Local objectives](objectives.md) says what the
 objectives compute. `docs/generate.py` writes this page from the classes.
 """
-# What stands below such a comment in a section of docs/selectors.md is written here.
+# This script writes the text below such a comment in docs/selectors.md.
 BLOCK = re.compile(r"<!-- (\w+) -->\n.*?(?=\n## |\Z)", re.DOTALL)
 
 
@@ -70,7 +70,8 @@ def pages() -> dict[Path, str]:
 def _asynchronous(made: type[Selector]) -> str:
     """Tell whether an asynchronous run takes a selector, and if not, why."""
     reason = made.only_synchronous
-    return f"**Asynchronous runs** refuse it, since {reason}." if reason else "**Asynchronous runs** take it."
+    answer = f"refuse this selector, because {reason}" if reason else "support this selector"
+    return f"**Asynchronous runs** {answer}."
 
 
 def _joined(*parts: str) -> str:
@@ -89,12 +90,12 @@ def _source(made: Any) -> str:
 def _atlas() -> dict[str, str]:
     """Return what the atlases of selectors measured, by selector."""
     told = {
-        name: f"**Atlas.** {points} points; to 70 % {rounds} of the rounds, {sent} of the bytes."
+        name: f"**Atlas.** {points} points; {rounds} of Uniform's rounds and {sent} of its bytes to 70 %."
         for name, points, _, _, _, rounds, sent, _ in _differences("atlas")
     }
     page = "atlas-catalogue"
     for name, points, *_ in _differences(page):
-        told[name] = f"**Atlas** [of more selectors](results/{page}.md), Fashion-MNIST. {points} points."
+        told[name] = f"**Atlas** [of more selectors](results/{page}.md), Fashion-MNIST: {points} points."
     return told
 
 

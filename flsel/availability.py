@@ -1,10 +1,10 @@
 """Which clients are available in which round: the seven availability modes of FedGS, as pure functions.
 
-A mode says with which probability each client is active in a round; a *trace* draws who is. It depends on
-the mode, the clients' label counts and the seed alone: every selector meets the same.
+A mode gives the probability of each client to be available in a round. A *trace* draws the available clients.
+It depends on the mode, the clients' label counts and the seed only, so it is the same for every selector.
 
 Source: FedGS (Wang et al. 2023), Table 1. Symbols: n_k examples of client k, Y_k its labels, C labels,
-t = 0, 1, ... the round, T_p the period, beta in [0, 1) how much less available clients are.
+t = 0, 1, ... the round, T_p the period, beta in [0, 1) the strength of the effect.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ REDRAWS = 10_000
 
 
 class Availability(Checked, ABC):
-    """With which probability each client is active; a mode overrides :meth:`formula`."""
+    """The probability of each client to be available; a mode overrides :meth:`formula`."""
 
     def __init_subclass__(cls) -> None:
-        """Keep who can be there, and with which chance, in one place."""
+        """Refuse subclasses that override ``bind`` or ``probabilities``."""
         super().__init_subclass__()
         keep_whole(cls, "bind", "probabilities")
 
@@ -40,7 +40,7 @@ class Availability(Checked, ABC):
 
         Args:
             counts: Examples per client and label, int64 ``[N, C]``; at least one client has some.
-            rng: For what is drawn once per run.
+            rng: Generator for draws made once per run.
         """
 
     @final
@@ -78,7 +78,7 @@ class Availability(Checked, ABC):
         Args:
             counts: Examples per client and label, int64 ``[N, C]``.
             rounds: Round indices t >= 0, int64 ``[R]``.
-            rng: For what is drawn once per run (the scales c_k of LN and SLN).
+            rng: Generator for draws made once per run (the scales c_k of LN and SLN).
 
         Returns:
             Float64 ``[R, N]`` in [0, 1]; zero for a client without examples.
@@ -105,7 +105,7 @@ class MDF(Availability):
     """More data first: n_k^beta / max_i n_i^beta.
 
     Attributes:
-        beta: How much less available clients are (beta).
+        beta: Strength of the effect (beta); 0 makes all clients always available.
     """
 
     beta: Annotated[float, Range(0, below=1)] = 0.7
@@ -122,7 +122,7 @@ class LDF(Availability):
     """Less data first: n_k^-beta / max_i n_i^-beta, over the clients that have data.
 
     Attributes:
-        beta: How much less available clients are (beta).
+        beta: Strength of the effect (beta); 0 makes all clients always available.
     """
 
     beta: Annotated[float, Range(0, below=1)] = 0.7
@@ -142,7 +142,7 @@ class YMF(Availability):
     If 0 is the only label, all clients have probability 1 - beta.
 
     Attributes:
-        beta: How much less available clients are (beta).
+        beta: Strength of the effect (beta); 0 makes all clients always available.
     """
 
     beta: Annotated[float, Range(0, below=1)] = 0.9
@@ -161,13 +161,13 @@ class YC(Availability):
 
     The cycle is at label y while (1 + t mod T_p) / T_p lies in (y/C, (y+1)/C].
 
-    **Deviations**: the paper's interval is [y/C, (y+1)/C), which contains no client's label when
-    t mod T_p = T_p - 1; this is the interval of the reference code, computed in whole numbers.
+    **Deviations.** The paper's interval is [y/C, (y+1)/C), which contains no client's label if t mod T_p =
+    T_p - 1. This is the interval of the reference code, computed in whole numbers.
 
     Attributes:
-        beta: How much less available clients are (beta).
-        period: Period in rounds (T_p); null means 10 C (100 for ten labels, as in the reference code, the
-            paper does not say). In a period below C some labels have no turn.
+        beta: Strength of the effect (beta); 0 makes all clients always available.
+        period: Period in rounds (T_p); null means 10 C. This is 100 for ten labels, as in the reference code.
+            The paper does not say. If the period is below C, the cycle skips some labels.
     """
 
     beta: Annotated[float, Range(0, below=1)] = 0.9
@@ -194,7 +194,7 @@ class LN(Availability):
     The second parameter is the standard deviation of ln c_k.
 
     Attributes:
-        beta: How much less available clients are (beta).
+        beta: Strength of the effect (beta); 0 makes all clients always available.
     """
 
     beta: Annotated[float, Range(0, below=1)] = 0.5
@@ -213,11 +213,11 @@ class LN(Availability):
 class SLN(Availability):
     """Sine log-normal: c_k / max_i c_i, as LN, times 0.4 sin(2 pi (1 + t mod T_p) / T_p) + 0.5.
 
-    **Deviations**: T_p is not in the paper; 24 is the reference code's (whose phase, t mod 24 over 23,
-    is not reproduced).
+    **Deviations.** The paper gives no T_p. 24 is the reference code's. Its phase, t mod 24 over 23, is not
+    reproduced.
 
     Attributes:
-        beta: How much less available clients are (beta).
+        beta: Strength of the difference between clients (beta); 0 makes all clients equally available.
         period: Period in rounds (T_p).
     """
 
@@ -225,7 +225,7 @@ class SLN(Availability):
     period: Annotated[int, Range(1)] = 24
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
-        """Draw the c_k and let the wave move them."""
+        """Draw the c_k and multiply them by the wave."""
         return self.given(log_normal_scales(self.beta, len(counts), rng))
 
     def given(self, scales: np.ndarray) -> Schedule:
@@ -246,9 +246,9 @@ def log_normal_scales(beta: float, clients: int, rng: np.random.Generator) -> np
 
 @final
 class Trace:
-    """Who is active in any round, drawn when asked.
+    """Draw the clients that are active in a round.
 
-    Equal arguments give equal rows in whatever order they are asked, and whatever else is drawn.
+    Equal arguments give equal rows, in any order of rounds and whatever else is drawn.
     ``counts`` are the examples per client and label, int64 ``[N, C]``; ``seed`` is the run's.
     """
 
@@ -257,7 +257,7 @@ class Trace:
         self._seed = seed
 
     def __call__(self, round: int) -> np.ndarray:
-        """Draw who is active in a round >= 0, bool ``[N]``.
+        """Draw the active clients of a round >= 0, bool ``[N]``.
 
         Clients are active independently of each other; the round is redrawn until at least one is.
 

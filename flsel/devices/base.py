@@ -1,4 +1,4 @@
-"""The table of devices, and the base class of what draws one."""
+"""The table of devices, and the base class of the classes that draw it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Table:
 
 
 class Devices(Checked, ABC):
-    """Which devices the clients have; a class overrides :meth:`formula`."""
+    """The devices of the clients; a class overrides :meth:`formula`."""
 
     def __init_subclass__(cls) -> None:
         """Keep the checks of a table in one place."""

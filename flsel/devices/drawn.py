@@ -22,7 +22,7 @@ class Equal(Devices):
         down: Bytes per second that a client receives.
         up: Bytes per second that a client sends.
         delay: Seconds before a request reaches a client.
-        jitter: Standard deviation of the logarithm of a visit's computing time.
+        jitter: Standard deviation of the logarithm of the computing time of a training or evaluation request.
     """
 
     seconds: Positive = SECONDS
@@ -44,9 +44,9 @@ class LogNormal(Devices):
 
     A client's link has one factor for both directions.
 
-    **Deviations**: the median and the spread of the speeds are those of the log-normal variant in FedScale's
-    ``client_metadata.py``, whose 0.0136 s are an example's share of training there and a forward pass here.
-    FedScale draws anew at each call, so that no client keeps its speed. The links' medians are FLASH's
+    **Deviations.** The median and the spread of the speeds are those of the log-normal variant in FedScale's
+    ``client_metadata.py``. There 0.0136 s are an example's share of training, here a forward pass. FedScale
+    draws anew at each call, so that no client keeps its speed. The links' medians are FLASH's
     (``speed_distri.json``, 19 users).
 
     Attributes:
@@ -56,7 +56,7 @@ class LogNormal(Devices):
         up: Median bytes per second that a client sends.
         sigma_link: Standard deviation of the logarithm of a link's factor.
         delay: Seconds before a request reaches a client.
-        jitter: Standard deviation of the logarithm of a visit's computing time.
+        jitter: Standard deviation of the logarithm of the computing time of a training or evaluation request.
         correlation: Rank correlation of a client's speed with its number of examples: at 1 the client with
             the most examples is the fastest.
     """
@@ -92,7 +92,7 @@ class Tiers(Devices):
         down: Bytes per second that a client receives.
         up: Bytes per second that a client sends.
         delay: Seconds before a request reaches a client.
-        jitter: Standard deviation of the logarithm of a visit's computing time.
+        jitter: Standard deviation of the logarithm of the computing time of a training or evaluation request.
         correlation: Rank correlation of a client's speed with its number of examples.
     """
 
@@ -133,13 +133,13 @@ class Tiers(Devices):
 class Zipf(Devices):
     """Seconds follow a capped Zipf law, as Plato's sleeping clients do: many fast and some very slow clients.
 
-    **Deviations**: Plato lets a client sleep so many seconds an epoch, whatever its number of examples; here
-    the draw is a factor on the seconds of an example.
+    **Deviations.** In Plato a client sleeps for the drawn number of seconds per epoch, whatever its number of
+    examples. Here the draw is a factor on the seconds of an example.
 
     Attributes:
         s: Exponent of the law.
         unit: Seconds of a forward pass of one example on the fastest device.
-        most: Largest factor; slower clients get this one.
+        most: Largest factor; larger draws are set to it.
         down: Bytes per second that a client receives.
         up: Bytes per second that a client sends.
         correlation: Rank correlation of a client's speed with its number of examples.

@@ -31,9 +31,10 @@ class Phones(Devices):
     gives to users whose phone is unknown. Links are log-normal: medians 4,318 (down) and 3,286 KiB a second
     (up), standard deviations of the logarithms 0.47 and 0.68, correlation of the logarithms 0.45.
 
-    **Deviations**: FLASH measured training; a third of it counts as the forward pass. Its normal noise of a
-    visit becomes log-normal with the same ratio of standard deviation to mean, and keyed by the seed. Its
-    noise of a link is left out. The code states the batch of Shakespeare (100); the others are taken as 10.
+    **Deviations.** FLASH measured training. A third of it counts as the forward pass. FLASH's normal noise of
+    a training becomes log-normal with the same ratio of standard deviation to mean, and depends on the seed.
+    Its noise of a link is not implemented. The code states the batch of Shakespeare (100). The others are
+    taken as 10.
 
     Attributes:
         task: Model and data whose training was measured.

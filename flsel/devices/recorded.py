@@ -27,7 +27,7 @@ class Recorded(Devices):
     what :class:`Table` says.
 
     Attributes:
-        path: The file.
+        path: Path of the CSV file.
     """
 
     path: str

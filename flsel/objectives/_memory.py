@@ -14,7 +14,7 @@ from flsel.params import Params, finite_rows
 
 
 def allocate(params: Params, clients: int) -> tuple[Tensor, Params]:
-    """Return the slots and rows of clients that none has seen yet, on the device of ``params``."""
+    """Return the slots and rows before any client has taken part, on the device of ``params``."""
     device = next(iter(params.values())).device
     slots = torch.zeros(clients, dtype=torch.int64, device=device)
     return slots, {name: torch.zeros_like(value)[None] for name, value in params.items()}

@@ -8,17 +8,18 @@ The paper's gradients are multiples of D_k, the sum of client k's updates, which
 
 **Deviations**:
 
-- The paper solves the local problem exactly; here ``local.optimizer`` takes steps on it, as in the reference
+- The paper solves the local problem exactly. Here ``local.optimizer`` takes steps on it, as in the reference
   code (alpemreacar/FedDyn).
-- Updates are averaged with the selector's weights; the paper's are equal, as with ``Uniform`` and its
+- Updates are averaged with the selector's weights. The paper's weights are equal, as with ``Uniform`` and its
   ``weights: equal``.
-- The reference code divides α by a client's relative data size and clips gradients; the paper does neither,
-  and neither is done here.
-- The reference code also reports the mean of the clients' models without the server's correction. The model
-  evaluated here is the one that is sent out, as in Algorithm 1.
+- The reference code divides α by a client's relative data size and clips gradients. The paper and flsel do
+  not.
+- The reference code also reports the mean of the clients' models without the server's correction. Here the
+  model that is sent out is evaluated, as in Algorithm 1.
 
-For α to 0 clients train as under FedAvg, but the server's correction does not depend on α and stays: FedDyn
-with a tiny α is FedAvg that also adds the mean of all past updates, which overshoots. α must be positive.
+As α goes to 0, clients train as with FedAvg, but the server's correction does not depend on α and stays. So
+FedDyn with a tiny α is FedAvg that also adds the mean of all past updates, and overshoots. α must be
+positive.
 """
 
 from __future__ import annotations

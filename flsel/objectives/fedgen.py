@@ -4,22 +4,26 @@ Z. Zhu, J. Hong, J. Zhou: "Data-Free Knowledge Distillation for Heterogeneous Fe
 Eqs. (4), (5), Algorithm 1; code: zhuangdizhu/FedGen@dd5807c. The server trains the generator G(y, noise) so
 that the participants' output layers together classify G(y, noise) as y; there is no proxy data.
 
-**Deviations**. The paper and its code are different methods; the defaults are the paper's where it speaks.
-``configs/papers/fedgen/mnist_code.yaml`` has the code's, whose ``weight`` is 10, decaying.
+**Deviations.** The paper and its code are different methods. The defaults are the paper's where the paper
+gives them. ``configs/papers/fedgen/mnist_code.yaml`` has the code's settings, with a ``weight`` of 10 that
+decays.
 
-- The supplement, which defines the diversity loss, was not at hand: it is the code's.
-- Training starts with round 1 as in the code (``start``): in round 0 the generator is random. The paper's
-  algorithm starts at once.
-- The code weighs a client's cross-entropy on the server by its share of the label, but a broadcast turns
-  these weights into their mean. ``ensemble: losses`` weighs each example, as was meant.
-- With ``prior: uniform`` clients draw from all labels of the dataset; the code's know which labels occur
-  anywhere.
-- The code multiplies ``weight`` by generated over own examples in a batch, which is one in its settings.
-- The code's factors on losses do not fall below 0.0001, which takes 570 rounds; here they do.
-- The paper averages models equally, which is ``Uniform`` with its ``weights: equal``; the code by data. The
-  code does not average the running statistics of batch normalisation, and its first version did not shuffle.
-- Simulated devices take time to receive the generator and send label counts, but none for the generated
-  features, which cost a client a matrix product or two.
+- The supplement, which defines the diversity loss, was not available. The loss is that of the code.
+- Clients train on generated features from round 1, as in the code (``start``), because in round 0 the
+  generator is random. The paper's algorithm starts in round 0.
+- The code weighs a client's cross-entropy on the server by its share of the label, but a broadcast replaces
+  these weights by their mean. ``ensemble: losses`` weighs each example by the share of its own label, as
+  intended.
+- With ``prior: uniform`` clients draw from all labels of the dataset. In the code they draw from the labels
+  that some client has.
+- The code multiplies ``weight`` by the ratio of generated to own examples in a batch. In its settings this
+  ratio is one.
+- The code's factors on losses do not fall below 0.0001, which takes 570 rounds. Here they do.
+- The paper averages models equally, as ``Uniform`` with its ``weights: equal``. The code averages them by
+  data. The code does not average the running statistics of batch normalisation, and its first version did not
+  shuffle.
+- Simulated devices need time to receive the generator and to send label counts. They need none for the
+  generated features, which cost a client one or two matrix products.
 """
 
 from __future__ import annotations
@@ -53,24 +57,26 @@ class FedGen(Objective):
     model must end in a linear layer. Down goes the generator with C numbers, up go C label counts.
 
     Attributes:
-        noise: Numbers of noise that the generator takes (the dimension of epsilon).
+        noise: Dimension of the noise that the generator takes (that of epsilon).
         hidden: Hidden units of the generator.
         weight: Factor on the loss of generated features; the paper's is 1, the code's 10.
         latent: Factor on a term that only the code has, where it is 10: the divergence of the outputs on the
             client's own examples from those on features generated for their labels, KL(h(G(y)), h(x)).
-        decay: What both factors are multiplied with every round; the code's is 0.98.
+        decay: Factor on ``weight`` and ``latent`` after every round; the code's is 0.98.
         batch: Generated features in a local step, and examples in a step of the generator.
         start: First round whose clients train on generated features.
-        steps: Steps of the generator's optimizer (Adam) a round.
+        steps: Steps of the generator's optimizer (Adam) per round.
         lr: Learning rate of the generator.
-        lr_decay: What it is multiplied with every round; the code's is 0.98.
+        lr_decay: Factor on the generator's learning rate after every round; the code's is 0.98.
         weight_decay: Weight decay of the generator.
         diversity: Factor on the loss that keeps generated features apart.
         ensemble: The generator's loss: the cross-entropy of the clients' mean ``logits`` (the paper's), or
-            the sum of their own ``losses``, weighed by their shares of each label (the code's).
-        prior: Distribution of generated labels: that of the last participants' ``counts`` (the paper's), or
-            ``uniform`` over labels, on the server over those of the participants (the code's).
-        distribution: Of the noise: standard ``normal`` (the paper's) or ``uniform`` in [0, 1) (the code's).
+            the sum of the clients' own ``losses``, weighted by their shares of each label (the code's).
+        prior: Distribution of generated labels: ``counts`` is that of the last participants' labels (the
+            paper's). ``uniform`` is uniform over all labels, and on the server over those of the participants
+            (the code's).
+        distribution: Distribution of the noise: standard ``normal`` (the paper's) or ``uniform`` in [0, 1)
+            (the code's).
     """
 
     noise: Annotated[int, Range(1)] = 32

@@ -3,7 +3,7 @@
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks", MLSys 2020,
 Eq. (2).
 
-**Deviations.** None in the objective; the paper's inexact local solver is whatever ``local.optimizer`` is.
+**Deviations.** None in the objective. The paper's inexact local solver is ``local.optimizer``.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""MOON: representations are drawn to the global model's and away from the client's previous one.
+"""MOON: pull representations towards the global model's and away from the client's previous model's.
 
 Q. Li, B. He, D. Song: "Model-Contrastive Federated Learning", CVPR 2021, Eqs. (3), (4), Algorithm 1.
 
 **Deviations**:
 
-- The representation is what enters the output layer, R_w(x) in the paper. The paper puts a projection head of
-  two layers before it; here the model is the one that the config names. A model whose output layer sees the
-  raw input (logistic regression) has nothing to contrast and trains as under FedAvg.
-- The paper does not say what the previous model of a client is at its first visit. Here there is none and the
-  visit is FedAvg's, which is also what the reference code (QinbinLi/MOON) does in round 0; in later rounds
+- The representation is the input of the output layer, R_w(x) in the paper. The paper puts a projection head
+  of two layers before it. Here the model is the one in the config. If the output layer sees the raw input
+  (logistic regression), nothing can be contrasted and clients train as with FedAvg.
+- The paper does not define the previous model at a client's first training. Here there is none, and the
+  client trains as with FedAvg. The reference code (QinbinLi/MOON) does the same in round 0. In later rounds
   that code compares with a random model for clients that never took part.
-- One previous model is kept, the paper's choice; the reference code's longer buffers are left out.
+- One previous model is kept, as in the paper. The reference code's longer buffers are not implemented.
 - The frozen models run in eval mode, as in the reference code.
 """
 

@@ -45,7 +45,7 @@ class LocalUpdates:
 
 
 class Objective(Checked, Stateful, ABC):
-    """What a client minimises besides its own loss, and what is remembered about every client.
+    """What a client minimises besides its own loss, with the state that is kept for every client.
 
     :meth:`correct`, :meth:`models` and :meth:`contrast` serve one client (``clients`` is an int, no leading
     dimension) and a stack of K (``clients`` is int64 ``[K]``, every tensor ``[K, ...]``) with the same code.
@@ -58,7 +58,7 @@ class Objective(Checked, Stateful, ABC):
     """Whether the local optimizer must be ``torch.optim.SGD``."""
 
     messages: ClassVar[int] = 1
-    """Model-sized messages that go each way at a visit: the model, and what else the method sends."""
+    """Model-sized messages per training, in each direction: the model, and others of the method."""
 
     frozen_models: ClassVar[int] = 0
     """Models of :meth:`models` that each local step runs forward; simulated devices take time for them."""

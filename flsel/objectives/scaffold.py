@@ -1,15 +1,15 @@
-"""SCAFFOLD: control variates take the clients' drift out of local steps.
+"""SCAFFOLD: control variates correct local steps for the clients' drift.
 
 S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh: "SCAFFOLD: Stochastic Controlled
 Averaging for Federated Learning", ICML 2020, Algorithm 1 with option II of Eq. (4), and Eq. (5).
 
 **Deviations**:
 
-- Option II divides by K η_l, the distance that a constant gradient of one travels in K plain SGD steps. With
-  momentum, which the paper does not use, that distance is longer; it is computed for the optimizer at hand,
-  so that c_k stays a (weighted) mean of the gradients on the way. Other optimizers than SGD do not move in
-  proportion to the gradient and are refused.
-- Updates are averaged with the selector's weights; the paper's are equal, as with ``Uniform`` and its
+- Option II divides by K η_l, the distance that a constant gradient of one moves a parameter in K plain SGD
+  steps. With momentum, which the paper does not use, that distance is longer. It is computed for the
+  optimizer in use, so that c_k stays a (weighted) mean of the client's gradients. Other optimizers than SGD
+  do not move in proportion to the gradient and are refused.
+- Updates are averaged with the selector's weights. The paper's weights are equal, as with ``Uniform`` and its
   ``weights: equal``. The control variates are always averaged equally, over all N clients.
 - The server's step size η_g is the learning rate of ``server_optimizer``.
 - A client without examples takes no step and keeps its control variate.
@@ -32,8 +32,8 @@ from flsel.params import Params
 class SCAFFOLD(Objective):
     """Step along g_k(y) - c_k + c, where c_k estimates the client's gradient and c the mean of all.
 
-    Memory: one model per client that ever took part, and one for c. A control variate goes along with every
-    model, both ways.
+    Memory: one model per client that ever took part, and one for c. A control variate is sent with every
+    model, down and up.
     """
 
     needs_sgd: ClassVar[bool] = True

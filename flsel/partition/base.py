@@ -22,7 +22,7 @@ TINY = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 
 
 class Partition(Checked, ABC):
-    """Deals the examples of a dataset to clients.
+    """Assigns the examples of a dataset to clients.
 
     A scheme overrides :meth:`split`, stores nothing but its arguments and draws from the given generator
     alone, so equal arguments give equal clients.

@@ -58,8 +58,10 @@ class Shards(Partition):
     McMahan et al. 2017; FedCor's "2SPC" (``per_client=2``) and "1SPC" (``per_client=1``), section 5. A
     client sees at most ``per_client`` labels where the labels divide evenly into shards, else a few more.
 
-    Every example is dealt exactly once. **Deviations**: where the examples do not divide evenly, shards
-    differ by at most one example; the reference drops the remainder, all of it from the last label.
+    Every example is dealt exactly once.
+
+    **Deviations.** If the examples do not divide evenly, shards differ by at most one example. The reference
+    drops the remainder, all of it from the last label.
 
     Attributes:
         per_client: Shards per client.

@@ -33,7 +33,8 @@ class Dirichlet(Partition):
     Every example is dealt exactly once; sizes are equal up to one example unless ``sizes`` says otherwise.
 
     Attributes:
-        alpha: Concentration; small gives one label per client, large the mix of the dataset.
+        alpha: Concentration; a small value gives one label per client, a large one the label mix of the
+            dataset.
         sizes: Relative sizes of the clients, repeated over them; ``[1]`` makes them equal.
     """
 
@@ -60,12 +61,14 @@ class DirichletPerClass(Partition):
     Yurochkin et al. 2019; Li et al. 2022. All labels are redrawn until every client has ``min_size``
     examples.
 
-    Every example is dealt exactly once; sizes vary. **Deviations**: no cap on clients that already hold
-    an average share (``HicsDirichlet`` has it), and an end to the redrawing.
+    Every example is dealt exactly once; sizes vary.
+
+    **Deviations.** A client that already holds an average share can receive more (``HicsDirichlet`` has a
+    cap). Redrawing ends with an error after a number of tries.
 
     Attributes:
-        alpha: Concentration; small gives each label to few clients, large to all equally.
-        min_size: Fewest examples a client may have.
+        alpha: Concentration; a small value gives each label to few clients, a large one to all equally.
+        min_size: Smallest number of examples of a client.
     """
 
     alpha: Annotated[float, Range(above=0)] = 0.5
@@ -103,14 +106,15 @@ class HicsDirichlet(Partition):
     until each of its clients has a fifth of the average.
 
     Every example is dealt at most once; what does not fit into equal blocks is left out.
-    **Deviations**: a block's examples of a label are random rather than the i-th slice of the file; where
-    all open clients have a share of zero, which divides by zero in the code, they share equally; and the
-    redrawing ends.
+
+    **Deviations.** A block's examples of a label are random instead of the i-th slice of the file. If all
+    clients below the cap have a share of zero, they share equally; the code divides by zero. Redrawing ends
+    with an error after a number of tries.
 
     Attributes:
         alphas: Concentrations alpha_1..alpha_P; P must divide the number of clients. The paper's setting
-            {0.001} is 0.001 five times in the code: one block of 50 clients cannot be filled from ten labels
-            that go to one client each.
+            {0.001} is 0.001 five times in the code, because ten labels that go to one client each cannot fill
+            one block of 50 clients.
     """
 
     alphas: Annotated[tuple[float, ...], Range(above=0)] = (0.001, 0.002, 0.005, 0.01, 0.5)

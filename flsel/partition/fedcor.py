@@ -24,8 +24,10 @@ class FedCorDirichlet(Partition):
     where column k of Q is q_k and d are the label totals. Counts are truncated to whole examples, and each
     example left over goes to a client drawn uniformly.
 
-    Every example is dealt exactly once; sizes vary. **Deviations**: x >= 0 instead of x > 0, as in the
-    reference code; mixes for which no x exists (few clients, small alpha) are drawn again.
+    Every example is dealt exactly once; sizes vary.
+
+    **Deviations.** The condition is x >= 0 instead of x > 0, as in the reference code. Mixes for which no x
+    exists (few clients, small alpha) are drawn again.
 
     Attributes:
         alpha: Concentration; the paper uses 0.2.

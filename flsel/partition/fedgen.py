@@ -22,13 +22,15 @@ class FedGenDirichlet(Partition):
     the cap receives nothing of the labels that follow, which come in random order. All labels are redrawn
     until every client has ``min_size`` examples. With ten labels and 20 clients that is a quarter of MNIST.
 
-    Every example is dealt at most once; sizes vary. **Deviations**: where all open clients have a share of
-    zero, which divides by zero in the code, they share equally; and the redrawing ends.
+    Every example is dealt at most once; sizes vary.
+
+    **Deviations.** If all clients below the cap have a share of zero, they share equally; the code divides by
+    zero. Redrawing ends with an error after a number of tries.
 
     Attributes:
-        alpha: Concentration; small gives each label to few clients, large to all equally.
+        alpha: Concentration; a small value gives each label to few clients, a large one to all equally.
         share: Share of the examples that may be used.
-        min_size: Fewest examples a client may have.
+        min_size: Smallest number of examples of a client.
     """
 
     alpha: Annotated[float, Range(above=0)] = 0.1

@@ -27,10 +27,11 @@ class FedGSLogNormal(Partition):
     each label is split over the clients in proportion to p_k times n_k.
 
     Every example is dealt exactly once; sizes end up close to the n_k.
-    **Deviations**: the paper says only that the mixes are replaced "until there exists no conflict"; the
-    criterion and the adjustment of the sizes are those of the reference code, but a total that is too
-    large by a tenth shrinks in the same steps (the code replaces the largest client by the smallest of N
-    new draws), steps are n/N where N > 100, and a mix is replaced only by a better one.
+
+    **Deviations.** The paper says only that the mixes are replaced "until there exists no conflict". The
+    criterion and the adjustment of the sizes are those of the reference code, with three changes. A total
+    that is too large by a tenth shrinks in the same steps; the code replaces the largest client by the
+    smallest of N new draws. Steps are n/N for N > 100. A mix is replaced only by a better one.
 
     Attributes:
         alpha: Concentration; the paper uses 1.75.

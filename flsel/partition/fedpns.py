@@ -23,8 +23,9 @@ class FedPNSMix(Partition):
     has both, and the shards of one client may have the same label.
 
     Every example is dealt at most once, and every client has exactly ``samples``.
-    **Deviations**: the reference cuts the whole training set into shards, so examples can be dealt to an
-    i.i.d. client and to another one; here the shards are cut from the examples that are left.
+
+    **Deviations.** The reference cuts the whole training set into shards, so an example can belong to an
+    i.i.d. client and to another client. Here the shards are cut from the examples that are left.
 
     Attributes:
         iid_share: Share of i.i.d. clients (sigma); the paper uses 0.2, 0.3 and 0.5.

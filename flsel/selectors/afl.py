@@ -3,11 +3,15 @@
 J. Goetz, K. Malik, D. Bui, S. Moon, H. Liu, A. Kumar: "Active Federated Learning", FL-NeurIPS workshop 2019
 (arXiv:1909.12641), Algorithm 1.
 
-**Deviations**: the paper does not fix initial valuations: clients that never took part come first, drawn
-uniformly, which costs no extra pass; one whose first report is lost counts as valued 0 from then on, and a
-later report that is not finite leaves the valuation as it was. The share of uniform draws is rounded up, so
-that exploration never vanishes. The number of dropped clients is reduced where too few would be left to
-draw from. Pool and counts are those of the clients available now.
+**Deviations**:
+
+- The paper does not define initial valuations. Here clients that never took part come first, drawn uniformly,
+  which costs no extra pass.
+- If a client's first report is lost, its valuation is 0 from then on. A later report that is not finite
+  leaves the valuation unchanged.
+- The share of uniform draws is rounded up, so that exploration never stops.
+- If too few clients would be left to draw from, fewer clients are dropped.
+- The pool and all counts refer to the clients available now.
 """
 
 from __future__ import annotations

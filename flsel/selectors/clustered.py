@@ -3,18 +3,20 @@
 Y. Fraboni, R. Vidal, L. Kameni, M. Lorenzi: "Clustered Sampling: Low-Variance and Improved Representativity
 for Clients Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algorithm 2.
 
-**Deviations**
+**Deviations**:
 
-- Rows are built in exact integers, and a client with p_i > 1/m first gets floor(m p_i) rows of its own: the
-  published code is biased there. They are those of the clients available now; m is at most their number.
-- As in the published code, Ward's method takes the rows of the distance matrix as points, ``"L2"`` is the
-  sum of squares without a root, and a client that never took part has the update zero and the angle 0 to
-  all clients. Angles cannot be NaN as they can there.
+- Rows are built in exact integers. A client with p_i > 1/m first gets floor(m p_i) rows of its own. For such
+  a client the published code is biased. Rows are those of the clients available now, and m is at most their
+  number.
+- As in the published code, Ward's method takes the rows of the distance matrix as points, and ``"L2"`` is the
+  sum of squares without a root. A client that never took part has the update zero and the angle 0 to all
+  clients. In the published code angles can be NaN, here they cannot.
 - While all distances are zero, as in the first round, the rows are Algorithm 1's.
-- ``warm_up`` rounds of multinomial sampling come first in the code of HiCS-FL (10), not in the paper (0).
-- Beyond 2,000 clients, or with ``sketch``, a count sketch of each update is kept; its inner products are
-  right up to 1 / sqrt(length). Beyond 2,000, too, the tree is that of a random sample, and all clients are
-  poured into rows in the order of its leaves, each at its most similar one: exact sums in O(N), not O(N^3).
+- ``warm_up`` rounds of multinomial sampling come first in the code of HiCS-FL (10), and not in the paper (0).
+- For more than 2,000 clients, or with ``sketch``, a count sketch of each update is kept. Its inner products
+  are right up to 1 / sqrt(length).
+- For more than 2,000 clients the tree is built from a random sample. Clients fill the rows in the order of
+  the tree's leaves, each at its most similar leaf. The sums are exact, in O(N) instead of O(N^3).
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ class ClusteredSampling(Selector):
     per client: N |theta| numbers, in the models' precision, and N^2 distances in float64.
 
     Attributes:
-        similarity: ``cosine`` (the angle), ``L1`` (sum of absolute differences) or ``L2`` (sum of squares);
-            the first and the last only where sketches are kept.
-        warm_up: Rounds of multinomial sampling before.
+        similarity: ``cosine`` (the angle), ``L1`` (sum of absolute differences) or ``L2`` (sum of squares).
+            With sketches only ``cosine`` and ``L2`` are possible.
+        warm_up: Rounds of multinomial sampling at the start.
         sketch: Numbers kept of an update; null keeps it whole up to 2,000 clients and 256 numbers beyond.
     """
 
@@ -71,7 +73,7 @@ class ClusteredSampling(Selector):
 
     @property
     def assumes_arrival(self) -> bool:
-        """Whether the weights are unbiased only if all chosen clients' updates arrive: they are."""
+        """Return True, because the weights are unbiased only if all chosen clients' updates arrive."""
         return True
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:

@@ -3,9 +3,10 @@
 Y. Fraboni, R. Vidal, L. Kameni, M. Lorenzi: "Clustered Sampling: Low-Variance and Improved Representativity
 for Clients Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algorithm 1.
 
-**Deviations**: rows are built in exact integers (the published code rounds to 1e-10 and fails for, say, ten
-equal clients and m = 3), ties of size go by id. Rows are those of the clients available now, so the draw is
-unbiased for their shares. m is at most the number of available clients that have examples.
+**Deviations.** Rows are built in exact integers. The published code rounds to 1e-10 and fails, for example,
+for ten equal clients and m = 3. Clients of equal size are ordered by id. Rows are those of the clients
+available now, so the draw is unbiased for their shares. m is at most the number of available clients that
+have examples.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class ClusteredSamplingBySize(Selector):
 
     @property
     def assumes_arrival(self) -> bool:
-        """Whether the weights are unbiased only if all chosen clients' updates arrive: they are."""
+        """Return True, because the weights are unbiased only if all chosen clients' updates arrive."""
         return True
 
     def select(self, view: View) -> Plan:

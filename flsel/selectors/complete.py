@@ -1,7 +1,7 @@
-"""Complete participation: everyone who is available trains, as in centralised comparisons.
+"""Complete participation: all available clients train, to compare with centralised training.
 
-**Deviations**: none; there is no paper. K below the number of available clients is an error, because
-leaving a client out would no longer be complete participation.
+**Deviations.** None, because there is no paper. If K is below the number of available clients, the run stops
+with an error.
 """
 
 from __future__ import annotations

@@ -3,16 +3,22 @@
 R. Balakrishnan, T. Li, T. Zhou, N. Himayat, V. Smith, J. Bilmes: "Diverse Client Selection for Federated
 Learning via Submodular Maximization", ICLR 2022, facility location over gradients (Eqs. 4-6, Algorithm 1).
 
-**Deviations**. The paper's ``ideal`` mode has the gradients of all clients at the present model every round;
-the released code runs without that overhead (``no_overhead``). The paper uses stochastic greedy with
-rho = 0.1, a share of the candidates, the released code lazy greedy, which finds what plain greedy does.
-Weights are those of the released aggregation (``size``); the analysis weighs by the clients represented.
-``signal="update"`` is the HiCS-FL repository's variant, with updates of the present round, not the last.
-Clients that were never reached or whose gradient is not finite are no candidates and do not count, except to
-fill a cohort; clients that are away still want a chosen one near, by the last gradient known of them. Beyond
-2,000 clients, or with ``sketch``, a count sketch of each gradient is kept, whose distances are right up to
-1 / sqrt(length), in single precision. Costs that agree to 1e-12 (1e-6 with sketches) count as equal, and of
-equals the lowest id is taken.
+**Deviations**:
+
+- The paper's ``ideal`` mode has the gradients of all clients at the present model every round. The released
+  code runs without that overhead (``no_overhead``).
+- The paper uses stochastic greedy with rho = 0.1, a share of the candidates. The released code uses lazy
+  greedy, which finds the same cohort as plain greedy.
+- Weights are those of the released aggregation (``size``). The paper's analysis weighs by the clients
+  represented.
+- ``signal="update"`` is the variant of the HiCS-FL repository, but with updates of the present round instead
+  of the last.
+- A client that never reported, or whose gradient is not finite, is no candidate and needs no representative.
+  It is used only to fill a cohort. An unavailable client still needs a representative, by its last known
+  gradient.
+- For more than 2,000 clients, or with ``sketch``, a count sketch of each gradient is kept in single
+  precision. Its distances are right up to 1 / sqrt(length).
+- Costs that agree to 1e-12 (1e-6 with sketches) count as equal. Of equal clients the lowest id is taken.
 """
 
 from __future__ import annotations

@@ -3,11 +3,16 @@
 T. Huang, W. Lin, L. Shen, K. Li, A. Y. Zomaya: "Stochastic Client Selection for Federated Learning with
 Volatile Clients", IEEE Internet of Things Journal 2022 (arXiv:2011.08756), Algorithm 1.
 
-**Deviations**: formulas are those of a summary of the paper and of the bandit Exp3.M that it builds on, since
-the paper's text was not at hand; the one public reading in code lets clients learn that were not chosen and
-does not solve for the cap. A client succeeds if its update arrives and is finite. N is the number of clients
-available now that have examples, and K at most N. As in the summary the cohort is drawn one by one in
-proportion to p, so that the chance to be in it is not exactly p_i. Updates weigh by examples.
+**Deviations**:
+
+- The paper's text was not available. The formulas are those of a summary of the paper, and of the bandit
+  Exp3.M on which it builds. The one public implementation also updates clients that were not chosen, and does
+  not solve for the cap.
+- A client succeeds if its update arrives and is finite.
+- N is the number of clients available now that have examples, and K is at most N.
+- As in the summary, clients are drawn one by one in proportion to p, so that the probability to be in the
+  cohort is not exactly p_i.
+- Updates are weighted by examples.
 """
 
 from __future__ import annotations

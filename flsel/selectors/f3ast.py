@@ -4,11 +4,16 @@ M. Ribero, H. Vikalo, G. de Veciana: "Federated Learning Under Intermittent Clie
 Time-Varying Communication Constraints", IEEE Journal of Selected Topics in Signal Processing 2023
 (arXiv:2205.06730), Algorithm 1.
 
-**Deviations**: formulas are those of a summary of the paper, checked against a public reading of them in
-code, since neither the authors' code nor the paper's text was at hand. There the rate is that of being
-available, here that of taking part, as in the summary. It starts at K/N. An update is weighed by the rate
-after its own round, so that no weight is above p_i / beta; that order is ours. Weights need not sum to one in
-a round. A client that was asked took part, whether or not its update arrives. Ties are broken at random.
+**Deviations**:
+
+- Neither the authors' code nor the paper's text was available. The formulas are those of a summary of the
+  paper, checked against a public implementation. In that implementation the rate counts how often a client is
+  available. Here, as in the summary, it counts how often it takes part.
+- The rate starts at K/N. An update is weighted with the rate after its own round, so that no weight is above
+  p_i / beta. This order is ours.
+- The weights of a round need not sum to one.
+- A client that was asked counts as a participant, whether or not its update arrives. Ties are broken at
+  random.
 """
 
 from __future__ import annotations

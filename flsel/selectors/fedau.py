@@ -1,12 +1,15 @@
-"""FedAU: weigh updates by how long their clients stayed away, with any selector.
+"""FedAU: weigh updates by the rounds between their clients' participations, with any selector.
 
 S. Wang, M. Ji: "A Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging",
 ICLR 2024 (arXiv:2306.03401), Algorithm 2, with the authors' code.
 
-**Deviations**: clients' shares p_i of the examples stand for 1/N, and ``shares: equal`` is the paper. A
-client that was asked took part, whether or not its update arrives. A selector whose plans have several hops,
-or in which some participants send no update, is refused: how such an update is to be weighed is not defined.
-The weights of the inner selector are not used, but it computes them where it learns from them.
+**Deviations**:
+
+- The clients' shares p_i of the examples replace 1/N. ``shares: equal`` is the paper.
+- A client that was asked counts as a participant, whether or not its update arrives.
+- A selector is refused if its plans have several hops, or if some of its participants send no update. The
+  weight of such an update is not defined.
+- The weights of the inner selector are not used. They are still computed, because it may learn from them.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class FedAU(Selector):
     yet, and a client's first participation weighs p_i.
 
     Attributes:
-        selector: Who chooses; null means ``Uniform``.
+        selector: The selector that chooses the cohort; null means ``Uniform``.
         cutoff: Longest gap (K); a longer absence counts as several of this length.
         shares: Share p_i of a client: ``size`` its share of all examples, ``equal`` 1/N.
     """
@@ -68,7 +71,7 @@ class FedAU(Selector):
         return inner
 
     def check_clients_per_round(self, clients_per_round: int) -> None:
-        """Refuse what the inner selector refuses, and inner selectors whose participants may send no update.
+        """Check the inner selector, whose participants must all send their update.
 
         Raises:
             UserError: If it does.
@@ -92,7 +95,7 @@ class FedAU(Selector):
         self.factor_ = torch.ones(len(sizes), dtype=torch.float64)
 
     def select(self, view: View) -> Plan:
-        """Let the inner selector choose, and count who took part."""
+        """Let the inner selector choose, and count the participations."""
         inner = self._inner()
         plan = inner.select(view)
         self.inner_ = inner.state_dict()
@@ -127,6 +130,6 @@ class FedAU(Selector):
         self.inner_ = inner.state_dict()
 
     def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
-        """Return the mean gaps, and what the inner selector tells."""
+        """Return the mean gaps, and the diagnostics of the inner selector."""
         own = Diagnostic("mean gap", "client", self.factor_.numpy()[clients], "rounds")
         return [own, *self._inner().diagnostics(clients)]

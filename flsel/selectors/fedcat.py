@@ -9,16 +9,17 @@ hops. The K copies of the global model start together, copy i visits the device 
 
 **Deviations**:
 
-- The paper gives no values of lambda and epsilon. The defaults below are ours: write both into a config that
-  is to be cited.
-- A count of zero makes Eq. (4) infinite. The limit is taken: a device never chosen at this position of the
-  cycle comes before all others, at random among several. Ties of the greedy choice are broken at random, as
-  the paper's table has the same counts in every column at the start and the first device would win them all.
-- A group chooses among its devices that are available in that very round; the copy whose turn it is idles
-  where there is none. A copy that idles throughout is left out.
-- The last cycle is cut short, and averaged, where fewer than K rounds are left.
-- A copy that any of its devices returns with non-finite numbers is dropped with all it has learned.
-- Algorithm 1 counts each round twice (lines 4 and 17); it is counted once.
+- The paper gives no values of lambda and epsilon. The defaults are ours. If you publish results, write both
+  into the config.
+- A count of zero makes Eq. (4) infinite, and the limit is taken: a device that was never chosen at this
+  position of the cycle comes before all others. Among several the choice is random. Ties of the greedy choice
+  are broken at random. At the start the paper's table has the same counts in every column, so the first
+  device would always be taken.
+- A group chooses among its devices that are available in that round. If there is none, the copy idles. A copy
+  that idles in the whole cycle is left out.
+- If fewer than K rounds are left, the last cycle is shorter, and its copies are averaged.
+- If any device returns a copy with non-finite numbers, the whole copy is dropped.
+- Algorithm 1 counts each round twice (lines 4 and 17). Here it is counted once.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ class FedCat(Selector):
     """Choose one device per group, the least used first, and chain them.
 
     Attributes:
-        lam: Cycles between two groupings (λ): groups are drawn anew every λK rounds. Ours: the paper does
-            not say.
-        epsilon: Chance (ε) to take the device of a group least used at this position of the cycle; else the
-            draw has probabilities proportional to 1 / sqrt(count). Ours: the paper does not say.
+        lam: Cycles between two groupings (λ): groups are drawn anew every λK rounds. The default is ours,
+            because the paper gives none.
+        epsilon: Probability (ε) to take the device of a group least used at this position of the cycle.
+            Otherwise a device is drawn with probabilities proportional to 1 / sqrt(count). The default is
+            ours, because the paper gives none.
         grouping: Choose by groups and counts; False draws K of the available devices uniformly (the paper's
             "FedCat w/ DC").
         concatenation: Chain the devices; False averages after every round (the paper's "FedCat w/ GC"). With
@@ -151,7 +153,7 @@ def dispatch(chosen: list[list[int]]) -> list[tuple[int, ...]]:
 
 
 def _available(view: View, hop: int) -> np.ndarray:
-    """Tell who can train ``hop`` rounds from now, bool ``[N]``: the available devices with examples."""
+    """Return the devices that are available ``hop`` rounds from now and have examples, bool ``[N]``."""
     available = view.available if hop == 0 else view.available_at(hop)
     able = available & (view.sizes > 0)
     mask: np.ndarray = (able if able.any() else available).numpy()

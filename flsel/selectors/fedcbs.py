@@ -4,14 +4,19 @@ J. Zhang, A. Li, M. Tang, J. Sun, X. Chen, F. Zhang, C. Chen, Y. Chen, H. Li: "F
 Client Sampling Mechanism for Federated Learning via Class-Imbalance Reduction", ICML 2023 (arXiv:2209.15245),
 section 4.
 
-**Deviations**: formulas are those of a summary of the paper, checked against a public reading of them in
-code, since neither the authors' code nor the paper's text was at hand. What does not depend on the candidate
-cancels in a draw: candidate i follows the m - 1 chosen ones with probability proportional to QCID(S +
-i)^(-beta_m), where beta_m = ``beta`` m, as in that code. Participations are counted from one, as there, so
-that a client that never took part has a finite bonus. The clients' label counts stand for the encrypted inner
-products of the paper, from which a server learns the same QCID and nothing else. B is the number of classes
-of the task. A QCID below 1e-9 counts as 1e-9. Candidates are the clients available now that have examples. In
-an asynchronous run the labels of the clients in flight are in S.
+**Deviations**:
+
+- Neither the authors' code nor the paper's text was available. The formulas are those of a summary of the
+  paper, checked against a public implementation.
+- Factors that do not depend on the candidate cancel in a draw. After m - 1 clients are chosen, candidate i is
+  drawn with probability proportional to QCID(S + i)^(-beta_m), where beta_m = ``beta`` m, as in that
+  implementation. Participations are counted from one, as there, so that a client that never took part has a
+  finite bonus.
+- The clients' label counts replace the encrypted inner products of the paper. From these a server learns the
+  same QCID and nothing else.
+- B is the number of classes of the task. A QCID below 1e-9 counts as 1e-9. Candidates are the clients
+  available now that have examples.
+- In an asynchronous run the labels of the clients in flight are in S.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ _SMALLEST = 1e-9  # A perfectly balanced cohort has QCID 0, and would have an in
 @final
 @dataclass(eq=False)
 class FedCBS(Selector):
-    """Draw a balanced cohort, with a bonus for clients that took part seldom in the first draw.
+    """Draw a balanced cohort, where the first draw has a bonus for clients that rarely took part.
 
     Attributes:
         lam: Weight of the bonus of the first draw (lambda).
@@ -47,7 +52,7 @@ class FedCBS(Selector):
     count_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
-        """Forget who took part."""
+        """Forget all participations."""
         self.count_ = torch.zeros(len(sizes), dtype=torch.int64)
 
     def select(self, view: View) -> Plan:
@@ -80,7 +85,7 @@ class Imbalance:
 
     Args:
         counts: Label counts of n clients, float64 ``[n, B]``.
-        inside: Labels of others who are in the cohort already, float64 ``[B]``; None for an empty cohort.
+        inside: Label counts of clients already in the cohort, float64 ``[B]``; None for an empty cohort.
     """
 
     def __init__(self, counts: Tensor, inside: Tensor | None = None) -> None:

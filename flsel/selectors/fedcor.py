@@ -4,21 +4,23 @@ M. Tang, X. Ning, Y. Wang, J. Sun, Y. Wang, H. Li, Y. Chen: "FedCor: Correlation
 Strategy for Heterogeneous Federated Learning", CVPR 2022 (arXiv:2103.13822), Algorithms 1 and 2, equations
 9-11 and 14-17.
 
-**Deviations**: the paper's kernel X'X is singular (d < N), so its likelihood does not exist; as in the
-reference code there is noise on the diagonal, in the likelihood and in the selection. The embedding starts
-from N(0, 1/d) and takes 100 Adam steps a time; the paper gives neither. History is counted in rounds and
-discounted by theta per round of age; samples taken less than M intervals ago in warm-up count too. Losses are
-those on the clients' training data, as in the paper; the reference code holds out a fifth.
+**Deviations**:
+
+- The paper's kernel X'X is singular (d < N), so its likelihood does not exist. As in the reference code,
+  noise is added on the diagonal, in the likelihood and in the selection.
+- The embedding starts from N(0, 1/d), and each fit takes 100 Adam steps. The paper gives neither.
+- History is counted in rounds and discounted by theta per round of age. Samples that were taken less than M
+  intervals ago in the warm-up count too.
+- Losses are those on the clients' training data, as in the paper. The reference code holds out a fifth.
+- Beyond the paper: a client that is unavailable, or whose loss is not finite, is left out of a sample, and
+  the likelihood is that of the others. If no variance is left, random clients fill up the cohort.
 
 ``variant="reference"`` follows the reference code: one more round of warm-up, one training of the embedding
-(of ten times the steps) at its end, rehearsals one round later, and loss changes centred on their discounted
-mean. Its README's settings go with it: theta=0.95 and history=100 for Fashion-MNIST.
+(with ten times the steps) at its end, probe trainings one round later, and loss changes centred on their
+discounted mean. Its README uses theta=0.95 and history=100 for Fashion-MNIST.
 
-Beyond the paper: clients that are away, or whose loss is not finite, are left out of a sample (the likelihood
-is that of the others); where no variance is left, the cohort is filled up at random.
-
-An update of the process is ``steps`` Adam steps on d N numbers, in time proportional to N: with many clients,
-rounds with an update are by far the longest.
+An update of the process takes ``steps`` Adam steps on d N numbers, in time proportional to N. With many
+clients, rounds with an update take by far the longest.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ class FedCor(Selector):
     """Model loss changes by a Gaussian process and choose clients greedily by its posterior mean.
 
     In warm-up cohorts are uniform, and all available clients report their loss every round. Afterwards, every
-    ``delta_t`` rounds, uniform cohorts are trained and thrown away (rehearsals) to learn from all clients'
-    loss change.
+    ``delta_t`` rounds, uniform cohorts are trained without aggregation (probe trainings) to learn from all
+    clients' loss change.
 
     Attributes:
         beta: Annealing factor (beta) of a client's predicted change each time it is chosen between two
@@ -61,9 +63,9 @@ class FedCor(Selector):
         d: Dimension of the clients' embeddings (d).
         theta: Discount of a sample per round of age (theta); the paper takes 0.99 for CIFAR-10.
         noise: Standard deviation of the noise (sigma_n), in units of loss.
-        samples: Rehearsals per update after warm-up (S).
-        history: Rounds that samples are kept; null means 10 in warm-up and ``delta_t`` after it, the paper's
-            M = 10 and M = 1.
+        samples: Probe trainings per update after warm-up (S).
+        history: Rounds for which samples are kept; null means 10 in warm-up and ``delta_t`` after it, the
+            paper's M = 10 and M = 1.
         lr: Adam's learning rate for the embedding.
         steps: Adam steps per update.
         variant: ``paper``, or ``reference`` for the reference code's timeline.
@@ -99,7 +101,7 @@ class FedCor(Selector):
         self.rounds_ = torch.empty(0, dtype=torch.int64)
 
     def select(self, view: View) -> Plan:
-        """Learn what this round allows, then draw uniformly in warm-up and choose greedily after it."""
+        """Update the process if it is due, then draw uniformly in warm-up and choose greedily after it."""
         if self.embedding_ is None:
             draw = view.rng.normal(scale=self.d**-0.5, size=(self.d, len(view.sizes)))
             self.embedding_ = torch.from_numpy(draw)
@@ -166,7 +168,7 @@ class FedCor(Selector):
         self.embedding_ = torch.from_numpy(fitted)
 
     def _rehearse(self, view: View) -> None:
-        """Try uniform cohorts, learn from all clients' loss changes and undo the annealing."""
+        """Learn loss changes from probe trainings of uniform cohorts, and undo the annealing."""
         changes = []
         for _ in range(self.samples):
             model = _mean_model(view.shadow(_uniform(view)))

@@ -3,12 +3,18 @@
 T. Nishio, R. Yonetani: "Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge",
 ICC 2019 (arXiv:1804.08333), Algorithm 3.
 
-**Deviations**: the paper's text was not to be had; the rule is as it is recalled, and one independent
-implementation has the same. Durations are the device profiles: delay and download, computing, upload. The
-time for selecting and for aggregating is ``overhead``. Candidates are the clients available now that have
-examples, at most ``candidates`` of them, drawn uniformly; ties go by client id. Where not even one client
-meets the deadline, the one that would finish first trains. The deadline says who is asked; whether the server
-waits for a late one is ``time.deadline``'s. Uploads in parallel (``uploads``) are not the paper's.
+**Deviations**:
+
+- The paper's text was not available. The rule was written from memory, and one independent implementation has
+  the same rule.
+- Durations are those of the device profiles: delay and download, computing, upload. The time for selecting
+  and for aggregating is ``overhead``.
+- Candidates are the clients available now that have examples, at most ``candidates`` of them, drawn
+  uniformly. Ties go by client id.
+- If no client meets the deadline, the one that would finish first trains.
+- The deadline decides which clients are chosen. ``time.deadline`` decides whether the server waits for a late
+  client.
+- Uploads in parallel (``uploads``) are not in the paper.
 """
 
 from __future__ import annotations
@@ -30,9 +36,9 @@ class FedCS(Selector):
 
     Attributes:
         deadline: Simulated seconds that a round may take by the profiles (T_round).
-        uploads: ``sequential``, the clients send one after another, as in the paper; ``parallel``, they do
-            not wait for each other.
-        candidates: Clients that are asked for their resources, or null for all.
+        uploads: ``sequential``: clients upload one after another, as in the paper; ``parallel``: they do not
+            wait for each other.
+        candidates: Number of clients that are asked for their resources; null means all.
         overhead: Seconds that selecting and aggregating take (T_cs + T_agg).
     """
 

@@ -3,22 +3,26 @@
 Z. Wang, X. Fan, J. Qi, H. Jin, P. Yang, S. Shen, C. Wang: "FedGS: Federated Graph-based Sampling with
 Arbitrary Client Availability", AAAI 2023 (arXiv:2211.13975), Algorithm 1, Eqs. 10-16, appendices C and D.
 
-**Deviations**. With the paper's epsilon = 0.1 and sigma^2 = 0.01 every edge of the graph is shorter than
-5e-5, and no alpha of its tables would outweigh a difference of one in the counts (``paper``). Divided by the
-longest path (``normalised``: the reference code's scale, to which the alphas of the tables belong) nearly all
-distances are still zero, and cohorts are less diverse than without a graph. So the default ``scaled``
-stretches the similarities of different clients to [0, 1], joins all pairs (epsilon = 0) and takes sigma^2 =
-1: distances fall from 1 to 1/e, and their mean over a cohort is large where the mean of its labels is even.
-``reference`` is the authors' code: cosines stretched to [0, 1] for every graph, edges exp(-V^2 / sigma2)
-where V > epsilon, with epsilon = 0.01 and sigma2 = 0.1. Where there is no path it puts the longest one
-(gap = 1), which says nothing in a graph of cliques of identical clients; gap = 2 mends that.
+**Deviations**:
 
-Clients are asked to train the first time that they can be reached, so the updates behind a graph may start
-from different global models; an unknown or non-finite update has no edge, a zero one the similarity 0.
-Asking takes no round, where the reference spends its first. The noise of the functional graph has the
-covariance of the server's holdout, not of the test set. The secure product has a commodity party of its own,
-for the paper's server could unmask every client; a client's product with itself is unknown to it. A local
-search takes the place of Gurobi. Clients are counted when they are sampled; ties are broken at random.
+- *Variants.* With the paper's epsilon = 0.1 and sigma^2 = 0.01 (``paper``) every edge of the graph is shorter
+  than 5e-5. So no alpha of the paper's tables outweighs a difference of one in the counts. ``normalised``
+  divides by the longest path. This is the scale of the reference code, to which the alphas of the tables
+  belong. Nearly all distances are still zero, and cohorts are less diverse than without a graph.
+- *The default* ``scaled`` stretches the similarities of different clients to [0, 1], joins all pairs (epsilon
+  = 0) and takes sigma^2 = 1. Distances then fall from 1 to 1/e. Their mean over a cohort is large if the mean
+  of its labels is even.
+- ``reference`` is the authors' code: cosines stretched to [0, 1] for every graph, and edges exp(-V^2 /
+  sigma2) for V > epsilon, with epsilon = 0.01 and sigma2 = 0.1. If two clients have no path, the code takes
+  the longest path (gap = 1). In a graph of cliques of identical clients all distances are then equal. With
+  gap = 2 they are not.
+- A client is asked to train when it is first available. So the updates behind a graph may start from
+  different global models. An unknown or non-finite update has no edge, and a zero update has the similarity
+  0. The questions take no round. The reference spends its first round on them.
+- The noise of the functional graph has the covariance of the server's holdout instead of the test set.
+- The secure product has a separate commodity party, because the paper's server could unmask every client. A
+  client's product with itself is unknown to the server.
+- A local search replaces Gurobi. Clients are counted when they are sampled. Ties are broken at random.
 """
 
 from __future__ import annotations
@@ -127,7 +131,7 @@ class FedGS(Selector):
             self.feature_ = torch.from_numpy(_read(self.graph, len(sizes)))
 
     def select(self, view: View) -> Plan:
-        """Extend the graph by what can be learnt now, then solve Eq. 16 over the available clients."""
+        """Extend the graph with new answers, then solve Eq. 16 over the available clients."""
         if self.alpha > 0:
             self._learn(view)
         # In random order, as the solver prefers the first of equals.
@@ -152,7 +156,7 @@ class FedGS(Selector):
         return [Diagnostic("distance on the graph", "pair", self.graph_.numpy()[np.ix_(clients, clients)])]
 
     def _learn(self, view: View) -> None:
-        """Ask the clients that were never asked and, if that told anything, build the graph anew."""
+        """Ask the clients that were never asked and, if any answered, build the graph anew."""
         new = np.flatnonzero((view.available & ~self.asked_).numpy())
         if len(self.graph_) and len(new) == 0:
             return

@@ -3,20 +3,21 @@
 H. Wu, P. Wang: "Node Selection Toward Faster Convergence for Federated Learning on Non-IID Data", IEEE
 Transactions on Network Science and Engineering 2022 (arXiv:2105.07066), Algorithms 1 and 2, equations 7-8.
 
-**Deviations**: the paper compares the expectation (mean) of inner products, which always rises without some
-client unless all gradients are equal, so every round labels a client (``expectation="mean"``); the default
-compares the sum, as the reference code does, without its rounding to two decimals. As printed, line 11 of
-Algorithm 1 keeps a client whose removal lowers the loss; text and code remove it if the loss does not rise,
-and so does this. At least ceil(v K) of K updates survive; the paper's loop stops one later. The code's loss
-check also lets the removed update into both candidates, by accident; here it does not.
+**Deviations**:
 
-The loss is measured on the whole server holdout. The paper takes a batch of the *test* set, and accuracy on a
-test set that has steered the training is no test accuracy.
-
-Beyond the paper: an update is divided by how far a constant gradient would have come in its own local steps
-before gradients are compared; clients of probability zero fill up a cohort where the others are too few; an
-update that is not finite weighs nothing and is not labelled. The first cohort is uniform; the code's has five
-clients known to be i.i.d.
+- The paper compares the expectation (mean) of inner products. It always rises without some client, unless all
+  gradients are equal, so every round labels a client (``expectation="mean"``). The default compares the sum,
+  as the reference code does, but without its rounding to two decimals.
+- As printed, line 11 of Algorithm 1 keeps a client whose removal lowers the loss. The paper's text, its code
+  and flsel remove the client if the loss does not rise.
+- At least ceil(v K) of K updates survive. The paper's loop stops one later.
+- In the code's loss check both candidates contain the removed update, by accident. Here they do not.
+- The loss is measured on the whole server holdout. The paper takes a batch of the *test* set. But a test set
+  that influences the training no longer gives a test accuracy.
+- Beyond the paper: before gradients are compared, an update is divided by the distance that a constant
+  gradient would have moved it in its own local steps. Clients of probability zero fill up a cohort if the
+  others are too few. An update that is not finite has weight zero and is not labelled.
+- The first cohort is uniform. The code's first cohort has five clients known to be i.i.d.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class FedPNS(Selector):
     Attributes:
         alpha: Exponent of the decrement (alpha).
         beta: Offset of the decrement (beta).
-        v: Share of the updates that survive at least (v); with 1 none is ever labelled.
+        v: Smallest share of the updates that are kept (v); with 1 no client is ever labelled.
         expectation: ``sum`` or ``mean`` of the inner products.
         p_min: Floor of every client's probability, at most 1/N; 0 is the paper, where a client labelled the
             first time that it takes part is not chosen again until others are labelled.
@@ -116,7 +117,7 @@ class FedPNS(Selector):
         return weights
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
-        """Count who was labelled, then move probability from these to all others."""
+        """Count the labelled clients, then move probability from them to all others."""
         self.labelled_ = self.labelled_.index_add(0, self.adverse_, torch.ones_like(self.adverse_))
         ratio = self.labelled_[self.adverse_].double() / self.chosen_[self.adverse_]
         decrement = ((ratio + self.beta) ** self.alpha).clamp(max=1.0)
@@ -134,7 +135,7 @@ def shifted(probability: Tensor, adverse: Tensor, decrement: Tensor, *, p_min: f
         probability: p, float64 ``[N]``, sum one.
         adverse: Labelled clients, int64 ``[n]``, distinct.
         decrement: Share of its probability that each loses, float64 ``[n]``, in [0, 1].
-        p_min: What no client is taken below.
+        p_min: Smallest probability of a client.
 
     Returns:
         The new probabilities, float64 ``[N]``, sum one; unchanged if all clients are labelled.

@@ -4,15 +4,17 @@ M. M. Amiri, D. Guenduez, S. R. Kulkarni, H. V. Poor: "Convergence of Update Awa
 Federated Learning at the Wireless Edge", IEEE Transactions on Wireless Communications 2021
 (arXiv:2001.10402), policy BN2; a baseline of FedPNS (arXiv:2105.07066, section V-D).
 
-**Deviations**: ``clients_per_round`` is the macro set's size, drawn uniformly among the clients available
-now. 20 with ``keep=10`` is FedPNS's baseline against methods with 10 clients per round, and N is Amiri's,
-where every device trains. In the protocol only a norm comes back from those not kept; the ledger counts a
-model up from each, because the simulated server looks at the updates themselves.
+**Deviations**:
 
-Updates are divided by how far a constant gradient would have come in their local steps (the number of steps
-for plain SGD), so that clients with more data do not win by taking more steps; ``per_step=False`` compares
-whole updates. FedPNS's code averages the first ten clients of twenty whatever their norms; this does what the
-paper says.
+- ``clients_per_round`` is the size of the macro set, drawn uniformly from the clients available now. 20 with
+  ``keep=10`` is FedPNS's baseline against methods with 10 clients per round. N is Amiri's method, where every
+  device trains.
+- In the paper's protocol the clients that are not kept send a norm only. The ledger counts a model up from
+  each, because the simulated server uses the updates themselves.
+- Updates are divided by the distance that a constant gradient of one would have moved them in their local
+  steps (the number of steps for plain SGD). So clients with more data are not preferred because they take
+  more steps. ``per_step=False`` compares whole updates.
+- FedPNS's code averages the first ten clients of twenty, whatever their norms. flsel follows the paper.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ class GradientNorm(Selector):
     """Draw K clients uniformly and keep the updates with the largest norms.
 
     Attributes:
-        keep: Updates to aggregate, at most ``clients_per_round`` (the macro set's size M0); null means half
-            of that, rounded up.
-        per_step: Whether to compare updates per local step, momentum reckoned in.
+        keep: Number of updates to aggregate, at most ``clients_per_round`` (the macro set's size M0); null
+            means half of that, rounded up.
+        per_step: Whether to compare updates per local step. Momentum is taken into account.
     """
 
     only_synchronous = "it compares the updates of one cohort, of which it keeps the largest"

@@ -5,16 +5,21 @@ Learning", IEEE Networking Letters 2024 (arXiv:2312.09108), with the authors' co
 selection of S-FedAvg, L. Nagalapatti, R. Narayanam: "Game of Gradients: Mitigating Irrelevant Clients in
 Federated Learning", AAAI 2021.
 
-**Deviations**: the papers' texts were not at hand; what follows is GreedyFed's code, which has both rules.
-The loss is measured on the server's holdout, as mean cross-entropy. No coalition is measured twice in a
-round, and cohorts of up to ``exact`` clients get exact values from all coalitions, which takes fewer
-measurements than the orders of larger ones do. Convergence of the running means is judged by their absolute
-values; in the code a negative one has always converged. Clients that never took part come first, drawn
-uniformly instead of by their number; with ``rule="softmax"`` they start at the relevance zero. S-FedAvg's phi
-= alpha phi + beta s is ``memory`` = alpha with ``scale`` = beta / (1 - alpha), which is 1 by the defaults
-alpha = 0.75 and beta = 0.25. Its code there divides weights by the probabilities; here updates weigh by
-examples under both rules. Where a coalition's loss is not finite, the round teaches nothing. An update that
-is lost counts as a participation.
+**Deviations**:
+
+- The papers' texts were not available. The method is that of GreedyFed's code, which has both rules.
+- The loss is measured on the server's holdout, as mean cross-entropy. If a coalition's loss is not finite, no
+  value changes in this round.
+- No coalition is measured twice in a round. Cohorts of up to ``exact`` clients get exact values from all
+  coalitions. This takes fewer measurements than the random orders that larger cohorts use.
+- Convergence of the running means is judged by their absolute values. In the code a negative mean counts as
+  converged at once.
+- Clients that never took part come first, drawn uniformly instead of by their number. With ``rule="softmax"``
+  they start at the relevance zero.
+- S-FedAvg's phi = alpha phi + beta s is ``memory`` = alpha with ``scale`` = beta / (1 - alpha), which is 1 by
+  the defaults alpha = 0.75 and beta = 0.25. With this rule the code divides weights by the probabilities.
+  Here updates are weighted by examples with both rules.
+- An update that is lost counts as a participation.
 """
 
 from __future__ import annotations
@@ -42,15 +47,15 @@ class GreedyFed(Selector):
 
     Attributes:
         rule: ``greedy`` takes the K largest values; ``softmax`` (S-FedAvg) draws by exp(scale phi).
-        memory: What a client's value keeps of its past at a participation (alpha); null is the mean over all
-            participations under ``greedy`` and 0.75 under ``softmax``.
+        memory: Weight of a client's past values when a new one is added (alpha); null means the mean over all
+            participations with ``greedy`` and 0.75 with ``softmax``.
         explore: Weight of sqrt(ln t / participations), which is added to the values under ``greedy`` (beta of
             the UCB variant).
         scale: Factor of the values under ``softmax``.
         exact: Largest cohort whose Shapley values are computed from all its coalitions.
         sweeps: Most sweeps of K random orders for larger cohorts.
-        truncation: Loss that is not worth measuring, in nats: the rest of an order adds nothing where the
-            loss is closer than this to that of the whole cohort.
+        truncation: Difference of loss, in nats, that is too small to measure. If the loss of part of an order
+            is this close to the loss of the whole cohort, the rest of the order counts as zero.
     """
 
     only_synchronous = "its Shapley values are those of a cohort that starts from one model"

@@ -3,15 +3,20 @@
 J. Wolfrath, N. Sreekumar, D. Kumar, Y. Wang, A. Chandra: "HACCS: Heterogeneity-Aware Clustered Client
 Selection for Accelerated Federated Learning", IPDPS 2022, with code of the authors' group.
 
-**Deviations**: the paper's text was not at hand; formulas are those of a summary of it and of the code. The
-paper compares label histograms by Hellinger's distance, the code by the Euclidean one of their shares:
-``distance``. OPTICS with at least two members and a cut at ``eps`` joins, as DBSCAN does, all clients that
-are connected by distances of at most eps, and that is computed here; a client without a neighbour is a
-cluster. A client's loss is the last that it reported, of the model that it received; one that never reported
-counts as the largest report, and is taken as if it had 1 before there is any. A cluster's means are those of
-its members that are available now, where the code divides their sums by all members. With ``rho`` 0, which
-needs no devices, members are taken in a random order instead of the fastest first. Histograms are noised
-once, by a generator of the first round.
+**Deviations**:
+
+- The paper's text was not available. The formulas are those of a summary of it and of the code.
+- The paper compares label histograms by Hellinger's distance, the code by the Euclidean distance of their
+  shares: ``distance``.
+- OPTICS with at least two members and a cut at ``eps`` joins all clients that are connected by distances of
+  at most ``eps``, as DBSCAN does. flsel computes these groups directly. A client without a neighbour is a
+  cluster.
+- A client's loss is the last that it reported, of the model that it received. A client that never reported
+  counts with the largest report, and with 1 before there is any report.
+- A cluster's means are those of its members that are available now. The code divides their sums by all
+  members.
+- With ``rho`` 0, which needs no devices, members are taken in a random order instead of the fastest first.
+- Noise is added to the histograms once, by a generator of the first round.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ class HACCS(Selector):
     Attributes:
         eps: Largest distance between neighbours in a cluster.
         rho: Weight of latency against loss (rho); 0 needs no devices.
-        distance: Between the shares of labels of two clients.
+        distance: Distance between the label shares of two clients.
         privacy: Budget of differential privacy (epsilon): Laplace noise of scale 1/epsilon on every count;
             null adds none.
     """

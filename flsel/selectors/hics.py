@@ -3,20 +3,23 @@
 H. Chen, H. Vikalo: "Accelerating Non-IID Federated Learning via Heterogeneity-Guided Client Sampling",
 arXiv:2310.00198, Algorithm 1 with Eqs. 7 (entropy), 9 (distance) and 10 (probabilities).
 
-**Deviations**
+**Deviations**:
 
-- Ward's method takes the rows of the distance matrix as points, as the published code does (the paper does
-  not say); ``linkage="condensed"`` takes the matrix as the distances. The paper's lambda is
-  1 / (1 + lambda') for the code's lambda'.
-- T has the units of the updates, so the default ``temperature="auto"`` scales it to them; the paper sets
+- Ward's method takes the rows of the distance matrix as points, as in the published code. The paper does not
+  say this. ``linkage="condensed"`` takes the matrix as the distances. The paper's lambda is 1 / (1 + lambda')
+  for the code's lambda'.
+- T has the units of the updates, so the default ``temperature="auto"`` scales it to them. The paper sets
   0.0025 or 0.0015. ``temperature_per_client`` and ``fade`` are not in the paper.
-- The code estimates entropies from the row means of the weight update and angles from the whole layer:
-  ``signal="layer"``. With ``"weight_mean"`` the row means serve both, with ``"bias"`` (the paper) the bias.
-- From the code, not in the paper, and off by default: ``clustered_from_variance`` (0.1 in the code),
-  ``keep_first_update`` and ``warm_up_by_id``. Not taken from it: uniform draws inside a cluster.
-- The first ceil(N/K) rounds take new clients only, unless those that are left are away: then others fill up
-  the cohort. A client whose update was lost belongs to a cluster of its kind, with the largest mean entropy.
-- Clusters are those of all measured clients; pi_m goes to the available clients of G_m.
+- The code estimates entropies from the row means of the weight update, and angles from the whole layer:
+  ``signal="layer"``. With ``"weight_mean"`` both use the row means. With ``"bias"`` (the paper) both use the
+  bias.
+- ``clustered_from_variance`` (0.1 in the code), ``keep_first_update`` and ``warm_up_by_id`` are in the code
+  and not in the paper, and off by default. The code's uniform draws inside a cluster are not implemented.
+- The first ceil(N/K) rounds take new clients only. If too few new clients are available, others fill up the
+  cohort. A client whose update was lost belongs to an extra cluster of such clients, which has the largest
+  mean entropy.
+- Clusters are built from all measured clients. The probability pi_m of cluster G_m goes to its available
+  clients.
 - Between a zero update and another the angle is pi/2 (0 in the code).
 - More than 2,000 measured clients are clustered by a random sample of them, in O(N).
 """
@@ -68,17 +71,19 @@ class HiCS(Selector):
         lam: Weight of the angle against the difference of entropies (lambda).
         gamma0: Preference for balanced clusters at the start (gamma^0); 0 makes all clusters equal.
         num_clusters: Clusters (M); null means K.
-        signal: What is read off the output layer (v): ``bias`` its bias update, ``weight_mean`` the row means
-            of its weight update (also for models without bias), ``layer`` these for the entropies and the
+        signal: Signal of the output layer (v): ``bias`` its bias update, ``weight_mean`` the row means of its
+            weight update (also for models without bias), ``layer`` the row means for the entropies and the
             whole layer for the angles.
         linkage: Ward's method on the ``rows`` of the distance matrix or on the ``condensed`` matrix.
         temperature_per_client: Give every client a temperature of its own, tau times its largest minus its
             mean entry (T_k), so that the length of an update does not matter.
-        tau: Temperature in units of what it is scaled to (tau): ``auto``'s and the clients' own.
-        keep_first_update: Keep each client's first update, that of the warm-up, for good.
-        clustered_from_variance: Variance of the estimated entropies (nats^2) from which a round's clients are
-            drawn by Clustered Sampling, Algorithm 2, on the tree of the same distances; null never.
-        warm_up_by_id: Meet clients in the order of their ids instead of a random one.
+        tau: Factor of the scaled temperatures (tau): that of ``auto``, and those of
+            ``temperature_per_client``.
+        keep_first_update: Keep each client's first update, that of the warm-up, and never replace it.
+        clustered_from_variance: If the variance of the estimated entropies (nats^2) is at least this, the
+            clients of a round are drawn by Clustered Sampling, Algorithm 2, on the tree of the same
+            distances; null means never.
+        warm_up_by_id: Take new clients in the order of their ids instead of a random order.
         fade: Share of the rounds after which the preference for balanced clusters is gone; 1 in the paper.
     """
 

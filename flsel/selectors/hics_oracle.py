@@ -3,14 +3,14 @@
 H. Chen, H. Vikalo: "Accelerating Non-IID Federated Learning via Heterogeneity-Guided Client Sampling",
 arXiv:2310.00198; the variant is that of the authors' published code, not of the paper.
 
-**Deviations**
+**Deviations**:
 
 - Entropies are those of the clients' label counts, so there is no warm-up and no temperature. Angles are
-  between updates, zero for clients that never took part: 0 between two of these, pi/2 from one of them to
-  another (0 in the code).
-- The code fixes M = 5; here M is K by default, as in the paper's HiCS-FL.
-- All else as in :mod:`flsel.selectors.hics`: Ward on rows, draws by data share inside a cluster among the
-  available clients, a sample in place of the matrix beyond 2,000 clients.
+  between updates. A client that never took part has the update zero. The angle between two zero updates is 0,
+  and between a zero update and another pi/2 (0 in the code).
+- The code fixes M = 5. Here M is K by default, as in the paper's HiCS-FL.
+- All else is as in :mod:`flsel.selectors.hics`: Ward on rows, draws by data share inside a cluster among the
+  available clients, and a sample in place of the matrix for more than 2,000 clients.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from flsel.selectors._ward import Linkage
 @final
 @dataclass(eq=False)
 class HiCSOracle(Selector):
-    """Prefer clusters of clients whose labels are balanced in truth.
+    """Prefer clusters of clients whose true labels are balanced.
 
     Attributes:
         lam: Weight of the angle against the difference of entropies (lambda).
         gamma0: Preference for balanced clusters at the start (gamma^0); 0 makes all clusters equal.
         num_clusters: Clusters (M); null means K.
-        signal: Whose angles are compared (v): the output layer's ``bias`` update or the row means of its
-            weight update, ``weight_mean``.
+        signal: Update whose angles are compared (v): the output layer's ``bias`` update, or the row means of
+            its weight update, ``weight_mean``.
         linkage: Ward's method on the ``rows`` of the distance matrix or on the ``condensed`` matrix.
     """
 

@@ -3,13 +3,16 @@
 D. Zeng, Z. Xu, Y. Pan, X. Luo, Q. Wang, X. Tang: "Enhanced Federated Optimization: Adaptive Unbiased Client
 Sampling with Reduced Variance", TMLR 2025 (arXiv:2310.02698), Algorithm 1, with the authors' code.
 
-**Deviations**: the paper's text was not at hand; formulas are those of a summary of it and of the code. The
-code tosses a coin for every client, so that cohorts have K clients in the mean; here a systematic sample in a
-random order has the same inclusion probabilities and K clients in every round. The probabilities that make
-the variance smallest are in proportion to the square root of the cumulated feedback plus gamma N / (theta K);
-the code leaves the root out. ``gamma: auto`` is the mean squared feedback of the first cohort. Probabilities
-and shares are those of the clients available now that have examples; feedback is in shares of all examples.
-An update that is lost or not finite gives no feedback.
+**Deviations**:
+
+- The paper's text was not available. The formulas are those of a summary of it and of the code.
+- The code draws each client independently, so that cohorts have K clients on average. Here a systematic
+  sample in a random order has the same inclusion probabilities and K clients in every round.
+- The probabilities with the smallest variance are proportional to the square root of the cumulated feedback
+  plus gamma N / (theta K). The code leaves the root out.
+- ``gamma: auto`` is the mean squared feedback of the first cohort.
+- Probabilities and shares are those of the clients available now that have examples. Feedback uses shares of
+  all examples. An update that is lost or not finite gives no feedback.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ class KVib(Selector):
         return Plan.star(pool[systematic(chance, view.rng)])
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh by the share among those who could have been drawn over the probability to be."""
+        """Weigh each client by its share among the candidates, divided by its inclusion probability."""
         able = view.sizes * (self.chance_ > 0)
         return torch.from_numpy(shares(able.numpy()))[updates.clients] / self.chance_[updates.clients]
 

@@ -4,8 +4,8 @@ T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Opt
 Networks", MLSys 2020, Algorithm 2; X. Li, K. Huang, W. Yang, S. Wang, Z. Zhang: "On the Convergence of
 FedAvg on Non-IID Data", ICLR 2020, Scheme I.
 
-**Deviations**: the shares p_k are those among the clients available now, so the draw is unbiased only if
-everyone is. The proximal term belongs to the local objective, not here.
+**Deviations.** The shares p_k are those among the clients available now, so the draw is unbiased only if all
+clients are available. The paper's proximal term is a local objective (``FedProx``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MD(Selector):
 
     @property
     def assumes_arrival(self) -> bool:
-        """Whether the weights are unbiased only if all chosen clients' updates arrive: they are."""
+        """Return True, because the weights are unbiased only if all chosen clients' updates arrive."""
         return True
 
     def select(self, view: View) -> Plan:

@@ -1,22 +1,27 @@
-"""Oort: draw clients by utility, which slow devices lose, and explore fast ones.
+"""Oort: draw clients by utility, which is smaller for slow devices, and explore fast ones.
 
 F. Lai, X. Zhu, H. V. Madhyastha, M. Chowdhury: "Oort: Efficient Federated Learning via Guided Participant
 Selection", OSDI 2021 (arXiv:2010.06081), Algorithm 1; code SymbioticLab/Oort and SymbioticLab/FedScale.
 
-**Deviations**: the paper's text was not to be had; its rules are those on which three independent readings
-agree. By the paper: the cut-off is taken at the rank of the exploited clients (the code takes one rank
-lower), and exploration decays after each round. By the code: utilities are scaled to about [0, 1] before the
-bonus for staleness is added (``normalise``), since the bonus says nothing beside utilities in the hundreds;
-the preferred duration is a percentile of all clients' durations; explorers are drawn by examples and speed
-from the heaviest five per place. The losses are those of the received model on the examples that a client
-trains on; a client would take them from the first pass of its training, at a model that has moved on.
-A report that is not finite is dropped and leaves its client unexplored. A client that came too late counts
-as explored, with the mean utility of the round's participants. At most 30 % of the clients are left out
-because they were chosen too often, and none if no other client is available. If too few clients are
-unexplored, more are exploited. Not copied from the code: explorers that stay chosen for ever once all clients
-are explored, utilities of one mini-batch only, and failures where few clients are available. Updates are
-weighed by examples; the code weighs them equally. Over-commitment is not the selector's: set
-``time.over_selection``.
+**Deviations**:
+
+- The paper's text was not available. Its rules are those on which three independent descriptions agree.
+- From the paper: the cut-off is taken at the rank of the exploited clients (the code takes one rank lower),
+  and exploration decays after each round.
+- From the code: utilities are scaled to about [0, 1] before the bonus for staleness is added (``normalise``).
+  Without this the bonus is negligible, because utilities are in the hundreds. The preferred duration is a
+  percentile of all clients' durations. Explorers are drawn by examples and speed from the heaviest five per
+  place.
+- The losses are those of the received model on the examples that a client trains on. A real client would take
+  them from the first pass of its training, when the model has already changed.
+- A report that is not finite is dropped, and its client stays unexplored. A client that came too late counts
+  as explored, with the mean utility of the round's participants.
+- At most 30 % of the clients are left out because they were chosen too often, and none if no other client is
+  available. If too few clients are unexplored, more are exploited.
+- Not copied from the code: explorers that stay chosen for ever once all clients are explored, utilities of
+  one mini-batch only, and failures if few clients are available.
+- Updates are weighted by examples. The code weighs them equally.
+- Over-commitment is a setting of the run: ``time.over_selection``.
 """
 
 from __future__ import annotations
@@ -57,7 +62,7 @@ class Oort(Selector):
         percentile_step: Change of the percentile; 0 keeps it.
         cutoff: Share of the smallest exploited score that admits a client to the draw (c).
         clip: Quantile at which utilities are clipped.
-        most_turns: Most rounds that a client is picked in, or null.
+        most_turns: Largest number of rounds in which a client is chosen; null means no limit.
         normalise: Scale the utilities to about [0, 1].
         pacer: ``flat``, the published code's: the percentile grows where a window achieved as much as the one
             before, and shrinks where it achieved six times as much. ``falling``, the paper's: T is a number

@@ -3,13 +3,17 @@
 W. Chen, S. Horvath, P. Richtarik: "Optimal Client Sampling for Federated Learning", TMLR 2022
 (arXiv:2010.13723), Algorithm 1 (OCS, ``exact``) and Algorithm 2 (AOCS, ``approximate``).
 
-**Deviations**: K is the number of candidates (the paper's n), drawn uniformly among the clients available
-now, and ``mean`` the mean number of updates that are sent (m). A candidate's share w_i is its share of the
-candidates' examples, as in the authors' code; the estimate is unbiased for the candidates' average, and for
-the average of all clients as far as uniform candidates stand for them. If no coin falls, no update is sent
-and the model stays as it is. A candidate whose update is not finite sends nothing. If all updates are zero,
-all probabilities are m/n, where the paper divides zero by zero. The ledger counts the numbers that candidates
-send (their norm, and two for each rescaling of AOCS) but none of those that go back to them.
+**Deviations**:
+
+- K is the number of candidates (the paper's n), drawn uniformly from the clients available now. ``mean`` is
+  the mean number of updates that are sent (m).
+- A candidate's share w_i is its share of the candidates' examples, as in the authors' code. The estimate is
+  unbiased for the candidates' average. It is unbiased for the average of all clients as far as uniform
+  candidates represent them.
+- If no update is sent, the model does not change. A candidate whose update is not finite sends nothing.
+- If all updates are zero, all probabilities are m/n. The paper divides zero by zero.
+- The ledger counts the numbers that candidates send: their norm, and two for each rescaling of AOCS. It does
+  not count the numbers that are sent back to them.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ class OptimalSampling(Selector):
 
     @property
     def assumes_arrival(self) -> bool:
-        """Whether the weights are unbiased only if all chosen clients' updates arrive: they are."""
+        """Return True, because the weights are unbiased only if all chosen clients' updates arrive."""
         return True
 
     def check_clients_per_round(self, clients_per_round: int) -> None:

@@ -3,12 +3,15 @@
 B. Zhao, L. Lyu, C. Xu, M. Kolar and others: "Adaptive Client Sampling in Federated Learning via Online
 Learning with Bandit Feedback" (arXiv:2112.14332), OSMD sampler and its adaptive form, with the authors' code.
 
-**Deviations**: the paper's text was not at hand; formulas are those of the authors' code. A client that is
-drawn twice gives its feedback twice, where the code counts it once, which makes the estimate of the loss
-biased. The largest squared norm, from which learning rates follow, is that of the updates seen so far; in the
-code it is that of all clients at the start. The distribution is restricted to the clients available now that
-have examples, and weights are unbiased for their shares; feedback is in shares of all examples. An update
-that is lost or not finite gives no feedback.
+**Deviations**:
+
+- The paper's text was not available. The formulas are those of the authors' code.
+- A client that is drawn twice gives its feedback twice. The code counts it once, which makes the estimate of
+  the loss biased.
+- The learning rates depend on the largest squared norm, which is that of the updates seen so far. In the code
+  it is that of all clients at the start.
+- The distribution is restricted to the clients available now that have examples, and weights are unbiased for
+  their shares. Feedback uses shares of all examples. An update that is lost or not finite gives no feedback.
 """
 
 from __future__ import annotations
@@ -72,12 +75,12 @@ class OSMD(Selector):
         return Plan.star(view.rng.choice(pool, view.clients_per_round, p=mixed))
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every draw by the share among those who could have been drawn over K q_i."""
+        """Weigh every draw by the client's share among the candidates, divided by K q_i."""
         share = torch.from_numpy(shares((view.sizes * (self.drawn_ > 0)).numpy()))
         return share[updates.clients] / (view.clients_per_round * self.drawn_[updates.clients])
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
-        """Move each distribution towards the clients with large updates, and trust to those that did well."""
+        """Move each distribution towards the clients with large updates, favouring small variance."""
         clients = updates.clients.numpy()
         squares = shares(view.sizes.numpy())[clients] ** 2 * squared_norms(updates.deltas)
         finite = np.isfinite(squares)

@@ -1,17 +1,22 @@
-"""Pisces: fill free slots with the clients of the largest losses, less what stale updates are worth.
+"""Pisces: fill free slots with the clients of the largest losses, discounted by their staleness.
 
 Z. Jiang, W. Wang, B. Li, B. Li: "Pisces: Efficient Federated Learning via Guided Asynchronous Training", SoCC
 2022 (arXiv:2206.09264); code TL-System/plato.
 
-**Deviations**: the paper's text was not to be had; the rules are those of the code. The exploring share
-decays with each step of the server, where the code lets it decay at each selection, which is the same there.
-The losses are those of the received model on the examples that a client trains on, the code's those of the
-first epoch's batches, while the model moves. A report that is lost or not finite leaves the utility as it
-was, zero at first. Ties are broken at random, by client id in the code. The paper lets the server step when
-the staleness of the clients in flight would pass a bound; here ``asynchronous.buffer`` says when it steps,
-and ``asynchronous.bound`` what is too stale. The code's search for corrupted clients by their losses is not
-here. Updates weigh by examples times the discount; the engine's weight comes on top, so that
-``asynchronous.staleness: constant`` is the code's. In a synchronous run nothing is stale.
+**Deviations**:
+
+- The paper's text was not available. The rules are those of the code.
+- The exploring share decays with each step of the server. In the code it decays with each selection, which is
+  the same there.
+- The losses are those of the received model on the examples that a client trains on. In the code they are
+  those of the first epoch's batches, during which the model changes.
+- A report that is lost or not finite leaves the utility unchanged; it is zero at first. Ties are broken at
+  random, in the code by client id.
+- In the paper the server steps when the staleness of the clients in flight would exceed a bound. Here
+  ``asynchronous.buffer`` decides when it steps, and ``asynchronous.bound`` which updates are too stale.
+- The code's search for corrupted clients by their losses is not implemented.
+- Updates are weighted by examples times the discount, and then by the engine's weight. So
+  ``asynchronous.staleness: constant`` is the code's setting. In a synchronous run no update is stale.
 """
 
 from __future__ import annotations
@@ -65,7 +70,7 @@ class Pisces(Selector):
         self.staleness_ = torch.full((len(sizes), self.window), math.nan, dtype=torch.float64)
 
     def select(self, view: View) -> Plan:
-        """Draw how many slots explore, and fill the others by utility."""
+        """Draw the number of exploring slots, and fill the others by utility."""
         pool = with_examples(view.pool, view.sizes)
         count = min(view.clients_per_round, len(pool))
         explored = self.explored_.numpy()[pool]

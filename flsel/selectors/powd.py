@@ -3,10 +3,10 @@
 Y. J. Cho, J. Wang, G. Joshi: "Towards Understanding Biased Client Selection in Federated Learning",
 AISTATS 2022 (arXiv:2010.01243, "Power-of-Choice Selection Strategies"), variant pi_pow-d of section 4.
 
-**Deviations**: candidates come from the clients available now, at most all of them; those without examples
-cannot be candidates. A candidate that reports NaN ranks below every number, ties are broken at random. The
+**Deviations.** Candidates come from the clients available now, at most all of them. Clients without examples
+cannot be candidates. A candidate that reports NaN ranks below every number. Ties are broken at random. The
 cheaper variants cpow-d (loss of one mini-batch), rpow-d (loss of the last participation) and adapow-d
-(shrinking d) are not here.
+(shrinking d) are not implemented.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ class PowD(Selector):
     """Draw d candidates by data share without replacement, then keep the K with the largest losses.
 
     Attributes:
-        d: Candidates asked for their loss (d), at least K; null means 2 K. d = K
-            makes this sampling by data share without replacement, the number of clients the largest
-            losses of all.
+        d: Candidates asked for their loss (d), at least K; null means 2 K. With d = K clients are drawn by
+            data share without replacement. With d = N the K largest losses of all clients are taken.
     """
 
     needs = Need.LOSSES

@@ -1,17 +1,21 @@
-"""TiFL: train clients of one speed tier at a time, and prefer tiers that the model serves badly.
+"""TiFL: train clients of one speed tier at a time, and prefer tiers with large losses.
 
 Z. Chai, A. Ali, S. Zawad, S. Truex, A. Anwar, N. Baracaldo, Y. Zhou, H. Ludwig, F. Yan, Y. Cheng: "TiFL: A
 Tier-based Federated Learning System", HPDC 2020 (arXiv:2001.09249), Algorithm 2.
 
-**Deviations**: the paper's text was not to be had; the rule is as it is recalled, and one independent
-implementation has the same probabilities. A tier's accuracy on test data becomes its mean training loss,
-asked every ``interval`` rounds of all available clients in it, and charged; a tier is better served where its
-loss is smaller. A mean that is not known counts as the largest loss. The paper gives each tier a number of
-credits and does not fix it; here null gives no limit, and where no tier with credits has an available client,
-credits do not matter. Draws are without replacement (one published port draws with replacement) and among
-the clients available now: a tier without one cannot be drawn, and a tier with too few gives fewer clients.
-Clients without examples are in no tier, unless no client has examples. Tiers differ by at most one
-client in size.
+**Deviations**:
+
+- The paper's text was not available. The rule was written from memory, and one independent implementation has
+  the same probabilities.
+- A tier's mean training loss replaces its accuracy on test data. It is asked every ``interval`` rounds of all
+  available clients in the tier, and charged. A tier with a smaller loss counts as better served. A mean that
+  is not known counts as the largest loss.
+- The paper gives each tier a number of credits and does not fix it. Here null gives no limit. If no tier with
+  credits has an available client, credits are ignored.
+- Draws are without replacement (one published port draws with replacement) and among the clients available
+  now. A tier without an available client cannot be drawn. A tier with too few gives fewer clients.
+- Clients without examples are in no tier, unless no client has examples. Tiers differ by at most one client
+  in size.
 """
 
 from __future__ import annotations
@@ -37,11 +41,11 @@ class TiFL(Selector):
 
     Attributes:
         tiers: Number of tiers (m).
-        interval: Rounds between two looks at the tiers' losses (I).
+        interval: Rounds between two measurements of the tiers' losses (I).
         policy: ``adaptive`` changes the tiers' probabilities where the loss of the last tier did not fall;
             ``uniform`` keeps them equal; ``fast`` and ``slow`` always take the fastest or the slowest tier
             that has an available client.
-        credits: Rounds that each tier may be drawn in, fastest first, or null.
+        credits: Number of rounds in which each tier may be drawn, fastest tier first; null means no limit.
     """
 
     only_synchronous = "it trains the clients of one tier together"

@@ -3,14 +3,18 @@
 Y. J. Cho, S. Gupta, G. Joshi, O. Yagan: "Bandit-based Communication-Efficient Client Selection Strategies for
 Federated Learning", Asilomar 2020 (arXiv:2012.08009), Algorithm 1.
 
-**Deviations**: the index was taken from a summary of the paper and checked against a public reading of it in
-code, since neither the authors' code nor the paper's text was at hand. A participant reports the loss of the
-model that it received, as in AFL, where the paper averages the losses over its local steps. So the largest
-standard deviation of losses within a client is unknown: ``sigma: auto`` takes the standard deviation between
-the losses that the last round's participants reported, and keeps it where only one did. Clients that never
-took part come first, drawn uniformly. A report that is lost or not finite leaves the mean loss as it was
-(zero where there was none) and counts as a participation. Ties are broken at random. Clients without examples
-are chosen only if no other client is available.
+**Deviations**:
+
+- Neither the authors' code nor the paper's text was available. The index was taken from a summary of the
+  paper and checked against a public implementation.
+- A participant reports the loss of the model that it received, as in AFL. The paper averages the losses over
+  its local steps. So the largest standard deviation of losses within a client is unknown. ``sigma: auto``
+  takes the standard deviation between the losses that the last round's participants reported. If only one
+  client reported, it keeps the value before.
+- Clients that never took part come first, drawn uniformly. Ties are broken at random. Clients without
+  examples are chosen only if no other client is available.
+- A report that is lost or not finite leaves the mean loss unchanged (zero if there was none), and counts as a
+  participation.
 """
 
 from __future__ import annotations

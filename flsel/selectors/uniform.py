@@ -3,8 +3,9 @@
 H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agueera y Arcas: "Communication-Efficient Learning of
 Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
 
-**Deviations**: draws from the clients available now instead of all. The paper weighs by ``n_k / n`` with n
-over all clients in Algorithm 1 and over the cohort in later versions; both are here, and two more.
+**Deviations.** Clients are drawn from those available now instead of from all clients. The paper weighs by
+``n_k / n``, with n over all clients in Algorithm 1 and over the cohort in later versions. ``weights`` has
+both, and two more.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class Uniform(Selector):
     """Draw distinct clients uniformly.
 
     Attributes:
-        weights: Weight of a client with a share p_k of all N clients' examples in a cohort S of K:
-            ``size`` p_k / sum over S of p; ``equal`` 1/K; ``partial`` p_k, the rest stays on the old model;
-            ``scaled`` N p_k / K, N the clients with examples, unbiased if everyone is available, though a
-            round's weights need not sum to one.
+        weights: Weight of a client with a share p_k of all N clients' examples in a cohort S of K: ``size``
+            p_k / sum over S of p; ``equal`` 1/K; ``partial`` p_k, where the old model keeps the rest;
+            ``scaled`` N p_k / K, with N the clients with examples. ``scaled`` is unbiased if all clients are
+            available, but the weights of a round need not sum to one.
     """
 
     weights: Weights = "size"

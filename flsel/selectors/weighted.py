@@ -3,10 +3,10 @@
 H. Chen, H. Vikalo: "Heterogeneity-Guided Client Sampling: Towards Fast and Efficient Non-IID Federated
 Learning", NeurIPS 2024, reference code.
 
-**Deviations**: the shares p_k are those among the clients available now. Clients without examples are drawn
-only if no available client has any. The scheme is biased towards clients with little data: the chance to be
-in the cohort grows more slowly than p_k, and every update weighs the same;
-:class:`flsel.selectors.md.MD` is the unbiased relative.
+**Deviations.** The shares p_k are those among the clients available now. Clients without examples are drawn
+only if no available client has any. The scheme favours clients with little data: the probability to be in the
+cohort grows more slowly than p_k, and every update has the same weight. :class:`~flsel.selectors.md.MD` is
+the unbiased alternative.
 """
 
 from __future__ import annotations
