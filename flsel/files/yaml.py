@@ -20,6 +20,15 @@ MOST_DEEP = 100
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What YAML 1.1 makes other numbers of: 010 is 8, and 1:30 is 90.
 _OTHER_NUMBER = re.compile(r"[-+]?(0[0-7_]*[1-7][0-7_]*|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
+# Unicode and zero-width spaces in indentation.
+_NO_INDENT = re.compile(r"^ *([\u00a0\u2000-\u200b\u202f\u3000])", re.MULTILINE)
+_ADVICE = {
+    "mapping values are not allowed": "a colon too many, or a line that is indented too far",
+    "undefined alias": "text that begins with * needs quotes",
+    "unexpected end of stream": "a quote is not closed",
+    "',' or '": "a bracket is not closed, or a comma is missing",
+    "node content": "a bracket is not closed, or a value is missing",
+}
 # What YAML's constructors raise for an explicit tag whose value does not fit, and for too many digits.
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
@@ -35,6 +44,9 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
         if path.stat().st_size > MOST_BYTES:
             raise UserError(f"the file must have at most {MOST_BYTES:,} bytes to be a file of settings.")
         text = path.read_text(encoding="utf-8")
+        if odd := _NO_INDENT.search(text):
+            line = text.count("\n", 0, odd.start()) + 1
+            raise UserError(f"line {line} begins with a character that only looks like a space; use spaces.")
         _check_depth(text)
         _check(yaml.compose(text, Loader=_LOADER), {})
         # The comment keeps jsonargparse from taking a file of one empty key for a plain text.
@@ -48,7 +60,7 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
     except UnicodeDecodeError:
         raise UserError("the file must be YAML text, and it is not text.") from None
     except yaml.YAMLError as error:
-        raise UserError(f"the file is not valid YAML: {_problem(error)}.") from error
+        raise UserError(f"the file is not valid YAML: {_problem(error, text)}.") from error
     except _MALFORMED as error:
         raise UserError(
             "the file is not valid YAML: a value does not fit its tag, or has too many digits."
@@ -69,11 +81,20 @@ def loaded(value: Any) -> Any:
     return value
 
 
-def _problem(error: yaml.YAMLError) -> str:
-    """Say where the file stops being YAML, and why."""
+def _problem(error: yaml.YAMLError, text: str) -> str:
+    """Say where the file stops being YAML, and which mistake usually leads there."""
     mark = getattr(error, "problem_mark", None)
     problem = short(getattr(error, "problem", None) or "it holds a control character")
-    return problem if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+    if mark is None:
+        return problem
+    lines = [*text.splitlines(), ""]
+    line = lines[min(mark.line, len(lines) - 1)]
+    advice = next((f" ({said})" for part, said in _ADVICE.items() if part in problem), "")
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        advice = " (a tab: indent with spaces)"
+    elif "cannot start any token" in problem:
+        advice = f" (text that begins with {line[mark.column : mark.column + 1] or 'it'} needs quotes)"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}{advice}"
 
 
 def _check_depth(text: str) -> None:
