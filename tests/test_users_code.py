@@ -41,7 +41,7 @@ def at(sentence: str) -> str:
         ("selector", "Weighs", "round 0 failed: Weighs.weigh raised RuntimeError: "),
         ("selector", "Remembers", "Remembers.values_ must be made of tensors, numbers, texts, lists, sets and dictionaries, which checkpoints keep, got numpy.ndarray."),
         ("selector", "Queues", "Queues.queue_ must be made of tensors, numbers, texts, lists, sets and dictionaries, which checkpoints keep, got collections.deque."),
-        ("partition", "Deals", "the data cannot be dealt: Deals.split raised IndexError: list index out of range (usercode.py, line N)."),
+        ("partition", "Deals", "the data cannot be partitioned: Deals.split raised IndexError: list index out of range (usercode.py, line N)."),
         ("availability", "Comes", "the run cannot start: Comes.formula raised RuntimeError: formula (usercode.py, line N)."),
         ("partition", "DealsFew", "DealsFew.split must return a list of 4 arrays of positions, one for each client, got 3 of them."),
         ("partition", "DealsOwners", "DealsOwners.split must return a list of 4 arrays of positions, one for each client, got ndarray."),
@@ -167,7 +167,7 @@ def test_a_later_round_that_fails_can_be_executed_again(
     assert call("train", *arguments) == 2
     said = capfd.readouterr().err.removeprefix("flsel: error: ")
     assert re.match(at(sentence), said), said
-    assert said.endswith("Mend it and go on with: flsel train --resume runs/run\n")
+    assert said.endswith("Correct this, then resume with: flsel train --resume runs/run\n")
     assert said.count("\n") == 1
     # Mended, the run goes on to where it would have come.
     if name == "HidesLater":

@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _stop(str(stop), 130)
     except KeyboardInterrupt:
         return _stop(
-            "stopped; what had begun goes on with: flsel train --resume RUN, flsel tune --resume SWEEP, "
+            "stopped; resume what had started with: flsel train --resume RUN, flsel tune --resume SWEEP, "
             "flsel compare --resume COMPARISON",
             130,
         )

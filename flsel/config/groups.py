@@ -29,18 +29,19 @@ class LocalConfig:
         batch_size: Examples per local step (B).
         epochs: Passes over the client's data (E); excludes ``steps``.
         steps: Local optimizer steps; excludes ``epochs``. With neither, 10 steps.
-        last_batch: ``short``, the last batch of a pass has what is left, or ``wrap``, batches are cut from an
-            endless stream of reshuffled passes.
+        last_batch: What the last batch of an epoch holds: ``short``, the examples that are left; ``wrap``,
+            also the first examples of the next epoch, so that all batches are full.
         optimizer: Local optimizer; null is the LightningModule's own, or SGD with learning rate 0.1 for a
             plain network.
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
         backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once), ``compiled`` (the step
             is traced once and replayed) or ``auto``.
-        workers: Processes of one thread each, or on a GPU each, that share a round's clients; 1 trains in
-            the run's own process, with all its threads.
+        workers: Processes that train a round's clients in parallel, each with one thread or one GPU; 1 trains
+            in the run's own process, with all its threads.
         chunk: Most clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
-        check: ``auto`` compares a few models that ``vmap`` and ``compiled`` train with those of sequential,
-            which trains the rest of the run if they differ; ``every`` compares all of them; ``off`` none.
+        check: How many models that ``vmap`` and ``compiled`` train are compared with those of ``sequential``:
+            ``auto`` a few, ``every`` all, ``off`` none. If they differ, ``sequential`` trains the rest of the
+            run.
         keep_optimizer: Let each client continue with the optimizer state (momentum, Adam's moments) that its
             last visit ended with, instead of a fresh one; ``sequential`` only.
 
@@ -142,7 +143,7 @@ class TrackConfig:
         project: W&B project.
         entity: W&B user or team; null is the key's own.
         group: W&B group; null is the dataset's name.
-        variant: What the run is one of the seeds of; null is the selector's name. Comparisons set it.
+        variant: Name that the runs of all seeds share; null is the selector's name. Comparisons set it.
         tags: W&B tags besides the selector's and the dataset's names.
         mode: W&B mode; ``auto`` is online where an API key is found and offline elsewhere.
     """

@@ -42,8 +42,8 @@ class RunSettings:
     Attributes:
         seed: Seed of every generator of the run.
         rounds: Communication rounds (T).
-        stop_after_trainings: Local trainings of clients after which the run ends, or null: a budget for
-            comparing runs whose rounds are not alike.
+        stop_after_trainings: Local trainings of clients after which the run ends, or null. With it, runs that
+            train different numbers of clients per round get the same budget.
         clients: Number of clients (N); null takes the dataset's natural clients.
         clients_per_round: Clients per round (K), at most N.
         data: The dataset and what is held out of it.
@@ -62,8 +62,8 @@ class RunSettings:
         evaluation: When and what to measure.
         accelerator: Lightning's flag: ``auto``, ``cpu``, ``gpu``, ``mps``.
         device: Index of the device.
-        threads: Threads of torch on the CPU; null leaves torch's choice. Other numbers of threads may
-            round sums differently.
+        threads: Threads of torch on the CPU; null leaves the choice to torch. Their number may change
+            the rounding of results.
         precision: ``32-true``, ``64-true``, ``bf16-mixed`` (Lightning's; sequential), or ``bf16-true``:
             networks train in bfloat16, their parameters kept and evaluated in float32.
         output_layer: Dotted path of the output layer, for selectors that look at it; null finds it.

@@ -23,12 +23,12 @@ class TimeConfig:
             ``clients_per_round`` says, are aggregated. Only for plans of one hop.
         deadline: Simulated seconds after which a hop is closed, or null. Where no client is in time, the
             round waits for the first one.
-        late: What becomes of a path that misses a deadline: ``drop``, or ``rest``, the model that it had
-            before the late client counts.
+        late: How a path that misses a deadline counts: ``drop``, not at all; ``rest``, with the model that it
+            had before the late client.
         relay: A model goes from client to client; otherwise all paths wait for each other after each hop.
             Plans of one hop, which all selectors but FedCat make, are the same with it.
         overhead: Simulated seconds that each communication round takes besides its clients.
-        backward: Forward passes that a backward pass is worth; training an example takes one more.
+        backward: Duration of a backward pass in forward passes; training on an example takes both.
         server_pass: Simulated seconds of a pass over the server's holdout.
         stop_after_seconds: Simulated seconds after which the run ends, or null.
 
@@ -89,8 +89,8 @@ class AsyncConfig:
         slope: Slope of ``hinge`` (a).
         knee: Staleness up to which ``hinge`` weighs 1 (b).
         bound: Largest staleness of an update that is aggregated; null aggregates all.
-        division: ``buffer``: the selector's weights times s, so that stale steps are smaller; ``weights``:
-            divided by their sum, so that they are not.
+        division: How the selector's weights times s are scaled: ``buffer`` leaves them, so that stale updates
+            make a smaller step; ``weights`` scales them up to their sum without s, so that it is not smaller.
         mixing: ``updates`` adds what clients changed (FedBuff); ``models`` moves towards their models
             (FedAsync, whose mixing rate is the server optimizer's learning rate).
 

@@ -169,7 +169,7 @@ class Federation:
         if hops > 1 and rules.over_selection > 1:
             raise UserError(
                 f"time.over_selection must be 1 with {type(selector).__name__}, which chains {hops} "
-                f"clients, got {rules.over_selection:g}: of unfinished paths there is no first."
+                f"clients, got {rules.over_selection:g}: it is defined for paths of one client."
             )
         params, ledger, objective = view.params, view.ledger, self.program.objective
         extra, held = reports.told(selector.needs), selector.two_phase

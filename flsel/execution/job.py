@@ -111,4 +111,4 @@ def read_failure(folder: Path) -> Outcome | None:
                 return Outcome(status, reason)
     except (ValueError, RecursionError):
         pass
-    raise UserError(f"{file} is damaged: remove it, and the run goes on.")
+    raise UserError(f"{file} is damaged: remove it, then resume the run.")

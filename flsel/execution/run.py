@@ -114,7 +114,7 @@ def _with_advice(active: ActiveRun) -> Exception:
     assert error is not None
     if not isinstance(error, UserError) or not active.opened or active.round == 0:
         return error
-    advised = type(error)(f"{error} Mend it and go on with: {going_on('train', active.folder)}")
+    advised = type(error)(f"{error} Correct this, then resume with: {going_on('train', active.folder)}")
     advised.__cause__ = error.__cause__
     return advised
 

@@ -21,7 +21,7 @@ from flsel.rng import repeatable, torch_seed
 _LOG = logging.getLogger("flsel")
 
 
-@users_code("the data cannot be dealt")
+@users_code("the data cannot be partitioned")
 def load_data(config: RunConfig, source: Source | None = None) -> FederatedData:
     """Load a run's dataset, hold examples out and deal the rest to the clients.
 
