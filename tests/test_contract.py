@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,26 @@ from torch import Tensor
 import flsel.selectors
 from flsel.errors import UserError
 from flsel.selector import Diagnostic, Need, Plan, Range, Selector
+from flsel.selectors import (
+    AFL,
+    E3CS,
+    F3AST,
+    HACCS,
+    OSMD,
+    UCBCS,
+    DivFL,
+    FedAU,
+    FedCBS,
+    FedCor,
+    FedGS,
+    FedPNS,
+    GradientNorm,
+    GreedyFed,
+    HiCS,
+    KVib,
+    OptimalSampling,
+    PowD,
+)
 from flsel.testing import CHECKS, check_selector, checks
 
 
@@ -55,6 +77,40 @@ def test_every_check_runs():
 @pytest.mark.parametrize("selector", SHIPPED, ids=lambda selector: selector.__name__)
 def test_contract(selector, check):
     check(selector)
+
+
+OTHER_ARGUMENTS = [
+    partial(DivFL, mode="no_overhead", optimizer="greedy", weights="equal"),
+    partial(DivFL, mode="no_overhead", signal="update", weights="represented"),
+    partial(DivFL, signal="update", optimizer="stochastic", rho=0.01),
+    partial(DivFL, sketch=16),
+    partial(E3CS, 1.0, 0.25, 2.0),
+    partial(F3AST, 0.5),
+    partial(FedAU, AFL(), cutoff=2, shares="equal"),
+    partial(FedAU, PowD(), cutoff=2, shares="equal"),
+    partial(FedCBS, 0.0, 5.0),
+    partial(FedCor, warmup=1, delta_t=2, samples=2, d=3, steps=2, variant="paper"),
+    partial(FedCor, warmup=1, delta_t=2, samples=2, d=3, steps=2, variant="reference"),
+    partial(FedGS, graph="secure", variant="reference"),
+    partial(FedGS, graph="cosine", gap=2.0),
+    partial(FedGS, graph="functional", variant="paper"),
+    partial(FedPNS, v=0.3, expectation="mean", p_min=0.05),
+    partial(GradientNorm, 1, per_step=False),
+    partial(GreedyFed, "softmax", exact=0, sweeps=3, scale=5.0),
+    partial(HACCS, rho=0.0, distance="euclidean", privacy=1.0),
+    partial(HiCS, temperature_per_client=True),
+    partial(HiCS, signal="layer", keep_first_update=True, clustered_from_variance=0.0, warm_up_by_id=True),
+    partial(KVib, gamma=1e-3, theta=1.0),
+    partial(OptimalSampling, 1.0, "exact"),
+    partial(OSMD, 0.9, eta=50.0),
+    partial(UCBCS, 1.0, 0.0),
+]
+
+
+@pytest.mark.parametrize("made", OTHER_ARGUMENTS, ids=lambda made: made.func.__name__)
+def test_contract_with_other_arguments(made):
+    # FedAU's inner selector keeps state: every selector that is checked needs one of its own.
+    check_selector(lambda: copy.deepcopy(made)())
 
 
 class Good(Selector):

@@ -16,20 +16,6 @@ from flsel.errors import UserError
 from flsel.selector import Need, Plan, Updates, View
 from flsel.selectors import _sketch
 from flsel.selectors.divfl import DivFL
-from flsel.testing import CHECKS
-
-KINDS = [
-    {"mode": "no_overhead", "optimizer": "greedy", "weights": "equal"},
-    {"mode": "no_overhead", "signal": "update", "weights": "represented"},
-    {"signal": "update", "optimizer": "stochastic", "rho": 0.01},
-    {"sketch": 16},
-]
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_contract(check, kind):
-    check(lambda: DivFL(**kind))
 
 
 class Federation:

@@ -14,7 +14,6 @@ from plain_views import assert_frequencies, chosen, inclusion, updates, view
 
 from flsel.rng import generator
 from flsel.selectors.e3cs import E3CS, capped_chances
-from flsel.testing import check_selector
 
 SIZES = [3, 1, 2, 4, 5, 2]
 
@@ -129,7 +128,3 @@ def test_weights_stay_finite():
         selector.observe(shown, back, selector.weigh(shown, back))
         assert selector.log_weight_.isfinite().all()
         assert math.isclose(float(selector.log_weight_.max()), 0.0)
-
-
-def test_the_contract_with_other_arguments():
-    check_selector(lambda: E3CS(1.0, 0.25, 2.0))

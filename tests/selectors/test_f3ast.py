@@ -9,7 +9,6 @@ from plain_views import chosen, updates, view
 
 from flsel.rng import generator
 from flsel.selectors.f3ast import F3AST
-from flsel.testing import check_selector
 
 SIZES = [10, 2, 4, 30, 4, 1, 9]
 SHARE = np.array(SIZES) / sum(SIZES)
@@ -71,7 +70,3 @@ def test_rates_are_moving_averages_and_the_largest_ratio_is_chosen() -> None:
     assert order == np.argsort(-ratio)[:2].tolist()
     weights = selector.weigh(shown, updates(order, SIZES)).numpy()
     np.testing.assert_allclose(weights, SHARE[order] / (0.9 * expected[order] + 0.1))
-
-
-def test_the_contract_with_other_arguments() -> None:
-    check_selector(lambda: F3AST(0.5))

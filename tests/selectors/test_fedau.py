@@ -15,7 +15,6 @@ from flsel.errors import UserError
 from flsel.rng import generator
 from flsel.selector import Need
 from flsel.selectors import AFL, FedAU, FedCat, OptimalSampling, PowD
-from flsel.testing import check_selector
 
 SIZES = [3, 1, 2, 4]
 SHARE = np.array(SIZES) / 10
@@ -147,8 +146,3 @@ def test_an_inner_selector_that_is_none_is_refused():
             },
             {},
         )
-
-
-@pytest.mark.parametrize("inner", [AFL, PowD])
-def test_the_contract_with_other_selectors(inner):
-    check_selector(lambda: FedAU(inner(), cutoff=2, shares="equal"))

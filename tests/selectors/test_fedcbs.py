@@ -15,7 +15,6 @@ from plain_views import chosen, view
 from flsel.rng import generator
 from flsel.selector import Need, View
 from flsel.selectors.fedcbs import FedCBS, Imbalance
-from flsel.testing import check_selector
 
 COUNTS = np.array([[6, 0, 0], [0, 5, 1], [2, 2, 2], [0, 1, 7], [3, 0, 4]])
 
@@ -130,10 +129,6 @@ def test_participations_are_counted_and_the_absent_are_not_drawn() -> None:
     selector = FedCBS()
     assert sorted(drawn(selector, seen(COUNTS, 3, absent=[0, 2]))) == [1, 3, 4]
     assert selector.count_.tolist() == [0, 1, 0, 1, 1]
-
-
-def test_the_contract_with_other_arguments() -> None:
-    check_selector(lambda: FedCBS(0.0, 5.0))
 
 
 def test_a_free_slot_balances_the_labels_of_those_in_flight() -> None:

@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from plain_views import chosen, updates, view
+from plain_views import chosen, view
 
 from flsel.metrics import Ledger
 from flsel.selector import Need
 from flsel.selectors import _gp
 from flsel.selectors.fedcor import FedCor
-from flsel.testing import check_selector
 
 SIZES = [6, 4, 5, 5, 0, 10]
 NEEDS = Need.LOSSES | Need.SHADOW
@@ -211,15 +210,6 @@ def test_reports_that_are_no_number_are_left_out(poison):
     run_rounds(lost, everyone, 5)
     assert len(lost.changes_) == 0
     assert bool(lost.embedding_.isfinite().all())
-
-
-def test_weights_are_equal():
-    assert FedCor().weigh(view(SIZES, 2), updates([0, 5], SIZES)).tolist() == [0.5, 0.5]
-
-
-@pytest.mark.parametrize("variant", ["paper", "reference"])
-def test_the_contract_beyond_warmup(variant):
-    check_selector(lambda: FedCor(warmup=1, delta_t=2, samples=2, d=3, steps=2, variant=variant))
 
 
 @pytest.mark.parametrize(("clients", "clients_per_round"), [(10_000, 100), (100_000, 10)])

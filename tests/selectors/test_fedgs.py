@@ -20,19 +20,6 @@ from flsel.selector import Need, View
 from flsel.selectors import _sspp
 from flsel.selectors._graph import EPSILON, SIGMA2, adjacency, distances, shortest_paths, similarity
 from flsel.selectors.fedgs import FedGS
-from flsel.testing import CHECKS
-
-KINDS = [
-    {"graph": "secure", "variant": "reference"},
-    {"graph": "cosine", "gap": 2.0},
-    {"graph": "functional", "variant": "paper"},
-]
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_contract(check, kind):
-    check(lambda: FedGS(**kind))
 
 
 class Federation:

@@ -18,7 +18,6 @@ from flsel.errors import UserError
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates
 from flsel.selectors.fedpns import FedPNS, shifted
-from flsel.testing import check_selector
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "fedpns_probability.json").read_text())["cases"]
 
@@ -206,10 +205,6 @@ def test_a_participation_counts_even_if_its_update_is_dropped():
 def test_a_floor_that_no_distribution_can_have():
     with pytest.raises(UserError, match=r"p_min must be at most 1/20 for 20 clients, got 0\.06"):
         started(FedPNS(p_min=0.06), 20)
-
-
-def test_the_contract_with_other_arguments():
-    check_selector(lambda: FedPNS(v=0.3, expectation="mean", p_min=0.05))
 
 
 def test_many_clients():

@@ -17,7 +17,6 @@ from flsel.local.reach import Reach
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates
 from flsel.selectors.gradnorm import GradientNorm
-from flsel.testing import check_selector
 
 
 def returned(rows, clients=None, steps=None):
@@ -101,7 +100,3 @@ def test_norms_that_are_not_finite_are_never_kept(poison):
 def test_keep_out_of_range():
     with pytest.raises(UserError, match=r"keep must be at most clients_per_round \(3\), got 4"):
         GradientNorm(4).check_clients_per_round(3)
-
-
-def test_the_contract_with_other_arguments():
-    check_selector(lambda: GradientNorm(1, per_step=False))

@@ -18,7 +18,6 @@ from runs import built, settings
 from flsel.data.config import DataConfig
 from flsel.selector import Need, Plan, Updates, View
 from flsel.selectors.greedyfed import GreedyFed
-from flsel.testing import check_selector
 
 GOAL = np.array([1.0, 2.0])
 ROWS = np.array([[1.0, 0.0], [0.0, 3.0], [-1.0, 0.5], [2.0, 2.0]])
@@ -163,7 +162,3 @@ def test_the_ledger_counts_the_coalitions(tmp_path: Path, exact: int, least: int
     assert 3 * least <= run.server.ledger["server_passes"] <= 3 * most
     assert isinstance(base.data, DataConfig)
     assert Need.SERVER_LOSS in GreedyFed.needs
-
-
-def test_the_contract_with_other_arguments() -> None:
-    check_selector(lambda: GreedyFed("softmax", exact=0, sweeps=3, scale=5.0))

@@ -13,7 +13,6 @@ from plain_views import chosen, updates, view
 from flsel.rng import generator
 from flsel.selector import Need
 from flsel.selectors.haccs import HACCS, clusters, preferences, quotas
-from flsel.testing import check_selector
 
 COUNTS = np.array([[9, 1, 0], [8, 2, 0], [0, 9, 1], [0, 8, 2], [0, 0, 5], [3, 3, 4]])
 SECONDS = np.array([4.0, 2.0, 1.0, 3.0, 6.0, 5.0])
@@ -147,7 +146,3 @@ def noised_clusters(seed: int) -> list[int]:
     selector.select(shown(selector, 2, seed=seed + 100))
     assert selector.cluster_.tolist() == first
     return first
-
-
-def test_the_contract_with_other_arguments() -> None:
-    check_selector(lambda: HACCS(rho=0.0, distance="euclidean", privacy=1.0))

@@ -33,7 +33,6 @@ from flsel.selectors._hics import (
     signal_of,
 )
 from flsel.selectors.hics import HiCS
-from flsel.testing import CHECKS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 GATE = json.loads((GOLDEN / "06_hics_round_with_gate.json").read_text())["cases"]
@@ -124,19 +123,6 @@ def test_a_round_of_the_reference_has_these_clusters_and_probabilities():
         return chosen(selector.select(at(sizes.tolist(), 2, 20, 200, seed=seed)))
 
     assert_frequencies(draw, inclusion(weights, 2), times=300)
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"temperature_per_client": True},
-        {"signal": "layer", "keep_first_update": True, "clustered_from_variance": 0.0, "warm_up_by_id": True},
-    ],
-    ids=["per client", "published"],
-)
-def test_contract_with_options(check, options):
-    check(lambda: HiCS(**options))
 
 
 def test_a_temperature_of_ones_own_is_a_share_of_the_largest_minus_the_mean_entry():

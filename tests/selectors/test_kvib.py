@@ -14,7 +14,6 @@ from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates
 from flsel.selectors._inclusion import systematic
 from flsel.selectors.kvib import KVib
-from flsel.testing import check_selector
 
 SIZES = [10, 2, 4, 20, 4, 8]
 SHARE = np.array(SIZES) / sum(SIZES)
@@ -117,7 +116,3 @@ def test_automatic_regularisation_is_the_first_cohorts_mean():
     back = returned(chosen(selector.select(seen)))
     selector.observe(seen, back, selector.weigh(seen, back))
     assert math.isclose(selector.gamma_, np.mean((SHARE * NORMS)[back.clients.numpy()] ** 2))
-
-
-def test_the_contract_with_other_arguments():
-    check_selector(lambda: KVib(gamma=1e-3, theta=1.0))

@@ -17,7 +17,6 @@ from flsel.errors import UserError
 from flsel.objectives import SCAFFOLD
 from flsel.selector import Need, Plan, Updates
 from flsel.selectors.optimal_sampling import OptimalSampling
-from flsel.testing import check_selector
 
 ROWS = np.array([[1.0, 0.0], [0.0, 8.0], [3.0, 4.0], [-2.0, 1.0], [0.5, 0.5]])
 SIZES = [10, 2, 4, 20, 4]
@@ -118,7 +117,3 @@ def test_objectives_with_state_of_participants_are_refused(tmp_path: Path) -> No
     run = built(settings(tmp_path, selector=OptimalSampling(), objective=SCAFFOLD()))
     with pytest.raises(UserError, match="SCAFFOLD keeps state of every participant"):
         run.server.step()
-
-
-def test_the_contract_with_other_arguments() -> None:
-    check_selector(lambda: OptimalSampling(1.0, "exact"))

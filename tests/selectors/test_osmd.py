@@ -14,7 +14,6 @@ from plain_views import chosen, view
 
 from flsel.selector import Need, Plan, Updates
 from flsel.selectors.osmd import OSMD, experts, floored
-from flsel.testing import check_selector
 
 SIZES = [10, 2, 4, 20, 4, 8]
 SHARE = np.array(SIZES) / sum(SIZES)
@@ -110,7 +109,3 @@ def test_rates_cover_what_the_theory_asks_for():
         assert 2 ** (experts(clients, rounds, 0.4) - 1) >= math.sqrt(spread)
         assert 2 ** (experts(clients, rounds, 0.4) - 2) < math.sqrt(spread)
     assert experts(1, 100, 0.4) == 1
-
-
-def test_the_contract_with_other_arguments():
-    check_selector(lambda: OSMD(0.9, eta=50.0))

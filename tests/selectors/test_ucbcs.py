@@ -14,7 +14,6 @@ from plain_views import chosen, updates, view
 from flsel.rng import generator
 from flsel.selector import Need
 from flsel.selectors.ucbcs import UCBCS
-from flsel.testing import check_selector
 
 SIZES = [4, 1, 2, 3, 5]
 # (cohort, reported losses) of five rounds
@@ -118,7 +117,3 @@ def test_a_participation_of_long_ago_is_explored_again_and_nothing_is_divided_by
     assert selector.count_.min() > 0
     assert set(ranking(selector)[:3]) == {0, 1, 2}
     assert selector.mean_.isfinite().all()
-
-
-def test_the_contract_with_other_arguments() -> None:
-    check_selector(lambda: UCBCS(1.0, 0.0))
