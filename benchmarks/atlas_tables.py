@@ -153,7 +153,7 @@ def agreement(ours: Atlas, other: Atlas) -> str:
         body.append([names[k], *(_interval(p[:, k], draws, "{:+.1f}") for p in pairs), str(same)])
     rho = stats.spearmanr(pairs[0].mean(axis=0), pairs[1].mean(axis=0))
     body.append(["Spearman's correlation of the means", f"{rho.statistic:.2f}", "", ""])
-    return markdown(["selector", "here", "Synthetic(0.5, 0.5)", f"same side, of {len(shared)}"], body)
+    return markdown(["selector", "here", "Synthetic(0.5, 0.5)", f"same sign, of {len(shared)}"], body)
 
 
 def together(atlases: Sequence[tuple[str, Atlas]]) -> str:

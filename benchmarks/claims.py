@@ -293,7 +293,7 @@ def shown(name: str) -> str:
     claim = CLAIMS[name]
     parts = [table(name)]
     if claim.rival is not None:
-        parts.append(f"{claim.challenger.capitalize()} minus {claim.rival}, seed by seed:\n\n{duel(name)}")
+        parts.append(f"{claim.challenger.capitalize()} minus {claim.rival}, paired by seed:\n\n{duel(name)}")
     for scenario, paper in claim.paper.items():
         theirs = f"{paper:+.3f}" if claim.judged == "best loss" else f"{math.exp(paper):.2f} x"
         if claim.judged.startswith("round"):
@@ -314,7 +314,7 @@ def _cell(claim: Claim, measured: Measured, scenario: int, variant: int, measure
         reached = np.isfinite(values)
         shown = f"{np.minimum(values, claim.rounds[-1]).mean():.0f}"
         if not reached.all():
-            shown = f"≥ {shown}, {reached.sum()} of {len(values)} arrive"
+            shown = f"≥ {shown}, {reached.sum()} of {len(values)} reach it"
     if measured.variants[variant] == claim.baseline:
         return shown
     differences = difference(claim, measured, scenario, variant, measure)

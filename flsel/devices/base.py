@@ -29,7 +29,7 @@ class Table:
         down: Bytes per second that the client receives, > 0.
         up: Bytes per second that the client sends, > 0.
         delay: Seconds before a request reaches the client, >= 0.
-        jitter: Standard deviation of the logarithm of a visit's computing time, >= 0; the mean stays.
+        jitter: Standard deviation of the logarithm of a request's computing time, >= 0; the mean is kept.
     """
 
     seconds: np.ndarray | float
@@ -79,7 +79,7 @@ def tied(seconds: np.ndarray, sizes: np.ndarray, correlation: float, rng: np.ran
     """Reorder drawn seconds so that speed and size are rank correlated; their distribution stays.
 
     A Gaussian copula: the ranks of ``correlation`` times a normal score of the size plus independent noise
-    say who gets which speed.
+    decide which client gets which speed.
 
     Args:
         seconds: Drawn seconds, float64 ``[N]``.

@@ -19,7 +19,7 @@ from flsel.selector.state import Stateful
 
 @dataclass(frozen=True)
 class LocalUpdates:
-    """What the clients of a round did, each client once; non-finite updates were dropped.
+    """The local training of a round's clients, each client once, without non-finite updates.
 
     Attributes:
         clients: Ids of K distinct clients, int64 ``[K]``.
@@ -31,7 +31,7 @@ class LocalUpdates:
             if the local optimizer is not ``torch.optim.SGD``.
         labels: Returns how often each client trained on an example of each label, int64 ``[K, C]``.
         round: Communication round.
-        rng: The server's randomness in this round.
+        rng: The server's generator for this round.
     """
 
     clients: Tensor
@@ -112,40 +112,40 @@ class Objective(Checked, Stateful, ABC):
         return grads
 
     def models(self, starts: Params, clients: int | Tensor) -> tuple[Params, ...]:
-        """Return the frozen models that :meth:`contrast` compares with; asked once a visit.
+        """Return the frozen models that :meth:`contrast` compares with; called once per training.
 
         Args:
             starts: Models that the clients start from.
             clients: Client id(s) the rows belong to.
 
         Returns:
-            Each like ``starts``; none means that there is no contrast at this visit.
+            Each like ``starts``; an empty tuple means that this training has no contrast.
         """
         return ()
 
     def contrast(self, own: Tensor, others: Sequence[Tensor]) -> Tensor:
-        """Return what is added to the mean loss of a batch of one client, a scalar.
+        """Return the term that is added to the mean loss of a batch of one client, a scalar.
 
-        Where :meth:`models` names models, it has to be defined: a visit refuses to start without it.
+        If :meth:`models` returns models, this method must be defined. Otherwise training stops with an error.
 
         Args:
-            own: What enters the output layer of the model in training, ``[B, L]``.
+            own: Inputs of the output layer of the model in training, ``[B, L]``.
             others: The same for each of :meth:`models`, in eval mode and without gradients, ``[B, L]`` each.
         """
         return own.new_zeros(())
 
     def draw(self, steps: int, size: int, round: int, rng: np.random.Generator) -> Params:
-        """Return what the local steps of a visit draw for :meth:`generated`; asked once a visit.
+        """Draw the inputs of :meth:`generated` for all local steps; called once per training.
 
         Args:
-            steps: Local steps of the visit (S).
-            size: Most examples in a batch.
+            steps: Local steps of the training (S).
+            size: Largest number of examples in a batch.
             round: Communication round.
-            rng: The visit's randomness.
+            rng: Generator of this training.
 
         Returns:
             Tables by name, each ``[S, ...]`` on the CPU, with the same names and shapes in every round;
-            none means that nothing is generated at this visit.
+            an empty dict means that nothing is generated.
         """
         return {}
 
@@ -156,11 +156,11 @@ class Objective(Checked, Stateful, ABC):
         batch: tuple[Tensor, Tensor],
         drawn: Params,
     ) -> Tensor:
-        """Return what is added to the mean loss of a batch of one client, a scalar.
+        """Return the term that is added to the mean loss of a batch of one client, a scalar.
 
         Args:
             head: The output layer of the model in training: features ``[n, L]`` to logits ``[n, C]``.
-            own: What enters it from the client's own batch, ``[B, L]``.
+            own: Its inputs from the client's own batch, ``[B, L]``.
             batch: The batch's labels, int64 ``[B]``, and the weights of its examples in a mean, ``[B]``.
             drawn: This step's rows of what :meth:`draw` returned, floating-point numbers in the model's
                 precision.

@@ -87,7 +87,7 @@ class Shards(Partition):
 class Natural(Partition):
     """Keep the natural clients of the dataset (LEAF's writers, the synthetic generators' clients).
 
-    A marker: the dataset itself says who owns what, so nothing is dealt.
+    This class is a marker. The dataset itself assigns examples to clients, so nothing is dealt.
     """
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:

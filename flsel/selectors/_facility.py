@@ -1,4 +1,4 @@
-"""Facility location: few clients such that every client has a chosen one near.
+"""Facility location: choose few clients so that every client is near a chosen one.
 
 Minimise G(S) = sum_i min_{s in S} d_is over sets of K clients (equivalently, maximise the monotone submodular
 L_0 - G), greedily: R. Balakrishnan et al.: "Diverse Client Selection for Federated Learning via Submodular
@@ -20,7 +20,7 @@ _BLOCK = 64  # Rows of the distance matrix looked at together.
 
 
 class Draws(Protocol):
-    """What stochastic greedy asks of a random generator."""
+    """The method of a random generator that stochastic greedy uses."""
 
     def choice(self, items: np.ndarray, size: int, /, *, replace: bool) -> np.ndarray:
         """Draw ``size`` of the items."""
@@ -32,7 +32,7 @@ def represented(distance: np.ndarray, chosen: np.ndarray, known: np.ndarray) -> 
     Args:
         distance: ``[N, N]``.
         chosen: Clients, int64 ``[K]``, K >= 1.
-        known: Who counts, bool ``[N]``.
+        known: Clients that count, bool ``[N]``.
 
     Returns:
         Int64 ``[K]``.
@@ -46,7 +46,7 @@ def greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, c
     Args:
         distance: Symmetric, zero diagonal, float ``[N, N]``; zero to and from clients not ``known``.
         candidates: Ids of known clients to choose from, ascending, int64 ``[n]``.
-        known: Who is to be near a chosen client, bool ``[N]``.
+        known: Clients that need a chosen client near them, bool ``[N]``.
         count: K <= n.
 
     Returns:

@@ -113,7 +113,7 @@ def _slopes(
 def likelihood(embedding: np.ndarray, samples: Samples, noise: float) -> tuple[float, np.ndarray]:
     """Return the weighted log-likelihood Phi(X) (FedCor, equation 17) and its gradient.
 
-    Each sample is a Gaussian vector with covariance K and mean zero, restricted to who was observed.
+    Each sample is a Gaussian vector with covariance K and mean zero, restricted to the observed clients.
 
     Args:
         embedding: X, float64 ``[d, N]``.
@@ -203,7 +203,7 @@ def greedy(
         noise: Standard deviation of the noise, >= 0.
         share: p, each client's share of the examples, float64 ``[N]``.
         alpha: Annealing factors, float64 ``[N]``.
-        allowed: Who may be chosen, bool ``[N]``; all N count in the sum.
+        allowed: Clients that may be chosen, bool ``[N]``; all N count in the sum.
         count: Clients to choose.
 
     Returns:

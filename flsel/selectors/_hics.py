@@ -26,7 +26,7 @@ _SAMPLE = 500
 
 
 def signal_of(head: Params, signal: Signal) -> Tensor:
-    """Return the C numbers of each update that tell of the client's labels, float64 ``[K, C]``.
+    """Return the C numbers of each update that depend on the client's labels, float64 ``[K, C]``.
 
     Args:
         head: Update of the output layer: ``weight [K, C, L]`` and ``bias [K, C]`` if it has one.

@@ -1,4 +1,4 @@
-"""Inclusion probabilities of independent sampling: who sends with which chance, given how large updates are.
+"""Inclusion probabilities of independent sampling: which client sends, given the sizes of updates.
 
 Client i is in the cohort with probability p_i, independently of the others; its update counts 1/p_i times.
 That estimate is unbiased, and its variance is sum_i (1/p_i - 1) u_i^2 for updates of length u_i.

@@ -53,7 +53,7 @@ def optimal_aggregation(
         loss: Tells the loss of the global model plus the mean of the given rows (int64) of ``deltas``.
 
     Returns:
-        Who stays and who was labelled; the first row among equals is labelled first.
+        The rows that stay and the labelled rows; the first row among equals is labelled first.
     """
     products = inner_products(deltas) * np.outer(scale, scale)
     if products.diagonal().max() > _LARGE:

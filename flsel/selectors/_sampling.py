@@ -28,7 +28,7 @@ def successive(log_weights: np.ndarray, count: int, rng: np.random.Generator) ->
 def largest(values: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Return the positions of the ``count`` largest values, largest first; ties are broken at random.
 
-    NaN ranks below every number: it is taken only where nothing else is left.
+    NaN ranks below every number and is taken only if no number is left.
     """
     ranked = np.where(np.isnan(values), -np.inf, values)
     return np.lexsort((rng.random(len(ranked)), -ranked))[:count]
@@ -48,7 +48,7 @@ def with_examples(pool: np.ndarray, sizes: Tensor) -> np.ndarray:
 def without(clients: np.ndarray, some: np.ndarray | list[int]) -> np.ndarray:
     """Return the clients that are not among some, in their order; no id occurs twice on either side.
 
-    Not told that, NumPy looks for repeated ids, 200 times as long.
+    Without this assumption NumPy searches for repeated ids, which takes 200 times as long.
     """
     others: np.ndarray = np.setdiff1d(clients, some, assume_unique=True)
     return others

@@ -175,7 +175,7 @@ class DivFL(Selector):
         everybody = len(clients) == len(rows)
         for first in range(0, len(clients), _MEASURED):
             part = clients[first : first + _MEASURED]
-            # Where everybody reports, the clients before these have been measured against them.
+            # If all clients report, the clients before these have been measured against them.
             start = first if everybody else 0
             others = rows[start:] if start else rows
             # The matrix itself where it is all of it: products of a matrix with itself are symmetric.

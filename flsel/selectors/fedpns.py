@@ -91,7 +91,7 @@ class FedPNS(Selector):
         if len(drawn) < min(view.clients_per_round, len(pool)):
             others = view.rng.permutation(without(pool, drawn))
             drawn = np.append(drawn, others)[: view.clients_per_round]
-        # Here and not in observe: who was asked took part, whether or not the update arrives.
+        # Here and not in observe: a client that was asked took part, whether or not its update arrives.
         self.chosen_ = self.chosen_.clone()
         self.chosen_[torch.from_numpy(drawn)] += 1
         return Plan.star(drawn)

@@ -1,4 +1,4 @@
-"""HiCS-FL: hierarchical clustered sampling by the label heterogeneity that output-layer updates reveal.
+"""HiCS-FL: hierarchical clustered sampling by label heterogeneity, estimated from output-layer updates.
 
 H. Chen, H. Vikalo: "Accelerating Non-IID Federated Learning via Heterogeneity-Guided Client Sampling",
 arXiv:2310.00198, Algorithm 1 with Eqs. 7 (entropy), 9 (distance) and 10 (probabilities).
@@ -63,7 +63,7 @@ from flsel.selectors._ward import Linkage, ward
 class HiCS(Selector):
     """Prefer clusters of clients with balanced labels, less and less as training goes on.
 
-    Two classes are too few for angles to tell clients apart: they are 0 or pi.
+    With two classes the angles between clients are 0 or pi, and do not distinguish them.
 
     Attributes:
         temperature: Temperature (T) of the estimated entropies, in the units of the signal; ``auto`` is tau
