@@ -12,11 +12,11 @@ from flsel.commands.command_settings import Own
 from flsel.commands.console import set_up_logging
 from flsel.comparison.compare import compare_runs, existing, read_comparison, resume, start
 from flsel.comparison.comparison import Comparison
+from flsel.comparison.comparison_file import rules_of
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
 from flsel.comparison.parse_variants import read_grid, read_selectors
-from flsel.comparison.plan import Plan, make_plan, pilot_sd
-from flsel.comparison.sequential.design import DEFAULT_MAX_SEEDS, UntilDecided
+from flsel.comparison.plan import Plan, make_plan, pilot_sd, read_sd
 from flsel.comparison.track import track_comparison
 from flsel.config.parser import to_types
 from flsel.errors import UserError
@@ -27,6 +27,7 @@ USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] 
        flsel compare --variants FILE --seeds 1..10 --grid "availability=IDL,LN"
        flsel compare RUN RUN ... [--target 0.7]
        flsel compare --selectors Uniform,PowD,... --until-decided [--margin 0.5] [--max-seeds 32]
+       flsel compare --selectors Uniform,... --until-decided --decides bytes --target 0.8 [--margin-ratio 1.1]
        flsel compare --selectors Uniform,PowD,... --plan --margin 0.5 --sd 1.2
        flsel compare --resume COMPARISON [--seeds 10] [--selectors ...]"""
 DESCRIPTION = """\
@@ -89,9 +90,7 @@ def _plan(patterns: Sequence[str], resumed: str | None, mine: Sequence[Word], wa
     Raises:
         UserError: If there is neither, or no variants.
     """
-    rules = UntilDecided(
-        wanted.margin, wanted.max_seeds or DEFAULT_MAX_SEEDS, each_scenario=wanted.each_scenario
-    )
+    rules = rules_of(wanted)
     if wanted.seeds is not None:
         raise UserError(
             f"seeds must not be given with plan, which plans up to max_seeds; got {wanted.seeds}."
@@ -109,15 +108,11 @@ def _plan(patterns: Sequence[str], resumed: str | None, mine: Sequence[Word], wa
     scenarios = len(read_grid(wanted.grid)) if pilot is None else len(pilot.scenarios)
     if sd is None and pilot is None:
         raise UserError("a plan needs the spread of differences: give --sd POINTS, or pilot runs.")
-    spread = _number(sd) if sd is not None or pilot is None else pilot_sd(pilot)
-    return make_plan(rules, variants=variants, scenarios=scenarios, sd=spread)
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "")
-    except ValueError as error:
-        raise UserError(f"sd must be a number > 0, in points of accuracy, got {text}.") from error
+    spread = read_sd(sd, rules) if sd is not None or pilot is None else pilot_sd(pilot, rules)
+    target = wanted.target
+    if target is None and pilot is not None and pilot.target is not None:
+        target = pilot.target.accuracy
+    return make_plan(rules, variants=variants, scenarios=scenarios, sd=spread, target=target)
 
 
 def _refuse_without_runs(made: Comparison, report: Path) -> None:

@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from flsel.comparison.cells import check, jobs_left, read_again, read_cells, shared_source, waiting
-from flsel.comparison.comparison import Comparison, judge, usual_baseline
-from flsel.comparison.comparison_file import Judging, read_declaration, write_declaration
+from flsel.comparison.comparison import Comparison, judge
+from flsel.comparison.comparison_file import Judging, declare, read_declaration, write_declaration
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import Progress
 from flsel.comparison.grid import Grid, Scenario, Tuning, Variant
+from flsel.comparison.judging.claim_words import subject
 from flsel.comparison.judging.claims import Sequential
+from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.measures import Target
 from flsel.comparison.judging.results import Analysis, Options
 from flsel.comparison.load_runs import gather
 from flsel.comparison.parse_variants import read_grid, read_seeds, read_selectors, read_variants
 from flsel.comparison.run_table import Run
-from flsel.comparison.sequential.design import DEFAULT_MAX_SEEDS, UntilDecided
+from flsel.comparison.sequential.design import DEFAULT_MAX_SEEDS
 from flsel.comparison.until_decided import parts, sequential
 from flsel.config import RunConfig
 from flsel.errors import Interrupted, UserError, going_on
@@ -77,7 +79,7 @@ def start(
         seeds = tuple(range(1, (wanted.max_seeds or DEFAULT_MAX_SEEDS) + 1))
     scenarios = given.scenarios or read_grid(wanted.grid)
     grid = Grid(base, tuple(variants), tuple(scenarios), seeds)
-    judging = _declared(base, wanted, grid)
+    judging = declare(base["evaluation"]["target"], wanted, [v.name for v in grid.variants])
     _check_baseline(judging, grid)
     sources = Sources()
     check(grid, Path(wanted.folder), sources, judging.cost)
@@ -212,22 +214,6 @@ def _judged(
     return judge(runs, options, target, tuned)
 
 
-def _declared(base: dict[str, Any], wanted: CompareConfig, grid: Grid) -> Judging:
-    """Return how a new comparison is judged, with the rules by which it decides if it does."""
-    fixed = replace(wanted, until_decided=False, margin=None, max_seeds=None, each_scenario=False)
-    judging = Judging(target=base["evaluation"]["target"]).asked_again(fixed)
-    if not wanted.until_decided:
-        given = next((n for n in ("margin", "max_seeds", "each_scenario") if getattr(wanted, n)), None)
-        if given:
-            raise UserError(f"{given} must be given with until_decided: add --until-decided.")
-        return judging
-    rules = UntilDecided(
-        wanted.margin, wanted.max_seeds or DEFAULT_MAX_SEEDS, each_scenario=wanted.each_scenario
-    )
-    baseline = judging.baseline or usual_baseline([v.name for v in grid.variants])
-    return replace(judging, baseline=baseline, until_decided=rules)
-
-
 def _with_seeds_added(judging: Judging, before: Grid, after: Grid, runs: Sequence[Run]) -> Judging:
     """Keep that seeds were added to a fixed design when its results could be seen."""
     old = [run for run in runs if run.seed in before.seeds and run.status == "complete"]
@@ -241,12 +227,14 @@ def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor)
     if judging.until_decided is None:
         _execute(folder, grid, executor, read_cells(grid, folder))
         return
-    design = judging.until_decided.design(len(grid.variants), len(grid.scenarios))
+    rules = judging.until_decided
+    design = rules.design(len(grid.variants), len(grid.scenarios))
     if not grid.config["quiet"]:
         most = design.maximum * len(grid.variants) * len(grid.scenarios)
         open_console().print(
             f"At most {most} runs: a variant stops at {', '.join(map(str, design.looks))} seeds when its "
-            "claim about test accuracy is decided. The chance of any false claim is at most 5 %.",
+            f"claim about {subject(Deciding.of(rules, judging.target, judging.last))} is decided. The chance "
+            "of any false claim is at most 5 %.",
             highlight=False,
         )
     for part in parts(grid, folder, judging):

@@ -20,7 +20,7 @@ from flsel.comparison.judging.verdict import Verdict
 from flsel.comparison.judging.verdicts import verdicts
 from flsel.comparison.reporting import figures, tables
 from flsel.comparison.reporting.figures import Drawing, draw
-from flsel.comparison.reporting.latex import COLUMNS, to_latex
+from flsel.comparison.reporting.latex import to_latex
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.tables import MOST_SCENARIOS
 from flsel.comparison.reporting.webpage import page
@@ -127,7 +127,7 @@ class Comparison:
         """What limits the claims."""
         return notes(self.analysis)
 
-    def to_latex(self, columns: Sequence[str] = COLUMNS, *, transposed: bool = False) -> str:
+    def to_latex(self, columns: Sequence[str] | None = None, *, transposed: bool = False) -> str:
         """Return the main tables for a paper; see :func:`flsel.comparison.reporting.latex.to_latex`."""
         return to_latex(self.analysis, columns, transposed=transposed)
 

@@ -12,12 +12,15 @@ from typing import Annotated, Any
 import yaml
 
 from flsel.arguments import Range, check_settings, shown
+from flsel.comparison.comparison import usual_baseline
 from flsel.comparison.config import CompareConfig, check_cost
 from flsel.comparison.grid import FILE, Cell, Grid, from_plain
-from flsel.comparison.sequential.design import UntilDecided
+from flsel.comparison.sequential.design import ACCURACY, DEFAULT_MAX_SEEDS, UntilDecided
 from flsel.errors import UserError, located, users_code
 from flsel.files import check_folder, write_atomic
 from flsel.files.yaml import read_yaml
+
+_OF_DECIDING = ("until_decided", "decides", "margin", "margin_ratio", "max_seeds", "each_scenario")
 
 
 @dataclass(frozen=True)
@@ -65,18 +68,79 @@ class Judging:
             judging = replace(judging, target=wanted.target, target_after=True)
         rules = judging.until_decided
         if rules is None:
-            names = ("until_decided", "margin", "max_seeds", "each_scenario")
-            given = next((name for name in names if getattr(wanted, name)), None)
+            given = next((name for name in _OF_DECIDING if getattr(wanted, name)), None)
             if given:
                 raise UserError(
                     f"{given} must be declared before the first run, and this comparison has a fixed number "
                     "of seeds; start a new one."
                 )
             return judging
-        if wanted.baseline not in (None, self.baseline) or wanted.last not in (None, self.last):
-            raise UserError("baseline and last must stay as declared where seeds are run until decided.")
-        rules = replace(rules, margin=wanted.margin or rules.margin)
+        declared: dict[str, Any] = {"decides": rules.decides, "baseline": self.baseline, "last": self.last}
+        if rules.of_cost:
+            declared |= {"target": self.target, "cost": self.cost}
+        for key, value in declared.items():
+            asked = getattr(wanted, key)
+            if asked not in (None, value):
+                raise UserError(
+                    f"{key} must stay as declared, {value}, where seeds are run until decided; got {asked}."
+                )
+        rules = replace(
+            rules,
+            margin=wanted.margin or rules.margin,
+            margin_ratio=wanted.margin_ratio or rules.margin_ratio,
+        )
         return replace(judging, until_decided=rules.raised(wanted.max_seeds or rules.max_seeds))
+
+
+def rules_of(wanted: CompareConfig) -> UntilDecided:
+    """Return the rules of a new comparison that adds seeds until its claims are decided.
+
+    Raises:
+        UserError: If they do not fit together.
+    """
+    return UntilDecided(
+        wanted.margin,
+        wanted.max_seeds or DEFAULT_MAX_SEEDS,
+        each_scenario=wanted.each_scenario,
+        decides=wanted.decides or ACCURACY,
+        margin_ratio=wanted.margin_ratio,
+    )
+
+
+def declare(target: float | None, wanted: CompareConfig, variants: Sequence[str]) -> Judging:
+    """Return how a new comparison is judged, with the rules by which it decides if it does.
+
+    Args:
+        target: Test accuracy to reach, or None.
+        wanted: What is wanted.
+        variants: Names of the variants.
+
+    Raises:
+        UserError: If something is missing or does not fit together.
+    """
+    if not wanted.until_decided:
+        given = next((name for name in _OF_DECIDING if getattr(wanted, name)), None)
+        if given:
+            raise UserError(f"{given} must be given with until_decided: add --until-decided.")
+        return Judging(target=target).asked_again(wanted)
+    rules = rules_of(wanted)
+    made = Judging(
+        wanted.baseline or usual_baseline(variants),
+        target,
+        cost=wanted.cost or "rounds",
+        last=wanted.last or 10,
+        until_decided=rules,
+    )
+    if not rules.of_cost:
+        return made
+    if target is None:
+        raise UserError(
+            f"decides {rules.decides} needs a target accuracy that is declared before the first run: give "
+            "target, for example --target 0.8."
+        )
+    if wanted.cost not in (None, rules.decides):
+        raise UserError(f"cost must be {rules.decides}, which decides, or be left out; got {wanted.cost}.")
+    return replace(made, cost=rules.decides)
 
 
 def read_declaration(folder: Path) -> tuple[Grid, Judging, list[str]]:

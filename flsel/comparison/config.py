@@ -8,6 +8,7 @@ from typing import Annotated
 from flsel.arguments import Range, UserPath, check_settings
 from flsel.comparison.load_runs import Mismatch, Pick
 from flsel.comparison.sequential.boundaries import FIRST_LOOK, MOST_SEEDS
+from flsel.comparison.sequential.design import check_decides
 from flsel.errors import UserError
 from flsel.execution.executor import Resources, check_gpus
 from flsel.files import check_folder_name
@@ -44,9 +45,13 @@ class CompareConfig:
             what a resumed comparison has.
         pick: Which run is taken where existing runs have the same settings and seed: ``newest`` or
             ``oldest``; null refuses them by name.
-        until_decided: Run seeds until every claim about test accuracy is decided: better, worse or equivalent
-            within the margin.
+        until_decided: Run seeds until every claim is decided: better, worse or equivalent within the margin.
+        decides: What the claims of ``until_decided`` are about: ``accuracy``, or the cost to ``target``:
+            ``rounds``, ``models``, ``bytes``, ``bytes_down``, ``bytes_up``, ``trainings``, ``seconds`` or
+            ``simulated_seconds``, which is the report's ``cost`` then; null is accuracy.
         margin: Half-width of practical equivalence in points of accuracy, > 0; null claims no equivalence.
+        margin_ratio: Ratio of two costs up to which they are equivalent in practice, in (1, 10], where a cost
+            decides: ``1.1`` is 10 %; null claims no equivalence.
         max_seeds: Most seeds of ``until_decided``, 6 to 1000; null is 30.
         each_scenario: Decide every combination of ``grid`` for itself, and not the mean over all of them.
         mismatch: What becomes of existing runs that do not fit: ``refuse``, ``drop`` (listed, not counted) or
@@ -73,7 +78,9 @@ class CompareConfig:
     cost: str | None = None
     last: Annotated[int | None, Range(1)] = None
     until_decided: bool = False
+    decides: str | None = None
     margin: Annotated[float | None, Range(above=0, high=100)] = None
+    margin_ratio: Annotated[float | None, Range(above=1, high=10)] = None
     max_seeds: Annotated[int | None, Range(FIRST_LOOK, MOST_SEEDS)] = None
     each_scenario: bool = False
     mismatch: Mismatch = "refuse"
@@ -92,6 +99,13 @@ class CompareConfig:
         check_gpus(self.gpus)
         check_folder_name("name", self.name)
         check_cost(self.cost)
+        if self.decides is not None:
+            check_decides(self.decides)
+        if self.margin is not None and self.margin_ratio is not None:
+            raise UserError(
+                "margin is for accuracy that decides and margin_ratio for a cost; give one of them, got "
+                f"margin {self.margin:g} and margin_ratio {self.margin_ratio:g}."
+            )
         if self.until_decided and self.seeds is not None:
             raise UserError(
                 "seeds must not be given with until_decided, which runs seeds 1, 2, ... up to max_seeds; "

@@ -22,7 +22,7 @@ from flsel.execution.choose import executor_for
 from flsel.execution.single_run import single_run
 from flsel.files import home
 
-_OF_EXECUTION = ("variants", "seeds", "grid", "until_decided", "max_seeds", "each_scenario")
+_OF_EXECUTION = ("variants", "seeds", "grid", "until_decided", "decides", "max_seeds", "each_scenario")
 
 
 def compare(
@@ -36,7 +36,9 @@ def compare(
     cost: str | None = None,
     last: int | None = None,
     until_decided: bool = False,
+    decides: str | None = None,
     margin: float | None = None,
+    margin_ratio: float | None = None,
     max_seeds: int | None = None,
     each_scenario: bool = False,
     mismatch: Mismatch = "refuse",
@@ -73,7 +75,9 @@ def compare(
         cost: The cost to the target that verdicts are about.
         last: Evaluations in the mean at the end.
         until_decided: Run seeds until every claim is decided.
+        decides: What these claims are about: ``accuracy``, or the cost to ``target``, such as ``rounds``.
         margin: Half-width of practical equivalence in points of accuracy.
+        margin_ratio: Ratio up to which two costs are equivalent in practice, where a cost decides: 1.1.
         max_seeds: Most seeds of ``until_decided``.
         each_scenario: Decide every scenario for itself.
         mismatch: What becomes of runs that do not fit: ``refuse``, ``drop`` or ``unpaired``.

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.results import Analysis
+from flsel.comparison.judging.claim_words import difference, margin, subject
+from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.judging.results import Analysis, arrival_name
 from flsel.comparison.sequential.design import Design, UntilDecided
 from flsel.comparison.sequential.power import Expected, expected, fixed_seeds, pooled_sd
 from flsel.errors import UserError
@@ -21,15 +23,18 @@ class Plan:
 
     Attributes:
         design: Its rules.
+        deciding: What decides.
         variants: Number of variants, the baseline among them.
         scenarios: Number of scenarios.
-        sd: Standard deviation of the paired differences, in points of accuracy.
+        sd: Standard deviation of the paired differences: in points of accuracy, or of the logarithms of the
+            ratios of a cost.
         rows: What becomes of a claim, for true differences from none to large.
         fixed: For each row the seeds of a fixed design that decides it with 80 % power; None is more
         than 1,000.
     """
 
     design: Design
+    deciding: Deciding
     variants: int
     scenarios: int
     sd: float
@@ -48,20 +53,30 @@ class Plan:
 
     def text(self) -> str:
         """Write the plan for a terminal."""
-        margin = "no margin" if self.design.margin is None else f"a margin of {self.design.margin:g} points"
+        known = self.design.margin is not None
+        width = f"a margin of {margin(self.deciding, self.design)}" if known else "no margin"
+        spread = f"Differences have a standard deviation of {self.sd:.2f} points."
+        if self.deciding.target is not None:
+            spread = (
+                f"Logarithms of the ratios of {subject(self.deciding)} have a standard deviation of "
+                f"{self.sd:.3g}. The plan assumes that every run arrives."
+            )
         lines = [
             f"At most {self.most} runs: {self.variants} variants, "
             f"{formatting.count(self.scenarios, 'scenario')}, {self.design.maximum} "
-            f"seeds, with {margin}.",
+            f"seeds, with {width}.",
             f"A variant stops at {', '.join(map(str, self.design.looks))} seeds when its claim is decided.",
             "The chance of any false claim is at most 5 %.",
-            f"Differences have a standard deviation of {self.sd:.2f} points.",
+            spread,
             "",
             "true difference   better   worse   equivalent   open   seeds   runs   fixed design",
         ]
         for row, fixed in zip(self.rows, self.fixed, strict=True):
             shares = (row.better, row.worse, row.equivalent, row.open)
-            cells = [f"{row.difference:+.2f} points", *(f"{100 * share:.0f} %" for share in shares)]
+            size = f"{row.difference:+.2f} points"
+            if self.deciding.target is not None:
+                size = difference(self.deciding, row.difference)
+            cells = [size, *(f"{100 * share:.0f} %" for share in shares)]
             cells += [f"{row.seeds:.1f}", f"{self.runs(row):.0f}", "-" if fixed is None else f"{fixed} seeds"]
             widths = (15, 9, 8, 13, 7, 8, 7, 15)
             lines.append(
@@ -70,20 +85,28 @@ class Plan:
         return "\n".join(lines)
 
 
-def make_plan(rules: UntilDecided, *, variants: int, scenarios: int = 1, sd: float) -> Plan:
+def make_plan(
+    rules: UntilDecided, *, variants: int, scenarios: int = 1, sd: float, target: float | None = None
+) -> Plan:
     """Plan a comparison.
 
     Args:
-        rules: Margin and maximum.
+        rules: What decides, margin and maximum.
         variants: Number of variants, the baseline among them, >= 2.
         scenarios: Number of scenarios, >= 1.
-        sd: Standard deviation of the paired differences in points of accuracy, > 0.
+        sd: Standard deviation of the paired differences, > 0: in points of accuracy, or of the logarithms of
+            the ratios of a cost.
+        target: Test accuracy to reach, where a cost decides.
 
     Raises:
-        UserError: If a value is out of range.
+        UserError: If a value is out of range, or the target is missing.
     """
     if not sd > 0 or math.isinf(sd):
-        raise UserError(f"sd must be a number > 0, in points of accuracy, got {sd:g}.")
+        raise UserError(f"sd must be a number > 0, {_unit(rules)}, got {sd:g}.")
+    if rules.of_cost and target is None:
+        raise UserError(
+            f"a plan that decides {rules.decides} needs a target accuracy: give target, such as --target 0.8."
+        )
     if variants < 2:
         raise UserError(f"variants must be at least 2, with the baseline, got {variants}.")
     design = rules.design(variants, scenarios)
@@ -91,19 +114,38 @@ def make_plan(rules: UntilDecided, *, variants: int, scenarios: int = 1, sd: flo
     unit = sd if design.margin is None else design.margin
     rows = tuple(expected(step * unit, sd, design) for step in steps)
     fixed = tuple(fixed_seeds(row.difference, design, sd) for row in rows)
-    return Plan(design, variants, scenarios, sd, rows, fixed)
+    return Plan(design, Deciding.of(rules, target, 1), variants, scenarios, sd, rows, fixed)
 
 
-def pilot_sd(analysis: Analysis) -> float:
+def _unit(rules: UntilDecided) -> str:
+    return "of the logarithms of the ratios" if rules.of_cost else "in points of accuracy"
+
+
+def read_sd(text: str | None, rules: UntilDecided) -> float:
+    """Read a standard deviation as it was typed.
+
+    Raises:
+        UserError: If it is no number.
+    """
+    try:
+        return float(text or "")
+    except ValueError as error:
+        raise UserError(f"sd must be a number > 0, {_unit(rules)}, got {text}.") from error
+
+
+def pilot_sd(analysis: Analysis, rules: UntilDecided) -> float:
     """Return the standard deviation of paired differences of runs that are there, pooled over variants.
 
     Raises:
         UserError: If there are no two pairs.
     """
-    found = [np.array(d.found.values) * 100 for d in analysis.differences if d.measure == analysis.main]
+    name, unit = analysis.main, 100.0
+    if rules.of_cost:
+        name, unit = arrival_name(rules.decides, analysis.options.last), 1.0
+    found = [np.array(d.found.values) * unit for d in analysis.differences if d.measure == name]
     sd = pooled_sd(_at_least_two(found))
     if not sd > 0:
-        raise UserError("a plan needs pairs of runs under two seeds or more, or --sd POINTS.")
+        raise UserError("a plan needs pairs of runs under two seeds or more that differ, or --sd NUMBER.")
     return sd
 
 

@@ -31,7 +31,7 @@ def sequential(grid: Grid, judging: Judging, folder: Path) -> Sequential | None:
     if judging.until_decided is None:
         return None
     variants, scenarios = (tuple(item.name for item in items) for items in (grid.variants, grid.scenarios))
-    return Sequential(judging.until_decided, variants, scenarios, read_order(folder))
+    return Sequential(judging.until_decided, variants, scenarios, read_order(folder), judging.target)
 
 
 def parts(grid: Grid, folder: Path, judging: Judging) -> Iterator[Grid]:

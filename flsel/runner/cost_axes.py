@@ -28,6 +28,7 @@ class CostAxis:
         step: Name under which trackers log it.
         prefixed: Whether large numbers are written with a prefix, as in 5 MB.
         overview: Whether trackers and dashboards draw curves over it; tables and reports have every axis.
+        always: Whether every round spends some of it, so that ratios of two runs exist.
     """
 
     name: str
@@ -39,6 +40,7 @@ class CostAxis:
     step: str = ""
     prefixed: bool = True
     overview: bool = True
+    always: bool = True
 
     def __post_init__(self) -> None:
         if not self.step:
@@ -77,7 +79,10 @@ COST_AXES: Mapping[str, CostAxis] = {
         CostAxis("bytes", "bytes sent", "bytes sent", "bytes", (_DOWN, _UP)),
         CostAxis("bytes_down", "bytes sent down", "bytes sent to clients", "bytes", (_DOWN,), overview=False),
         CostAxis("bytes_up", "bytes sent up", "bytes sent to the server", "bytes", (_UP,), overview=False),
-        CostAxis("passes", "forward passes", "forward passes of clients", "passes", ("ledger/passes",)),
+        CostAxis(
+            "passes", "forward passes", "forward passes of clients", "passes", ("ledger/passes",),
+            always=False,
+        ),
         CostAxis(
             "trainings", "local trainings", "local trainings", "trainings", ("ledger/trainings",),
             overview=False,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 
+from flsel.comparison.grid import Grid
 from flsel.config import RunConfig
-from flsel.execution.job import write_labels
+from flsel.execution.job import Outcome, write_failure, write_labels
 from flsel.runner.diagnostics import FILE, Recorder
 from flsel.runner.run_log import SUMMARY_FORMAT, JsonLines
 from flsel.selector import Diagnostic
@@ -71,6 +75,36 @@ def climb(end: float, rounds: int = 20) -> list[float]:
     """Test accuracies that climb from 0.1 and are at ``end`` for the second half."""
     half = rounds // 2
     return [0.1 + (end - 0.1) * min(1.0, r / half) for r in range(rounds + 1)]
+
+
+class Executed:
+    """Writes made-up runs in the place of executing cells, and counts them; they have no cell's settings.
+
+    ``made`` returns the arguments of :func:`run`, ``curve`` among them, for a variant and a seed.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, made: Callable[[str, int], dict[str, Any]]) -> None:
+        self.executed: Counter[tuple[str, int]] = Counter()
+        self.fails: set[tuple[str, int]] = set()
+        self._made = made
+        monkeypatch.setattr("flsel.comparison.compare._execute", self)
+        monkeypatch.setattr("flsel.comparison.cells._was_run_with", lambda run, declared: True)
+        monkeypatch.setattr("flsel.comparison.reporting.figures.write_figures", lambda analysis, folder: [])
+
+    def __call__(self, folder: Path, grid: Grid, executor: Any, runs: Any) -> None:
+        for cell in grid.cells():
+            place = folder / cell.folder
+            if (place / "summary.json").is_file():
+                continue
+            self.executed[cell.variant, cell.seed] += 1
+            if (cell.variant, cell.seed) in self.fails:
+                place.mkdir(parents=True, exist_ok=True)
+                write_failure(place, Outcome("failed", "out of memory"))
+                continue
+            (place / "failure.json").unlink(missing_ok=True)
+            if place.is_dir():
+                place.rmdir()
+            run(place, selector=cell.variant, seed=cell.seed, **self._made(cell.variant, cell.seed))
 
 
 class _Telling:

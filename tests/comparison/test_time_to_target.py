@@ -44,18 +44,24 @@ def test_a_mean_of_evaluations_at_the_target_reaches_it():
         assert target.accuracy == share / 100
 
 
-def test_kaplan_meier_of_a_textbook():
-    """Remission under 6-MP, Freireich et al. 1963 (Kalbfleisch and Prentice, Table 1.1): median 23 weeks."""
-    data = arrived(6, 6, 6, 7, 10, 13, 16, 22, 23) + never(6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35)
+def test_a_run_that_never_arrives_is_later_than_all_wherever_it_ended():
+    """Kaplan and Meier's median is 58: a run that ends at few bytes does not leave it early."""
+    data = arrived(50, 52, 58, 60, 62) + never(20, 30)
     at, share = survival(data)
     steps = dict(zip(at.tolist(), share.tolist(), strict=True))
-    assert steps[6.0] == pytest.approx(0.857, abs=1e-3)
-    assert steps[10.0] == pytest.approx(0.753, abs=1e-3)
-    assert steps[23.0] == pytest.approx(0.448, abs=1e-3)
+    assert steps[50.0] == pytest.approx(6 / 7)
+    assert steps[62.0] == pytest.approx(2 / 7), "as many as did not reach the target"
     found = summarise(data).median
-    assert found.value == 23.0
-    assert found.low == 13.0  # R's survfit with conf.type = "log-log"
+    assert found.value == 60.0
     assert found.high == math.inf
+    assert summarise(arrived(10) + never(1, 1)).median.value == math.inf
+
+
+def test_where_all_runs_end_together_the_curve_is_that_of_kaplan_and_meier():
+    """Remission under placebo, Freireich et al. 1963, cut at 15 weeks: the median is 8 weeks."""
+    weeks = (1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12)
+    found = summarise(arrived(*weeks) + never(15, 15, 15, 15)).median
+    assert (found.value, found.low, found.high) == (8.0, 4.0, 11.0)
 
 
 def test_everybody_arrives():

@@ -16,11 +16,9 @@ from runs import settings
 import flsel
 from flsel.commands.cli import main
 from flsel.comparison.comparison import Comparison
-from flsel.comparison.grid import Grid
 from flsel.comparison.plan import make_plan
 from flsel.comparison.sequential.design import UntilDecided
 from flsel.errors import UserError
-from flsel.execution.job import Outcome, write_failure
 
 NOISE = np.random.default_rng(1).normal(0, 0.01, (3, 40))
 EFFECTS = {"Uniform": 0.0, "PowD": 0.05, "AFL": 0.0}
@@ -28,39 +26,16 @@ EFFECTS = {"Uniform": 0.0, "PowD": 0.05, "AFL": 0.0}
 pytestmark = pytest.mark.usefixtures("here")
 
 
-class MadeUp:
-    """Executes cells by writing made-up runs, and counts them."""
-
-    def __init__(self) -> None:
-        self.executed: Counter[tuple[str, int]] = Counter()
-        self.fails: set[tuple[str, int]] = set()
-
-    def __call__(self, folder: Path, grid: Grid, executor: Any, runs: Any) -> None:
-        for cell in grid.cells():
-            place = folder / cell.folder
-            if (place / "summary.json").is_file():
-                continue
-            self.executed[cell.variant, cell.seed] += 1
-            if (cell.variant, cell.seed) in self.fails:
-                place.mkdir(parents=True, exist_ok=True)
-                write_failure(place, Outcome("failed", "out of memory"))
-                continue
-            (place / "failure.json").unlink(missing_ok=True)
-            name = cell.variant
-            end = 0.6 + EFFECTS[name] + NOISE[list(EFFECTS).index(name), cell.seed - 1]
-            if place.is_dir():
-                place.rmdir()
-            made.run(place, made.climb(end, rounds=40), selector=name, seed=cell.seed)
+def curve(variant: str, seed: int) -> dict[str, Any]:
+    """A run that climbs to its variant's effect and the noise of its seed."""
+    end = 0.6 + EFFECTS[variant] + NOISE[list(EFFECTS).index(variant), seed - 1]
+    return {"curve": made.climb(end, rounds=40)}
 
 
 @pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch) -> MadeUp:
-    """Made-up runs in the place of real ones; they have the settings of no declared cell."""
-    found = MadeUp()
-    monkeypatch.setattr("flsel.comparison.compare._execute", found)
-    monkeypatch.setattr("flsel.comparison.cells._was_run_with", lambda run, declared: True)
-    monkeypatch.setattr("flsel.comparison.reporting.figures.write_figures", lambda analysis, folder: [])
-    return found
+def runner(monkeypatch: pytest.MonkeyPatch) -> made.Executed:
+    """Made-up runs in the place of real ones."""
+    return made.Executed(monkeypatch, curve)
 
 
 def compare(folder: Path, **wanted: Any) -> Comparison:

@@ -10,6 +10,7 @@ import numpy as np
 
 from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.claims import MEAN, Claim, Sequential, claims
+from flsel.comparison.judging.deciding import pair_costs
 from flsel.comparison.judging.measures import (
     Kind,
     Target,
@@ -179,11 +180,18 @@ def _to_target(
     late = [a for a in (*one, *two) if not a.reached]
     if not one or not two or len(late) == len(one) + len(two):
         return None  # no run reached the target: there is nothing to compare
-    horizon = min((a.at for a in late), default=math.inf)
+    if analysis.options.sequential is not None and analysis.target is not None:
+        # As claims count, whose earlier looks no later pair may change.
+        goal = analysis.target.accuracy
+        found = [pair_costs(*both, cost, goal, window) for both in zip(pairs.ours, pairs.theirs, strict=True)]
+        ours, theirs = [a for a, _ in found], [b for _, b in found]
+    else:
+        horizon = min((a.at for a in late), default=math.inf)
+        ours, theirs = list(restricted(one, horizon)), list(restricted(two, horizon))
     made = _compared(
         _Sides(variant, scenario, name, "ratio", pairs.paired),
-        list(restricted(one, horizon)),
-        list(restricted(two, horizon)),
+        ours,
+        theirs,
         [r.seed for r in pairs.ours] if pairs.paired else [],
         analysis.options.sequential,
     )

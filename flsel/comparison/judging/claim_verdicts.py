@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from flsel.comparison.judging import claim_words as words
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claims import Claim
 from flsel.comparison.judging.results import Analysis, Options
-from flsel.comparison.sequential.decide import Look
 from flsel.comparison.sequential.design import ALPHA
 from flsel.comparison.sequential.power import corrected_estimate, fixed_seeds
 
@@ -22,7 +22,7 @@ def claim_text(claim: Claim, options: Options, where: str, scenarios: int) -> st
         scenarios: Number of scenarios of the comparison.
     """
     over = f", averaged over {scenarios} scenarios" if scenarios > 1 and not where else ""
-    what = f"in test accuracy (mean of the last {options.last} evaluations{over})"
+    what = f"in {words.subject(claim.deciding)} ({words.measured(claim)}{over})"
     decision, base, most = claim.decision, options.baseline, claim.design.maximum
     if not decision.looks:
         n = decision.n
@@ -31,46 +31,53 @@ def claim_text(claim: Claim, options: Options, where: str, scenarios: int) -> st
             "of at least 6."
         )
     end = decision.looks[-1]
-    at = f"decided at {end.n} of at most {most} seeds, look {len(decision.looks)}"
+    arrived = words.arrivals(claim, end, base)
+    at = f"decided at {end.n} of at most {most} seeds, look {len(decision.looks)}.{arrived}"
     if decision.claim in ("better", "worse"):
         return (
-            f"{claim.variant} is {decision.claim} than {base}{where} {what}: {_outer(end, claim)}, {at}."
+            f"{claim.variant} is {decision.claim} than {base}{where} {what}: {words.outer(claim, end)}, {at}"
             f"{_margin(claim)}{_estimate(claim)}"
         )
     if decision.claim == "equivalent":
         return (
-            f"{claim.variant} and {base}{where} are equivalent within {claim.design.margin:g} points {what}: "
-            f"{end.mean:+.1f} points, 90 % interval {end.inner_low:+.1f} to {end.inner_high:+.1f} "
-            f"({_family(claim)}), {at}.{_estimate(claim)}"
+            f"{claim.variant} and {base}{where} are equivalent within "
+            f"{words.margin(claim.deciding, claim.design)} {what}: "
+            f"{words.difference(claim.deciding, end.mean)}, 90 % interval "
+            f"{words.ends(claim.deciding, end.inner_low, end.inner_high)} ({words.family(claim.design)}), "
+            f"{at}{_estimate(claim)}"
         )
     if decision.given_up:
         return (
-            f"{claim.variant} and {base}{where} are not decided {what}: {_outer(end, claim)}. The claim was "
-            f"given up at {end.n} of at most {most} seeds, where the chance to decide it was "
-            f"{100 * end.hope:.0f} %."
+            f"{claim.variant} and {base}{where} are not decided {what}: {words.outer(claim, end)}. The claim "
+            f"was given up at {end.n} of at most {most} seeds, where the chance to decide it was "
+            f"{100 * end.hope:.0f} %.{arrived}"
         )
     state = "not decided" if decision.claim == "open" else "undecided yet"
-    return f"{claim.variant} and {base}{where} are {state} {what} with {end.n} seeds: {_outer(end, claim)}."
+    numbers = words.outer(claim, end)
+    return (
+        f"{claim.variant} and {base}{where} are {state} {what} with {end.n} seeds: {numbers}.{arrived}"
+        f"{_withheld(claim, base)}"
+    )
 
 
-def _outer(end: Look, claim: Claim) -> str:
-    low, high = max(end.low, -100.0), min(end.high, 100.0)
-    return f"{end.mean:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f} ({_family(claim)})"
-
-
-def _family(claim: Claim) -> str:
-    m = claim.design.comparisons
-    return "for all looks" if m == 1 else f"for all {m} comparisons and all looks"
+def _withheld(claim: Claim, baseline: str) -> str:
+    """Say where the interval shows a direction that arrivals contradict."""
+    end, (ours, theirs) = claim.decision.looks[-1], claim.arrived(claim.decision.looks[-1].n)
+    if end.low > 0 and ours < theirs:
+        return f" {claim.variant} is not called better, as it arrives less often than {baseline}."
+    if end.high < 0 and ours > theirs:
+        return f" {claim.variant} is not called worse, as it arrives more often than {baseline}."
+    return ""
 
 
 def _margin(claim: Claim) -> str:
-    margin = claim.design.margin
-    if margin is None:
+    if claim.design.margin is None:
         return ""
+    margin = words.margin(claim.deciding, claim.design)
     if claim.decision.beyond_margin:
-        return f" The difference is larger than the margin of {margin:g} points."
+        return f" The difference is larger than the margin of {margin}."
     if claim.decision.within_margin:
-        return f" The difference is smaller than the margin of {margin:g} points."
+        return f" The difference is smaller than the margin of {margin}."
     return ""
 
 
@@ -78,7 +85,7 @@ def _estimate(claim: Claim) -> str:
     """Write the corrected estimate, and the fixed design that decides as much."""
     end = claim.decision.looks[-1]
     corrected = corrected_estimate(claim.decision, claim.design)
-    text = f" Corrected for the looks, the estimate is {corrected:+.1f} points."
+    text = f" Corrected for the looks, the estimate is {words.difference(claim.deciding, corrected)}."
     if end.sd == 0:
         return text
     fixed = fixed_seeds(corrected, claim.design, end.sd)
@@ -91,19 +98,33 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
     how = analysis.options.sequential
     if how is None:
         return
-    design = how.design
+    design, deciding = how.design, how.deciding(analysis.options.last)
     looks = ", ".join(map(str, design.looks))
-    margin = "without a margin, so no equivalence is claimed" if design.margin is None else (
-        f"with a margin of {design.margin:g} points"
-    )  # fmt: skip
+    margin = (
+        "without a margin, so no equivalence is claimed"
+        if design.margin is None
+        else f"with a margin of {words.margin(deciding, design)}"
+    )
     m = design.comparisons
     claims = "the claim is false" if m == 1 else f"any of the {m} claims is false"
     yield (
         f"Seeds were run until every claim was decided, {margin}: looks at {looks} seeds. The chance that "
-        f"{claims}, at any look, is at most {100 * ALPHA:.0f} % for normally distributed differences. Test "
-        "accuracy alone decides: costs to the target are exploratory here. A fixed number of seeds (--seeds) "
-        "judges them."
+        f"{claims}, at any look, is at most {100 * ALPHA:.0f} % for normally distributed "
+        f"{'differences' if deciding.target is None else 'logarithms of the ratios'}."
     )
+    if deciding.target is None:
+        yield (
+            "Test accuracy alone decides: costs to the target are exploratory here. To let a cost decide, "
+            "declare it before the first run (--decides rounds)."
+        )
+    else:
+        yield (
+            f"Claims are about {words.subject(deciding)} alone: test accuracy and other costs are "
+            "exploratory here. A claim is about the mean of the logarithms of the ratios, where a run that "
+            "never arrives counts as the larger total of its pair. Better is claimed only if the variant "
+            "arrives at least as often as the baseline, worse only if at most as often, and equivalent only "
+            "if every run arrives."
+        )
     runs = sum(run.status == "complete" for run in analysis.runs)
     most = design.maximum * len(how.variants) * len(how.scenarios)
     taken = max((len(claim.decision.looks) for claim in analysis.claims), default=0)
@@ -120,8 +141,8 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
         )
     yield from _skewed(analysis)
     for claim in analysis.claims:
-        if claim.withheld.better or claim.withheld.worse:
-            who = claim.variant if claim.withheld.better else analysis.options.baseline
+        if claim.diverged.better or claim.diverged.worse:
+            who = claim.variant if claim.diverged.better else analysis.options.baseline
             yield f"Runs of {who} diverged. No claim in its favour is made, and none of equivalence."
 
 
@@ -138,5 +159,5 @@ def _skewed(analysis: Analysis) -> Iterator[str]:
             won = int((values > 0).sum())
             yield (
                 f"Differences of {claim.variant} are skewed (skewness {skew:+.1f}): the 5 % may be 8 %. It "
-                f"has the higher accuracy in {won} of {len(values)} pairs."
+                f"is better in {won} of {len(values)} pairs."
             )

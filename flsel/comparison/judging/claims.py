@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.pairing import pair
-from flsel.comparison.run_table import Run
-from flsel.comparison.sequential.decide import Decision, Withheld, decide
+from flsel.comparison.run_table import Run, complete
+from flsel.comparison.sequential.decide import Decision, Withheld, decide, withheld_by_arrival
 from flsel.comparison.sequential.design import Design, UntilDecided
 
 Order = Mapping[tuple[str, str], Sequence[int]]
@@ -27,17 +28,23 @@ class Sequential:
         variants: Names of all variants that were declared.
         scenarios: Names of all scenarios.
         order: The order of the pairs so far. A run that is repaired later is appended, never inserted.
+        target: Test accuracy to reach, or None.
     """
 
     rules: UntilDecided
     variants: tuple[str, ...]
     scenarios: tuple[str, ...]
     order: Order
+    target: float | None = None
 
     @property
     def design(self) -> Design:
         """The rules of the claims."""
         return self.rules.design(len(self.variants), len(self.scenarios))
+
+    def deciding(self, last: int) -> Deciding:
+        """Return what decides, with so many evaluations in a mean."""
+        return Deciding.of(self.rules, self.target, last)
 
     @property
     def scenario_design(self) -> Design:
@@ -47,30 +54,44 @@ class Sequential:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim about a variant and the baseline, in points of accuracy.
+    """One claim about a variant and the baseline.
 
     Attributes:
         variant: What is compared.
         scenario: Where, or :data:`MEAN`.
+        deciding: What it is about.
         seeds: Seeds of the pairs, in order.
-        differences: Their differences in points, ``[n]``.
+        differences: Their differences in the unit of what decides, ``[n]``.
+        ours: In each pair the runs of the variant that reached the target, ``[n]``.
+        theirs: Those of the baseline.
+        runs: Runs of each side in a pair: one for each scenario of a mean.
+        horizon: What a run counts as that never arrives; None where accuracy decides, or pairs differ in it.
         decision: What became of it.
         design: The rules.
-        withheld: Claims that diverged runs forbid.
+        diverged: Claims that diverged runs forbid.
     """
 
     variant: str
     scenario: str
+    deciding: Deciding
     seeds: tuple[int, ...]
     differences: np.ndarray
+    ours: np.ndarray
+    theirs: np.ndarray
+    runs: int
+    horizon: float | None
     decision: Decision
     design: Design
-    withheld: Withheld
+    diverged: Withheld
 
     @property
     def used(self) -> tuple[int, ...]:
         """Seeds of the pairs that the last look used."""
         return self.seeds[: self.decision.looks[-1].n] if self.decision.looks else self.seeds
+
+    def arrived(self, n: int) -> tuple[int, int]:
+        """Return how many runs of the variant and of the baseline reached the target in the first n pairs."""
+        return int(self.ours[:n].sum()), int(self.theirs[:n].sum())
 
 
 def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tuple[Claim, ...]:
@@ -82,26 +103,52 @@ def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tu
         last: Evaluations in the mean at the end.
         how: The rules.
     """
+    deciding = how.deciding(last)
     cells: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
+    for run in complete(runs):
         cells.setdefault((run.variant, run.scenario), []).append(run)
     places = [(s,) for s in how.scenarios] if how.rules.each_scenario else [how.scenarios]
-    resolution = _resolution(runs)
     found = []
     for scenarios in places:
         name = scenarios[0] if len(scenarios) == 1 else MEAN
         for variant in how.variants:
             if variant == baseline:
                 continue
-            ours = [cells.get((variant, s), []) for s in scenarios]
-            theirs = [cells.get((baseline, s), []) for s in scenarios]
-            by_seed = _mean_differences(ours, theirs, last)
-            seeds = _ordered(by_seed, how.order.get((variant, name), ()))
-            values = np.array([by_seed[seed] for seed in seeds], dtype=float)
-            withheld = _withheld(ours, theirs)
-            decision = decide(values, how.design, resolution=resolution, withheld=withheld)
-            found.append(Claim(variant, name, seeds, values, decision, how.design, withheld))
+            pairs = [_pairs(cells.get((variant, s), []), cells.get((baseline, s), [])) for s in scenarios]
+            shared = [seed for seed in pairs[0] if all(seed in place for place in pairs)]
+            seeds = _ordered(shared, how.order.get((variant, name), ()))
+            diverged = _diverged(runs, variant, baseline, scenarios)
+            found.append(_claim(_Pairs(variant, name, seeds, pairs), runs, deciding, how.design, diverged))
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """The pairs of a claim: by scenario and seed the runs of the variant and of the baseline."""
+
+    variant: str
+    scenario: str
+    seeds: tuple[int, ...]
+    places: Sequence[Mapping[int, tuple[Run, Run]]]
+
+
+def _claim(
+    pairs: _Pairs, runs: Sequence[Run], deciding: Deciding, design: Design, diverged: Withheld
+) -> Claim:
+    listed = [[place[seed] for place in pairs.places] for seed in pairs.seeds]
+    values = np.array([np.mean([deciding.difference(*both) for both in cells]) for cells in listed])
+    ours, theirs = (
+        np.array([sum(deciding.arrived(both[side]) for both in cells) for cells in listed], dtype=int)
+        for side in (0, 1)
+    )
+    steps = [deciding.resolution(runs, [place[s][1] for s in pairs.seeds]) for place in pairs.places]
+    ends = {deciding.horizon(*both) for cells in listed for both in cells}
+    late = withheld_by_arrival(ours, theirs, len(pairs.places))
+    decision = decide(values, design, resolution=float(np.mean(steps)), withheld=diverged | late)
+    return Claim(
+        pairs.variant, pairs.scenario, deciding, pairs.seeds, values, ours, theirs, len(pairs.places),
+        ends.pop() if len(ends) == 1 else None, decision, design, diverged,
+    )  # fmt: skip
 
 
 def order_of(found: Sequence[Claim]) -> dict[tuple[str, str], tuple[int, ...]]:
@@ -109,44 +156,19 @@ def order_of(found: Sequence[Claim]) -> dict[tuple[str, str], tuple[int, ...]]:
     return {(claim.variant, claim.scenario): claim.seeds for claim in found}
 
 
-def _mean_differences(
-    ours: Sequence[Sequence[Run]], theirs: Sequence[Sequence[Run]], last: int
-) -> dict[int, float]:
-    """Return by seed the difference in points, averaged over the scenarios that all have the pair."""
-    listed = []
-    for mine, yours in zip(ours, theirs, strict=True):
-        pairs = pair(_complete(mine), _complete(yours), unpaired=False)
-        listed.append(
-            {
-                a.seed: _points(a, last) - _points(b, last)
-                for a, b in zip(pairs.ours, pairs.theirs, strict=True)
-            }
-        )
-    shared = [seed for seed in listed[0] if all(seed in found for found in listed)]
-    return {seed: float(np.mean([found[seed] for found in listed])) for seed in shared}
+def _pairs(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[int, tuple[Run, Run]]:
+    """Return the pairs of one scenario by seed."""
+    found = pair(ours, theirs, unpaired=False)
+    return {a.seed: (a, b) for a, b in zip(found.ours, found.theirs, strict=True)}
 
 
-def _points(run: Run, last: int) -> float:
-    return 100 * float(run.columns["test/accuracy"][-last:].mean())
+def _ordered(seeds: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
+    before = [seed for seed in known if seed in seeds]
+    return (*before, *sorted(seed for seed in seeds if seed not in before))
 
 
-def _complete(runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.status == "complete"]
-
-
-def _ordered(by_seed: Mapping[int, float], known: Sequence[int]) -> tuple[int, ...]:
-    before = [seed for seed in known if seed in by_seed]
-    return (*before, *sorted(seed for seed in by_seed if seed not in before))
-
-
-def _withheld(ours: Sequence[Sequence[Run]], theirs: Sequence[Sequence[Run]]) -> Withheld:
+def _diverged(runs: Sequence[Run], variant: str, baseline: str, scenarios: Sequence[str]) -> Withheld:
     """A run that diverged has no value: nothing in favour of its variant is claimed."""
-    mine, yours = (any(r.status == "diverged" for runs in side for r in runs) for side in (ours, theirs))
+    lost = {run.variant for run in runs if run.status == "diverged" and run.scenario in scenarios}
+    mine, yours = variant in lost, baseline in lost
     return Withheld(better=mine, worse=yours, equivalent=mine or yours)
-
-
-def _resolution(runs: Sequence[Run]) -> float:
-    """Return the points of one test example; 0 where runs do not say how many there are."""
-    counts = {run.summary.get("test_examples") for run in runs if run.status == "complete"}
-    count = counts.pop() if len(counts) == 1 else None
-    return 100 / count if isinstance(count, int) and count > 0 else 0.0

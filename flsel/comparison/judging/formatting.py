@@ -45,8 +45,13 @@ def difference(found: Estimate, measure: Measure) -> str:
 
 def ratio(found: Estimate) -> str:
     """Write a ratio: ``0.54 x [0.45, 0.66]``."""
-    head = f"{_three(found.value)} x"
+    head = times(found.value)
     return head if math.isnan(found.low) else f"{head} [{_three(found.low)}, {_three(found.high)}]"
+
+
+def times(value: float) -> str:
+    """Write a ratio alone: ``0.54 x``."""
+    return f"{_three(value)} x"
 
 
 def p_value(p: float) -> str:

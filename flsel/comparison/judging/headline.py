@@ -2,53 +2,116 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from flsel.comparison.judging import formatting
+from flsel.comparison.judging.claim_words import subject
 from flsel.comparison.judging.claims import MEAN
 from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.statistics import FEWEST_SEEDS
+from flsel.comparison.judging.target_verdicts import saves
 from flsel.runner.cost_axes import COST_AXES
 
 
 def headline(analysis: Analysis) -> str:
     """Say which variant to take, by how much it is better than the baseline, and what it costs.
 
-    The variant is the one with the largest significant gain in test accuracy. Over several scenarios it is
-    the one that is better in most of them.
+    The variant is the one with the largest significant gain in what decides: test accuracy, or the cost to
+    the target that claims are about. Over several scenarios it is the one that is better in most of them.
+    Where no variant gains accuracy, one that saves cost is named, unless its accuracy is worse.
     """
     if len(analysis.variants) < 2:
         return f"There is one variant, {analysis.variants[0]}: nothing is compared."
-    base, gains = analysis.options.baseline, _gains(analysis)
+    decided = analysis.options.sequential is not None
+    gains = _decided_gains(analysis) if decided else _gains(analysis, analysis.main)
     if not gains:
-        return f"{_nothing(analysis)}{_worse(analysis)}"
-    best = max(gains, key=lambda name: (len(gains[name]), sum(gains[name].values()) / len(gains[name])))
-    scenarios, mean = gains[best], sum(gains[best].values()) / len(gains[best])
-    points = formatting.points(mean)
-    many = len(analysis.scenarios)
-    where = f" in {len(scenarios)} of {many} scenarios" if many > 1 and MEAN not in scenarios else ""
-    cost = _cost(analysis, best)
+        return ("" if decided else _saved(analysis)) or f"{_nothing(analysis)}{_worse(analysis)}"
+    best, mean, where = _best(analysis, gains)
+    if analysis.deciding != analysis.main:
+        return f"Take {best}: {_times(analysis, best, mean)}{where}{_accuracy(analysis, best)}."
+    points = formatting.points(mean / 100)
+    base, cost = analysis.options.baseline, _cost(analysis, best)
     return f"Take {best}: {points} points of test accuracy over {base}{where}{cost}."
 
 
-def _gains(analysis: Analysis) -> dict[str, dict[str, float]]:
-    """Return by variant and scenario the gains in accuracy that are significant, or were decided."""
+Gains = Mapping[str, Mapping[str, float]]
+
+
+def _best(analysis: Analysis, gains: Gains) -> tuple[str, float, str]:
+    """Return the variant that gains most, its mean gain, and in how many scenarios it gains."""
+    best = max(gains, key=lambda name: (len(gains[name]), sum(gains[name].values()) / len(gains[name])))
+    mean, many = sum(gains[best].values()) / len(gains[best]), len(analysis.scenarios)
+    where = f" in {len(gains[best])} of {many} scenarios" if many > 1 and MEAN not in gains[best] else ""
+    return best, mean, where
+
+
+def _decided_gains(analysis: Analysis) -> Gains:
+    """Return by variant and scenario what was decided to be better, in the unit of what decides."""
     found: dict[str, dict[str, float]] = {}
-    if analysis.options.sequential is not None:
-        for claim in analysis.claims:
-            if claim.decision.claim == "better":
-                found.setdefault(claim.variant, {})[claim.scenario] = claim.decision.looks[-1].mean / 100
-        return found
-    for d in analysis.differences:
-        if d.measure == analysis.main and d.resolved and d.shown.value > 0:
-            found.setdefault(d.variant, {})[d.scenario] = d.shown.value
+    for claim in analysis.claims:
+        if claim.decision.claim == "better":
+            found.setdefault(claim.variant, {})[claim.scenario] = claim.decision.looks[-1].mean
     return found
 
 
+def _gains(analysis: Analysis, measure: str) -> Gains:
+    """Return by variant and scenario the significant gains: points of accuracy, logarithms of costs saved."""
+    found: dict[str, dict[str, float]] = {}
+    for d in analysis.differences:
+        if d.measure == measure and d.resolved:
+            gain = 100 * d.shown.value if measure == analysis.main else -d.found.difference.value
+            if gain > 0:
+                found.setdefault(d.variant, {})[d.scenario] = gain
+    return found
+
+
+def _saved(analysis: Analysis) -> str:
+    """Name the variant that saves most of the cost asked for, unless its accuracy is worse; else nothing."""
+    worse = {d.variant for d in analysis.differences if d.measure == analysis.main and d.resolved}
+    gains = {
+        variant: {s: gain for s, gain in found.items() if saves(analysis, variant, s)}
+        for variant, found in _gains(analysis, analysis.to_target).items()
+        if variant not in worse
+    }
+    gains = {variant: found for variant, found in gains.items() if found}
+    if not gains:
+        return ""
+    best, mean, where = _best(analysis, gains)
+    size = _times(analysis, best, mean)
+    return f"Take {best}: {size}{where}, with no significant difference in test accuracy."
+
+
+def _times(analysis: Analysis, variant: str, gain: float) -> str:
+    """Write a cost against the baseline's; at most so much where only runs of the baseline never arrive."""
+    options, accuracy = analysis.options, 0.0 if analysis.target is None else analysis.target.accuracy
+    sides = [
+        [found for s in analysis.scenarios if (found := analysis.arrival(name, s, analysis.to_target))]
+        for name in (variant, options.baseline)
+    ]
+    late = [any(found.found.reached < found.found.n for found in side) for side in sides]
+    most = "at most " if late == [False, True] else ""
+    count = ", counting a run that never arrives with its whole cost" if all(late) else ""
+    label = COST_AXES[options.cost].label
+    ratio = formatting.times(math.exp(-gain))
+    return f"{most}{ratio} the {label} of {options.baseline} to {100 * accuracy:g} %{count}"
+
+
+def _accuracy(analysis: Analysis, variant: str) -> str:
+    """Say how the accuracy differs where a cost decides, in the only scenario."""
+    found = analysis.difference(variant, analysis.scenarios[0], analysis.main)
+    if found is None or len(analysis.scenarios) > 1:
+        return ""
+    return f", at {formatting.points(found.shown.value)} points of test accuracy (exploratory)"
+
+
 def _nothing(analysis: Analysis) -> str:
-    base = analysis.options.baseline
-    if analysis.options.sequential is not None:
+    base, how = analysis.options.baseline, analysis.options.sequential
+    if how is not None:
         same = [c.variant for c in analysis.claims if c.decision.claim == "equivalent"]
         also = f" Equivalent within the margin: {', '.join(dict.fromkeys(same))}." if same else ""
-        return f"Keep {base}: no variant is decided to be better in test accuracy.{also}"
+        what = subject(how.deciding(analysis.options.last))
+        return f"Keep {base}: no variant is decided to be better in {what}.{also}"
     most = max((d.found.difference.n for d in analysis.differences if d.measure == analysis.main), default=0)
     if most < FEWEST_SEEDS:
         return (

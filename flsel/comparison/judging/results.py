@@ -218,6 +218,12 @@ class Analysis:
         return (self.main, *(name for name in claimed if any(r.measure == name for r in self.reached)))
 
     @property
+    def deciding(self) -> str:
+        """Name of the measure that decides: the main one, or a cost to the target that was declared."""
+        how = self.options.sequential
+        return self.to_target if how is not None and how.rules.of_cost else self.main
+
+    @property
     def main(self) -> str:
         """Name of the measure that ranks: the mean of the last evaluations of test accuracy."""
         return f"accuracy/last{self.options.last}"

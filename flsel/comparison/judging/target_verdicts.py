@@ -79,7 +79,7 @@ def _ratio(analysis: Analysis, found: Difference, ours: Reached, theirs: Reached
     who = f"{found.variant} takes {_bound(shown, late)} the {axis.label} of {base}"
     p = "" if math.isnan(found.p_holm) else f", p {formatting.relation(found.p_holm)}{_after(found)}"
     numbers = f"{_interval(shown, late)}{p}, {formatting.seeds(shown.n)}"
-    tail = _never(late, axis.name, found, ours, theirs)
+    tail = _never(late, analysis)
     exploratory = shown.n < FEWEST_SEEDS or analysis.to_target not in analysis.family
     if exploratory or analysis.options.sequential is not None:
         return Verdict("exploratory", f"{arrived}. {who} ({numbers}).{tail}", "Exploratory")
@@ -93,6 +93,13 @@ def _ratio(analysis: Analysis, found: Difference, ours: Reached, theirs: Reached
         return Verdict("open", f"{arrived}. {_paired_bound(analysis, *better, found)} ({numbers}).", "Bound")
     text = f"No significant difference in {axis.label}: the ratio is {_bound(shown, late)} ({numbers})."
     return Verdict("open", f"{arrived}. {text}{tail}", "Not significant")
+
+
+def saves(analysis: Analysis, variant: str, scenario: str) -> bool:
+    """Tell whether the verdict is that a variant needs significantly less of the cost to the target."""
+    found = target_verdicts(analysis, variant, scenario)
+    ratio = analysis.difference(variant, scenario, analysis.to_target)
+    return ratio is not None and ratio.shown.value < 1 and any(v.kind == "resolved" for v in found)
 
 
 def _arrives_more(ours: Reached, theirs: Reached, found: Difference) -> tuple[Reached, Reached] | None:
@@ -164,17 +171,19 @@ def _interval(shown: Estimate, late: list[list[float]]) -> str:
     return f"95 % interval {low} to {high}"
 
 
-def _never(late: list[list[float]], cost: str, found: Difference, ours: Reached, theirs: Reached) -> str:
+def _never(late: list[list[float]], analysis: Analysis) -> str:
     """Say how runs enter that never arrived."""
     if not late[0] and not late[1]:
         return ""
-    horizon = min([*late[0], *late[1]])
-    unit = COST_AXES[cost].unit
+    unit = COST_AXES[analysis.options.cost].unit
+    end = f"{formatting.number(min([*late[0], *late[1]]), unit)} {unit}"
+    if analysis.options.sequential is not None:
+        end = "the larger total of their pair"
     what = {
         (True, False): "so the ratio is a lower bound",
         (False, True): "so the ratio is an upper bound",
     }.get((bool(late[0]), bool(late[1])), "on both sides, so the ratio says little")
-    return f" Runs that did not reach the target enter as {formatting.number(horizon, unit)} {unit}, {what}."
+    return f" Runs that did not reach the target enter as {end}, {what}."
 
 
 def _supported(shown: Estimate, late: list[list[float]], ours: Reached, theirs: Reached) -> bool:

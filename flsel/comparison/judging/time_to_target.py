@@ -33,7 +33,7 @@ class Arrivals:
     """Several runs' way to one target.
 
     Attributes:
-        median: Kaplan-Meier median with its interval; infinite where fewer than half arrive.
+        median: Median with its interval; infinite where fewer than half arrive.
         restricted_mean: Mean up to the horizon, runs that never arrive counted as the horizon.
         horizon: Where the first of the runs that did not arrive ended, or the last arrival.
         reached: How many arrived.
@@ -67,13 +67,18 @@ FEWEST_FOR_MEDIAN = 6
 
 
 def survival(arrivals: Sequence[Arrival]) -> tuple[np.ndarray, np.ndarray]:
-    """Return Kaplan and Meier's curve: costs ``[m]``, and the share of runs still on their way ``[m]``."""
+    """Return the share of runs that have not arrived: costs ``[m]``, and shares ``[m]`` of all runs."""
     curve = stats.ecdf(_censored(arrivals)).sf
     return np.concatenate([[0.0], curve.quantiles]), np.concatenate([[1.0], curve.probabilities])
 
 
 def summarise(arrivals: Sequence[Arrival]) -> Arrivals:
     """Summarise when runs of one variant reach the target.
+
+    A run that does not arrive in its rounds is later than every run that does, wherever it ended. Kaplan and
+    Meier's estimate would take its end for independent of when it would have arrived, but a run that spends
+    little a round ends at small totals of bytes or seconds. Where all runs end at the same total, as in
+    rounds, both are the same.
 
     The median's interval is where the log-log band of the survival curve crosses one half (Brookmeyer and
     Crowley 1982). The restricted mean is the area under the curve up to the horizon, with Greenwood's
@@ -94,9 +99,10 @@ def restricted(arrivals: Sequence[Arrival], horizon: float) -> np.ndarray:
 
 
 def _censored(arrivals: Sequence[Arrival]) -> stats.CensoredData:
+    end = max(arrival.at for arrival in arrivals)
     return stats.CensoredData(
         uncensored=[arrival.at for arrival in arrivals if arrival.reached],
-        right=[arrival.at for arrival in arrivals if not arrival.reached],
+        right=[end for arrival in arrivals if not arrival.reached],
     )
 
 

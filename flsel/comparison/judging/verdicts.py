@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_verdicts import claim_text
+from flsel.comparison.judging.claim_words import subject
 from flsel.comparison.judging.claims import MEAN
 from flsel.comparison.judging.results import Analysis, Difference
 from flsel.comparison.judging.statistics import FEWEST_SEEDS
@@ -25,9 +26,11 @@ def verdicts(analysis: Analysis) -> list[Verdict]:
     for scenario in analysis.scenarios:
         for variant in analysis.variants:
             if variant != analysis.options.baseline:
-                if analysis.options.sequential is None:
+                # What decides has its claims.
+                if analysis.options.sequential is None or analysis.deciding != analysis.main:
                     found += _measured(analysis, variant, scenario, analysis.main)
-                found += target_verdicts(analysis, variant, scenario)
+                if analysis.deciding != analysis.to_target:
+                    found += target_verdicts(analysis, variant, scenario)
                 found += time_verdicts(analysis, variant, scenario)
                 for name in analysis.own:
                     found += _measured(analysis, variant, scenario, name)
@@ -69,7 +72,7 @@ def _measured(analysis: Analysis, variant: str, scenario: str, name: str) -> Ite
         return
     base, where, what = analysis.options.baseline, formatting.where(scenario), _what(analysis, name)
     size, n = _size(found)(found.shown.value), found.found.difference.n
-    looks = analysis.options.sequential is not None
+    how = analysis.options.sequential
     if n < 2:
         text = f"{variant} differs from {base}{where} {what} by {size} with one seed. "
         yield Verdict(
@@ -83,9 +86,11 @@ def _measured(analysis: Analysis, variant: str, scenario: str, name: str) -> Ite
         )  # fmt: skip
         text = f"{variant} {said} under each of {formatting.seeds(n)}. Nothing varies, so no test applies."
         yield Verdict("open", text, "No test")
-    elif n < FEWEST_SEEDS or looks:
+    elif n < FEWEST_SEEDS or how is not None:
         text = f"{variant} differs from {base}{where} {what} by {_numbers(found, p=False)}."
-        rule = " Test accuracy decides." if looks else f" A claim needs at least {FEWEST_SEEDS} seeds."
+        rule = f" A claim needs at least {FEWEST_SEEDS} seeds."
+        if how is not None:
+            rule = f" The claims are about {subject(how.deciding(analysis.options.last))}."
         text += _says_nothing(analysis, found) or rule
         yield Verdict("exploratory", text, "Exploratory")
     elif found.resolved:

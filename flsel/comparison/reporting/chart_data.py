@@ -88,24 +88,21 @@ def _beside(rows: Rows) -> Rows:
 
 
 def _pairs(analysis: Analysis) -> Rows:
-    """Return every pair's difference in the main measure, in points."""
-    rows = []
-    for (scenario, variant), pairs in analysis.pairs.items():
-        if pairs.paired:
-            for ours, theirs in zip(pairs.ours, pairs.theirs, strict=True):
-                one, two = (analysis.values[str(run.folder)][analysis.main] for run in (ours, theirs))
-                difference = 100 * (one - two)
-                rows.append(
-                    {"scenario": scenario, "variant": variant, "seed": ours.seed, "difference": difference}
-                )
-    return rows
+    """Return every pair's difference in what decides: points of accuracy, or the ratio of costs."""
+    return [
+        {"scenario": d.scenario, "variant": d.variant, "seed": seed,
+         "difference": math.exp(value) if d.kind == "ratio" else 100 * value}
+        for d in analysis.differences
+        if d.measure == analysis.deciding and d.paired
+        for seed, value in zip(d.seeds, d.found.values, strict=True)
+    ]  # fmt: skip
 
 
 def _intervals(analysis: Analysis) -> Rows:
     rows = []
     for d in analysis.differences:
-        if d.measure == analysis.main:
-            shown = d.shown.map(lambda x: 100 * x)
+        if d.measure == analysis.deciding:
+            shown = d.shown if d.kind == "ratio" else d.shown.map(lambda x: 100 * x)
             rows.append(
                 {"scenario": d.scenario, "variant": d.variant, "difference": shown.value, "low": shown.low,
                  "high": shown.high}

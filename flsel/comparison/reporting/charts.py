@@ -51,15 +51,11 @@ def charts(
             "spent. Variants of equal cost are drawn side by side. The line is the Pareto front.",
             _cost(e),
         ),
-        Chart(
-            "pairs", "pairs", f"Difference to {analysis.options.baseline}, seed by seed",
-            "Each dot is a seed. The bar is the 95 % interval of the mean. Right of zero is better.",
-            _pairs(e),
-        ),
+        _pairs_chart(analysis, e, f"{axis.label} to {goal}"),
         Chart(
             "arrivals", "arrivals", f"{axis.label.capitalize()} to {goal}",
-            "Kaplan-Meier median, with its 95 % interval from six seeds on. At the right edge the "
-            "median was not reached.",
+            "Median over all runs, with its 95 % interval from six seeds on. At the right edge the median "
+            "was not reached.",
             _arrivals(e, axis),
         ),
         Chart(
@@ -125,15 +121,29 @@ def _cost(e: Encodings) -> Spec:
     }  # fmt: skip
 
 
-def _pairs(e: Encodings) -> Spec:
-    x = quantitative("difference", "difference in test accuracy (points)")
-    shown = tips(("seed", "seed"), ("difference", "points"))
+def _pairs_chart(analysis: Analysis, e: Encodings, cost: str) -> Chart:
+    base = analysis.options.baseline
+    dots = "Each dot is a seed. The bar is the 95 % interval of the mean."
+    if analysis.deciding == analysis.main:
+        x = quantitative("difference", "difference in test accuracy (points)")
+        spec = _pairs(e, x, 0, "points")
+        return Chart(
+            "pairs", "pairs", f"Difference to {base}, seed by seed", f"{dots} Right of zero is better.", spec
+        )
+    x = quantitative("difference", "ratio (logarithmic)", scale={"type": "log", "nice": False, "padding": 14})
+    about = f"{dots} Left of one is better. A run that never arrives counts as the larger total of its pair."
+    title = f"{cost[0].upper()}{cost[1:]}: ratio to {base}, seed by seed"
+    return Chart("pairs", "pairs", title, about, _pairs(e, x, 1, "ratio"))
+
+
+def _pairs(e: Encodings, x: Spec, same: float, unit: str) -> Spec:
+    shown = tips(("seed", "seed"), ("difference", unit))
     return {
         "height": {"step": 34},
         "encoding": {"y": e.rows},
         "layer": [
-            {"data": {"values": [{"zero": 0}]}, "mark": RULE,
-             "encoding": {"x": {"field": "zero", "type": "quantitative"}, "y": None}},
+            {"data": {"values": [{"same": same}]}, "mark": RULE,
+             "encoding": {"x": {"field": "same", "type": "quantitative"}, "y": None}},
             {"data": {"name": "intervals"}, "mark": {"type": "rule", "strokeWidth": 5, "opacity": 0.35},
              "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": e.colour}},
             {"data": {"name": "intervals"}, "mark": {"type": "tick", "thickness": 3, "size": 20},

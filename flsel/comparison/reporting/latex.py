@@ -16,22 +16,26 @@ Cell = Callable[[Analysis, str, str], str]
 _NOTHING = "--"
 COLUMNS = ("accuracy", "difference", "p")
 """Columns that fit one column of a paper."""
+COST_COLUMNS = ("reached", "cost", "p")
+"""Likewise where a cost to the target decides."""
 
 
-def to_latex(analysis: Analysis, columns: Sequence[str] = COLUMNS, *, transposed: bool = False) -> str:
+def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transposed: bool = False) -> str:
     """Write the main tables, one block a scenario.
 
     Args:
         analysis: The comparison.
         columns: Any of ``accuracy``, ``difference``, ``p``, ``cost`` (ratio of the cost to the target),
-        ``reached``,
-            ``loss`` and ``seeds``, in the order of the table.
+            ``reached``, ``loss`` and ``seeds``, in the order of the table; None is :data:`COLUMNS`, or
+            :data:`COST_COLUMNS` where a cost decides.
         transposed: Write a column for each variant and a row for each number, as for a wide table of few
-        numbers.
+            numbers.
 
     Raises:
         UserError: If there is no such column.
     """
+    if columns is None:
+        columns = COLUMNS if analysis.deciding == analysis.main else COST_COLUMNS
     unknown = next((name for name in columns if name not in _CELLS), None)
     if unknown is not None or not columns:
         raise UserError(f"columns must be some of {', '.join(_CELLS)}, got {unknown!r}.")
@@ -59,6 +63,8 @@ def to_latex(analysis: Analysis, columns: Sequence[str] = COLUMNS, *, transposed
 
 def _heading(analysis: Analysis, name: str) -> str:
     base, cost = _text(analysis.options.baseline), COST_AXES[analysis.options.cost].label
+    if analysis.target is not None and analysis.deciding != analysis.main:
+        cost = rf"{cost} to {100 * analysis.target.accuracy:g}\,\%"
     return {
         "accuracy": r"accuracy (\%)",
         "difference": f"vs. {base} (points)",

@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claims import MEAN
+from flsel.comparison.judging.claims import MEAN, Claim
 from flsel.comparison.judging.results import Analysis, Difference, arrival_name
 from flsel.comparison.judging.statistics import Estimate
 from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.comparison.run_table import Run, complete
+from flsel.comparison.sequential.decide import Look
 from flsel.runner.cost_axes import COST_AXES
 
 Row = dict[str, Any]
@@ -89,24 +91,50 @@ def _needed(d: Difference) -> Row:
 
 
 def decision_rows(analysis: Analysis) -> list[Row]:
-    """Return one row for every look at every claim, where seeds are added until claims are decided."""
+    """Return one row for every look at every claim, where seeds are added until claims are decided.
+
+    Differences are positive where the variant is better, in points of accuracy or as ln(baseline / variant)
+    of a cost, which rows of costs have as the ratio variant / baseline too.
+    """
     return [
         {
-            "variant": claim.variant, "scenario": claim.scenario, "look": number + 1, "n": look.n,
+            "variant": claim.variant, "scenario": claim.scenario, "measure": analysis.deciding,
+            "unit": "points" if claim.deciding.target is None else "ln(baseline / variant)",
+            "look": number + 1, "n": look.n,
             "mean": look.mean, "sd": look.sd, "low": look.low, "high": look.high,
             "inner_low": look.inner_low, "inner_high": look.inner_high, "hope": look.hope,
             "margin": claim.design.margin, "comparisons": claim.design.comparisons,
             "verdict": claim.decision.claim if number + 1 == len(claim.decision.looks) else "undecided",
             "given_up": claim.decision.given_up and number + 1 == len(claim.decision.looks),
+            **_ratio_of(claim, look),
         }
         for claim in analysis.claims
         for number, look in enumerate(claim.decision.looks)
     ]  # fmt: skip
 
 
+def _ratio_of(claim: Claim, look: Look) -> Row:
+    """Return the ratio of the costs at a look, and how many runs reached the target."""
+    if claim.deciding.target is None:
+        return {}
+    ours, theirs = claim.arrived(look.n)
+    return {
+        "ratio": math.exp(-look.mean), "ratio_low": math.exp(-look.high), "ratio_high": math.exp(-look.low),
+        "reached": ours, "reached_baseline": theirs, "runs": look.n * claim.runs,
+    }  # fmt: skip
+
+
 def main_table(analysis: Analysis, scenario: str) -> tuple[list[str], list[list[str]]]:
-    """Return the main table of a scenario in words: headings, and a row for every variant."""
-    return _headings(analysis), [_main_row(analysis, variant, scenario) for variant in analysis.variants]
+    """Return the main table of a scenario in words: headings, and a row for every variant.
+
+    What decides comes first: a narrow terminal shows the first columns only.
+    """
+    columns = _columns(analysis)
+    rows = [
+        [variant, str(len(analysis.of(variant, scenario))), *_cells(analysis, columns, variant, scenario)]
+        for variant in analysis.variants
+    ]
+    return ["variant", "seeds", *(heading for heading, _ in columns)], rows
 
 
 def lost_rows(analysis: Analysis) -> list[tuple[str, str]]:
@@ -146,47 +174,53 @@ def _result(analysis: Analysis, run: Run) -> Row:
     return row
 
 
-def _headings(analysis: Analysis) -> list[str]:
-    """Name the columns, what decides first: a narrow terminal shows the first ones only."""
-    base = analysis.options.baseline
-    headings = ["variant", "seeds", f"test accuracy (last {analysis.options.last})", f"against {base}"]
-    if analysis.target is not None:
-        goal = f"{100 * analysis.target.accuracy:g} %"
-        headings += [
-            f"{COST_AXES[analysis.options.cost].label} to {goal}",
-            "reached",
-            *(f"{_RATIOS[cost]}, ratio" for cost in _ratios(analysis)),
-        ]
-    decided = "p (Holm)" if analysis.options.sequential is None else "decided"
-    headings.insert(4, decided)
-    own = [f"test {name.partition('/')[0]} (last {analysis.options.last})" for name in analysis.own]
-    return [*headings, *own, "test loss", "bytes sent", "Gini"]
+_Column = tuple[str, Callable[[Analysis, str, str], str]]
 
 
-def _main_row(analysis: Analysis, variant: str, scenario: str) -> list[str]:
-    accuracy = analysis.summary(variant, scenario, analysis.main)
-    if accuracy is None:
-        return [variant, "0"] + ["-"] * (len(_headings(analysis)) - 2)
-    against = analysis.difference(variant, scenario, analysis.main)
-    loss = analysis.summary(variant, scenario, f"loss/last{analysis.options.last}")
-    measure = analysis.measures[analysis.main]
-    cells = [
-        variant,
-        str(accuracy.mean.n),
-        formatting.estimate(accuracy.mean, "%"),
-        "-" if against is None else formatting.difference(against.shown, measure),
+def _cells(analysis: Analysis, columns: Sequence[_Column], variant: str, scenario: str) -> list[str]:
+    if not analysis.of(variant, scenario):
+        return ["-"] * len(columns)
+    return [write(analysis, variant, scenario) for _, write in columns]
+
+
+def _columns(analysis: Analysis) -> list[_Column]:
+    """Return the headings of the main table behind the seeds, and what writes their cells."""
+    last, base = analysis.options.last, analysis.options.baseline
+    accuracy: list[_Column] = [(f"test accuracy (last {last})", _accuracy), (f"against {base}", _against)]
+    decided: _Column = ("p (Holm)" if analysis.options.sequential is None else "decided", _decided)
+    ratios = _ratios(analysis)
+    listed = [*accuracy, decided, *_arrival_columns(analysis), *ratios]
+    if analysis.deciding != analysis.main:
+        listed = [*_arrival_columns(analysis), ratios[0], decided, *accuracy, *ratios[1:]]
+    own = [
+        (f"test {name.partition('/')[0]} (last {last})", partial(_mean, name, "")) for name in analysis.own
     ]
-    cells.append(_decided(analysis, variant, scenario))
-    if analysis.target is not None:
-        cells += _target_cells(analysis, variant, scenario)
-    for name in analysis.own:
-        found = analysis.summary(variant, scenario, name)
-        cells.append("-" if found is None else formatting.estimate(found.mean, ""))
-    cells.append("-" if loss is None else formatting.estimate(loss.mean, "nats"))
-    for name, unit in (("total/bytes", "bytes"), ("participation/gini", "")):
-        found = analysis.summary(variant, scenario, name)
-        cells.append("-" if found is None else formatting.number(found.mean.value, unit))
-    return cells
+    return [
+        *listed,
+        *own,
+        ("test loss", partial(_mean, f"loss/last{last}", "nats")),
+        ("bytes sent", partial(_total, "total/bytes", "bytes")),
+        ("Gini", partial(_total, "participation/gini", "")),
+    ]
+
+
+def _accuracy(analysis: Analysis, variant: str, scenario: str) -> str:
+    return _mean(analysis.main, "%", analysis, variant, scenario)
+
+
+def _mean(name: str, unit: str, analysis: Analysis, variant: str, scenario: str) -> str:
+    found = analysis.summary(variant, scenario, name)
+    return "-" if found is None else formatting.estimate(found.mean, unit)
+
+
+def _total(name: str, unit: str, analysis: Analysis, variant: str, scenario: str) -> str:
+    found = analysis.summary(variant, scenario, name)
+    return "-" if found is None else formatting.number(found.mean.value, unit)
+
+
+def _against(analysis: Analysis, variant: str, scenario: str) -> str:
+    found = analysis.difference(variant, scenario, analysis.main)
+    return "-" if found is None else formatting.difference(found.shown, analysis.measures[analysis.main])
 
 
 def _decided(analysis: Analysis, variant: str, scenario: str) -> str:
@@ -201,29 +235,46 @@ def _decided(analysis: Analysis, variant: str, scenario: str) -> str:
     return "-"
 
 
-def _target_cells(analysis: Analysis, variant: str, scenario: str) -> list[str]:
-    last = analysis.options.last
-    reached, unit = (
-        analysis.arrival(variant, scenario, analysis.to_target),
-        COST_AXES[analysis.options.cost].unit,
-    )
-    cells = ["-", "-"]
-    if reached is not None:
-        median = reached.found.median
-        ends = formatting.number(reached.found.horizon, unit)
-        shown = f"> {ends}" if math.isinf(median.value) else formatting.estimate(median, unit)
-        cells = [shown, f"{reached.found.reached}/{reached.found.n}"]
-    names = [arrival_name(cost, last) for cost in _ratios(analysis)]
-    return cells + [ratio_cell(analysis, variant, scenario, name) for name in names]
+def _arrival_columns(analysis: Analysis) -> list[_Column]:
+    """Return the columns of when variants reach the target, in the cost asked for."""
+    if analysis.target is None:
+        return []
+    goal = f"{100 * analysis.target.accuracy:g} %"
+    return [(f"{COST_AXES[analysis.options.cost].label} to {goal}", _median), ("reached", _reached)]
 
 
-# Costs to the target whose ratios the main table has, where runs have them, and what its head calls them.
+def _median(analysis: Analysis, variant: str, scenario: str) -> str:
+    found = analysis.arrival(variant, scenario, analysis.to_target)
+    if found is None:
+        return "-"
+    unit, median = COST_AXES[analysis.options.cost].unit, found.found.median
+    if math.isinf(median.value):
+        return f"> {formatting.number(found.found.horizon, unit)}"
+    return formatting.estimate(median, unit)
+
+
+def _reached(analysis: Analysis, variant: str, scenario: str) -> str:
+    found = analysis.arrival(variant, scenario, analysis.to_target)
+    return "-" if found is None else f"{found.found.reached}/{found.found.n}"
+
+
+# What the main table calls costs to the target whose ratios it has, where runs have them.
 _RATIOS = {"rounds": "rounds", "models": "models down", "simulated_seconds": "simulated s"}
 
 
-def _ratios(analysis: Analysis) -> list[str]:
-    timed = any("simulated_seconds" in run.columns for run in complete(analysis.runs))
-    return [cost for cost in _RATIOS if timed or cost != "simulated_seconds"]
+def _ratios(analysis: Analysis) -> list[_Column]:
+    """Return the columns of ratios of costs to the target, that of the cost asked for first."""
+    if analysis.target is None:
+        return []
+    shown = list(_RATIOS)
+    if not any("simulated_seconds" in run.columns for run in complete(analysis.runs)):
+        shown.remove("simulated_seconds")
+    listed = dict.fromkeys((analysis.options.cost, *shown))
+    return [(f"{_RATIOS.get(cost, COST_AXES[cost].label)}, ratio", partial(_ratio, cost)) for cost in listed]
+
+
+def _ratio(cost: str, analysis: Analysis, variant: str, scenario: str) -> str:
+    return ratio_cell(analysis, variant, scenario, arrival_name(cost, analysis.options.last))
 
 
 def _cell(value: Any) -> Any:

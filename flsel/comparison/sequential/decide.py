@@ -20,13 +20,51 @@ _CLAIMS: tuple[Claim, ...] = ("better", "worse", "equivalent", "open", "undecide
 _BETTER, _WORSE, _EQUIVALENT, _OPEN, _UNDECIDED = range(5)
 
 
+Gate = bool | np.ndarray
+
+
 @dataclass(frozen=True)
 class Withheld:
-    """Claims that runs without a value forbid, as a diverged run or a target that was not reached does."""
+    """Claims that are not made: diverged runs and runs that did not reach the target forbid them.
 
-    better: bool = False
-    worse: bool = False
-    equivalent: bool = False
+    Each is one bool for all looks, or ``[..., n]``, whose element k - 1 is for a look at the first k pairs.
+    Withholding a claim only removes errors.
+
+    Attributes:
+        better: The claim that the variant is better.
+        worse: The claim that it is worse.
+        equivalent: The claim that it is equivalent.
+    """
+
+    better: Gate = False
+    worse: Gate = False
+    equivalent: Gate = False
+
+    def at(self, n: int) -> Withheld:
+        """Return what is withheld at a look at n pairs, >= 1."""
+        gates = (self.better, self.worse, self.equivalent)
+        return Withheld(*(gate if isinstance(gate, bool) else gate[..., n - 1] for gate in gates))
+
+    def __or__(self, other: Withheld) -> Withheld:
+        return Withheld(
+            self.better | other.better, self.worse | other.worse, self.equivalent | other.equivalent
+        )
+
+
+def withheld_by_arrival(ours: np.ndarray, theirs: np.ndarray, runs: int = 1) -> Withheld:
+    """Return the claims about a cost to a target that runs forbid which did not reach it.
+
+    Equivalent needs that every run arrived. Better needs that the variant arrived at least as often as the
+    baseline, and worse that it arrived at most as often.
+
+    Args:
+        ours: In each pair the runs of the variant that arrived, ``[..., n]``.
+        theirs: Those of the baseline.
+        runs: Runs of each side in a pair, >= 1: one for each scenario of a mean.
+    """
+    mine, yours = ours.cumsum(axis=-1), theirs.cumsum(axis=-1)
+    every = runs * np.arange(1, ours.shape[-1] + 1)
+    return Withheld(better=mine < yours, worse=mine > yours, equivalent=(mine < every) | (yours < every))
 
 
 @dataclass(frozen=True)
@@ -114,7 +152,7 @@ def judge_looks(
     """
     looks = tuple(look for look in design.looks if look <= differences.shape[1])
     withheld = withheld or Withheld()
-    found = [_look(differences[:, :n], design, n, resolution, withheld) for n in looks]
+    found = [_look(differences[:, :n], design, n, resolution, withheld.at(n)) for n in looks]
     if not found:
         empty = np.zeros((len(differences), 0))
         return Judged((), *(empty,) * 8)
@@ -165,12 +203,12 @@ def _look(
     error = np.maximum(sd, resolution / math.sqrt(6)) / math.sqrt(n)
     low, high = interval(mean, error, skew, n, design.outer[n])
     inner_low, inner_high = interval(mean, error, skew, n, design.inner[n])
-    hope = _hope(mean, sd, n, design)
+    hope = _hope(mean, sd, n, design, withheld.equivalent)
     margin, known = design.margin or 0.0, error > 0
     decided = [
-        known & (low > 0) & (not withheld.better),
-        known & (high < 0) & (not withheld.worse),
-        known & (-margin < inner_low) & (inner_high < margin) & (not withheld.equivalent),
+        known & (low > 0) & np.logical_not(withheld.better),
+        known & (high < 0) & np.logical_not(withheld.worse),
+        known & (-margin < inner_low) & (inner_high < margin) & np.logical_not(withheld.equivalent),
         np.full(len(x), n == design.maximum)
         | ((n >= GIVE_UP_FROM) & (n < design.maximum) & (hope < design.give_up)),
     ]
@@ -194,17 +232,22 @@ def interval(
     return mean - error * (bound + longer * (skew < 0)), mean + error * (bound + longer * (skew > 0))
 
 
-def _hope(mean: np.ndarray, sd: np.ndarray, n: int, design: Design) -> np.ndarray:
-    """Return the predictive chance (flat prior) that plain t statistics decide at the maximum."""
+def _hope(mean: np.ndarray, sd: np.ndarray, n: int, design: Design, unequal: Gate) -> np.ndarray:
+    """Return the predictive chance (flat prior) that plain t statistics decide at the maximum.
+
+    Where equivalence is withheld (``unequal``) only a direction can be decided, and nothing where all
+    differences are zero, as where no run reaches the target.
+    """
     last = design.maximum
     direction = design.outer[last] * sd / math.sqrt(last)
     inner = np.full_like(sd, -1.0)
     if design.margin is not None:
-        inner = design.margin - design.inner[last] * sd / math.sqrt(last)
+        inner = np.where(unequal, -1.0, design.margin - design.inner[last] * sd / math.sqrt(last))
     spread = sd * math.sqrt(max(0.0, 1 / n - 1 / last))
     certain = (spread == 0) | (inner >= direction)
     scale = np.where(certain, 1.0, spread)
     law = stats.t(n - 1)
     chance = law.cdf(-(direction - mean) / scale) + law.cdf(-(direction + mean) / scale)
     chance += np.where(inner > 0, law.cdf((inner - mean) / scale) - law.cdf((-inner - mean) / scale), 0.0)
-    return np.where(certain, 1.0, chance)
+    hopeless = unequal & (sd == 0) & (mean == 0)
+    return np.where(hopeless, 0.0, np.where(certain, 1.0, chance))

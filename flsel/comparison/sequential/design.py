@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
@@ -9,7 +10,11 @@ from typing import Annotated
 from flsel.arguments import Range, check_settings
 from flsel.comparison.sequential.boundaries import FIRST_LOOK, MOST_SEEDS, boundaries, extended, schedule
 from flsel.errors import UserError
+from flsel.runner.cost_axes import COST_AXES
 
+ACCURACY = "accuracy"
+DECIDING = (ACCURACY, *(axis.name for axis in COST_AXES.values() if axis.always))
+"""What may decide: test accuracy, or a cost to a target accuracy that every run has."""
 ALPHA = 0.05
 """Chance that any claim of a comparison is false, of whatever kind and at whatever look it stops."""
 DEFAULT_MAX_SEEDS = 30
@@ -64,6 +69,16 @@ class Design:
         return dict(zip(self.looks, found, strict=True))
 
 
+def check_decides(name: str) -> None:
+    """Refuse what cannot decide.
+
+    Raises:
+        UserError: If it is neither accuracy nor an axis of costs that every run has.
+    """
+    if name not in DECIDING:
+        raise UserError(f"decides must be one of {', '.join(DECIDING)}, got {name!r}.")
+
+
 @dataclass(frozen=True)
 class UntilDecided:
     """What a comparison that adds seeds until its claims are decided declares, as its file keeps it.
@@ -73,18 +88,39 @@ class UntilDecided:
         max_seeds: Most seeds, >= 6; at most twice 1000, where it was raised.
         first_max_seeds: The maximum as first declared, where it was raised since.
         each_scenario: Whether every scenario is decided for itself, and not the mean over all of them.
+        decides: What claims are about: ``accuracy``, or the cost to the target, one of :data:`DECIDING`.
+        margin_ratio: Largest ratio of two costs that are equivalent in practice, in (1, 10]; None claims no
+            equivalence of costs.
 
     Raises:
-        UserError: If a value is out of range.
+        UserError: If a value is out of range, or the margin is not of the kind of what decides.
     """
 
     margin: Annotated[float | None, Range(above=0, high=100)] = None
     max_seeds: Annotated[int, Range(FIRST_LOOK, 2 * MOST_SEEDS)] = 30
     first_max_seeds: Annotated[int | None, Range(FIRST_LOOK)] = None
     each_scenario: bool = False
+    decides: str = ACCURACY
+    margin_ratio: Annotated[float | None, Range(above=1, high=10)] = None
 
     def __post_init__(self) -> None:
         check_settings(self)
+        check_decides(self.decides)
+        if self.of_cost and self.margin is not None:
+            raise UserError(
+                f"margin is in points of accuracy, and {self.decides} decides here: give margin_ratio "
+                f"instead, got margin {self.margin:g}."
+            )
+        if not self.of_cost and self.margin_ratio is not None:
+            raise UserError(
+                "margin_ratio is of costs, and accuracy decides here: give margin instead, or decides, got "
+                f"margin_ratio {self.margin_ratio:g}."
+            )
+
+    @property
+    def of_cost(self) -> bool:
+        """Whether a cost to the target decides, and differences are logarithms of ratios."""
+        return self.decides != ACCURACY
 
     def design(self, variants: int, scenarios: int, *, each: bool | None = None) -> Design:
         """Return the rules for a comparison of so many variants, the baseline among them.
@@ -96,7 +132,8 @@ class UntilDecided:
         """
         each = self.each_scenario if each is None else each
         family = (variants - 1) * (scenarios if each else 1)
-        return Design(max(1, family), self.max_seeds, self.margin, first_maximum=self.first_max_seeds)
+        margin = self.margin if self.margin_ratio is None else math.log(self.margin_ratio)
+        return Design(max(1, family), self.max_seeds, margin, first_maximum=self.first_max_seeds)
 
     def raised(self, maximum: int) -> UntilDecided:
         """Return them with more seeds, which spends the reserve: once, to at most twice as many.

@@ -1,0 +1,86 @@
+"""What claims are about, in words: differences in points of accuracy, or ratios of costs to the target."""
+
+from __future__ import annotations
+
+import math
+
+from flsel.comparison.judging import formatting
+from flsel.comparison.judging.claims import Claim
+from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.sequential.decide import Look
+from flsel.comparison.sequential.design import ALPHA, Design
+from flsel.runner.cost_axes import COST_AXES
+
+
+def subject(deciding: Deciding) -> str:
+    """Say what decides: ``test accuracy``, ``rounds to 80 %``."""
+    if deciding.target is None:
+        return "test accuracy"
+    return f"{COST_AXES[deciding.name].label} to {100 * deciding.target:g} %"
+
+
+def measured(claim: Claim) -> str:
+    """Say how the measure is taken: the evaluations in it, and what a run counts as that never arrives."""
+    last = claim.deciding.last
+    if claim.deciding.target is None:
+        return f"mean of the last {last} evaluations"
+    unit = COST_AXES[claim.deciding.name].unit
+    end = "the larger total of its pair"
+    if claim.horizon is not None:
+        number = formatting.number(claim.horizon, unit)
+        end = number if unit == "bytes" else f"{number} {unit}"
+    return f"{f'mean of {last} evaluations; ' if last > 1 else ''}a run that never arrives counts as {end}"
+
+
+def difference(deciding: Deciding, value: float) -> str:
+    """Write a difference in the unit of what decides: ``+1.2 points``, ``0.71 x``."""
+    return f"{value + 0.0:+.1f} points" if deciding.target is None else formatting.times(math.exp(-value))
+
+
+def ends(deciding: Deciding, low: float, high: float) -> str:
+    """Write an interval: ``+0.4 to +4.9`` points within what is possible, ``0.60 to 0.85`` of a ratio."""
+    if deciding.target is None:
+        return f"{max(low, -100.0):+.1f} to {min(high, 100.0):+.1f}"
+    return " to ".join(formatting.times(math.exp(-end)).removesuffix(" x") for end in (high, low))
+
+
+def margin(deciding: Deciding, design: Design) -> str:
+    """Write the margin of practical equivalence, which the design has: ``2 points``, ``a ratio of 1.1``."""
+    width = design.margin or 0.0
+    return f"{width:g} points" if deciding.target is None else f"a ratio of {math.exp(width):.4g}"
+
+
+def family(design: Design) -> str:
+    """Say for what an interval holds."""
+    m = design.comparisons
+    return "for all looks" if m == 1 else f"for all {m} comparisons and all looks"
+
+
+def outer(claim: Claim, end: Look) -> str:
+    """Write the estimate of a look with the interval that decides its direction."""
+    level = f"{100 * (1 - ALPHA):.0f} % interval {ends(claim.deciding, end.low, end.high)}"
+    return f"{difference(claim.deciding, end.mean)}, {level} ({family(claim.design)})"
+
+
+def arrivals(claim: Claim, end: Look, baseline: str) -> str:
+    """Say how many runs arrived, and what that leaves of the ratio of arrivals; nothing of accuracy."""
+    if claim.deciding.target is None:
+        return ""
+    runs = end.n * claim.runs
+    ours, theirs = claim.arrived(end.n)
+    if ours == theirs == runs:
+        return " Every run arrives."
+    if ours == theirs == 0:
+        return " No run of either arrives."
+    said = f" {claim.variant} arrives in {ours} of {runs} runs, {baseline} in {theirs}."
+    ratio, low, high = (math.exp(-value) for value in (end.mean, end.high, end.low))
+    if ours < runs and theirs < runs:
+        return f"{said} So nothing is said about the ratio of arrivals without that count."
+    least = ours < runs
+    wrong = ", which supports no claim" if least == (ratio < 1) else ""
+    bound = (
+        f"at least {formatting.times(ratio)}, from {formatting.times(low)} without an upper end"
+        if least
+        else f"at most {formatting.times(ratio)}, up to {formatting.times(high)} without a lower end"
+    )
+    return f"{said} So the ratio of arrivals is {bound}{wrong}."
