@@ -134,6 +134,13 @@ def test_a_baseline_that_seldom_arrives_leaves_an_upper_bound(tmp_path, monkeypa
     assert "without a lower end" in text
 
 
+def test_seconds_that_decide_are_said_to_be_wall_time(tmp_path, monkeypatch):
+    made.Executed(monkeypatch, curve)
+    found = compare(tmp_path, variants=["Uniform", "PowD"], decides="seconds")
+    assert found.analysis.claims[0].decision.claim == "better"
+    assert any(note.startswith("Seconds are wall time") for note in found.notes)
+
+
 def test_where_no_run_arrives_nothing_is_claimed_and_little_is_run(tmp_path, monkeypatch):
     made.Executed(monkeypatch, nothing)
     found = compare(tmp_path, variants=["Uniform", "AFL"])

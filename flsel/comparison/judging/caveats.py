@@ -139,6 +139,11 @@ def _about_targets(analysis: Analysis) -> Iterator[str]:
             f"The target of {100 * analysis.target.accuracy:g} % was chosen after the runs: costs to it are "
             "exploratory. Give --target beforehand."
         )
+    if analysis.options.cost == "seconds":
+        yield (
+            "Seconds are wall time: other work on the machine lengthens them, and runs of small models that "
+            "are trained in one stack share them. Simulated seconds depend on neither."
+        )
 
 
 def _about_pairs(analysis: Analysis) -> Iterator[str]:
