@@ -15,9 +15,11 @@ from runs import settings
 import flsel
 from flsel.commands.cli import main
 from flsel.comparison.comparison import Comparison
+from flsel.comparison.config import CompareConfig
 from flsel.comparison.judging.deciding import horizon, pair_costs
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.comparison.run_table import read_run
+from flsel.comparison.sequential.design import DECIDING
 
 NOISE = np.random.default_rng(2).normal(0, 0.04, (3, 40))
 SPEED = {"Uniform": 1.0, "PowD": 0.6, "AFL": 1.0}
@@ -72,7 +74,7 @@ def test_rounds_to_the_target_decide(tmp_path, monkeypatch):
     assert " x, 95 % interval 0." in said
     assert "Every run arrives." in said
     assert "Corrected for the looks, the estimate is 0.7" in said
-    assert "equivalent within a ratio of 1.1 in rounds to 60 %" in found.verdicts[1].text
+    assert "equivalent within 1.1 x in rounds to 60 %" in found.verdicts[1].text
     assert found.headline.startswith("Take PowD: 0.7")
     assert " x the rounds of Uniform to 60 %, at " in found.headline
     accuracy = [v for v in found.verdicts if "in test accuracy" in v.text]
@@ -223,7 +225,7 @@ def test_a_plan_is_in_ratios(tmp_path, monkeypatch, capsys):
     words = ["compare", "--selectors", "Uniform,PowD,AFL", "--plan", "--decides", "rounds", "--target", "0.6"]
     assert main([*words, "--margin-ratio", "1.1", "--sd", "0.1"]) == 0
     said = capsys.readouterr().out
-    assert "with a margin of a ratio of 1.1." in said
+    assert "with a margin of 1.1 x." in said
     assert "Logarithms of the ratios of rounds to 60 % have a standard deviation of 0.1." in said
     assert "0.91 x" in said
     assert "points" not in said
@@ -256,3 +258,9 @@ def test_the_headline_of_a_fixed_comparison_names_the_cost_that_alone_differs(tm
     assert found.headline.endswith(
         " x the rounds of Uniform to 60 %, with no significant difference in test accuracy."
     )
+
+
+def test_the_help_names_all_that_can_decide():
+    said = (CompareConfig.__doc__ or "").partition("decides: ")[2].partition("margin: ")[0]
+    assert all(f"``{name}``" in said for name in DECIDING)
+    assert "passes" not in DECIDING, "a run may take none"

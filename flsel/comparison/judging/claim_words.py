@@ -45,9 +45,9 @@ def ends(deciding: Deciding, low: float, high: float) -> str:
 
 
 def margin(deciding: Deciding, design: Design) -> str:
-    """Write the margin of practical equivalence, which the design has: ``2 points``, ``a ratio of 1.1``."""
+    """Write the margin of practical equivalence, which the design has: ``2 points``, ``1.1 x``."""
     width = design.margin or 0.0
-    return f"{width:g} points" if deciding.target is None else f"a ratio of {math.exp(width):.4g}"
+    return f"{width:g} points" if deciding.target is None else f"{math.exp(width):.4g} x"
 
 
 def family(design: Design) -> str:
@@ -75,7 +75,7 @@ def arrivals(claim: Claim, end: Look, baseline: str) -> str:
     said = f" {claim.variant} arrives in {ours} of {runs} runs, {baseline} in {theirs}."
     ratio, low, high = (math.exp(-value) for value in (end.mean, end.high, end.low))
     if ours < runs and theirs < runs:
-        return f"{said} So nothing is said about the ratio of arrivals without that count."
+        return f"{said} As runs of both never arrive, the ratio holds with this count only."
     least = ours < runs
     wrong = ", which supports no claim" if least == (ratio < 1) else ""
     bound = (
