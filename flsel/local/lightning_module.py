@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Sequence
 from functools import cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,31 @@ REPLACED = (
 class _NoTrainer:
     """Stands for the trainer that clients do not have."""
 
+    logger = None
+    loggers: Sequence[Any] = ()
+
+    def __bool__(self) -> bool:
+        """Refuse what Lightning asks before it answers ``global_step`` and ``current_epoch``.
+
+        Raises:
+            UserError: Always: there is no count over all clients, and 0 would be a wrong number.
+        """
+        raise UserError(
+            "training_step must not ask for global_step, current_epoch or a rank, which clients do not have: "
+            "batch_idx counts a client's steps, and a callback may set an attribute of the model between "
+            "rounds (docs/callbacks.md)."
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse what is asked of the trainer.
+
+        Raises:
+            UserError: Always, but for names of Python's own protocols.
+        """
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise _refusal(f"trainer.{name}")
+
 
 _NO_TRAINER = _NoTrainer()
 
@@ -85,6 +111,7 @@ def take(model: LightningModule) -> LightningModule:
         )
     model.log = MethodType(_log, model)  # type: ignore[method-assign]
     model.log_dict = MethodType(_log_dict, model)  # type: ignore[method-assign]
+    model.optimizers = MethodType(_optimizers, model)  # type: ignore[method-assign]
     without_trainer(model)
     if _takes_batch_alone(model.training_step):
         model.training_step = MethodType(_step_of_batch, model)  # type: ignore[method-assign]
@@ -92,7 +119,8 @@ def take(model: LightningModule) -> LightningModule:
 
 
 def without_trainer(model: LightningModule) -> None:
-    """Have a step that asks for its trainer fail; without one Lightning would answer for the epoch with 0."""
+    """Refuse a step that asks for its trainer; without one Lightning would answer for the epoch with 0."""
+    model.fabric = None  # whose loggers are the run's, and which would stand for a trainer
     model.trainer = _NO_TRAINER  # type: ignore[assignment]
 
 
@@ -112,6 +140,17 @@ def _takes_batch_alone(step: Any) -> bool:
 
 def _step_of_batch(model: Any, batch: Any, batch_idx: int) -> Any:
     return type(model).training_step(model, batch)
+
+
+def _refusal(name: str) -> UserError:
+    return UserError(
+        f"training_step must not use self.{name}, which clients do not have: let it return the loss, and let "
+        "the optimizer's step or a callback (docs/callbacks.md) do the rest."
+    )
+
+
+def _optimizers(model: Any, *arguments: Any, **options: Any) -> Any:
+    raise _refusal("optimizers()")
 
 
 def _log(model: Any, name: Any = None, *values: Any, **options: Any) -> None:

@@ -53,6 +53,7 @@ class Memos:
     Attributes:
         seen: Ids of what was met.
         tensors: Those that were met.
+        globals: Global names that functions use, if they are noted.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Memos:
         self.seen: set[int] = set()
         self._tree, self._own, self._shared = tree, own, shared
         self.tensors: list[Tensor] = []
+        self.globals: list[Names] = []
         self._depth = 0
         self._alive: list[Any] = []  # an id is a value's as long as the value lives
 
@@ -139,7 +141,10 @@ class Memos:
             members.append(globals_of(value))
         else:
             self._shared.append(globals_of(value))
-        return _Whole(value, within, members, self)
+        whole = _Whole(value, within, members, self)
+        if self._shared is None:
+            self.globals.append(whole.members[-1])
+        return whole
 
     def _is_library(self, made: Any) -> bool:
         package = package_of(made)
@@ -200,6 +205,14 @@ class Names:
             name in self._memos and self._memos[name].same(self._names[name]) for name in own
         )
 
+    def collected(self) -> list[str]:
+        """Name the lists, queues and tables whose members are not what they were."""
+        return [
+            str(name)
+            for name, memo in self._memos.items()
+            if isinstance(value := self._names.get(name), (list, deque, dict)) and not memo.same(value)
+        ]
+
     def back(self) -> Any:
         """See :class:`Memo`."""
         for name in [n for n in self._names if n not in self._memos and n not in self._skip]:
@@ -219,15 +232,15 @@ class _Whole:
     ) -> None:
         self._value = value
         self._within = [(part, memos(part)) for part in within if part is not None]
-        self._members = [Names(value, names, memos) for names in members]
+        self.members = [Names(value, names, memos) for names in members]
 
     def same(self, now: Any) -> bool:
-        if now is not self._value or not all(names.unchanged() for names in self._members):
+        if now is not self._value or not all(names.unchanged() for names in self.members):
             return False
         return all(memo.same(part) for part, memo in self._within)
 
     def back(self) -> Any:
-        for note in (*(memo for _, memo in self._within), *self._members):
+        for note in (*(memo for _, memo in self._within), *self.members):
             note.back()
         return self._value
 

@@ -14,9 +14,12 @@ from torch.optim import Optimizer
 
 from flsel.errors import UserError
 from flsel.local.code_state import LIBRARIES, package_of
+from flsel.local.lightning_module import say_once
 from flsel.local.memos import Memos, Names, Value, equal
 from flsel.local.torch_internals import bookkeeping, own_buffers, own_parameters, remade
 
+# What a model collects it does so from the first steps on.
+_LOOKS = 16
 # Attributes that every module has: torch's own bookkeeping.
 _TORCHS = frozenset(vars(nn.Module()))
 
@@ -40,6 +43,7 @@ class Kept:
 
     def __init__(self, module: nn.Module, sent: Collection[Tensor] = ()) -> None:
         self._module, self._sent = module, {id(value) for value in sent}
+        self._looks = _LOOKS
         self.renew()
 
     def renew(self) -> None:
@@ -63,6 +67,7 @@ class Kept:
             (place, memos(place) if isinstance(place, type) else Names(place, place, memos))
             for place in self._places
         ]
+        self._globals = [*memos.globals, *(memo for _, memo in self._shared if isinstance(memo, Names))]
 
     def begin(self) -> None:
         """Take what the module's code shares with others as it is now."""
@@ -103,9 +108,20 @@ class Kept:
                     "start, and multiply its gradient by zero as long as it is to rest."
                 )
 
+    def _tell_of_shared(self) -> None:
+        """Say once that what a model collects in global names is emptied: somebody may want to read it."""
+        if changed := sorted({name for memo in self._globals for name in memo.collected()}):
+            say_once(
+                f"model {type(self._module).__name__} changes the global {', '.join(changed)}, which is put "
+                "back after each client: let a callback collect what is to be read later (docs/callbacks.md)"
+            )
+
     @torch.no_grad()
     def restore(self) -> None:
         """Put everything back; a buffer that is sent keeps its value and gets its tensor back."""
+        if self._looks:
+            self._looks -= 1
+            self._tell_of_shared()
         self._own.back()
         for param, flag in self._flags:
             if param.requires_grad != flag:

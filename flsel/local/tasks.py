@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LARGEST = torch.finfo(torch.float32).max
 """What a step can multiply a parameter of single precision by."""
+_CONVOLVING: WeakSet[nn.Module] = WeakSet()
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -196,8 +198,16 @@ def averages_examples(task: Task) -> TypeGuard[Classifier]:
 
 
 def convolves(task: nn.Module) -> bool:
-    """Tell whether a module has convolutions, whose clients a CPU trains no faster as a stack of models."""
-    return any(isinstance(module, CONVOLUTION) for module in task.modules())
+    """Tell whether a module has convolutions, whose clients a CPU trains no faster as a stack of models.
+
+    Those that it computes by functions are known once a step was recorded (:func:`note_convolutions`).
+    """
+    return task in _CONVOLVING or any(isinstance(module, CONVOLUTION) for module in task.modules())
+
+
+def note_convolutions(task: nn.Module) -> None:
+    """Note that a module's recorded step convolves."""
+    _CONVOLVING.add(task)
 
 
 def loss_of(output: Any) -> Tensor:

@@ -54,9 +54,9 @@ class _Nothing:
 # Operations as dispatch modes see them.
 OpOverload: Any = _find("_ops.OpOverload", _Nothing)
 TorchDispatchMode: Any = _find("utils._python_dispatch.TorchDispatchMode", _Nothing)
-TO_COPY, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD, UNSAFE_VIEW = (
+TO_COPY, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD, UNSAFE_VIEW, CONVOLVE = (
     _find(f"ops.aten.{name}.default", object())
-    for name in ("_to_copy", "_log_softmax", "_log_softmax_backward_data", "_unsafe_view")
+    for name in ("_to_copy", "_log_softmax", "_log_softmax_backward_data", "_unsafe_view", "convolution")
 )
 _has_kernel = _find("_C._dispatch_has_kernel_for_dispatch_key")
 _find("ops.aten.add.Tensor._schema")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
 
 from flsel.config import RunConfig
 from flsel.errors import UserError
+from flsel.local.lightning_module import without_trainer
 from flsel.local.plain import DTYPES, PlainFabric
 from flsel.local.tasks import Classifier, Task, as_task, is_lightning
 from flsel.local.torch_internals import has_bf16
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+    from lightning.pytorch import LightningModule
 
 _LOG = logging.getLogger("flsel")
 _BFLOAT = "bf16-true"
@@ -53,6 +55,8 @@ def set_up(
     fabric = _make_fabric(config, 1 if on_cpu else [config.device])
     task = as_task(model, config.local.optimizer, LightningClassifier)
     fabric.setup_module(task)
+    if is_lightning(model):
+        without_trainer(cast("LightningModule", model))
     return fabric, task
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
 from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
 from runs import built, settings
@@ -16,7 +17,7 @@ from torch import Tensor, nn, optim
 
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
-from flsel.local.lightning_module import REFUSED, REPLACED
+from flsel.local.lightning_module import REFUSED, REPLACED, without_trainer
 from flsel.local.tasks import as_task
 from flsel.objectives import SCAFFOLD
 
@@ -279,3 +280,43 @@ def test_a_copied_model_keeps_the_hooks_of_its_parameters(tmp_path):
     assert {"hook", "after"} <= set(calls)
     assert torch.equal(server.params["weight"], net.weight)
     assert torch.equal(server.params["bias"], net.bias)
+
+
+@pytest.mark.parametrize("asked", [
+    "global_step", "current_epoch", "trainer.max_epochs", "optimizers().zero_grad()", "lr_schedulers()",
+])  # fmt: skip
+def test_what_only_a_trainer_has_is_refused_in_a_sentence(asked: str) -> None:
+    model = as_task(Net(), None)
+    Fabric(accelerator="cpu").setup_module(model)
+    without_trainer(model)
+    with pytest.raises(UserError, match=r"^training_step must not (ask for|use) .*clients do not have"):
+        eval(f"model.{asked}", {"model": model})
+
+
+def test_a_client_has_no_logger() -> None:
+    model = as_task(Net(), None)
+    assert model.logger is None
+    assert not model.loggers
+
+
+LOSSES: list[float] = []
+
+
+class Collects(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        LOSSES.append(float(loss.detach()))
+        return loss
+
+
+def test_that_a_global_list_is_put_back_is_told_once(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "flsel"):
+        server = built(settings(tmp_path, model=Collects)).server
+        server.step()
+        server.step()
+    said = [r.getMessage() for r in caplog.records if "LOSSES" in r.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith(
+        "model Collects changes the global LOSSES, which is put back after each client: "
+    )
+    assert LOSSES == []

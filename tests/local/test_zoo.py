@@ -11,8 +11,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from zoo.cases import Case, drawn, of_each_part
-from zoo.compare import outcomes
+from zoo.compare import outcomes, program_of
 from zoo.registry import PARTS
+
+from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.tasks import convolves
+from flsel.local.visit import from_rows
 
 EXAMPLES = int(os.environ.get("FLSEL_FUZZ", "0"))
 # What a stack or a recording must take: refusing all would be right, too.
@@ -20,6 +24,7 @@ COMPILED = (
     "ridge", "lasso_of_matrices", "Tied", "LayerNorm", "Attention", "FastAttention", "Transformer", "Gated",
     "Dropped", "Tokens", "ProductOfParameters", "Symmetric", "StraightThrough", "Power", "Exponential",
     "Unitary", "Linspace", "InPlace", "Squeeze",
+    "ConvolvesByFunction",
 )  # fmt: skip
 CASES = of_each_part()
 
@@ -36,6 +41,18 @@ def test_a_part_is_trained_as_a_plain_loop_trains_it(case: Case) -> None:
     how = check(case)
     if set(case.parts) & set(COMPILED):
         assert how["auto"] == "compiled", how
+
+
+def test_convolutions_by_functions_are_computed_for_one_model_at_a_time() -> None:
+    program = program_of(Case(("ConvolvesByFunction",)))
+    assert not convolves(program.task)
+    starts = {
+        name: value.detach().clone()[None].expand(3, *value.shape) for name, value in program.state().items()
+    }
+    trainer = CompiledTrainer()
+    trainer.train(from_rows(starts, [0, 1, 2], 0, program))
+    assert convolves(program.task)
+    assert not trainer.one_by_one(program)
 
 
 @settings(

@@ -442,6 +442,18 @@ class Patches(nn.Module):
 
 
 @part("plain layers", "input")
+class ConvolvesByFunction(nn.Module):
+    """No layer shows that it convolves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.3 * torch.randn(1, 1, 3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.conv2d(x.view(-1, 1, 3, 4), self.weight, padding=1).flatten(1)
+
+
+@part("plain layers", "input")
 class Fourier(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from flsel.local.compiled.batch_independence import weighs_examples
 from flsel.local.compiled.cohort import Cohort, padded, starts_of
 from flsel.local.compiled.inputs import Inputs
 from flsel.local.compiled.pool import Pool, is_large
-from flsel.local.compiled.refuse import Unpadded, Unstackable
+from flsel.local.compiled.refuse import Convolves, Unpadded, Unstackable
 from flsel.local.compiled.stacked_params import Bank
 from flsel.local.compiled.step import Step
 from flsel.local.compiled.trace import Example, kept_by, visit_inputs
@@ -261,6 +261,8 @@ class Engine:
             example, ready = self._example(bank, cohort, models, size), self._ready()
             with blanked(self._program):
                 known = Step(bank, ready, example, kept)
+            if known.convolves and not (self._single or self._tabled):
+                raise Convolves
         self._steps[key] = known
         while len(self._steps) > _SHAPES:
             self._steps.popitem(last=False)

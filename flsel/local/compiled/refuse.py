@@ -30,6 +30,10 @@ class Unstackable(Refused):
     """Nor can it be run for a stack of clients at once."""
 
 
+class Convolves(Refused):
+    """A step for a stack of models has convolutions, which a CPU computes faster for one model at a time."""
+
+
 class Unpadded(Refused):
     """A batch cannot be padded: what a model makes of its examples depends on how many there are."""
 

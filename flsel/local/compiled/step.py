@@ -64,7 +64,7 @@ class Step:
         self._labels = parts.labels
         self._visit = parts.visit.forward
         self._names = traced.names
-        self.drops = traced.drops
+        self.drops, self.convolves = traced.drops, traced.convolves
         self._met: Counter[int] = Counter()
         self._flat: dict[int, Any] = {}
         self._feed = self._bind(parts, traced)

@@ -19,7 +19,7 @@ from flsel.local.head import undisturbed
 from flsel.local.program import Program
 from flsel.local.tasks import loss_of
 from flsel.local.tensor_queries import Queries, mappable
-from flsel.local.torch_internals import tree_flatten, tree_unflatten
+from flsel.local.torch_internals import CONVOLVE, tree_flatten, tree_unflatten
 from flsel.objectives.objective import Objective, overrides
 from flsel.params import Params
 
@@ -74,6 +74,7 @@ class Traced:
         params, visit, labels: Number of placeholders of each kind; one more are the inputs.
         inputs: The example's tensors in the order of the placeholders.
         drops: Whether the loss depends on the keys.
+        convolves: Whether it has convolutions.
     """
 
     graph: fx.GraphModule
@@ -83,6 +84,7 @@ class Traced:
     labels: int
     inputs: list[Tensor]
     drops: bool
+    convolves: bool
 
 
 def state_leaves(objective: Objective) -> tuple[list[Any], Any]:
@@ -139,7 +141,8 @@ def trace(program: Program, example: Example) -> Traced:
     graph.recompile()
     count = len(example.params)
     (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{count + len(visit) + 1}")
-    return Traced(graph, names, count, len(visit), len(labels), inputs, drops=bool(keys.users))
+    convolves = any(node.target is CONVOLVE for node in graph.graph.nodes)
+    return Traced(graph, names, count, len(visit), len(labels), inputs, bool(keys.users), convolves)
 
 
 def _others(value: Tensor) -> Tensor:

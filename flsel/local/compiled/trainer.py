@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary, WeakSet
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
 from flsel.local.compiled.pool import Pool, forget, is_large, pays, signature, together
-from flsel.local.compiled.refuse import BRANCHES, Refused, Unpadded, Unstackable
+from flsel.local.compiled.refuse import BRANCHES, Convolves, Refused, Unpadded, Unstackable
 from flsel.local.lightning_module import say_once
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.tasks import convolves
+from flsel.local.tasks import convolves, note_convolutions
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import Visit, alike
@@ -101,6 +101,10 @@ class CompiledTrainer(LocalTrainer):
                     done += width
             except UserError:
                 raise
+            except Convolves:  # by functions, which no module showed: begin again, one model at a time
+                self._drop(programs)
+                for program in programs:
+                    note_convolutions(program.task)
             except Unstackable as refusal:
                 self._give_up(programs, str(refusal), self._sequential)
             except Refused as refusal:
