@@ -294,11 +294,6 @@ def test_what_is_no_finished_run_is_one_sentence(folder: Path, damage: str) -> N
     assert len(str(caught.value)) < 400 + len(str(folder)) * 3
 
 
-def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no folder .*nowhere; a run's folder is below runs/"):
-        Result.load(tmp_path / "nowhere")
-
-
 def test_a_damaged_summary_is_written_again_as_the_message_says(folder: Path, whole: Result) -> None:
     (folder / "summary.json").write_bytes(b"{")
     with pytest.raises(UserError) as caught:

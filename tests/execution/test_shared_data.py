@@ -62,13 +62,6 @@ def test_packing_copies_nothing(config):
     assert (again.num_classes, again.name) == (source.num_classes, source.name)
 
 
-def test_the_size_is_that_of_all_arrays(config):
-    packed = pack(_shared_source(config, LAM))
-    assert packed.size == 240 * 36 + 240 * 8
-    assert len(packed.rest.train) == 0
-    assert packed.rest.test is packed.rest.validation is None
-
-
 def test_what_goes_beside_the_arrays_is_small(config):
     """Pickled, a view of a tensor brings all of it along, and every trial would have its own copy."""
     packed = pack(_shared_source(config, LAM))

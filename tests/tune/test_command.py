@@ -266,30 +266,6 @@ def test_a_resumes_settings_are_kept_once_a_cluster_has_taken_them(sweep, monkey
         assert yaml.safe_load((sweep / "sweep.yaml").read_text())["trials"] == kept
 
 
-@pytest.mark.parametrize(
-    ("name", "before", "after", "said"),
-    [
-        ("space.yaml", "high: 1.0", "high: 2.0", "selector.lam.high 2.0 instead of 1.0"),
-        ("config.yaml", "rounds: 5", "rounds: 6", "rounds 6 instead of 5"),
-        ("sweep.yaml", "reduction: 3", "reduction: 4", "reduction 4 instead of 3"),
-    ],
-)
-def test_a_sweep_whose_files_were_edited_is_refused(sweep, monkeypatch, capsys, name, before, after, said):
-    monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
-    monkeypatch.setattr("flsel_tune.sweep._run_trials", lambda plan, study: None)
-    monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given: nullcontext())
-    for _ in range(2):
-        assert cli.main(["tune", "--resume", str(sweep)]) == 0
-    text = (sweep / name).read_text()
-    (sweep / name).write_text(text.replace(before, after))
-    assert (sweep / name).read_text() != text
-    assert cli.main(["tune", "--resume", str(sweep)]) == 2
-    *_, sentence = capsys.readouterr().err.splitlines()
-    assert sentence.startswith(
-        f"flsel: error: {sweep / name} was changed since the sweep began ({said}): restore it, "
-    )
-
-
 def test_a_resume_leaves_settings_that_say_the_same_as_they_are_written(sweep, monkeypatch):
     monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
     monkeypatch.setattr("flsel_tune.sweep._run_trials", lambda plan, study: None)

@@ -134,11 +134,3 @@ def test_a_table_on_a_terminal(clock, monkeypatch):
     ]
     title = "best validation/accuracy 0.2500, trial 0, 1/6 done, 1 complete, 0:00:00 left, 2 running"
     assert [line.strip() for line in shown if "running" in line][-1] == title
-
-
-def test_the_terminal_is_given_back_after_an_error(clock, monkeypatch):
-    terminal(monkeypatch)
-    stream = io.StringIO()
-    with pytest.raises(ZeroDivisionError), Console(6, ACCURACY, "objective", quiet=False, stream=stream):
-        raise ZeroDivisionError
-    assert stream.getvalue().count("\x1b[?25l") == stream.getvalue().count("\x1b[?25h") == 1
