@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import numpy as np
 from flsel.errors import UserError, going_on, short
 from flsel.files import check_regular
 from flsel.files.yaml import read_yaml
-from flsel.runner.file_schema import COUNT, NUMBERS, Field, maps_to, wrong_field
 from flsel.runner.run_log import SUMMARY_FORMAT, JsonLines
 
 
@@ -72,9 +71,9 @@ def read_summary(path: Path) -> dict[str, Any]:
             "read it with the flsel that wrote it, or execute the run again."
         )
     found.setdefault("self_check", {})  # not in those of an older flsel
-    wrong = wrong_field(found, _SUMMARY)
-    if wrong is not None:
-        raise _damaged(path, wrong)
+    for name, (right, rule) in _SUMMARY.items():
+        if name not in found or not right(found[name]):
+            raise _damaged(path, f"{name} must be {rule}")
     return found
 
 
@@ -153,19 +152,31 @@ def _damaged(path: Path, why: str) -> UserError:
     )
 
 
-_NAME: Field = (lambda value: isinstance(value, str), "text")
-_SUMMARY: Mapping[str, Field] = {
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _maps_to(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(right, value.values()))
+
+
+_Field = tuple[Callable[[Any], bool], str]
+_NAME: _Field = (lambda value: isinstance(value, str), "text")
+_COUNT: _Field = (lambda value: type(value) is int and value >= 0, "a whole number >= 0")
+_NUMBERS: _Field = (_maps_to(_is_number), "numbers by name")
+_SUMMARY: Mapping[str, _Field] = {
     "name": _NAME,
     "selector": _NAME,
     "dataset": _NAME,
-    "seed": COUNT,
-    "clients": COUNT,
-    "rounds": COUNT,
-    "planned_rounds": COUNT,
-    "final": NUMBERS,
-    "best": NUMBERS,
-    "target": (lambda value: value is None or isinstance(value, float | int), "a number or null"),
-    "fingerprints": (maps_to(lambda value: isinstance(value, str)), "texts by name"),
-    "self_check": (maps_to(lambda value: isinstance(value, Mapping)), "what disagreed, by name"),
-    "data": (maps_to(lambda value: isinstance(value, int | list)), "what describes the inputs"),
+    "seed": _COUNT,
+    "clients": _COUNT,
+    "rounds": _COUNT,
+    "planned_rounds": _COUNT,
+    "final": _NUMBERS,
+    "best": _NUMBERS,
+    "target": (lambda value: value is None or _is_number(value), "a number or null"),
+    "fingerprints": (_maps_to(lambda value: isinstance(value, str)), "texts by name"),
+    "self_check": (_maps_to(lambda value: isinstance(value, dict)), "what disagreed, by name"),
+    "data": (_maps_to(lambda value: isinstance(value, int | list)), "what describes the inputs"),
 }
+"""What each field of a summary must be."""
