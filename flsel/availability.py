@@ -31,8 +31,8 @@ class Availability(Checked, ABC):
 
     def __init_subclass__(cls) -> None:
         """Refuse subclasses that override ``bind`` or ``probabilities``."""
-        super().__init_subclass__()
         keep_whole(cls, "bind", "probabilities")
+        super().__init_subclass__()
 
     @abstractmethod
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:

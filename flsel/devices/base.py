@@ -44,8 +44,8 @@ class Devices(Checked, ABC):
 
     def __init_subclass__(cls) -> None:
         """Keep the checks of a table in one place."""
-        super().__init_subclass__()
         keep_whole(cls, "table")
+        super().__init_subclass__()
 
     @abstractmethod
     def formula(self, sizes: np.ndarray, rng: np.random.Generator) -> Table:

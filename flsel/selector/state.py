@@ -21,8 +21,8 @@ class Stateful:
 
     def __init_subclass__(cls) -> None:
         """Keep the two methods as they are, on which exact resumption rests."""
-        super().__init_subclass__()
         keep_whole(cls, "state_dict", "load_state_dict")
+        super().__init_subclass__()
 
     @final
     def state_dict(self) -> dict[str, Any]:
