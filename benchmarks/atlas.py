@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from atlas_runs import BASE, Atlas, collect, read
-from atlas_tables import agreement, named, tables, together, tuning
+from atlas_tables import agreement, cells, named, tables, together, tuning
 from pages import options
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs/results"
@@ -54,9 +54,19 @@ _SOURCES = (
     Source("MNIST", "atlas_mnist", "atlas-mnist"),
     Source("different sizes", "atlas_sizes", "atlas-sizes"),
 )
-# Its selectors are others, so that it has no column beside those.
-CATALOGUE = Source("Fashion-MNIST, more selectors", "catalogue_fashion", "atlas-catalogue")
-ATLASES = {source.name: source for source in (*_SOURCES, CATALOGUE)}
+_MORE = ", more selectors"
+# Their selectors are others, so that they have no columns beside those. They share a page, the first one's.
+_CATALOGUES = tuple(
+    Source(f"{title}{_MORE}", name, "atlas-catalogue")
+    for title, name in {
+        "Fashion-MNIST": "catalogue_fashion",
+        "MNIST": "catalogue_mnist",
+        "Synthetic(0.5, 0.5)": "catalogue_synthetic",
+        "different sizes": "catalogue_sizes",
+    }.items()
+)
+ATLASES = {source.name: source for source in (*_SOURCES, *_CATALOGUES)}
+PAGES = (*_SOURCES, _CATALOGUES[0])
 
 
 def draw(atlas: Atlas, path: Path) -> None:
@@ -89,8 +99,8 @@ def shown(source: Source) -> str:
     """Return what a page shows."""
     atlas, first = read(source.data), ATLASES["atlas_synthetic"]
     text = tables(atlas)
-    if source == CATALOGUE:
-        return f"{text}\n\n### Named in the advice\n\n{named(atlas)}"
+    if source in _CATALOGUES:
+        return f"{text}\n\n{_catalogues()}"
     if source.tuned.exists():
         text += f"\n\n### Tuned selectors\n\n{tuning(read(source.data, merged=False), source.tuned)}"
     if source == first:
@@ -99,6 +109,17 @@ def shown(source: Source) -> str:
     elif set(atlas.scenarios) & set(read(first.data).scenarios):
         text += f"\n\n### Beside the other atlas\n\n{agreement(atlas, read(first.data))}"
     return text
+
+
+def _catalogues() -> str:
+    """Return who is named by which atlas of the catalogue, and the gains that stand on no other page."""
+    read_ones = [(source.title.removesuffix(_MORE), read(source.data)) for source in _CATALOGUES]
+    parts = [("All atlases of more selectors", together(read_ones))]
+    parts += [(f"Named in the advice: {title}", named(atlas)) for title, atlas in read_ones]
+    parts += [
+        (f"Gain over Uniform in every scenario: {title}", cells(atlas)) for title, atlas in read_ones[1:]
+    ]
+    return "\n\n".join(f"### {title}\n\n{table}" for title, table in parts)
 
 
 def written(source: Source) -> str:
@@ -116,10 +137,9 @@ def main() -> None:
     if chosen.collect:
         collect(chosen.collect, ATLASES[chosen.collect.name].data)
         return
-    for source in ATLASES.values():
-        if source.data.exists():
-            source.page.write_text(written(source))
-            draw(read(source.data), source.picture)
+    for source in PAGES:
+        source.page.write_text(written(source))
+        draw(read(source.data), source.picture)
 
 
 if __name__ == "__main__":

@@ -91,19 +91,24 @@ def _atlas() -> dict[str, str]:
     """Return what the atlases of selectors measured, by selector."""
     told = {
         name: f"**Atlas.** {points} points; {rounds} of Uniform's rounds and {sent} of its bytes to 70 %."
-        for name, points, _, _, _, rounds, sent, _ in _differences("atlas")
+        for name, points, _, _, _, rounds, sent, _ in _rows(
+            "atlas", "Difference to Uniform over all scenarios"
+        )[1:]
     }
     page = "atlas-catalogue"
-    for name, points, *_ in _differences(page):
-        told[name] = f"**Atlas** [of more selectors](results/{page}.md), Fashion-MNIST: {points} points."
+    (_, *places, _), *rows = _rows(page, "All atlases of more selectors")
+    for name, *points, _ in rows:
+        measured = ", ".join(f"{place} {gain}" for place, gain in zip(places, points, strict=True))
+        told[name] = f"**Atlas** [of more selectors](results/{page}.md), points: {measured}."
     return told
 
 
-def _differences(page: str) -> list[list[str]]:
-    """Return the rows of an atlas's first table."""
+def _rows(page: str, title: str) -> list[list[str]]:
+    """Return a table of a page of results, with its head and without the line below it."""
     text = (DOCS / f"results/{page}.md").read_text(encoding="utf-8")
-    table = text.partition("### Difference to Uniform over all scenarios\n\n")[2].partition("\n\n")[0]
-    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
+    table = text.partition(f"### {title}\n\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()]
+    return [rows[0], *rows[2:]]
 
 
 def _table(made: Any, told: dict[str, str] | None = None) -> str:

@@ -24,7 +24,7 @@ import signals  # noqa: E402
 RESULTS = ROOT / "docs/results"
 # 60, 0.05, +1.2, -0.4; not the digits of a word, a version or a link.
 NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(?:\.\d+)?(?![\w.]*\w)")
-ATLASES = [pytest.param(source, id=name) for name, source in atlas.ATLASES.items() if source.data.exists()]
+ATLASES = [pytest.param(source, id=source.stem) for source in atlas.PAGES]
 MEASURED = [name for name in claims.CLAIMS if claims.data(name).exists()]
 
 
