@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import flsel.rng
-from flsel.errors import Interrupted, UserError, blamed, imported, sentence, users_code
+from flsel.commands.cli import main
+from flsel.errors import Interrupted, UserError, blamed, edits, imported, sentence, users_code
 
 
 @pytest.fixture(autouse=True)
@@ -44,14 +45,14 @@ class Speechless(Exception):
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (KeyError("a\nb"), r"Broken.method raised KeyError: 'a\nb' (test_errors.py, line 36)."),
-        (ValueError("k must be\n 3."), "Broken.method raised k must be 3 (test_errors.py, line 36)."),
-        (SystemExit(3), "Broken.method raised SystemExit: 3 (test_errors.py, line 36)."),
-        (GeneratorExit(), "Broken.method raised GeneratorExit (test_errors.py, line 36)."),
-        (BaseException("bare"), "Broken.method raised BaseException: bare (test_errors.py, line 36)."),
-        (StopIteration(), "Broken.method raised StopIteration (test_errors.py, line 36)."),
+        (KeyError("a\nb"), r"Broken.method raised KeyError: 'a\nb' (test_errors.py, line 37)."),
+        (ValueError("k must be\n 3."), "Broken.method raised k must be 3 (test_errors.py, line 37)."),
+        (SystemExit(3), "Broken.method raised SystemExit: 3 (test_errors.py, line 37)."),
+        (GeneratorExit(), "Broken.method raised GeneratorExit (test_errors.py, line 37)."),
+        (BaseException("bare"), "Broken.method raised BaseException: bare (test_errors.py, line 37)."),
+        (StopIteration(), "Broken.method raised StopIteration (test_errors.py, line 37)."),
         (FileNotFoundError(2, "nope", "x"), "Broken.method raised FileNotFoundError: [Errno 2] nope: 'x' ("),
-        (Speechless(), "Broken.method raised Speechless: <exception str() failed> (test_errors.py, line 36)."),
+        (Speechless(), "Broken.method raised Speechless: <exception str() failed> (test_errors.py, line 37)."),
         (ValueError("Expected more than 1 value per channel when training"), "batch normalisation takes no batch of"),
         (MemoryError(), "the memory is not enough; lower local.chunk, "),
         (ImportError("libtorch_cpu.so: failed to map segment"), "the memory is not enough (libtorch_cpu.so: "),
@@ -202,3 +203,34 @@ def test_warnings_of_libraries_do_not_stand_before_the_sentence(refused: bool, t
     assert ("of a library" in done.stderr) is not refused
     if refused:
         assert done.stderr.endswith("flsel: error: it is refused.\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--config", "n" * 5000],
+        ["train", "--resume", "n" * 5000],
+        ["data", "--picture", "n" * 5000 + "/p.png"],
+        ["compare", "--selectors", "Uniform", "--variants", "n" * 5000],
+        ["tune", "--resume", "n" * 5000],
+        ["n" * 5000],
+    ],
+)
+def test_what_the_command_line_says_is_bounded(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    *_, said = capfd.readouterr().err.splitlines()
+    assert said.startswith("flsel: error: ")
+    assert len(said) < 1000
+
+
+def test_names_and_paths_that_may_be_are_said_whole() -> None:
+    path = "/".join(["a" * 255] * 6)
+    assert str(UserError(f"{path} is missing.")) == f"{path} is missing."
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "count"),
+    [("seedz", "seeds", 1), ("seedz", "seed", 1), ("", "ab", 2), ("kitten", "sitting", 3)],
+)
+def test_letters_that_differ(one: str, other: str, count: int) -> None:
+    assert edits(one, other) == edits(other, one) == count

@@ -11,7 +11,7 @@ from jsonargparse import ArgumentParser
 from flsel.commands.argv import Word, words
 from flsel.commands.help import own_parser
 from flsel.config.schema import groups, keys
-from flsel.errors import UserError, closest, meant
+from flsel.errors import UserError, closest, edits, meant
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,10 @@ class Own:
         for key, _ in runs:
             if "." in key or key in known:
                 continue
-            close = closest(key, [*mine, *known])
-            if close in mine:
-                raise UserError(f"there is no setting {key}; did you mean {close}?")
+            own, close = closest(key, mine), closest(key, [*mine, *known])
+            # Of two that are as near the command's own is meant.
+            if own and close and edits(key, own) <= edits(key, close):
+                raise UserError(f"there is no setting {key}; did you mean {own}?")
         return [(key, value) for key, value in given if key in mine], runs
 
     def close(self, word: str) -> str:

@@ -143,6 +143,16 @@ def bounded(message: str) -> str:
     return cut if len(cut) <= _MOST_SAID else f"{cut[:half]} ... {cut[-half:]}"
 
 
+def edits(one: str, other: str) -> int:
+    """Return how many letters must be put in, taken out or replaced to make one word of another."""
+    row = list(range(len(other) + 1))
+    for letter in one:
+        above, row = row, [row[0] + 1]
+        for at, found in enumerate(other):
+            row.append(min(above[at + 1] + 1, row[at] + 1, above[at] + (letter != found)))
+    return row[-1]
+
+
 def closest(word: object, known: Iterable[str]) -> str | None:
     """Return the name that was probably meant, or None."""
     by_lower = {name.lower(): name for name in reversed([*known])}
