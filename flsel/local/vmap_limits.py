@@ -116,7 +116,8 @@ def why_not_vmap(program: Program) -> str | None:
     for module in program.task.modules():
         kind = type(module).__name__
         if isinstance(module, BATCH_NORM):
-            return f"{kind} keeps running statistics, which a stack cannot (GroupNorm can take its place)"
+            what = "keeps running statistics" if module.track_running_stats else "measures whole batches"
+            return f"{kind} {what}, which a stack cannot (GroupNorm can take its place)"
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             return f"{kind} is not supported by torch.func.vmap (a cell of linear layers is)"
     if type(program.optimizer) not in ELEMENTWISE:
