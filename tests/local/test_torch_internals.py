@@ -43,7 +43,7 @@ def without(name):
             {key: value for key, value in vars(real(*given)).items() if key != leaf})})
         setattr(home, kind, other)
         return lambda: setattr(home, kind, real)
-    if owner.startswith("torch.ops.aten._"):
+    if owner.startswith("torch.ops.aten.") and leaf == "default":
         packet, names = owner.rpartition(".")[2], type(torch.ops.aten)
         find = names.__getattr__
         def other(self, name):

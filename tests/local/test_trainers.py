@@ -444,7 +444,7 @@ def test_learning_rate_schedule_counts_rounds() -> None:
 def test_a_lightning_module_needs_a_loss_and_one_optimizer() -> None:
     with pytest.raises(UserError, match="training_step"):
         as_task(LightningModule(), None)
-    with pytest.raises(AttributeError):  # and not 0
+    with pytest.raises(UserError, match="current_epoch"):  # and not 0
         as_task(Regression(), None).current_epoch  # noqa: B018
     clips = type("Clips", (Regression,), {"configure_gradient_clipping": lambda *given: None})
     with pytest.raises(UserError, match="Clips overrides configure_gradient_clipping"):

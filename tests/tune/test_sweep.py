@@ -247,7 +247,7 @@ def test_a_sweep_outlives_its_ray_daemon(home):
     (home / "slow.py").write_text(SLOW)
     begun = [
         "--config", "config.yaml", "--selector", "slow.Slow", "--space", "rate.yaml", "--trials", "1",
-        "--rounds", "120", "--name", "ray", "--retries", "0",
+        "--rounds", "200", "--name", "ray", "--retries", "0",
     ]  # fmt: skip
     metrics = home / "sweeps/ray/trials/0000/seed3/metrics.csv"
     with open(home / "said", "w") as said:
@@ -260,7 +260,7 @@ def test_a_sweep_outlives_its_ray_daemon(home):
     assert said.count("it is started again") == said.count("flsel: warning: Ray's daemon ") == 1
     assert "core_worker" not in said
     (row,) = rows(home / "sweeps/ray")
-    assert (row["status"], row["round"]) == ("complete", 120)
+    assert (row["status"], row["round"]) == ("complete", 200)
 
 
 def test_dead_processes_are_replaced_and_hopeless_trials_marked(home, monkeypatch):
