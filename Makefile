@@ -6,6 +6,8 @@ FLOWER := .venv-flower/.installed
 
 MINUTES ?= 10
 KINDS ?= train,tune,compare
+# Tests wait for processes that they start: one more worker than cores keeps the cores busy.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 FLSEL_FUZZ ?= 300
 
 .PHONY: help demo demo-flower test test-flower test-lowest test-python fuzz soak lint evidence evidence-quick bench docs \
@@ -20,7 +22,7 @@ demo: $(INSTALLED) ## Compare four selectors on generated data, three seeds each
 		--rounds 60 --availability LN --target 0.75 --threads 1 --name demo
 
 test: $(INSTALLED) ## Run the tests.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test-flower: $(FLOWER) ## Run the tests of deployments with Flower, real processes on loopback among them.
 	OMP_NUM_THREADS=1 .venv-flower/bin/python -m pytest -q -n 0 tests/flower
@@ -41,7 +43,7 @@ test-python: $(BIN)/uv ## Run the tests with another Python, in .venv-python3.13
 
 # The tests start flsel and its tools by name.
 define tests_in
-PATH="$(CURDIR)/$(1)/bin:$$PATH" OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -q -n auto --dist worksteal $(TESTS)
+PATH="$(CURDIR)/$(1)/bin:$$PATH" OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal $(TESTS)
 endef
 
 fuzz: $(INSTALLED) ## Feed random settings, files, folders and models to the program (FLSEL_FUZZ=300 of each kind).
