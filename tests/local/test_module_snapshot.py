@@ -139,6 +139,8 @@ def counting(how: str) -> Any:
     return make_program(lambda p: optim.SGD(p, lr=0.1), BatchSpec(8, steps=3, last="wrap"), net=Counting(how))
 
 
+# Python 3.14 will copy no iterators.
+@pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy support:DeprecationWarning")
 @pytest.mark.parametrize("how", HOW)
 def test_a_visit_is_plain_pytorch_on_a_model_as_it_was_built(how: str) -> None:
     program = counting(how)
