@@ -22,8 +22,9 @@ def keep_signatures(made: type, base: type) -> None:
         called = inspect.signature(theirs)
         # What wraps a method takes what it takes, whatever it wraps.
         given = inspect.signature(own, follow_wrapped=False)
-        by_name = [p.name for p in called.parameters.values() if p.kind is p.KEYWORD_ONLY]
-        by_place = [p.name for p in called.parameters.values() if p.name not in by_name]
+        parameters = called.parameters.values()
+        by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        by_place = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         try:
             given.bind(*by_place, **dict.fromkeys(by_name))
         except TypeError:

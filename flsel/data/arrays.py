@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import zipfile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +24,7 @@ from flsel.data.checks import (
     same_inputs,
 )
 from flsel.data.population import Examples, Normalize, Source
-from flsel.errors import UserError, users_code
+from flsel.errors import UserError, short, users_code
 from flsel.files import check_regular
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_MOST_HEADER = 1 << 16  # bytes of a member that may be its header
 
 
 def load_npz(path: Path, shape: Shape | None = None) -> Source:
@@ -63,14 +67,32 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"data.path must be an npz file, but there is no file {path}.")
     if not zipfile.is_zipfile(path):
         raise UserError(f"{path} is not a readable npz file, an archive of named arrays.")
-    found = dict[str, np.ndarray]()
-    with users_code(f"{path} is not a readable npz file", reads=True), np.load(path) as archive:
-        for name in (name for name in _ARRAYS if name in archive.files):
-            where = f"{path}: {name}"
-            fits_memory(where, archive.zip.getinfo(f"{name}.npy").file_size)
-            with users_code(f"{where} cannot be read", reads=True):
-                found[name] = archive[name]
-    return found
+    with users_code(f"{path} is not a readable npz file", reads=True), zipfile.ZipFile(path) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        return {name: _member(archive, members[name], path) for name in _ARRAYS if name in members}
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> np.ndarray:
+    """Read an array after a look at its header, which may promise more than there is."""
+    where = f"{path}: {member.filename.removesuffix('.npy')}"
+    with users_code(f"{where} cannot be read", reads=True):
+        with archive.open(member) as stream:
+            start = io.BytesIO(stream.read(_MOST_HEADER))
+        read_header = _HEADERS.get(np.lib.format.read_magic(start))
+        if read_header is None:
+            raise UserError(f"{where} must be an array of numbers in NumPy's format 1.0 or 2.0.")
+        shape, _, dtype = read_header(start)
+        check_dtype(dtype, where)
+        size = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or size != member.file_size - start.tell():
+            raise UserError(
+                f"{where} is damaged: its header promises shape {short(list(shape), 60)} of {dtype}, but "
+                f"{member.file_size - start.tell()} bytes follow."
+            )
+        fits_memory(where, size)
+        with archive.open(member) as stream:
+            array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+    return array
 
 
 def _array(arrays: Mapping[str, np.ndarray], path: Path, name: str) -> Tensor:

@@ -1,5 +1,7 @@
 import io
 import json
+import pickle
+import struct
 import zipfile
 
 import numpy as np
@@ -144,7 +146,7 @@ def test_unreadable_npz(tmp_path):
 
 
 def test_npz_never_unpickles(tmp_path):
-    with pytest.raises(UserError, match="y_train cannot be read: Object arrays cannot be loaded"):
+    with pytest.raises(UserError, match="y_train must hold numbers"):
         npz(tmp_path, y_train=np.array([{}] * 9, dtype=object))
 
 
@@ -158,6 +160,45 @@ def archive(tmp_path, **members):
             if content is not None:
                 file.writestr(f"{name}.npy", content)
     return tmp_path / "d.npz"
+
+
+def header(shape, descr="'|u1'", version=1, length=None, order=False):
+    """The header of a member, true or not."""
+    text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}}}\n".encode()
+    size = struct.pack("<H" if version == 1 else "<I", len(text) if length is None else length)
+    return b"\x93NUMPY" + bytes([version, 0]) + size + text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "y_train cannot be read"),
+        (b"no array at all", "y_train cannot be read: the magic string is not correct"),
+        (header((9,)), r"y_train is damaged: its header promises shape \[9\] of uint8, but 0 bytes follow"),
+        (
+            header((10**13,)) + bytes(9),
+            "y_train is damaged: its header promises shape .*, but 9 bytes follow",
+        ),
+        (header((-3, -3)) + bytes(9), "y_train is damaged: its header promises shape"),
+        (header(tuple(range(70))) + bytes(9), "y_train is damaged"),
+        (header((9,), length=2**32 - 1, version=2) + bytes(9), "y_train cannot be read: EOF"),
+        (header((9,), "'|u1', 'more': 3") + bytes(9), "y_train cannot be read: Header does not contain"),
+        (header((9,), "[('a', '|u1')]") + bytes(9), "y_train must hold numbers"),
+        (header((9,), "'|O'") + pickle.dumps([1]), "y_train must hold numbers"),
+        (header((9,), "'nonsense'") + bytes(9), "y_train cannot be read"),
+        (header("(" * 90 + "9" + ")" * 90) + bytes(9), "y_train cannot be read"),
+        (
+            header((9,), version=3) + bytes(9),
+            "y_train must be an array of numbers in NumPy's format 1.0 or 2",
+        ),
+        (b"\x93NUMPY\x09\x00" + bytes(9), "y_train must be an array of numbers in NumPy's format"),
+    ],
+)
+def test_npz_members_that_are_no_arrays(tmp_path, content, message):
+    with pytest.raises(UserError, match=message) as error:
+        load(name="npz", path=str(archive(tmp_path, y_train=content)))
+    assert "d.npz: y_train" in str(error.value)
+    assert len(str(error.value)) < 600
 
 
 @pytest.mark.parametrize(

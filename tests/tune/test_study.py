@@ -376,6 +376,7 @@ BINARY = b"\x80\x04\x95" + bytes(range(256)) * 4
         lambda whole: BINARY,
         lambda whole: BINARY.replace(b"\n", b""),
         lambda whole: whole + BINARY,
+        lambda whole: whole + BINARY.replace(b"\n", b""),
         lambda whole: b'{"a": 1}\n{"op_code": 0',
         lambda whole: whole[100:] + b'{"op_code": 0',
     ],
