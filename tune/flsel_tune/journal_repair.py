@@ -51,6 +51,14 @@ def repair_journal(folder: Path) -> None:
         raise UserError(
             f"{path} holds {len(known)} studies instead of one: restore it, or start a new sweep."
         )
+    if len(whole) < len(data) and _is_no_line(data[len(whole) :]):
+        raise UserError(f"{damaged}: what follows its last line is no part of one.")
     if len(whole) < len(data):
         os.truncate(path, len(whole))
         _LOG.warning("%s ended within a line, which is cut; its trial goes on from before that", path)
+
+
+def _is_no_line(rest: bytes) -> bool:
+    """Tell whether bytes are not the beginning of a line of a journal, which a full disk may have cut."""
+    text = rest.rstrip(b"\0")  # a power loss may leave these
+    return bool(text) and (not text.startswith(b"{") or not text.isascii())
