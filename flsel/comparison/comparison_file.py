@@ -124,13 +124,9 @@ def declare(target: float | None, wanted: CompareConfig, variants: Sequence[str]
             raise UserError(f"{given} must be given with until_decided: add --until-decided.")
         return Judging(target=target).asked_again(wanted)
     rules = rules_of(wanted)
-    made = Judging(
-        wanted.baseline or usual_baseline(variants),
-        target,
-        cost=wanted.cost or "rounds",
-        last=wanted.last or 10,
-        until_decided=rules,
-    )
+    baseline = wanted.baseline or usual_baseline(variants)
+    usual = Judging(baseline, target)
+    made = replace(usual, cost=wanted.cost or usual.cost, last=wanted.last or usual.last, until_decided=rules)
     if not rules.of_cost:
         return made
     if target is None:
