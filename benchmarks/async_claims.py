@@ -3,7 +3,7 @@
     python benchmarks/async_claims.py --collect comparisons/async   # runs -> docs/results/data/async.csv
     python benchmarks/async_claims.py                               # that file -> the page
 
-The tables are made of the committed file alone; a test compares them with the page.
+The committed file is all that the tables need. A test compares them with the page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGE, DATA = ROOT / "docs/results/asynchronous.md", ROOT / "docs/results/data/as
 TARGET, WINDOW = 0.77, 3
 COSTS = ("trainings", "simulated_seconds", "bytes")
 COLUMNS = ("variant", "seed", *COSTS, "reached", "accuracy", "seconds", "staleness", "wasted")
-# Who spends less, than whom, of what, how many times; and whether the paper says "up to".
+# Variant, variant that spends more, cost, claimed factor, and whether the paper says "up to".
 CLAIMS = (
     ("FedBuff", "Synchronous", "trainings", 3.3, False),
     ("FedBuff", "FedAsync", "trainings", 2.5, True),
@@ -40,7 +40,7 @@ ALSO = (
 
 
 def measure(run: Path) -> list[float]:
-    """Return the columns of a run: costs to the target, and what it ended with."""
+    """Return the row of a run: its costs to the target and its last values."""
     result = Result.load(run)
     spent = [result.to_target(TARGET, cost=cost, window=WINDOW) for cost in COSTS]
     history = result.history
@@ -56,7 +56,7 @@ def measure(run: Path) -> list[float]:
 
 
 def collect(folder: Path) -> None:
-    """Add a comparison's measurements to the file, a row a run that is complete."""
+    """Add the measurements of a comparison's complete runs to the file, one row a run."""
     runs = ((cell, folder / cell.folder) for cell in read_declaration(folder)[0].cells())
     rows = (
         [cell.variant, cell.seed, *(f"{value:.6g}" for value in measure(run))]
@@ -67,9 +67,9 @@ def collect(folder: Path) -> None:
 
 
 def ratio(rows: Sequence[dict[str, str]], one: str, other: str, cost: str) -> tuple[float, float, float, int]:
-    """Return how many times less one variant spends than another, its 95 % interval, and the seeds of it.
+    """Return the factor by which a variant spends less than another, its 95 % interval, and the pairs.
 
-    Pairs are those of which both runs reach the target.
+    A pair has two runs of one seed that both reach the target.
     """
     spent = {(row["variant"], row["seed"]): float(row[cost]) for row in rows if float(row["reached"]) == 1.0}
     seeds = [seed for variant, seed in spent if variant == one and (other, seed) in spent]
@@ -82,7 +82,7 @@ def ratio(rows: Sequence[dict[str, str]], one: str, other: str, cost: str) -> tu
 
 
 def word(low: float, high: float, seeds: int, factor: float, up_to: bool) -> str:
-    """Return the rule's word for a claim of so many times less."""
+    """Return the rule's verdict on a claimed factor."""
     if seeds < 3 or math.isnan(low) or low <= 1 <= high:
         return "open"
     if high < 1:
@@ -93,7 +93,7 @@ def word(low: float, high: float, seeds: int, factor: float, up_to: bool) -> str
 def _times(found: tuple[float, float, float, int]) -> str:
     mean, low, high, seeds = found
     if seeds == 0:
-        return "no pair"
+        return "no pairs"
     return f"{mean:.2f} x [{low:.2f}, {high:.2f}]" if seeds > 1 else f"{mean:.2f} x"
 
 
@@ -110,11 +110,11 @@ def claims(rows: Sequence[dict[str, str]]) -> str:
     for one, other, cost in ALSO:
         found = ratio(rows, one, other, cost)
         lines.append([f"{one} against {other}", _called(cost), "", _times(found), str(found[3]), ""])
-    return markdown(("comparison", "less", "claimed", "here", "pairs", "word"), lines)
+    return markdown(("comparison", "cost", "claimed factor", "measured factor", "pairs", "verdict"), lines)
 
 
 def spent(rows: Sequence[dict[str, str]]) -> str:
-    """Return the table of what each variant spends."""
+    """Return the table of each variant's costs."""
     lines = []
     for variant in dict.fromkeys(row["variant"] for row in rows):
         own = [row for row in rows if row["variant"] == variant]
@@ -134,8 +134,8 @@ def spent(rows: Sequence[dict[str, str]]) -> str:
             ]
         )  # fmt: skip
     head = (
-        "variant", "reach 77 %", "trainings until then", "simulated s until then", "accuracy at the end",
-        "simulated s of the run", "mean staleness", "client seconds wasted",
+        "variant", "runs that reach 77 %", "trainings to 77 %", "simulated seconds to 77 %",
+        "accuracy at the end (%)", "simulated seconds of the run", "mean staleness", "client seconds wasted",
     )  # fmt: skip
     return markdown(head, lines)
 
@@ -145,7 +145,7 @@ def _called(cost: str) -> str:
 
 
 def written(text: str) -> str:
-    """Return the page with its tables made anew."""
+    """Return the page with new tables."""
     rows = read_rows(DATA)
     return put(put(text, "spent", spent(rows)), "claims", claims(rows))
 
