@@ -71,7 +71,8 @@ def main() -> None:
             for row in measure(name, data, quick=chosen.quick, accelerator=chosen.accelerator)
         ]
     print(
-        "CPU seconds of as many local trainings, without evaluation; the sides take turns in one process.\n"
+        "CPU time of the same number of local trainings, without evaluation. The sides take turns in one "
+        "process.\n"
     )
     print(table(("workload", "asynchronous", "a synchronous training", "ratio", "target", ""), rows))
 

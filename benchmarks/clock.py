@@ -82,10 +82,10 @@ def main() -> None:
             for name in ("W1", "W3")
             for row in measure(name, data, quick=chosen.quick, accelerator=chosen.accelerator)
         ]
-    print("CPU seconds of a round without evaluation; the sides take turns in one process.\n")
+    print("CPU time of a round without evaluation. The sides take turns in one process.\n")
     print(table(("workload", "devices", "a round without", "with devices", "target", ""), rows))
     clients = MILLION // 100 if chosen.quick else MILLION
-    print(f"\nTables of {clients:,} devices; target {SECONDS:g} s and {MEGABYTES:g} MB at the peak.\n")
+    print(f"\nTables of {clients:,} devices. The target is {SECONDS:g} s and a peak of {MEGABYTES:g} MB.\n")
     drawn: list[Devices] = [LogNormal(), LogNormal(correlation=0.5), Tiers(), Phones()]
     listed = [measure_table(devices, clients) for devices in drawn]
     print(table(("devices", "CPU seconds", "peak memory", ""), listed))

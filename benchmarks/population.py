@@ -45,8 +45,9 @@ def main() -> None:
         ["a round, training and evaluation included", spread(rounds, " s", digits=3), "", ""],
     ]
     print(
-        f"{clients:,} clients, Uniform, 10 a round, logistic regression; sizes 10 + LogNormal(2, 1), 22 on "
-        "average. With the paper's 50 + LogNormal(4, 2), 450 on average, the raw inputs alone were 11 GB.\n"
+        f"{clients:,} clients, Uniform, 10 a round, logistic regression. Clients have 10 + LogNormal(2, 1) "
+        "examples, 22 on average. (The paper's 50 + LogNormal(4, 2) has 450 on average, of which the raw "
+        "inputs alone need 11 GB.)\n"
     )
     print(table(("quantity", "measured", "target", ""), rows))
 

@@ -20,21 +20,21 @@ from flsel.runner.provenance import device_name, git_commit, versions
 
 TITLES = {
     "trainers": "Local training against a plain PyTorch loop",
-    "startup": "Before anything happens",
+    "startup": "Start of a command",
     "shell": "What a round costs besides local training and evaluation",
     "full_run": "Fashion-MNIST from the command line",
     "population": "A hundred thousand clients",
     "selection": "Selection without training",
     "overhead": "What selection adds to a round",
     "clock": "What simulated time adds to a round",
-    "asynchronous": "Asynchronous rounds beside synchronous ones",
-    "sweeps": "A trial of flsel tune beside the run that it is",
+    "asynchronous": "Asynchronous rounds compared with synchronous ones",
+    "sweeps": "A trial of flsel tune compared with a run",
 }
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.md"
-# What stands behind it in a section is written by hand, and stays.
+# Text behind this mark in a section is written by hand. It is kept.
 END = "<!-- end -->"
-PREAMBLE = "# Benchmarks\n\nWhat is measured and how to run it: [README.md](README.md)."
+PREAMBLE = "# Benchmarks\n\n[README.md](README.md) explains each benchmark and how to repeat it."
 
 
 def main() -> None:

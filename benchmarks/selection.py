@@ -34,15 +34,18 @@ LINEAR, LINEAR_SECONDS = 100_000, 0.2
 _WARMUP = 3
 SIZES = {name: sum(map(prod, shapes.values())) for name, shapes in (("MLP", MLP), ("logistic", LOGISTIC))}
 ABOUT = f"""\
-One process a cell, {ROUNDS} rounds at most. A round is select, weigh and observe, without what clients and
-server take to answer; everybody is available and known. Updates have {SIZES["MLP"]:,} numbers (MLP
-784-64-30-10), for DivFL with {LARGE:,} clients and more {SIZES["logistic"]} (logistic regression). *First*
-has what is done once: FedGS builds its graph (above 2,000 clients it is given one, of random points), DivFL
-measures everybody. *Mean* and *worst* are of the rounds after it; for FedCor with {_WARMUP} rounds of
-warm-up, so that both of its kinds of update are among them, more often than in a run. FedCat's plan is
-shared out to its K rounds. Memory is the rise of the peak of the process, a round's updates included.
-Targets: at N = {LARGE:,} every round at most {SECONDS:g} s and {GIGABYTES:g} GB, except FedGS's graph; at
-N = {LINEAR:,} every round at most {LINEAR_SECONDS:g} s, for what is O(N).
+Each cell is one process with at most {ROUNDS} rounds. The time of a round is that of select, weigh and
+observe, without the answers of clients and server. All clients are available and have taken part before.
+Updates have {SIZES["MLP"]:,} numbers (MLP 784-64-30-10), for DivFL with {LARGE:,} and more clients
+{SIZES["logistic"]} (logistic regression).
+
+- *First* includes what a selector does once: FedGS builds its graph (above 2,000 clients it gets one, of
+  random points), DivFL measures all clients.
+- *Mean* and *worst* are over the later rounds. FedCor has {_WARMUP} rounds of warm-up, so that both kinds of
+  its update occur, more often than in a run. FedCat's plan is divided by its K rounds.
+- *Memory* is the rise of the process's peak, including the updates of a round.
+- Targets: at N = {LARGE:,} at most {SECONDS:g} s and {GIGABYTES:g} GB in every round, except FedGS's graph;
+  at N = {LINEAR:,} at most {LINEAR_SECONDS:g} s in every round, for selectors in O(N).
 """
 
 

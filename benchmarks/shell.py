@@ -65,7 +65,7 @@ def main() -> None:
                 quiet=False,
             )
             rows.append(_row(case, timed_run(config, Path(folder), work=False).between()))
-    print("Every round is evaluated; a checkpoint every ten. The target is for the mean.\n")
+    print("Every round has an evaluation, and every tenth a checkpoint. The target is for the mean.\n")
     print(table(("model", "N", "K", "availability", "mean", "median", "target", ""), rows))
 
 

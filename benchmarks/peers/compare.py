@@ -39,16 +39,16 @@ from flsel.runner.provenance import device_name, git_commit, versions  # noqa: E
 # Later, rounding grows: a unit that is off on one side and on at the other sets two trainings apart.
 CLOSE, CHECKED = 1e-3, 1
 PLAIN = "plain PyTorch loop"
-# Seconds for a round; Flower never answers where its Ray does not start.
+# Seconds for a round. Flower never answers if its Ray does not start.
 PATIENCE = 120.0
 # Rounds of each side: the first, and then each side starts equally often.
 USUAL = {"W1": 25, "W2": 9}
 HEAD = """# Other simulators: what was measured
 
-What is compared and how: [README.md](README.md). Written by `compare.py --write`; the picture is `peers.svg`.
+[README.md](README.md) explains the comparison. `compare.py --write` writes this page and `peers.svg`.
 A round's time and its ratio to the plain loop's are medians with smallest and largest value.
 """
-# A side's file, the environment that it runs in (None is this one), and what it is told.
+# A side's file, its environment (None is this one), and its arguments.
 SIDES: dict[str, tuple[str, str | None, tuple[str, ...]]] = {
     PLAIN: ("plain.py", None, ()),
     "flsel": ("ours.py", None, ("1",)),
