@@ -112,10 +112,10 @@ def _show(rows: list[list[str]], config: RunConfig, first: int, after: int) -> N
         f"`{CONFIG.name}` with N = {config.clients}, K = {config.clients_per_round}, evaluated every round. "
         f"*First {first}*, *later*, *mean* and *worst* are milliseconds of select, weigh and observe, "
         "without the answers of clients and server (*asked*). *Rest* is the median of everything else in a "
-        f"round (training, average, evaluation). The first {first} rounds are those in which all clients take part "
-        f"for the first time; {after} more rounds follow. The last two columns are shares of *rest*: the "
-        f"median of the later rounds, and the mean of all {config.rounds} rounds if they continue like "
-        f"these. The target is a mean of at most {MOST:g} %. FedCat's round is a plan of "
+        f"round (training, average, evaluation). The first {first} rounds are those in which all clients "
+        f"take part for the first time; {after} more rounds follow. The last two columns are shares of "
+        f"*rest*: the median of the later rounds, and the mean of all {config.rounds} rounds if they "
+        f"continue like these. The target is a mean of at most {MOST:g} %. FedCat's round is a plan of "
         f"{config.clients_per_round}.\n"
     )
     columns = ("selector", f"first {first}, mean", "later, median", "mean", "worst", "asked, mean", "rest")
