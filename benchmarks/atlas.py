@@ -107,7 +107,7 @@ def shown(source: Source) -> str:
         atlases = [(other.title, read(other.data)) for other in _SOURCES if other.data.exists()]
         text += f"\n\n### All atlases\n\n{together(atlases)}"
     elif set(atlas.scenarios) & set(read(first.data).scenarios):
-        text += f"\n\n### Beside the other atlas\n\n{agreement(atlas, read(first.data))}"
+        text += f"\n\n### Compared with the other atlas\n\n{agreement(atlas, read(first.data))}"
     return text
 
 

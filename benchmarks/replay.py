@@ -1,4 +1,4 @@
-"""How many runs would have been enough? Committed comparisons, replayed as ``--until-decided`` looks at them.
+"""How many runs would have been enough? Replay committed comparisons with ``--until-decided``.
 
     python benchmarks/replay.py --collect comparisons/atlas_seeds   # runs -> docs/results/data
     python benchmarks/replay.py                                     # docs/results/data -> page
@@ -52,7 +52,7 @@ class Family:
         return len(next(iter(self.differences.values())))
 
     def fixed(self, seeds: int) -> tuple[Words, int]:
-        """Return the words of a fixed number of seeds (Holm), and its runs."""
+        """Return the verdicts of a fixed number of seeds (Holm), and its runs."""
         values = {name: x[:seeds] for name, x in self.differences.items()}
         p = holm([mean_p_value(x) for x in values.values()])
         words = {
@@ -62,7 +62,7 @@ class Family:
         return words, seeds * (len(values) + 1)
 
     def decided(self, margin: float | None) -> tuple[Words, int]:
-        """Return the words of the sequential procedure with all seeds as its maximum, and its runs."""
+        """Return the verdicts of the sequential procedure with all seeds as its maximum, and its runs."""
         design = Design(len(self.differences), self.seeds, margin)
         found = {name: decide(x, design) for name, x in self.differences.items()}
         stops = [decision.n for decision in found.values()]
@@ -90,7 +90,7 @@ def families(rows: Sequence[Mapping[str, str]], baseline: str, measure: str) -> 
 
 
 def agreement(ours: Words, theirs: Words) -> tuple[int, int, int, int]:
-    """Return how many words are the same, claimed by theirs alone, by ours alone, and contrary."""
+    """Count the verdicts that are the same, directions of theirs alone, of ours alone, and contrary ones."""
     pairs = [(ours[name], theirs[name]) for name in ours]
     same = sum(a == b or not {a, b} & set(DIRECTIONS) for a, b in pairs)
     lost = sum(b in DIRECTIONS and a not in DIRECTIONS for a, b in pairs)
@@ -110,7 +110,7 @@ def eight() -> str:
     return markdown(head, rows)
 
 
-_WORDS = ("same words", "only fixed", "only until decided", "contrary", "equivalent")
+_WORDS = ("same verdict", "only fixed", "only until decided", "contrary", "equivalent")
 
 
 def _row(found: Sequence[Family], margin: float | None) -> list[str]:
@@ -149,7 +149,7 @@ def atlas() -> str:
         "design",
         "runs",
         "directions claimed",
-        f"same words as {most} seeds",
+        f"same verdict as {most} seeds",
         f"only {last}",
         f"not {last}",
     ]
@@ -183,7 +183,7 @@ def five() -> str:
 
 
 def written() -> str:
-    """Return the page with its tables put in."""
+    """Return the page with new tables."""
     text = PAGE.read_text()
     for name, table in (("five", five()), ("eight", eight()), ("atlas", atlas())):
         text = put(text, name, table)
