@@ -21,8 +21,8 @@ from flsel.execution.on_ray.supervisor import die
 
 _LOG = logging.getLogger("flsel")
 _DOUBT_SECONDS = 60.0
-# A daemon that loses its agent ends its workers first; Ray ends its driver some 15 seconds after the daemon.
-_DAEMON_SECONDS = 25.0
+# A daemon that loses its agent ends its workers a tenth of a second before itself, and then answers no more.
+_DAEMON_SECONDS = 5.0
 
 Plain = dict[str, Any]
 Report = dict[str, Any]
