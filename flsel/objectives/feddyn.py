@@ -24,7 +24,7 @@ positive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, final
 
 from torch import Tensor
@@ -47,9 +47,6 @@ class FedDyn(Objective):
     """
 
     alpha: Annotated[float, Range(above=0)] = 0.01
-    slots_: Tensor = field(init=False, repr=False)
-    drift_: Params = field(init=False, repr=False)
-    mean_drift_: Params = field(init=False, repr=False)
 
     def reset(self, params: Params, clients: int) -> None:
         """Start with no updates: all gradients and h are zero, as in Algorithm 1."""

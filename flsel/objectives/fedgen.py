@@ -29,7 +29,7 @@ decays.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -94,9 +94,6 @@ class FedGen(Objective):
     ensemble: Literal["logits", "losses"] = "logits"
     prior: Literal["counts", "uniform"] = "counts"
     distribution: Literal["normal", "uniform"] = "normal"
-    generator_: Params = field(init=False, repr=False)
-    adam_: dict[str, Params] = field(init=False, repr=False)
-    prior_: Tensor = field(init=False, repr=False)
 
     def cost(self, params: Params) -> Cost:
         """Return what goes beside the model: the generator and label probabilities down, label counts up."""

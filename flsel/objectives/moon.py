@@ -17,7 +17,7 @@ Q. Li, B. He, D. Song: "Model-Contrastive Federated Learning", CVPR 2021, Eqs. (
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, final
 
 import torch
@@ -48,8 +48,6 @@ class MOON(Objective):
 
     mu: Annotated[float, Range(0)] = 1.0
     temperature: Annotated[float, Range(above=0)] = 0.5
-    slots_: Tensor = field(init=False, repr=False)
-    previous_: Params = field(init=False, repr=False)
 
     def reset(self, params: Params, clients: int) -> None:
         """Forget all previous local models."""

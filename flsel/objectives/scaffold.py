@@ -17,7 +17,7 @@ Averaging for Federated Learning", ICML 2020, Algorithm 1 with option II of Eq. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 from torch import Tensor
@@ -38,9 +38,6 @@ class SCAFFOLD(Objective):
 
     needs_sgd: ClassVar[bool] = True
     messages: ClassVar[int] = 2
-    slots_: Tensor = field(init=False, repr=False)
-    controls_: Params = field(init=False, repr=False)
-    control_: Params = field(init=False, repr=False)
 
     def reset(self, params: Params, clients: int) -> None:
         """Start with all control variates zero, as the paper recommends."""

@@ -38,39 +38,6 @@ if TYPE_CHECKING:
     from flsel.selectors.uniform import Uniform
     from flsel.selectors.weighted import Weighted
 
-_HOMES = {
-    "AFL": "afl",
-    "ClusteredSampling": "clustered",
-    "ClusteredSamplingBySize": "clustered_by_size",
-    "Complete": "complete",
-    "DivFL": "divfl",
-    "E3CS": "e3cs",
-    "F3AST": "f3ast",
-    "FedAU": "fedau",
-    "FedCat": "fedcat",
-    "FedCBS": "fedcbs",
-    "FedCor": "fedcor",
-    "FedCS": "fedcs",
-    "FedGS": "fedgs",
-    "FedPNS": "fedpns",
-    "GradientNorm": "gradnorm",
-    "GreedyFed": "greedyfed",
-    "HACCS": "haccs",
-    "HiCS": "hics",
-    "HiCSOracle": "hics_oracle",
-    "KVib": "kvib",
-    "MD": "md",
-    "Oort": "oort",
-    "OptimalSampling": "optimal_sampling",
-    "OSMD": "osmd",
-    "Pisces": "pisces",
-    "PowD": "powd",
-    "TiFL": "tifl",
-    "UCBCS": "ucbcs",
-    "Uniform": "uniform",
-    "Weighted": "weighted",
-}
-
 __all__ = [
     "AFL",
     "E3CS",
@@ -103,6 +70,14 @@ __all__ = [
     "Uniform",
     "Weighted",
 ]
+
+_HOMES = {name: name.lower() for name in __all__} | {
+    "ClusteredSampling": "clustered",
+    "ClusteredSamplingBySize": "clustered_by_size",
+    "GradientNorm": "gradnorm",
+    "HiCSOracle": "hics_oracle",
+    "OptimalSampling": "optimal_sampling",
+}
 
 __getattr__ = lazily(__name__, {name: f"flsel.selectors.{module}" for name, module in _HOMES.items()})
 

@@ -11,19 +11,11 @@ tie.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
 _TIE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-6}
 _BLOCK = 64  # Rows of the distance matrix looked at together.
-
-
-class Draws(Protocol):
-    """The method of a random generator that stochastic greedy uses."""
-
-    def choice(self, items: np.ndarray, size: int, /, *, replace: bool) -> np.ndarray:
-        """Draw ``size`` of the items."""
 
 
 def represented(distance: np.ndarray, chosen: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -61,7 +53,13 @@ def greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, c
 
 
 def stochastic_greedy(
-    distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, count: int, rho: float, rng: Draws
+    distance: np.ndarray,
+    candidates: np.ndarray,
+    known: np.ndarray,
+    *,
+    count: int,
+    rho: float,
+    rng: np.random.Generator | np.random.RandomState,
 ) -> list[int]:
     """Look only at a random subset of the remaining candidates each time, lazily.
 

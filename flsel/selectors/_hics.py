@@ -16,7 +16,6 @@ from torch import Tensor
 from flsel.errors import UserError
 from flsel.params import Params
 from flsel.selectors._pairwise import angles, nearest, unit
-from flsel.selectors._sampling import without
 from flsel.selectors._sketch import EXACT
 from flsel.selectors._ward import Linkage, cut_into, ward
 
@@ -175,11 +174,3 @@ def annealed(gamma0: float, round: int, rounds: int, share: float = 1.0) -> floa
     With a ``share`` below 1, T is that share of the rounds, and gamma^t is 0 after it.
     """
     return gamma0 * max(0.0, 1.0 - (round + 1) / (share * rounds))
-
-
-def fill_up(chosen: np.ndarray, able: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Append other able clients, uniformly drawn, until there are ``count`` or no client is left."""
-    if len(chosen) == count:
-        return chosen
-    others = rng.permutation(without(able, chosen))
-    return np.concatenate([chosen, others[: count - len(chosen)]])

@@ -50,19 +50,6 @@ class Problem:
         return total
 
 
-@dataclass(frozen=True)
-class Solution:
-    """A set of positions and its objective.
-
-    Attributes:
-        chosen: Positions, int64 ``[count]``.
-        value: Objective.
-    """
-
-    chosen: np.ndarray
-    value: float
-
-
 def cohort_problem(
     counts: np.ndarray, distance: np.ndarray, items: np.ndarray, *, count: int, alpha: float, paper: bool
 ) -> Problem:
@@ -86,7 +73,7 @@ def cohort_problem(
     return Problem(-z / max(clients - 1, 1), distance, items, weight, count)
 
 
-def solve(problem: Problem, *, restarts: int, moves: int | None, rng: np.random.Generator) -> Solution:
+def solve(problem: Problem, *, restarts: int, moves: int | None, rng: np.random.Generator) -> np.ndarray:
     """Solve exactly where there are at most a million sets, else search for a good set.
 
     The search takes the best set of several descents: each completes a set greedily (the first an empty one,
@@ -100,14 +87,15 @@ def solve(problem: Problem, *, restarts: int, moves: int | None, rng: np.random.
         moves: Most exchanges made in all descents together, >= 0, or None for no limit; descents that are
             cut, or could only construct a set, count with what they have.
         rng: Source of the random halves.
+
+    Returns:
+        Positions of the set, int64 ``[count]``.
     """
     items = len(problem.gain)
     if problem.weight == 0 or problem.count == items:
-        best = np.argsort(-problem.gain, kind="stable")[: problem.count]
-        return Solution(best, problem.value(best))
+        return np.argsort(-problem.gain, kind="stable")[: problem.count]
     if items <= _ITEMS and math.comb(items, problem.count) <= _SUBSETS:
-        best = _best_of_all(problem)
-        return Solution(best, problem.value(best))
+        return _best_of_all(problem)
     return _search(problem, restarts=restarts, moves=moves, rng=rng)
 
 
@@ -139,20 +127,20 @@ def _best_subset(gain: np.ndarray, pair: np.ndarray, count: int) -> np.ndarray:
     return chosen
 
 
-def _search(problem: Problem, *, restarts: int, moves: int | None, rng: np.random.Generator) -> Solution:
+def _search(problem: Problem, *, restarts: int, moves: int | None, rng: np.random.Generator) -> np.ndarray:
     left = math.inf if moves is None else moves
-    work, best = 0, Solution(np.empty(0, dtype=np.int64), -math.inf)
+    work, best, most = 0, np.empty(0, dtype=np.int64), -math.inf
     for start in _starts(problem, restarts, rng):
-        if best.chosen.size and (work > _WORK or left == 0):
+        if len(best) and (work > _WORK or left == 0):
             break
         descent = _Descent(problem, start)
         while left > 0 and descent.improve():
             left -= 1
         work += descent.work
         value = problem.value(descent.members)
-        if value > best.value:
-            best = Solution(descent.members, value)
-    return Solution(np.sort(best.chosen), best.value)
+        if value > most:
+            best, most = descent.members, value
+    return np.sort(best)
 
 
 def _starts(problem: Problem, restarts: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

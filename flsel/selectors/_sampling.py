@@ -54,6 +54,14 @@ def without(clients: np.ndarray, some: np.ndarray | list[int]) -> np.ndarray:
     return others
 
 
+def fill_up(chosen: np.ndarray, able: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Append other able clients, uniformly drawn, until there are ``count`` or no client is left."""
+    if len(chosen) == count:
+        return chosen
+    others = rng.permutation(without(able, chosen))
+    return np.concatenate([chosen, others[: count - len(chosen)]])
+
+
 def shares(sizes: np.ndarray) -> np.ndarray:
     """Return each client's share p_k of the examples, float64 ``[n]``, sum one.
 

@@ -17,7 +17,7 @@ J. Goetz, K. Malik, D. Bui, S. Moon, H. Liu, A. Kumar: "Active Federated Learnin
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
@@ -50,7 +50,6 @@ class AFL(Selector):
     alpha1: Annotated[float, Range(0, below=1), Tunable(0.0, 0.95)] = 0.75
     alpha2: Annotated[float, Range(0), Tunable(1e-3, 10.0, log=True)] = 0.01
     alpha3: Annotated[float, Range(0, 1), Tunable(0.0, 0.5)] = 0.1
-    value_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all valuations."""

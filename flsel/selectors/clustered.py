@@ -21,7 +21,7 @@ for Clients Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
@@ -58,23 +58,16 @@ class ClusteredSampling(Selector):
     only_synchronous = (
         "it clusters updates that start from one model, and its weights are those of joint draws"
     )
+    assumes_arrival = True
     needs = Need.DELTAS
     similarity: Similarity = "cosine"
     warm_up: Annotated[int, Range(0)] = 0
     sketch: Annotated[int | None, Range(1)] = None
-    rows_: Tensor = field(init=False, repr=False)
-    square_: Tensor = field(init=False, repr=False)
-    distance_: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sketch is not None and self.similarity == "L1":
             raise UserError("similarity must be cosine or L2 where updates are sketched, got L1.")
-
-    @property
-    def assumes_arrival(self) -> bool:
-        """Return True, because the weights are unbiased only if all chosen clients' updates arrive."""
-        return True
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all updates.

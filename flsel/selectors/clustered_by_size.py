@@ -29,11 +29,7 @@ class ClusteredSamplingBySize(Selector):
     """
 
     only_synchronous = "its weights are unbiased only for joint draws from all clients"
-
-    @property
-    def assumes_arrival(self) -> bool:
-        """Return True, because the weights are unbiased only if all chosen clients' updates arrive."""
-        return True
+    assumes_arrival = True
 
     def select(self, view: View) -> Plan:
         """Draw one client from every row."""

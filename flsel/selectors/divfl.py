@@ -23,7 +23,7 @@ Learning via Submodular Maximization", ICLR 2022, facility location over gradien
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -70,10 +70,6 @@ class DivFL(Selector):
     rho: Annotated[float, Range(above=0, high=1), Tunable(0.05, 1.0)] = 0.1
     weights: Literal["size", "equal", "represented", "samples"] = "size"
     sketch: Annotated[int | None, Range(1)] = None
-    row_: Tensor = field(init=False, repr=False)
-    square_: Tensor = field(init=False, repr=False)
-    known_: Tensor = field(init=False, repr=False)
-    distance_: Tensor = field(init=False, repr=False)
 
     # What is asked for depends on mode and signal, so this is no class attribute.
     @property

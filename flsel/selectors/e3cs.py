@@ -18,7 +18,7 @@ Volatile Clients", IEEE Internet of Things Journal 2022 (arXiv:2011.08756), Algo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
@@ -45,9 +45,6 @@ class E3CS(Selector):
     quota: Annotated[float, Range(0, 1), Tunable(0.0, 0.9)] = 0.5
     start: Annotated[float, Range(0, 1)] = 0.0
     eta: Annotated[float, Range(0), Tunable(0.05, 5.0, log=True)] = 0.5
-    log_weight_: Tensor = field(init=False, repr=False)
-    chosen_: Tensor = field(init=False, repr=False)
-    gain_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all successes."""

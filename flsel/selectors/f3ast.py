@@ -19,7 +19,7 @@ Time-Varying Communication Constraints", IEEE Journal of Selected Topics in Sign
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
@@ -44,7 +44,6 @@ class F3AST(Selector):
 
     only_synchronous = "its rates count joint cohorts, whose weights they make unbiased"
     beta: Annotated[float, Range(above=0, below=1), Tunable(1e-4, 0.1, log=True)] = 0.001
-    rate_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all rates."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, final
+from dataclasses import dataclass
+from typing import Annotated, Literal, final
 
 import numpy as np
 import torch
@@ -48,11 +48,6 @@ class FedAU(Selector):
     selector: Selector | None = None
     cutoff: Annotated[int, Range(1), Tunable(10, 500, log=True)] = 50
     shares: Literal["size", "equal"] = "size"
-    inner_: dict[str, Any] = field(init=False, repr=False)
-    away_: Tensor = field(init=False, repr=False)
-    gaps_: Tensor = field(init=False, repr=False)
-    length_: Tensor = field(init=False, repr=False)
-    factor_: Tensor = field(init=False, repr=False)
 
     @property
     def needs(self) -> Need:
@@ -71,11 +66,7 @@ class FedAU(Selector):
         return inner
 
     def check_clients_per_round(self, clients_per_round: int) -> None:
-        """Check the inner selector, whose participants must all send their update.
-
-        Raises:
-            UserError: If it does.
-        """
+        """Check the inner selector, whose participants must all send their update."""
         if self._chooser.two_phase:
             raise UserError(
                 "selector.selector of FedAU must have every participant send its update, got "

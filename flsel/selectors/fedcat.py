@@ -25,7 +25,7 @@ hops. The K copies of the global model start together, copy i visits the device 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
@@ -58,8 +58,6 @@ class FedCat(Selector):
     epsilon: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.5
     grouping: bool = True
     concatenation: bool = True
-    count_: Tensor = field(init=False, repr=False)
-    groups_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget counts and groups; their shapes wait for the first round's K."""

@@ -22,7 +22,7 @@ section 4.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
@@ -49,7 +49,6 @@ class FedCBS(Selector):
     needs = Need.LABELS
     lam: Annotated[float, Range(0), Tunable(0.1, 100.0, log=True)] = 10.0
     beta: Annotated[float, Range(0), Tunable(0.1, 10.0, log=True)] = 1.0
-    count_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all participations."""

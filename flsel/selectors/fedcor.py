@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -38,7 +38,7 @@ from flsel.arguments import Range, Tunable
 from flsel.params import Params, finite_rows, height, rows
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors import _gp
-from flsel.selectors._sampling import equal_weights, shares, with_examples, without
+from flsel.selectors._sampling import equal_weights, fill_up, shares, with_examples
 
 Variant = Literal["paper", "reference"]
 
@@ -85,16 +85,11 @@ class FedCor(Selector):
     lr: Annotated[float, Range(above=0), Tunable(1e-3, 0.1, log=True)] = 0.01
     steps: Annotated[int, Range(1)] = 100
     variant: Variant = "paper"
-    embedding_: Tensor | None = field(init=False, repr=False)
-    alpha_: Tensor = field(init=False, repr=False)
-    loss_: Tensor = field(init=False, repr=False)
-    changes_: Tensor = field(init=False, repr=False)
-    rounds_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget everything; the embedding is drawn in the first round."""
         clients = len(sizes)
-        self.embedding_ = None
+        self.embedding_: Tensor | None = None
         self.alpha_ = torch.ones(clients, dtype=torch.float64)
         self.loss_ = torch.full((clients,), math.nan, dtype=torch.float64)
         self.changes_ = torch.empty(0, clients, dtype=torch.float64)
@@ -190,8 +185,7 @@ class FedCor(Selector):
             allowed=np.isin(np.arange(len(view.sizes)), candidates),
             count=view.clients_per_round,
         )
-        others = view.rng.permutation(without(candidates, chosen))
-        cohort = np.append(np.array(chosen, dtype=np.int64), others)[: view.clients_per_round]
+        cohort = fill_up(np.array(chosen, dtype=np.int64), candidates, view.clients_per_round, view.rng)
         self.alpha_ = self.alpha_.clone()
         self.alpha_[torch.from_numpy(cohort)] *= self.beta
         return cohort

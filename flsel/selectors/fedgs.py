@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal, final
 
@@ -91,10 +91,6 @@ class FedGS(Selector):
     gap: Annotated[float, Range(1)] = 1.0
     restarts: Annotated[int, Range(0)] = 8
     moves: Annotated[int | None, Range(0)] = None
-    count_: Tensor = field(init=False, repr=False)
-    graph_: Tensor = field(init=False, repr=False)
-    feature_: Tensor = field(init=False, repr=False)
-    asked_: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,8 +140,8 @@ class FedGS(Selector):
             alpha=self.alpha,
             paper=self.variant == "paper",
         )
-        solution = solve(problem, restarts=self.restarts, moves=self.moves, rng=view.rng)
-        chosen = torch.from_numpy(np.sort(items[solution.chosen]))
+        places = solve(problem, restarts=self.restarts, moves=self.moves, rng=view.rng)
+        chosen = torch.from_numpy(np.sort(items[places]))
         self.count_ = self.count_.index_add(0, chosen, torch.ones_like(chosen))
         return Plan.star(chosen)
 

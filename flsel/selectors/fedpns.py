@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, final
 
 import numpy as np
@@ -33,10 +33,10 @@ from torch import Tensor
 
 from flsel.arguments import Range, Tunable
 from flsel.errors import UserError
-from flsel.params import Params, height, squared_norms, weighted_sum
+from flsel.params import Params, height, rows, squared_norms, weighted_sum
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors._optimal import Expectation, optimal_aggregation
-from flsel.selectors._sampling import successive, with_examples, without
+from flsel.selectors._sampling import fill_up, successive, with_examples
 
 _EXACT = 1e-9  # 0.7 * 30 is 21.000000000000004 in floating point; the paper means 21.
 
@@ -63,10 +63,6 @@ class FedPNS(Selector):
     _: KW_ONLY
     expectation: Expectation = "sum"
     p_min: Annotated[float, Range(0, 1)] = 0.0
-    probability_: Tensor = field(init=False, repr=False)
-    chosen_: Tensor = field(init=False, repr=False)
-    labelled_: Tensor = field(init=False, repr=False)
-    adverse_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Give every client the probability 1/N.
@@ -88,9 +84,7 @@ class FedPNS(Selector):
         pool, probability = with_examples(view.pool, view.sizes), self.probability_.numpy()
         with np.errstate(divide="ignore"):
             drawn = pool[successive(np.log(probability[pool]), view.clients_per_round, view.rng)]
-        if len(drawn) < min(view.clients_per_round, len(pool)):
-            others = view.rng.permutation(without(pool, drawn))
-            drawn = np.append(drawn, others)[: view.clients_per_round]
+        drawn = fill_up(drawn, pool, min(view.clients_per_round, len(pool)), view.rng)
         # Here and not in observe: a client that was asked took part, whether or not its update arrives.
         self.chosen_ = self.chosen_.clone()
         self.chosen_[torch.from_numpy(drawn)] += 1
@@ -98,10 +92,9 @@ class FedPNS(Selector):
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh the survivors of Optimal Aggregation equally and the others zero."""
-        deltas, finite = updates.deltas, np.flatnonzero(np.isfinite(squared_norms(updates.deltas)))
+        finite = np.flatnonzero(np.isfinite(squared_norms(updates.deltas)))
+        deltas = rows(updates.deltas, torch.from_numpy(finite))
         weights = torch.zeros(len(updates.plan), dtype=torch.float64)
-        if len(finite) < len(weights):
-            deltas = {name: value[torch.from_numpy(finite)] for name, value in deltas.items()}
         self.adverse_ = torch.empty(0, dtype=torch.int64)
         if len(finite) == 0:
             return weights
@@ -110,7 +103,7 @@ class FedPNS(Selector):
             1.0 / updates.travel.numpy()[finite].clip(min=1),
             least=math.ceil(self.v * len(finite) - _EXACT),
             expectation=self.expectation,
-            loss=lambda rows: view.server_loss(_candidate(view.params, deltas, rows)),
+            loss=lambda some: view.server_loss(_candidate(view.params, deltas, some)),
         )
         self.adverse_ = updates.clients[finite[verdict.labelled]]
         weights[finite[verdict.survivors]] = 1.0 / len(verdict.survivors)
@@ -149,8 +142,8 @@ def shifted(probability: Tensor, adverse: Tensor, decrement: Tensor, *, p_min: f
     return after / after.sum()
 
 
-def _candidate(params: Params, deltas: Params, rows: np.ndarray) -> Params:
+def _candidate(params: Params, deltas: Params, some: np.ndarray) -> Params:
     """Return the global model plus the mean of some rows of the updates."""
     weights = torch.zeros(height(deltas), dtype=torch.float64)
-    weights[torch.from_numpy(rows)] = 1.0 / len(rows)
+    weights[torch.from_numpy(some)] = 1.0 / len(some)
     return {name: params[name] + mean for name, mean in weighted_sum(deltas, weights).items()}

@@ -50,11 +50,7 @@ class GradientNorm(Selector):
     per_step: bool = True
 
     def check_clients_per_round(self, clients_per_round: int) -> None:
-        """Refuse a K below ``keep``.
-
-        Raises:
-            UserError: If it is.
-        """
+        """Refuse a K below ``keep``."""
         if self.keep is not None and self.keep > clients_per_round:
             raise UserError(
                 f"selector.keep must be at most clients_per_round ({clients_per_round}), got {self.keep}."

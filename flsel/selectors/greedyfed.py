@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from flsel.arguments import Range, Tunable
-from flsel.params import Params, height, squared_norms, weighted_sum
+from flsel.params import Params, height, rows, squared_norms, weighted_sum
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors._sampling import largest, shares, successive, with_examples
 from flsel.selectors._shapley import exact, sampled
@@ -68,9 +68,6 @@ class GreedyFed(Selector):
     exact: Annotated[int, Range(0, 12)] = 6
     sweeps: Annotated[int, Range(1)] = 50
     truncation: Annotated[float, Range(0)] = 1e-4
-    value_: Tensor = field(init=False, repr=False)
-    valued_: Tensor = field(init=False, repr=False)
-    count_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all values."""
@@ -94,10 +91,10 @@ class GreedyFed(Selector):
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Measure coalitions of the cohort and add the Shapley values to those of its clients."""
-        finite = torch.from_numpy(np.isfinite(squared_norms(updates.deltas)))
-        if not finite.any():
+        finite = torch.from_numpy(np.flatnonzero(np.isfinite(squared_norms(updates.deltas))))
+        if len(finite) == 0:
             return
-        deltas = {name: value[finite.to(value.device)] for name, value in updates.deltas.items()}
+        deltas = rows(updates.deltas, finite)
         clients, sizes = updates.clients[finite], updates.sizes[finite].numpy()
         found = self._shapley(view, deltas, sizes)
         if not np.isfinite(found).all():

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -58,8 +58,6 @@ class HACCS(Selector):
     _: KW_ONLY
     distance: Distance = "hellinger"
     privacy: Annotated[float | None, Range(above=0)] = None
-    cluster_: Tensor = field(init=False, repr=False)
-    loss_: Tensor = field(init=False, repr=False)
 
     @property
     def needs(self) -> Need:

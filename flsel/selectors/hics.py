@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -45,14 +45,13 @@ from flsel.selectors._hics import (
     client_temperatures,
     distances,
     entropy,
-    fill_up,
     group,
     layer_of,
     log_weights,
     mean_entropies,
     signal_of,
 )
-from flsel.selectors._sampling import equal_weights, successive, with_examples
+from flsel.selectors._sampling import equal_weights, fill_up, successive, with_examples
 from flsel.selectors._sketch import EXACT
 from flsel.selectors._strata import by_tree, draw, shares_of
 from flsel.selectors._ward import Linkage, ward
@@ -102,11 +101,6 @@ class HiCS(Selector):
     clustered_from_variance: Annotated[float | None, Range(0)] = None
     warm_up_by_id: bool = False
     fade: Annotated[float, Range(high=1, above=0)] = 1.0
-    signal_: Tensor = field(init=False, repr=False)
-    layer_: Tensor = field(init=False, repr=False)
-    asked_: Tensor = field(init=False, repr=False)
-    measured_: Tensor = field(init=False, repr=False)
-    clustered_: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,7 +15,7 @@ arXiv:2310.00198; the variant is that of the authors' published code, not of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -26,14 +26,13 @@ from flsel.arguments import Range, Tunable
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._hics import (
     annealed,
-    fill_up,
     group,
     label_entropy,
     log_weights,
     mean_entropies,
     signal_of,
 )
-from flsel.selectors._sampling import equal_weights, successive, with_examples
+from flsel.selectors._sampling import equal_weights, fill_up, successive, with_examples
 from flsel.selectors._ward import Linkage
 
 
@@ -58,7 +57,6 @@ class HiCSOracle(Selector):
     num_clusters: Annotated[int | None, Range(1)] = None
     signal: Literal["bias", "weight_mean"] = "bias"
     linkage: Linkage = "rows"
-    signal_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all updates."""

@@ -18,7 +18,7 @@ Sampling with Reduced Variance", TMLR 2025 (arXiv:2310.02698), Algorithm 1, with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -47,9 +47,6 @@ class KVib(Selector):
     needs = Need.DELTAS
     gamma: Annotated[float | Literal["auto"], Range(above=0)] = "auto"
     theta: Annotated[float | Literal["auto"], Range(above=0, high=1), Tunable(0.05, 1.0)] = "auto"
-    feedback_: Tensor = field(init=False, repr=False)
-    chance_: Tensor = field(init=False, repr=False)
-    gamma_: float = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all feedback."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -38,7 +38,7 @@ from torch import Tensor
 from flsel.arguments import Range, Tunable
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors import _oort
-from flsel.selectors._sampling import successive, with_examples, without
+from flsel.selectors._sampling import fill_up, successive, with_examples, without
 
 _WINDOW = 5.0  # Clients per explorer that are drawn from.
 
@@ -84,16 +84,6 @@ class Oort(Selector):
     most_turns: Annotated[int | None, Range(1)] = None
     normalise: bool = True
     pacer: Literal["flat", "falling"] = "flat"
-    utility_: Tensor = field(init=False, repr=False)
-    last_: Tensor = field(init=False, repr=False)
-    duration_: Tensor = field(init=False, repr=False)
-    turns_: Tensor = field(init=False, repr=False)
-    exploited_: Tensor = field(init=False, repr=False)
-    achieved_: list[float] = field(init=False, repr=False)
-    rounds_: int = field(init=False, repr=False)
-    percentile_: float = field(init=False, repr=False)
-    preferred_: float = field(init=False, repr=False)
-    step_: float = field(init=False, repr=False)
 
     # Without a penalty durations are not needed.
     @property
@@ -109,7 +99,8 @@ class Oort(Selector):
         self.last_ = torch.zeros(len(sizes), dtype=torch.int64)
         self.turns_ = self.last_.clone()
         self.exploited_ = self.last_[:0].clone()
-        self.achieved_, self.rounds_ = [], 0
+        self.achieved_: list[float] = []
+        self.rounds_ = 0
         self.percentile_ = float(self.percentile)
         self.preferred_ = self.step_ = 0.0  # not known yet
 
@@ -203,8 +194,5 @@ class Oort(Selector):
 def _drawn(weights: np.ndarray, where: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Draw distinct positions among ``where`` by weight; those without weight come last, uniformly."""
     with np.errstate(divide="ignore"):
-        chosen: np.ndarray = where[successive(np.log(np.maximum(weights[where], 0.0)), count, rng)]
-    if len(chosen) < count:
-        rest = rng.permutation(without(where, chosen))
-        chosen = np.concatenate([chosen, rest])[:count]
-    return chosen
+        chosen = where[successive(np.log(np.maximum(weights[where], 0.0)), count, rng)]
+    return fill_up(chosen, where, count, rng)

@@ -49,23 +49,15 @@ class OptimalSampling(Selector):
     """
 
     only_synchronous = "whether a client sends its update depends on those of the others"
+    assumes_arrival = True
     needs = Need.DELTAS
     two_phase = True
     mean: Annotated[float | None, Range(above=0)] = None
     method: Literal["approximate", "exact"] = "approximate"
     iterations: Annotated[int, Range(1)] = 4
 
-    @property
-    def assumes_arrival(self) -> bool:
-        """Return True, because the weights are unbiased only if all chosen clients' updates arrive."""
-        return True
-
     def check_clients_per_round(self, clients_per_round: int) -> None:
-        """Refuse a mean above the number of candidates.
-
-        Raises:
-            UserError: If it is.
-        """
+        """Refuse a mean above the number of candidates."""
         if self.mean is not None and self.mean > clients_per_round:
             raise UserError(
                 f"selector.mean must be at most clients_per_round ({clients_per_round}), got {self.mean}."

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
@@ -46,10 +46,6 @@ class OSMD(Selector):
     needs = Need.DELTAS
     alpha: Annotated[float, Range(above=0, below=1), Tunable(0.05, 0.95)] = 0.4
     eta: Annotated[float | None, Range(above=0)] = None
-    expert_: Tensor = field(init=False, repr=False)
-    trust_: Tensor = field(init=False, repr=False)
-    drawn_: Tensor = field(init=False, repr=False)
-    largest_: float = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all feedback."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
@@ -58,9 +58,6 @@ class Pisces(Selector):
     exploration_decay: Annotated[float, Range(above=0, high=1), Tunable(0.9, 1.0)] = 0.98
     exploration_floor: Annotated[float, Range(0, 1), Tunable(0.0, 0.5)] = 0.3
     window: Annotated[int, Range(1), Tunable(1, 20)] = 5
-    utility_: Tensor = field(init=False, repr=False)
-    explored_: Tensor = field(init=False, repr=False)
-    staleness_: Tensor = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all reports."""

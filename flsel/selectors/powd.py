@@ -36,11 +36,7 @@ class PowD(Selector):
     d: Annotated[int | None, Range(1)] = None
 
     def check_clients_per_round(self, clients_per_round: int) -> None:
-        """Refuse a K above d.
-
-        Raises:
-            UserError: If it is.
-        """
+        """Refuse a K above d."""
         if self.d is not None and self.d < clients_per_round:
             raise UserError(
                 f"selector.d must be at least clients_per_round ({clients_per_round}), got {self.d}."

@@ -21,7 +21,7 @@ Tier-based Federated Learning System", HPDC 2020 (arXiv:2001.09249), Algorithm 2
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -54,11 +54,6 @@ class TiFL(Selector):
     interval: Annotated[int, Range(1), Tunable(2, 50, log=True)] = 10
     policy: Literal["adaptive", "uniform", "fast", "slow"] = "adaptive"
     credits: Annotated[tuple[int, ...] | None, Range(0)] = None
-    tier_: Tensor = field(init=False, repr=False)
-    probability_: Tensor = field(init=False, repr=False)
-    credit_: Tensor = field(init=False, repr=False)
-    loss_: Tensor = field(init=False, repr=False)
-    current_: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -50,10 +50,6 @@ class UCBCS(Selector):
     needs = Need.OWN_LOSS
     gamma: Annotated[float, Range(0, 1), Tunable(0.5, 1.0)] = 0.7
     sigma: Annotated[float | Literal["auto"], Range(0), Tunable(1e-2, 10.0, log=True)] = "auto"
-    mean_: Tensor = field(init=False, repr=False)
-    count_: Tensor = field(init=False, repr=False)
-    time_: float = field(init=False, repr=False)
-    sigma_: float = field(init=False, repr=False)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all losses."""
