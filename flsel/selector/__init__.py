@@ -1,11 +1,12 @@
 """The contract between a client selector and a federation: needs, view, plan, updates, selector.
 
-A selector answers up to three questions a round: who trains (:meth:`Selector.select`), how much does each
-update count (:meth:`Selector.weigh`), what did we learn (:meth:`Selector.observe`). It declares the
-information it needs, pulls it from a read-only :class:`View`, and every answer's cost enters the ledger.
+A selector answers up to three questions per round: which clients train (:meth:`Selector.select`), how much
+each update counts (:meth:`Selector.weigh`), and what the selector learns from the updates
+(:meth:`Selector.observe`). It declares the information that it needs and asks a read-only :class:`View` for
+it. The ledger counts the cost of every answer.
 
-Dimensions: N clients, K paths (the cohort), H hops, C classes. *pool*: clients available now; *delta*: end
-model minus start model; a *stack* has a leading [K].
+Dimensions: N clients, K paths (the cohort), H hops, C classes. The *pool* is the clients available now. A
+*delta* is the end model minus the start model. A *stack* has a leading [K].
 """
 
 from flsel.arguments import Range, Tunable

@@ -21,20 +21,21 @@ from flsel.selector.view import Need, View
 class Selector(Checked, Stateful, ABC):
     """A client selection method.
 
-    The constructor stores its arguments and nothing else; :meth:`reset` allocates state in attributes
-    whose names end in ``_``. These, and only these, are the state that a checkpoint keeps: tensors and
-    plain Python values. Randomness comes from ``view.rng`` alone.
+    The constructor only stores its arguments. :meth:`reset` allocates state in attributes whose names end in
+    ``_``: tensors and plain Python values. Checkpoints keep these attributes and no others. All random
+    numbers come from ``view.rng``.
 
-    A dataclass is the short way: its fields are the arguments, each with its range
-    (:mod:`flsel.arguments`), and they are checked when it is made.
+    A dataclass is the short way to write a selector. Its fields are the arguments, each with its range
+    (:mod:`flsel.arguments`). They are checked when the selector is made.
 
     Attributes:
-        two_phase: Whether participants keep their update until :meth:`weigh` has given it a weight. What
-            weighs zero is not sent, and the ledger counts no model for it. Of an update that is not sent,
-            :meth:`weigh` may use what a client can report in a few numbers, which the selector charges.
-        only_synchronous: Why an asynchronous run refuses the selector, a clause that follows "since"; empty
-            where free slots can be filled one by one. There ``view.available`` leaves out who is in flight,
-            and an update's start may be an earlier model than ``view.params`` (``updates.staleness``).
+        two_phase: Whether participants keep their update until :meth:`weigh` has given it a weight. An update
+            of weight zero is not sent, and the ledger counts no model for it. For such an update,
+            :meth:`weigh` may use what a client can report in a few numbers. The selector charges these.
+        only_synchronous: The reason why asynchronous runs refuse the selector, as a clause after "since";
+            empty if the selector can fill free slots one by one. In an asynchronous run ``view.available``
+            leaves out clients in flight, and an update may start from an earlier model than ``view.params``
+            (``updates.staleness``).
     """
 
     two_phase: ClassVar[bool] = False
@@ -42,7 +43,7 @@ class Selector(Checked, Stateful, ABC):
 
     @property
     def needs(self) -> Need:
-        """What the selector may ask for: a class attribute, or a property where it depends on arguments."""
+        """What the selector may ask for: a class attribute, or a property if it depends on arguments."""
         return Need.NONE
 
     @property
@@ -59,13 +60,13 @@ class Selector(Checked, Stateful, ABC):
         """
 
     def check_clients_per_round(self, clients_per_round: int) -> None:
-        """Refuse, before a run starts, a K that the arguments do not fit.
+        """Refuse a K that does not fit the arguments, before a run starts.
 
         Args:
             clients_per_round: Most paths per round (K).
 
         Raises:
-            UserError: If they do not.
+            UserError: If K does not fit.
         """
 
     @abstractmethod
@@ -75,8 +76,8 @@ class Selector(Checked, Stateful, ABC):
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh the updates, float64 ``[K]``, finite and >= 0; zero drops an update.
 
-        Weights that do not sum to one leave the rest on the old model. The default is proportional to the
-        training examples seen along the path (FedAvg), or uniform if there are none.
+        If the weights sum to less than one, the old model has the rest of the weight. The default is
+        proportional to the training examples along the path (FedAvg), or uniform if there are none.
         """
         total = updates.sizes.sum()
         if total == 0:
@@ -84,15 +85,14 @@ class Selector(Checked, Stateful, ABC):
         return updates.sizes.double() / total
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
-        """Learn from the round just run, before aggregation."""
+        """Learn from the updates of this round, before aggregation."""
 
     def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
-        """Tell what there is to look at of some clients, for reports; nothing in a run reads it.
+        """Return the selector's present estimates about some clients, for reports.
+
+        The estimates do not affect the run, and this method does not change the state.
 
         Args:
             clients: Their ids, int64 ``[n]``.
-
-        Returns:
-            What the selector believes about them now; asking leaves the state as it is.
         """
         return ()

@@ -1,4 +1,4 @@
-"""What a selector believes about clients, to be looked at when a run is over; nothing in a run reads it."""
+"""A selector's estimates about clients, for reports. They do not affect the run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from flsel.errors import UserError, users_code
 Kind = Literal["client", "entropy", "pair", "visit"]
 """How a diagnostic is kept and drawn.
 
-``client``: a number a client, over the rounds. ``entropy``: the same, an estimate of the client's label
-entropy in nats, drawn against the true one. ``pair``: a number between two clients, at the end. ``visit``:
-how often a client was chosen at each position, at the end.
+``client``: one number per client, over the rounds. ``entropy``: the same, as an estimate of the client's
+label entropy in nats, which is drawn against the true entropy. ``pair``: one number per pair of clients, at
+the end. ``visit``: how often a client was chosen at each position, at the end.
 """
 
 
 @dataclass(frozen=True)
 class Diagnostic(Checked):
-    """One belief of a selector about some clients.
+    """One kind of estimate about some clients.
 
     Attributes:
-        words: What it is, for an axis: ``estimated label entropy``.
+        words: Label of an axis, such as ``estimated label entropy``.
         kind: How it is kept and drawn.
-        values: Of n clients, float64 ``[n]`` (``client``, ``entropy``), ``[n, n]`` (``pair``) or ``[n, m]``
-            (``visit``); NaN where nothing is known.
-        unit: Their unit; empty for shares and counts.
+        values: For n clients, float64 ``[n]`` (``client``, ``entropy``), ``[n, n]`` (``pair``) or ``[n, m]``
+            (``visit``); NaN for unknown values.
+        unit: Unit of the values; empty for shares and counts.
     """
 
     words: str
@@ -38,7 +38,7 @@ class Diagnostic(Checked):
     unit: str = ""
 
     def fits(self, clients: int) -> bool:
-        """Tell whether the values are real numbers, of the kind's shape for so many clients."""
+        """Return whether the values are real numbers in the kind's shape for so many clients."""
         try:
             values = np.asarray(self.values)
         except (RuntimeError, TypeError, ValueError):  # a tensor elsewhere, rows of unequal length
@@ -51,19 +51,15 @@ class Diagnostic(Checked):
 
     @property
     def over_rounds(self) -> bool:
-        """Whether it is kept over the rounds, or at the end alone."""
+        """Whether it is kept over the rounds instead of at the end only."""
         return self.kind in ("client", "entropy")
 
 
 def diagnostics_of(selector: Any, clients: np.ndarray) -> Sequence[Diagnostic]:
-    """Ask a selector for its diagnostics and check them.
-
-    Args:
-        selector: The selector.
-        clients: Ids of clients, int64 ``[n]``.
+    """Ask a selector for its diagnostics about clients, int64 ``[n]``, and check them.
 
     Raises:
-        UserError: If it raises, or returns anything but diagnostics of so many clients.
+        UserError: If the selector raises, or returns anything but diagnostics of so many clients.
     """
     name = type(selector).__name__
     with users_code(f"diagnostics of {name} failed"):

@@ -1,4 +1,4 @@
-"""Who trains in a round: paths of clients."""
+"""The plan of a round: paths of the clients that train."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from flsel.arguments import shown
 from flsel.errors import UserError
 
 IDLE = -1
-"""In a path of a plan: the model copy rests for this hop, untrained and at no cost."""
+"""An entry of a path: the model waits for this hop, untrained and at no cost."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Who trains: K paths of H clients each; FedAvg's paths have length one.
+    """The clients that train: K paths of H clients each. FedAvg's paths have length one.
 
     Attributes:
-        paths: K paths of equal length; the model of path k visits its clients in order. A client may
-            repeat, as under sampling with replacement. An entry ``IDLE`` is a hop at which the model stays
-            as it is; every path visits at least one client.
+        paths: K paths of equal length. The model of path k goes through its clients in order. A client may
+            occur more than once, as in sampling with replacement. At an entry ``IDLE`` the model waits for
+            one hop. Every path has at least one client.
 
     Raises:
         UserError: If the paths are not made of whole numbers.
@@ -41,17 +41,17 @@ class Plan:
 
     @classmethod
     def star(cls, clients: Iterable[int]) -> Plan:
-        """Plan one visit of each client in ``clients``, all from the global model."""
+        """Let each client train once, from the global model."""
         return cls(tuple((client,) for client in ids(clients)))
 
     @property
     def hops(self) -> int:
-        """H, the number of communication rounds the plan takes (0 for an empty plan)."""
+        """H, the number of communication rounds that the plan takes (0 for an empty plan)."""
         return len(self.paths[0]) if self.paths else 0
 
     @cached_property
     def visits(self) -> tuple[tuple[int, ...], ...]:
-        """The clients that each path visits, in order: the paths without their idle hops."""
+        """The clients of each path, in order: the paths without their idle hops."""
         return tuple(tuple(client for client in path if client != IDLE) for path in self.paths)
 
     def __len__(self) -> int:

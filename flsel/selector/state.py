@@ -1,4 +1,4 @@
-"""State by naming convention: what a checkpoint keeps of a selector or an objective."""
+"""State by naming convention: checkpoints keep the attributes whose names end in ``_``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _CONTAINERS = (list, tuple, set, dict, OrderedDict, Counter)
 
 
 class Stateful:
-    """What keeps its state, and nothing else, in attributes whose names end in ``_``."""
+    """Base of classes with state in attributes whose names end in ``_``."""
 
     def __init_subclass__(cls) -> None:
-        """Keep the two methods as they are, on which exact resumption rests."""
+        """Refuse a class that overrides the two methods, because exact resumption needs them."""
         keep_whole(cls, "state_dict", "load_state_dict")
         super().__init_subclass__()
 
@@ -29,7 +29,7 @@ class Stateful:
         """Return the state: every attribute whose name ends in ``_``.
 
         Raises:
-            UserError: If one holds what a checkpoint could not be read back from.
+            UserError: If a checkpoint could not keep one of them.
         """
         state = {name: value for name, value in vars(self).items() if name.endswith("_")}
         for name, value in state.items():
@@ -48,10 +48,10 @@ class Stateful:
 
     @final
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned, on the device where the tensors of the present state are.
+        """Restore what :meth:`state_dict` returned, on the device of the present state's tensors.
 
         Raises:
-            ValueError: If a key of the present state is missing. What is made after the start may be more.
+            ValueError: If a key of the present state is missing. Additional keys are allowed.
         """
         present = self.state_dict()
         if not present.keys() <= state.keys():

@@ -1,4 +1,4 @@
-"""What a selector learns after a round's training: the updates, and who was late."""
+"""The updates of a round, and the clients that were late, as a selector sees them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from flsel.selector.view import Need, require
 
 @dataclass(frozen=True)
 class Late:
-    """Clients that were asked and whose update came too late; what they know stays unknown.
+    """Clients that were asked and whose update came too late. Their losses and updates stay unknown.
 
     Attributes:
-        clients: Their ids, int64 ``[L]``, ascending; without clients that are aggregated.
+        clients: Their ids, int64 ``[L]``, ascending, without clients that are aggregated.
         durations: Simulated seconds of their training, float64 ``[L]``.
     """
 
@@ -28,26 +28,26 @@ class Late:
 
     @classmethod
     def of(cls, durations: Mapping[int, float]) -> Late:
-        """Make one of durations by client."""
+        """Make late clients from their durations."""
         seconds = torch.tensor([*durations.values()], dtype=torch.float64)
         return cls(torch.tensor([*durations], dtype=torch.int64), seconds)
 
 
 @dataclass(frozen=True)
 class Updates:
-    """What the participants of a round returned; row k belongs to path k.
+    """The updates of a round; row k belongs to path k.
 
-    Paths that ended in a non-finite model are not in here: their update was dropped.
+    Paths that ended in a non-finite model have no row, because their update was dropped.
 
     Attributes:
         plan: The plan without the dropped paths.
-        sizes: Training examples seen along each path, int64 ``[K]``.
-        steps: Local optimizer steps taken along each path, int64 ``[K]``.
+        sizes: Training examples along each path, int64 ``[K]``.
+        steps: Local optimizer steps along each path, int64 ``[K]``.
         needs: What the selector declared.
         answers: Named stacks behind the gated properties.
-        travelled: Answers :attr:`travel`; None where every step goes as far as plain SGD's.
+        travelled: Answers :attr:`travel`; None if every step goes as far as plain SGD's.
         late: Clients that were asked and came too late, or too stale; none without devices.
-        steps_since: Answers :attr:`staleness`; None where all updates start from the present model.
+        steps_since: Answers :attr:`staleness`; None if all updates start from the present model.
     """
 
     plan: Plan
@@ -61,7 +61,7 @@ class Updates:
 
     @property
     def clients(self) -> Tensor:
-        """First client that every path visits, int64 ``[K]`` (the client, where paths have length one)."""
+        """First client of every path, int64 ``[K]``."""
         return whole([visits[0] for visits in self.plan.visits])
 
     @property
@@ -71,10 +71,10 @@ class Updates:
 
     @property
     def travel(self) -> Tensor:
-        """How far a constant gradient carries the model along each path, in first steps, float64 ``[K]``.
+        """Distance that a constant gradient moves the model along each path, in first steps, float64 ``[K]``.
 
-        For plain SGD the steps; with momentum more, as later steps go farther. An update divided by it
-        compares with those of clients that take other numbers of steps.
+        For plain SGD this is the number of steps. With momentum it is larger, because later steps go farther.
+        Updates divided by it can be compared between clients with different numbers of steps.
         """
         return self.steps.double() if self.travelled is None else self.travelled()
 

@@ -1,4 +1,4 @@
-"""What a selector may know before a round's training: what it declares, and a view."""
+"""The needs that a selector declares, and the view that answers them before a round's training."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from flsel.selector.plan import ids
 
 
 class Need(enum.Flag):
-    """Information that a selector declares in ``needs``; everything else is refused.
+    """Information that a selector declares in ``needs``. All other information is refused.
 
-    ``LABELS``, ``OWN_LOSS``, ``HEAD`` and ``DELTAS`` are about participants or static tables; the others are
-    answered on demand, at a cost that the ledger counts.
+    Static tables and what participants send come without a question. All other information is answered on
+    demand, at a cost that the ledger counts.
     """
 
     NONE = 0
@@ -48,16 +48,16 @@ class Need(enum.Flag):
     DURATIONS = enum.auto()
     """Simulated seconds of local training: by the profiles before, as observed after; needs ``devices``."""
     SQUARED_LOSS = enum.auto()
-    """A participant's mean squared loss on the examples that it trains on, told with its update."""
+    """A participant's mean squared loss on the examples that it trains on, sent with its update."""
 
 
 ON_HOLDOUT = Need.SERVER_LOSS | Need.NOISE_OUTPUTS
-"""What is answered with the server's holdout, which the run must then have."""
+"""Needs that use the server's holdout, which the run must then have."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Everything a server may know before a round's training; read-only.
+    """Everything that the server may know before a round's training; read-only.
 
     Attributes:
         round: Index of this communication round, from 0.
@@ -68,17 +68,16 @@ class View:
         num_classes: C.
         params: The global model; never written to.
         rng: This round's generator for the selector's draws.
-        ledger: Cost of the round so far; a selector charges here the costs that no answer counts.
+        ledger: Cost of the round so far.
         needs: What the selector declared.
         stopwatch: The federation's simulated clock in this round; None without devices. Selectors read
             :attr:`clock`.
-        trained: Distinct examples in a local training of each client, int64 ``[N]``; None stands for
-            ``sizes``.
-        answers: The federation's side of the questions below: a method for each need, named like it in lower
-            case, and ``available_at(hop)``.
-        running: Clients in flight and the rounds that they started in, in the order in which they started;
-            none in a synchronous run.
-        asked_total: Gets an entry when ``rounds`` is read: such a run cannot be given more rounds later.
+        trained: Distinct examples in a local training of each client, int64 ``[N]``; None means ``sizes``.
+        answers: Answers the questions below: it has ``available_at(hop)``, and a method for each need with
+            the need's name in lower case.
+        running: Clients in flight and the rounds in which they started, in the order of their starts; empty
+            in a synchronous run.
+        asked_total: Gets an entry when ``rounds`` is read. Such a run cannot get more rounds later.
     """
 
     round: int
@@ -109,7 +108,7 @@ class View:
 
     @property
     def examples(self) -> Tensor:
-        """Distinct examples in a local training of each client, int64 ``[N]``: at most ``sizes``."""
+        """Distinct examples in a local training of each client, int64 ``[N]``, at most ``sizes``."""
         return self.sizes if self.trained is None else self.trained
 
     @property
@@ -197,15 +196,15 @@ class View:
         return outputs
 
     def available_at(self, hop: int) -> Tensor:
-        """Tell who is available ``hop`` communication rounds from now, bool ``[N]``.
+        """Return which clients are available ``hop`` communication rounds from now, bool ``[N]``.
 
-        Only the pick of that hop may depend on it.
+        Only the choice for that hop may depend on it.
         """
         available: Tensor = self.answers.available_at(hop)
         return available
 
     def durations(self, clients: Sequence[int]) -> Tensor:
-        """Tell how long a local training of clients takes by their device profiles (``Need.DURATIONS``).
+        """Return how long a local training takes by the device profiles (``Need.DURATIONS``).
 
         Args:
             clients: Ids of n clients, available or not.
@@ -217,7 +216,7 @@ class View:
         return parts[:, 0] + parts[:, 1] + parts[:, 2]
 
     def parts(self, clients: Sequence[int]) -> Tensor:
-        """Tell the parts of :meth:`durations` (``Need.DURATIONS``).
+        """Return the parts of :meth:`durations` (``Need.DURATIONS``).
 
         Args:
             clients: Ids of n clients, available or not.
@@ -229,20 +228,20 @@ class View:
         return parts
 
     def charge(self, cost: Cost, clients: Sequence[int]) -> None:
-        """Charge what the selector causes beyond its questions.
+        """Charge costs that the selector causes in addition to its questions.
 
         Args:
-            cost: All of it.
-            clients: Who sends and receives an even share of its bytes.
+            cost: The total.
+            clients: Clients that send and receive equal shares of its bytes.
         """
         self.ledger.charge(cost)
         if self.stopwatch is not None:
             self.stopwatch.traffic(self._clients(clients), cost)
 
     def one_request(self) -> AbstractContextManager[None]:
-        """Count the questions within a ``with`` block as one: clients answer them side by side.
+        """Count the questions in a ``with`` block as one, which clients answer at the same time.
 
-        For questions that are cut into parts to bound memory.
+        Use it for a question that is split into parts to bound memory.
         """
         found: AbstractContextManager[None] = (
             nullcontext() if self.stopwatch is None else self.stopwatch.one_request()
