@@ -1,4 +1,4 @@
-"""``flsel check``: hold a selector against the contract, and say what was checked."""
+"""``flsel check``: check a selector against the contract, and list the checks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from flsel.testing import CHECKS
 USAGE = """\
 usage: flsel check SELECTOR [--argument value ...]
 
-Run the contract's checks on a tiny federation of formulas: nothing is trained. SELECTOR is a name or an
-import path, such as my_selector.EpsilonGreedy; its arguments stand as in flsel train, --selector.epsilon 0.1
-or --epsilon 0.1. The exit code is 0 if it keeps the contract, 1 if it breaks a rule, 2 if there is no such
-selector."""
+Check a selector against the contract, on a tiny federation whose clients answer by formulas. No model is
+trained. SELECTOR is a name or an import path, such as my_selector.EpsilonGreedy. Give its arguments as in
+flsel train, --selector.epsilon 0.1, or as --epsilon 0.1. The exit code is 0 if the selector keeps the
+contract, 1 if it breaks a rule, and 2 if there is no such selector."""
 
 
 def main(arguments: Sequence[str]) -> int:

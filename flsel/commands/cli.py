@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "check": (
         "flsel.commands.check",
-        "hold a selector against the contract: flsel check my_selector.MySelector",
+        "check a selector against the contract: flsel check my_selector.MySelector",
     ),
     "deploy": (
         "flsel.commands.deploy",
@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "configs": (
         "flsel.commands.configs",
-        "list the settings that come with flsel, for --config and --space: flsel configs [NAME]",
+        "list the shipped files for --config and --space: flsel configs [NAME]",
     ),
 }
 # The help of commands whose settings are a run's.

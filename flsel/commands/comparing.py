@@ -31,9 +31,9 @@ USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] 
        flsel compare --selectors Uniform,PowD,... --plan --margin 0.5 --sd 1.2
        flsel compare --resume COMPARISON [--seeds 10] [--selectors ...]"""
 DESCRIPTION = """\
-Compare selectors, or any settings, over seeds: every combination is run, existing runs are taken as they
-are, and a report says what differs, whether chance explains it, and what it costs. Every setting of flsel
-train is one of the runs', on the command line or in a file (--config FILE).
+Compare selectors, or any settings, over seeds. flsel runs every combination, or takes existing runs. A report
+says which variants differ, whether the differences are significant, and what they cost. Every setting of
+flsel train is a setting of the runs, on the command line or in a file (--config FILE).
 """
 OWN = Own("compare", CompareConfig, USAGE, DESCRIPTION, ("resume", "plan", "sd"))
 _OPTIONS = ("resume", "plan", "sd")

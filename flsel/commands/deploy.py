@@ -16,11 +16,16 @@ usage: flsel deploy --nodes N [--app FOLDER] [--timeout S] [--wait S] [--own-dat
                     [--key value ...]
 
 Write a Flower app that runs a config over N nodes. Node i of N trains the clients i, i + N, i + 2 N and so
-on. --app is the new folder (flsel-app), --timeout the seconds that a node has for an answer (600), --wait
-the seconds to wait for the nodes (300). With --own-data each node is one client, whose data are the training
-set that data.name gives there; the server's gives the test set and holdouts. All other options are settings
-of the run, as in flsel train. The Flower app needs flsel[flower] on the server and on every node:
-docs/flower.md."""
+on. The Flower app needs flsel[flower] on the server and on every node: docs/flower.md.
+
+  --nodes N      number of nodes
+  --app FOLDER   new or empty folder of the app (default: flsel-app)
+  --timeout S    seconds that a node has for an answer (default: 600)
+  --wait S       seconds to wait for the nodes (default: 300)
+  --own-data     each node is one client, with the training set that data.name gives on that node;
+                 the server's dataset gives the test set and the holdouts
+
+All other options are settings of the run, as in flsel train."""
 _OWN = {"app": "flsel-app", "timeout": "600", "wait": "300", "own-data": "false"}
 
 

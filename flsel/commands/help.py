@@ -19,12 +19,12 @@ from flsel.config.settings import RunSettings
 from flsel.errors import UserError, short
 
 DESCRIPTION = """\
-Every setting is a key of the YAML file (--config FILE) and an option (--local.batch_size 32); what comes
-later wins, and true may be left out (--quiet). Where a class is asked for, --selector PowD chooses it,
---selector.d 20 sets an argument, --selector.help lists classes and --selector.help PowD explains one; a
-class that replaces another starts from its own defaults. Your own class is given by its import path,
---model mymodels.Net, from the current folder or an installed package. --print_config prints all settings
-as a YAML file to start from.
+Every setting is a key of the YAML file (--config FILE) and an option (--local.batch_size 32). Later
+settings override earlier ones. --quiet means --quiet true. For a setting that takes a class, --selector PowD
+chooses the class, --selector.d 20 sets an argument, --selector.help lists the classes, and --selector.help
+PowD explains one. A class that replaces another starts from its own defaults. Name your own class by its
+import path, --model mymodels.Net. It may be in the current folder or in an installed package. --print_config
+prints all settings as a YAML file to start from.
 """
 USAGE = {
     "train": "flsel train [--config FILE] [--key value ...] [--address RAY_CLUSTER]\n"

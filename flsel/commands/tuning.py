@@ -18,8 +18,9 @@ from flsel_tune.sweep_result import Sweep
 USAGE = """flsel tune --config FILE [--space FILE] [--trials 32] [--key value ...]
        flsel tune --resume SWEEP [--trials 64] [--retry-failed]"""
 DESCRIPTION = """\
-Search for the settings of a run. A sweep has the settings below, on the command line or in a file (--sweep
-FILE); every setting of flsel train is one of its runs', on the command line or in a file (--config FILE).
+Search for the settings of a run. The settings of a sweep are listed below. Give them on the command line or
+in a file (--sweep FILE). Every setting of flsel train is a setting of the sweep's runs, on the command line
+or in a file (--config FILE).
 """
 OWN = Own("tune", SweepConfig, USAGE, DESCRIPTION, ("sweep", "resume", "retry_failed"))
 

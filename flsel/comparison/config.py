@@ -30,38 +30,39 @@ class CompareConfig:
     """One comparison.
 
     Attributes:
-        selectors: What is compared, with arguments behind colons: ``Uniform,PowD:d=12,HiCS``.
-        variants: YAML file of variants: by name, settings to change or the path of a config such as a sweep's
-            ``best.yaml``.
-        seeds: Seeds: ``5`` is 1 to 5, ``1..10`` a range, ``1,2,7`` a list; null is the run's seed.
-        grid: Scenarios: ``KEY=VALUE,VALUE``; may be repeated, and every combination is a scenario.
+        selectors: Selectors to compare, with arguments after colons: ``Uniform,PowD:d=12,HiCS``.
+        variants: YAML file that gives each variant a name, and settings to change or the path of a config
+            such as a sweep's ``best.yaml``.
+        seeds: Seeds of the runs: ``5`` is 1 to 5, ``1..10`` a range, ``1,2,7`` a list; null is the
+            run's seed.
+        grid: Settings that vary: ``KEY=VALUE,VALUE``. May be repeated. Every combination is a scenario.
         baseline: The variant that the others are compared with; null is Uniform, or the first.
-        target: Test accuracy to reach, in (0, 1]; null is the run's ``evaluation.target``, and without one it
-            is chosen from the baseline's runs, which the report says.
-        cost: The cost to the target that verdicts are about: ``rounds``, ``bytes``, ``bytes_down``,
+        target: Test accuracy to reach, in (0, 1]; null is the run's ``evaluation.target``. Without one, it is
+            chosen from the baseline's runs, and the report says so.
+        cost: Cost to the target in the verdicts: ``rounds``, ``bytes``, ``bytes_down``,
             ``bytes_up``, ``models``, ``passes``, ``trainings``, ``seconds`` or ``simulated_seconds``; null is
             rounds, or what a resumed comparison has.
-        last: Evaluations in the mean at the end and in the running mean to the target, >= 1; null is 10, or
-            what a resumed comparison has.
-        pick: Which run is taken where existing runs have the same settings and seed: ``newest`` or
-            ``oldest``; null refuses them by name.
+        last: Number of evaluations in the mean at the end and in the running mean to the target, >= 1; null
+            is 10, or what a resumed comparison has.
+        pick: Run to take if existing runs have the same settings and seed: ``newest`` or ``oldest``; null
+            refuses them by name.
         until_decided: Run seeds until every claim is decided: better, worse or equivalent within the margin.
-        decides: What the claims of ``until_decided`` are about: ``accuracy``, or the cost to ``target``:
-            ``rounds``, ``models``, ``bytes``, ``bytes_down``, ``bytes_up``, ``trainings``, ``seconds`` or
-            ``simulated_seconds``, which is the report's ``cost`` then; null is accuracy.
+        decides: Measure that ``until_decided`` decides: ``accuracy``, or the cost to ``target``: ``rounds``,
+            ``models``, ``bytes``, ``bytes_down``, ``bytes_up``, ``trainings``, ``seconds`` or
+            ``simulated_seconds``, which is then also the report's ``cost``; null is accuracy.
         margin: Half-width of practical equivalence in points of accuracy, > 0; null claims no equivalence.
-        margin_ratio: Ratio of two costs up to which they are equivalent in practice, in (1, 10], where a cost
-            decides: ``1.1`` is 10 %; null claims no equivalence.
-        max_seeds: Most seeds of ``until_decided``, 6 to 1000; null is 30.
-        each_scenario: Decide every combination of ``grid`` for itself, and not the mean over all of them.
-        mismatch: What becomes of existing runs that do not fit: ``refuse``, ``drop`` (listed, not counted) or
-            ``unpaired``.
-        max_concurrent: Most runs at a time, >= 1; more than one are executed by Ray.
+        margin_ratio: If a cost decides, the ratio of two costs up to which they are equivalent in practice,
+            in (1, 10]: ``1.1`` is 10 %; null claims no equivalence.
+        max_seeds: Largest number of seeds of ``until_decided``, 6 to 1000; null is 30.
+        each_scenario: Decide every scenario of ``grid`` separately instead of the mean over all of them.
+        mismatch: What to do with existing runs that do not fit: ``refuse`` them, ``drop`` them (listed, not
+            counted), or compare them ``unpaired``.
+        max_concurrent: Largest number of runs at a time, >= 1; Ray executes more than one.
         cpus: CPUs of a run, > 0, with Ray.
         gpus: GPUs of a run, >= 0, with Ray; a fraction lets runs share one.
         memory: Gigabytes reserved for a run, > 0, or null, with Ray.
         address: Ray cluster to use, ``auto`` or host:port; null starts Ray on this machine.
-        retries: How often a run whose process died is resumed, >= 0, with Ray.
+        retries: How often a run is resumed after its process died, >= 0, with Ray.
         name: Name of the comparison's folder; null makes one of dataset and variants.
         folder: Folder of all comparisons.
 

@@ -1,4 +1,4 @@
-"""Groups of a run's settings: what a client does in a visit, what is measured, tracked and written."""
+"""Groups of a run's settings: local training, evaluation, trackers and output."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class LocalConfig:
         batch_size: Examples per local step (B).
         epochs: Passes over the client's data (E); excludes ``steps``.
         steps: Local optimizer steps; excludes ``epochs``. With neither, 10 steps.
-        last_batch: What the last batch of an epoch holds: ``short``, the examples that are left; ``wrap``,
-            also the first examples of the next epoch, so that all batches are full.
+        last_batch: The last batch of an epoch: ``short`` has only the remaining examples; ``wrap`` also has
+            the first examples of the next epoch, so that all batches are full.
         optimizer: Local optimizer; null is the LightningModule's own, or SGD with learning rate 0.1 for a
             plain network.
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
@@ -38,12 +38,12 @@ class LocalConfig:
             is traced once and replayed) or ``auto``.
         workers: Processes that train a round's clients in parallel, each with one thread or one GPU; 1 trains
             in the run's own process, with all its threads.
-        chunk: Most clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
+        chunk: Largest number of clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
         check: How many models that ``vmap`` and ``compiled`` train are compared with those of ``sequential``:
             ``auto`` a few, ``every`` all, ``off`` none. If they differ, ``sequential`` trains the rest of the
             run.
         keep_optimizer: Let each client continue with the optimizer state (momentum, Adam's moments) that its
-            last visit ended with, instead of a fresh one; ``sequential`` only.
+            last training ended with, instead of a new one; ``sequential`` only.
 
     Raises:
         UserError: If a value is out of range, both ``epochs`` and ``steps`` are set, or optimizers are to be
@@ -111,9 +111,9 @@ class EvaluationConfig:
         per_client: Also measure the model on every client's training data (mean, worst 10 %, variance).
         target: Test accuracy whose first round is reported, or null.
         stop_at_target: Also end the run at the first evaluation that reaches the target.
-        metrics: Metrics of torchmetrics beside loss and accuracy, on logits and labels, such as
-            ``MulticlassF1Score``; from Python classes, objects, or ``partial`` with arguments. The column of
-            one is ``test/`` with its class's name. ``num_classes`` is filled in from the data.
+        metrics: Metrics of torchmetrics in addition to loss and accuracy, on logits and labels, such as
+            ``MulticlassF1Score``; from Python classes, objects, or ``partial`` with arguments. The column is
+            ``test/`` and the class's name. ``num_classes`` is filled in from the data.
 
     Raises:
         UserError: If a value is out of range, or a metric object does not keep its arguments.
@@ -145,7 +145,7 @@ class TrackConfig:
         group: W&B group; null is the dataset's name.
         variant: Name that the runs of all seeds share; null is the selector's name. Comparisons set it.
         tags: W&B tags besides the selector's and the dataset's names.
-        mode: W&B mode; ``auto`` is online where an API key is found and offline elsewhere.
+        mode: W&B mode; ``auto`` is online if an API key is found, otherwise offline.
     """
 
     tracker: str = "none"

@@ -42,8 +42,8 @@ class RunSettings:
     Attributes:
         seed: Seed of every generator of the run.
         rounds: Communication rounds (T).
-        stop_after_trainings: Local trainings of clients after which the run ends, or null. With it, runs that
-            train different numbers of clients per round get the same budget.
+        stop_after_trainings: Number of local trainings after which the run ends, or null. Runs that train
+            different numbers of clients per round can so have the same limit.
         clients: Number of clients (N); null takes the dataset's natural clients.
         clients_per_round: Clients per round (K), at most N.
         data: The dataset and what is held out of it.
@@ -65,8 +65,8 @@ class RunSettings:
         threads: Threads of torch on the CPU; null leaves the choice to torch. Their number may change
             the rounding of results.
         precision: ``32-true``, ``64-true``, ``bf16-mixed`` (Lightning's; sequential), or ``bf16-true``:
-            networks train in bfloat16, their parameters kept and evaluated in float32.
-        output_layer: Dotted path of the output layer, for selectors that look at it; null finds it.
+            networks train in bfloat16, and their parameters are kept and evaluated in float32.
+        output_layer: Dotted path of the output layer, for selectors that use it; null finds it.
         track: Where the run is tracked besides its own files.
         callbacks: Lightning callbacks.
         output: Where the run is written.

@@ -16,19 +16,19 @@ from flsel.errors import UserError
 
 @dataclass(frozen=True)
 class TimeConfig:
-    """What a round waits for on simulated devices; without ``devices`` nothing here may be set.
+    """What a round waits for on simulated devices. These settings need ``devices``.
 
     Attributes:
-        over_selection: Factor on the clients that are asked; the first clients to finish, as many as
-            ``clients_per_round`` says, are aggregated. Only for plans of one hop.
-        deadline: Simulated seconds after which a hop is closed, or null. Where no client is in time, the
-            round waits for the first one.
-        late: How a path that misses a deadline counts: ``drop``, not at all; ``rest``, with the model that it
+        over_selection: Factor on the number of clients that are asked. The first ``clients_per_round`` to
+            finish are aggregated. Only for plans of one hop.
+        deadline: Simulated seconds after which a hop ends, or null. If no client finishes in time, the round
+            waits for the first one.
+        late: What a path that misses the deadline contributes: ``drop``, nothing; ``rest``, the model that it
             had before the late client.
-        relay: A model goes from client to client; otherwise all paths wait for each other after each hop.
-            Plans of one hop, which all selectors but FedCat make, are the same with it.
-        overhead: Simulated seconds that each communication round takes besides its clients.
-        backward: Duration of a backward pass in forward passes; training on an example takes both.
+        relay: Whether a model goes from client to client without waiting for the other paths after each hop.
+            It matters only for plans of several hops (FedCat).
+        overhead: Simulated seconds of each communication round in addition to its clients.
+        backward: Duration of a backward pass, in forward passes. Training on an example takes one of each.
         server_pass: Simulated seconds of a pass over the server's holdout.
         stop_after_seconds: Simulated seconds after which the run ends, or null.
 
@@ -75,23 +75,24 @@ class TimeConfig:
 class AsyncConfig:
     """Whether and how the server aggregates updates as they arrive, on simulated devices.
 
-    A round is then a step of the server, which takes place whenever enough updates have arrived.
+    A round is then a step of the server. The server takes a step when enough updates have arrived.
 
     Attributes:
-        concurrency: Clients that train at any time (C), at least the buffer; null trains in synchronous
-            rounds, and nothing else here may be set.
+        concurrency: Clients that train at any time (C), at least the buffer; null means synchronous rounds,
+            and then the other settings of this group must not be set.
         buffer: Updates that the server waits for before each step (K); null takes ``clients_per_round``.
-        refill: When a free slot gets a client: at each ``arrival``, or all free slots after each ``step`` of
-            the server.
-        staleness: Weight s of an update that is t steps late: ``constant`` 1, ``polynomial``
+        refill: When free slots get clients: at each ``arrival``, or all of them after each ``step`` of the
+            server.
+        staleness: Weight s of an update that starts t server steps earlier: ``constant`` 1, ``polynomial``
             (1 + t)^-``exponent``, or ``hinge``: 1 up to ``knee``, then 1 / (``slope`` (t - ``knee``) + 1).
         exponent: Exponent of ``polynomial`` (a).
         slope: Slope of ``hinge`` (a).
         knee: Staleness up to which ``hinge`` weighs 1 (b).
         bound: Largest staleness of an update that is aggregated; null aggregates all.
-        division: How the selector's weights times s are scaled: ``buffer`` leaves them, so that stale updates
-            make a smaller step; ``weights`` scales them up to their sum without s, so that it is not smaller.
-        mixing: ``updates`` adds what clients changed (FedBuff); ``models`` moves towards their models
+        division: How the selector's weights times s are scaled: ``buffer`` keeps them, so that stale updates
+            make the step smaller; ``weights`` scales them up to their sum without s, so that the step keeps
+            its size.
+        mixing: ``updates`` adds the clients' updates (FedBuff); ``models`` moves towards their models
             (FedAsync, whose mixing rate is the server optimizer's learning rate).
 
     Raises:

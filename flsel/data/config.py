@@ -77,11 +77,11 @@ class DataConfig:
         coarse_labels: CIFAR-100: the 20 superclasses instead of the 100 classes.
         init_args: Arguments of the class or function that ``name`` imports.
         validation: Share of the training set held out for validation; 0 for none. A validation set
-            that the dataset brings is used instead.
-        server: Share of the training set that the server may look at; 0 for none.
-        pixels: What images become: ``standard``, by the mean and standard deviation of their dataset, or
-            ``symmetric``, numbers in [-1, 1].
-        test: Share of the training set held out for testing where the dataset brings no test set.
+            of the dataset itself is used instead.
+        server: Share of the training set that the server keeps, on which it may measure losses; 0 for none.
+        pixels: How images are scaled: ``standard``, by the mean and standard deviation of their dataset;
+            ``symmetric``, to numbers in [-1, 1].
+        test: Share of the training set held out for testing if the dataset has no test set.
         synthetic: How synthetic data is generated.
 
     Raises:

@@ -39,24 +39,25 @@ class SweepConfig:
     Attributes:
         space: YAML file of the search space, a name that ``flsel configs`` lists, or ``auto``: the shipped
             space of the selector, or the ranges that a class without one declares.
-        trials: Settings to try, 1 to 10^6; a resumed sweep counts those tried before.
+        trials: Number of settings to try, 1 to 10^6; a resumed sweep counts the earlier trials, too.
         metric: What to optimise, over the validation set: ``validation/accuracy`` (its last value),
             ``best(validation/loss)``, ``auc(validation/accuracy)`` (mean over the rounds),
             ``rounds_to(validation/accuracy, 0.7)``, with devices ``seconds_to(validation/accuracy, 0.7)``,
-            or anything else that ``metrics.csv`` has; several, separated by commas, are optimised together.
-        mode: ``max``, ``min`` or ``auto``: accuracies up; losses, rounds, costs and seconds down; for all
-            metrics or, separated by commas, for each.
-        sampler: How settings are suggested: ``tpe``, ``cmaes`` (numbers only), ``gp``, ``random``, ``grid``.
-        scheduler: What stops hopeless trials early: ``asha``, ``median`` or ``none``.
+            or any other column of ``metrics.csv``. Several, separated by commas, are optimised together.
+        mode: ``max``, ``min`` or ``auto``, which maximises accuracies and minimises losses, rounds, costs and
+            seconds; one for all metrics or, separated by commas, one for each.
+        sampler: Method that suggests settings: ``tpe``, ``cmaes`` (numbers only), ``gp``, ``random`` or
+            ``grid``.
+        scheduler: Method that stops bad trials early: ``asha``, ``median`` or ``none``.
         grace_rounds: Communication rounds before a trial may be stopped, >= 1; null is a fifth of the rounds.
-        reduction: ASHA keeps one of so many trials at each rung, >= 2.
-        seeds: Every trial runs under each of these seeds, and the mean counts; null is the run's seed.
-        max_concurrent: Most trials at a time, >= 1; null is what the cluster has room for.
+        reduction: At each rung ASHA keeps one of this many trials, >= 2.
+        seeds: Every trial runs with each of these seeds, and their mean counts; null is the run's seed.
+        max_concurrent: Largest number of trials at a time, >= 1; null is as many as the cluster can take.
         cpus: CPUs of a trial, > 0; torch uses as many threads, at least one.
         gpus: GPUs of a trial, >= 0; a fraction lets trials share one.
-        memory: Gigabytes reserved for a trial, > 0, or null; it keeps trials from starting, not from growing.
+        memory: Gigabytes reserved for a trial, > 0, or null. Fewer trials start, but a trial may use more.
         address: Ray cluster to use, ``auto`` or host:port; null starts Ray on this machine.
-        retries: How often a trial whose process died is resumed, >= 0.
+        retries: How often a trial is resumed after its process died, >= 0.
         report_every: Communication rounds between reports, >= 1; null reports about fifty times.
         name: Name of the sweep's folder; null makes one of dataset and selector.
         folder: Folder of all sweeps; on a cluster it must be shared.
