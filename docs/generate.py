@@ -1,6 +1,6 @@
-"""Write what is told of the settings from the code: arguments and deviations in docs/, the help of commands.
+"""Write the arguments and deviations in docs/, and the help of commands, from the code.
 
-python docs/generate.py  # a test fails where a file differs from what this writes
+python docs/generate.py  # a test fails if a file differs from its output
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEAD = """# Arguments
 
 This page helps you to set the arguments of objectives, partitions, availability modes and devices, and to see
 where they deviate from their sources. An example is `--partition Dirichlet --partition.alpha 0.1`. The symbol
-of the paper stands in brackets. `flsel train --partition.help NAME` shows the same text.
+of the paper is in brackets. `flsel train --partition.help NAME` shows the same text.
 [Selectors](selectors.md) has the arguments of selectors, and [Local objectives](objectives.md) says what the
 objectives compute. `docs/generate.py` writes this page from the classes.
 """
@@ -44,7 +44,7 @@ BLOCK = re.compile(r"<!-- (\w+) -->\n.*?(?=\n## |\Z)", re.DOTALL)
 
 
 def pages() -> dict[Path, str]:
-    """Return what the pages hold: that of the arguments, and that of the selectors with its blocks anew."""
+    """Return the text of the page of arguments, and of the page of selectors with new blocks."""
     parts = [HEAD]
     for title, base, option in KINDS:
         parts.append(f"## {title}\n\n`{option} NAME`\n")

@@ -77,8 +77,8 @@ class FedGS(Selector):
             (0.01, 0.1), see above.
         gap: Distance where there is no path, in units of the longest path.
         restarts: Random restarts of the search for a cohort.
-        moves: Most exchanges of a member in a round's search, in place of the paper's time limit (tau_max);
-            null goes on until none helps.
+        moves: Largest number of exchanges of a member in a round's search, in place of the paper's time limit
+            (tau_max); null searches until no exchange helps.
     """
 
     only_synchronous = "it solves for the cohort as a whole"
