@@ -29,6 +29,8 @@ class Selector(Checked, Stateful, ABC):
     (:mod:`flsel.arguments`). They are checked when the selector is made.
 
     Attributes:
+        equal_weights: Whether :meth:`weigh` gives every update 1/K, unless it is overridden. A client that
+            was drawn twice then counts twice.
         two_phase: Whether participants keep their update until :meth:`weigh` has given it a weight. An update
             of weight zero is not sent, and the ledger counts no model for it. For such an update,
             :meth:`weigh` may use what a client can report in a few numbers. The selector charges these.
@@ -38,6 +40,7 @@ class Selector(Checked, Stateful, ABC):
             (``updates.staleness``).
     """
 
+    equal_weights: ClassVar[bool] = False
     two_phase: ClassVar[bool] = False
     only_synchronous: ClassVar[str] = ""
 
@@ -77,10 +80,11 @@ class Selector(Checked, Stateful, ABC):
         """Weigh the updates, float64 ``[K]``, finite and >= 0; zero drops an update.
 
         If the weights sum to less than one, the old model has the rest of the weight. The default is
-        proportional to the training examples along the path (FedAvg), or uniform if there are none.
+        proportional to the training examples along the path (FedAvg), or uniform if there are none or
+        ``equal_weights`` is true.
         """
         total = updates.sizes.sum()
-        if total == 0:
+        if self.equal_weights or total == 0:
             return torch.full((len(updates.plan),), 1.0 / max(len(updates.plan), 1), dtype=torch.float64)
         return updates.sizes.double() / total
 

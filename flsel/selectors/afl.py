@@ -26,7 +26,7 @@ from torch import Tensor
 
 from flsel.arguments import Range, Tunable
 from flsel.selector import Need, Plan, Selector, Updates, View
-from flsel.selectors._sampling import equal_weights, largest, successive, with_examples, without
+from flsel.selectors._sampling import largest, successive, with_examples, without
 
 _ROUNDING = 1e-9  # 0.1 * 30 is 3.0000000000000004 in floating point; the paper means 3.
 
@@ -47,6 +47,7 @@ class AFL(Selector):
     """
 
     needs = Need.OWN_LOSS
+    equal_weights = True
     alpha1: Annotated[float, Range(0, below=1), Tunable(0.0, 0.95)] = 0.75
     alpha2: Annotated[float, Range(0), Tunable(1e-3, 10.0, log=True)] = 0.01
     alpha3: Annotated[float, Range(0, 1), Tunable(0.0, 0.5)] = 0.1
@@ -66,10 +67,6 @@ class AFL(Selector):
         # Without this, a client whose updates never come back would be "new", and chosen, for ever.
         self.value_ = self.value_.index_fill(0, torch.from_numpy(first), 0.0)
         return Plan.star(np.concatenate([first, rest]))
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every update 1/K."""
-        return equal_weights(len(updates.plan))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Store the participants' valuations; a non-finite report leaves the old one."""

@@ -33,7 +33,7 @@ from flsel.errors import UserError
 from flsel.params import flatten
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._pairwise import squared_lengths
-from flsel.selectors._sampling import equal_weights, shares
+from flsel.selectors._sampling import shares
 from flsel.selectors._similarity import Similarity, dissimilarities, leaf_order
 from flsel.selectors._sketch import EXACT, sketch_length, sketched
 from flsel.selectors._strata import Rows, Shares, by_size, by_tree, draw, pour, shares_of
@@ -60,6 +60,7 @@ class ClusteredSampling(Selector):
     )
     assumes_arrival = True
     needs = Need.DELTAS
+    equal_weights = True
     similarity: Similarity = "cosine"
     warm_up: Annotated[int, Range(0)] = 0
     sketch: Annotated[int | None, Range(1)] = None
@@ -90,10 +91,6 @@ class ClusteredSampling(Selector):
             return Plan.star(view.rng.choice(view.pool, view.clients_per_round, p=shares(view.pool_sizes)))
         pool = shares_of(view.pool, view.pool_sizes, view.clients_per_round)
         return Plan.star(pool.clients[draw(self._rows(pool, view.rng), pool.capacity, view.rng)])
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every draw 1/m."""
-        return equal_weights(len(updates.plan))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Replace the participants' updates and their distances to all; skip non-finite updates."""

@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from typing import final
 
-from torch import Tensor
-
-from flsel.selector import Plan, Selector, Updates, View
-from flsel.selectors._sampling import equal_weights
+from flsel.selector import Plan, Selector, View
 from flsel.selectors._strata import by_size, draw, shares_of
 
 
@@ -30,13 +27,10 @@ class ClusteredSamplingBySize(Selector):
 
     only_synchronous = "its weights are unbiased only for joint draws from all clients"
     assumes_arrival = True
+    equal_weights = True
 
     def select(self, view: View) -> Plan:
         """Draw one client from every row."""
         shares = shares_of(view.pool, view.pool_sizes, view.clients_per_round)
         rows = by_size(shares.masses, shares.capacity)
         return Plan.star(shares.clients[draw(rows, shares.capacity, view.rng)])
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every draw 1/m."""
-        return equal_weights(len(updates.plan))

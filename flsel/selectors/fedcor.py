@@ -36,9 +36,9 @@ from torch import Tensor
 
 from flsel.arguments import Range, Tunable
 from flsel.params import Params, finite_rows, height, rows
-from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
+from flsel.selector import Diagnostic, Need, Plan, Selector, View
 from flsel.selectors import _gp
-from flsel.selectors._sampling import equal_weights, fill_up, shares, with_examples
+from flsel.selectors._sampling import fill_up, shares, with_examples
 
 Variant = Literal["paper", "reference"]
 
@@ -73,6 +73,7 @@ class FedCor(Selector):
 
     only_synchronous = "it learns how one cohort, trained from one model, changes all losses"
     needs = Need.LOSSES | Need.SHADOW
+    equal_weights = True
     beta: Annotated[float, Range(above=0, high=1), Tunable(0.5, 1.0)] = 0.95
     delta_t: Annotated[int, Range(1)] = 10
     warmup: Annotated[int, Range(0)] = 15
@@ -113,10 +114,6 @@ class FedCor(Selector):
         if view.round < warmup:
             return Plan.star(_uniform(view))
         return Plan.star(self._choose(view))
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every update 1/C."""
-        return equal_weights(len(updates.plan))
 
     def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
         """Return the correlation of the clients' loss changes under the process, without noise."""

@@ -51,7 +51,7 @@ from flsel.selectors._hics import (
     mean_entropies,
     signal_of,
 )
-from flsel.selectors._sampling import equal_weights, fill_up, successive, with_examples
+from flsel.selectors._sampling import fill_up, successive, with_examples
 from flsel.selectors._sketch import EXACT
 from flsel.selectors._strata import by_tree, draw, shares_of
 from flsel.selectors._ward import Linkage, ward
@@ -88,6 +88,7 @@ class HiCS(Selector):
 
     only_synchronous = "it clusters updates that start from one model"
     needs = Need.HEAD
+    equal_weights = True
     temperature: Annotated[float | Literal["auto"], Range(above=0), Tunable(1e-4, 1e-1, log=True)] = "auto"
     lam: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.1
     gamma0: Annotated[float, Range(0), Tunable(0.0, 8.0)] = 4.0
@@ -144,10 +145,6 @@ class HiCS(Selector):
         drawn = self._draw(view, able[asked], view.clients_per_round - len(first))
         others = with_examples(view.pool, view.sizes)
         return Plan.star(fill_up(np.concatenate([first, drawn]), others, view.clients_per_round, view.rng))
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every update 1/K, K the number of updates returned."""
-        return equal_weights(len(updates.plan))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Store the participants' updates of the output layer; non-finite ones leave the old."""

@@ -32,7 +32,7 @@ from flsel.selectors._hics import (
     mean_entropies,
     signal_of,
 )
-from flsel.selectors._sampling import equal_weights, fill_up, successive, with_examples
+from flsel.selectors._sampling import fill_up, successive, with_examples
 from flsel.selectors._ward import Linkage
 
 
@@ -52,6 +52,7 @@ class HiCSOracle(Selector):
 
     only_synchronous = "it clusters updates that start from one model"
     needs = Need.LABELS | Need.HEAD
+    equal_weights = True
     lam: Annotated[float, Range(0, 1), Tunable(0.0, 1.0)] = 0.1
     gamma0: Annotated[float, Range(0), Tunable(0.0, 8.0)] = 4.0
     num_clusters: Annotated[int | None, Range(1)] = None
@@ -74,10 +75,6 @@ class HiCSOracle(Selector):
         return Plan.star(
             fill_up(drawn, with_examples(view.pool, view.sizes), view.clients_per_round, view.rng)
         )
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every update 1/K."""
-        return equal_weights(len(updates.plan))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Store the participants' updates of the output layer; non-finite ones leave the old."""

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from typing import final
 
-from torch import Tensor
-
-from flsel.selector import Plan, Selector, Updates, View
-from flsel.selectors._sampling import equal_weights, shares
+from flsel.selector import Plan, Selector, View
+from flsel.selectors._sampling import shares
 
 
 @final
@@ -27,11 +25,8 @@ class MD(Selector):
 
     only_synchronous = "its weights are unbiased only for joint draws from all clients"
     assumes_arrival = True
+    equal_weights = True
 
     def select(self, view: View) -> Plan:
         """Draw clients of the pool with replacement, by data share."""
         return Plan.star(view.rng.choice(view.pool, view.clients_per_round, p=shares(view.pool_sizes)))
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every draw 1/K."""
-        return equal_weights(len(updates.plan))

@@ -33,7 +33,7 @@ from torch import Tensor
 from flsel.arguments import Range, Tunable
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors import _oort
-from flsel.selectors._sampling import equal_weights, largest, with_examples
+from flsel.selectors._sampling import largest, with_examples
 
 
 @final
@@ -84,9 +84,7 @@ class Pisces(Selector):
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh by examples and by the clients' mean staleness, float64 ``[K]``; weights sum to at most 1."""
-        sizes = updates.sizes.double()
-        shares = sizes / sizes.sum() if sizes.sum() > 0 else equal_weights(len(sizes))
-        return shares * self._discounts(updates.clients, self._with(updates))
+        return super().weigh(view, updates) * self._discounts(updates.clients, self._with(updates))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Store how stale the updates are, and the utilities of finite reports."""

@@ -14,12 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, final
 
-from torch import Tensor
-
 from flsel.arguments import Range
 from flsel.errors import UserError
-from flsel.selector import Need, Plan, Selector, Updates, View
-from flsel.selectors._sampling import equal_weights, largest, log_shares, successive
+from flsel.selector import Need, Plan, Selector, View
+from flsel.selectors._sampling import largest, log_shares, successive
 
 
 @final
@@ -33,6 +31,7 @@ class PowD(Selector):
     """
 
     needs = Need.LOSSES
+    equal_weights = True
     d: Annotated[int | None, Range(1)] = None
 
     def check_clients_per_round(self, clients_per_round: int) -> None:
@@ -48,7 +47,3 @@ class PowD(Selector):
         candidates = view.pool[successive(log_shares(view.pool_sizes), d, view.rng)]
         losses = view.losses(candidates.tolist()).numpy()
         return Plan.star(candidates[largest(losses, view.clients_per_round, view.rng)])
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every update 1/K."""
-        return equal_weights(len(updates.plan))

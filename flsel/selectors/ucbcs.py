@@ -30,7 +30,7 @@ from torch import Tensor
 
 from flsel.arguments import Range, Tunable
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
-from flsel.selectors._sampling import equal_weights, largest, shares, with_examples
+from flsel.selectors._sampling import largest, shares, with_examples
 
 _FEWEST = 1e-200  # Keeps the discounted count of a client above zero, however long ago it took part.
 
@@ -48,6 +48,7 @@ class UCBCS(Selector):
 
     only_synchronous = "its discount counts joint cohorts"
     needs = Need.OWN_LOSS
+    equal_weights = True
     gamma: Annotated[float, Range(0, 1), Tunable(0.5, 1.0)] = 0.7
     sigma: Annotated[float | Literal["auto"], Range(0), Tunable(1e-2, 10.0, log=True)] = "auto"
 
@@ -69,10 +70,6 @@ class UCBCS(Selector):
         self.count_ = self.count_.index_add(0, torch.from_numpy(chosen), torch.ones(len(chosen)).double())
         self.time_ = self.gamma * self.time_ + 1.0
         return Plan.star(chosen)
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every update 1/K."""
-        return equal_weights(len(updates.plan))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Add the participants' losses to their discounted means."""

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from typing import final
 
-from torch import Tensor
-
-from flsel.selector import Plan, Selector, Updates, View
-from flsel.selectors._sampling import equal_weights, log_shares, successive
+from flsel.selector import Plan, Selector, View
+from flsel.selectors._sampling import log_shares, successive
 
 
 @final
@@ -26,10 +24,8 @@ class Weighted(Selector):
     Also called successive sampling or the Plackett-Luce draw; every update weighs 1/K.
     """
 
+    equal_weights = True
+
     def select(self, view: View) -> Plan:
         """Draw distinct clients of the pool by data share."""
         return Plan.star(view.pool[successive(log_shares(view.pool_sizes), view.clients_per_round, view.rng)])
-
-    def weigh(self, view: View, updates: Updates) -> Tensor:
-        """Weigh every update 1/K."""
-        return equal_weights(len(updates.plan))
