@@ -1,4 +1,4 @@
-"""Local objectives: what a client minimises besides its own loss."""
+"""Local objectives: the terms that a client minimises in addition to its own loss."""
 
 from flsel.objectives.feddyn import FedDyn
 from flsel.objectives.fedgen import FedGen

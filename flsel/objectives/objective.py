@@ -1,4 +1,4 @@
-"""The contract of a local objective, and FedAvg's, which adds nothing."""
+"""The contract of a local objective, and FedAvg, which adds nothing to a client's loss."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class LocalUpdates:
 
 
 class Objective(Checked, Stateful, ABC):
-    """What a client minimises besides its own loss, with the state that is kept for every client.
+    """The terms that a client minimises in addition to its own loss, and the state kept for each client.
 
     :meth:`correct`, :meth:`models` and :meth:`contrast` serve one client (``clients`` is an int, no leading
     dimension) and a stack of K (``clients`` is int64 ``[K]``, every tensor ``[K, ...]``) with the same code.
-    State lives in attributes whose names end in ``_``, like a selector's, and is kept by checkpoints. A hook
-    that is not overridden costs nothing; one that overrides :meth:`observe` is refused plans of several hops,
-    where clients do not start from the global model.
+    State is in attributes whose names end in ``_``, as in a selector. Checkpoints keep it. A hook that is not
+    overridden costs nothing. An objective that overrides :meth:`observe` refuses plans of several hops, in
+    which clients do not start from the global model.
     """
 
     needs_sgd: ClassVar[bool] = False
@@ -61,14 +61,14 @@ class Objective(Checked, Stateful, ABC):
     """Model-sized messages per training, in each direction: the model, and others of the method."""
 
     frozen_models: ClassVar[int] = 0
-    """Models of :meth:`models` that each local step runs forward; simulated devices take time for them."""
+    """Number of :meth:`models` that each local step runs forward; simulated devices need time for them."""
 
     averages: ClassVar[bool] = False
-    """Whether :meth:`contrast` is the mean over a batch's examples of what it is for each of them."""
+    """Whether :meth:`contrast` is a mean over the examples of a batch."""
 
     head: tuple[str, str | None] | None = None
-    """Names of the output layer's weight ``[C, L]`` and bias ``[C]`` in a model; set before :meth:`reset`
-    where :meth:`generated` is defined, which takes a model that ends in a linear layer."""
+    """Names of the output layer's weight ``[C, L]`` and bias ``[C]`` in a model. It is set before :meth:`reset`
+    if :meth:`generated` is defined. The model must then end in a linear layer."""
 
     def cost(self, params: Params) -> Cost:
         """Return what a local training sends besides models, such as label counts.
@@ -82,7 +82,7 @@ class Objective(Checked, Stateful, ABC):
         """Allocate state for ``clients`` clients.
 
         Args:
-            params: The trainable parameters, on the device that trains; not to be kept.
+            params: The trainable parameters, on the device that trains. Do not keep them.
             clients: N.
         """
 
@@ -98,10 +98,10 @@ class Objective(Checked, Stateful, ABC):
 
     @final
     def corrected(self, grads: Params, params: Params, starts: Params, clients: int | Tensor) -> Params:
-        """Return the gradients after :meth:`correct`, also where it puts new ones in place of the given.
+        """Return the gradients after :meth:`correct`, also if it replaces them by new tensors.
 
         Raises:
-            UserError: If it returns something, or takes gradients away.
+            UserError: If :meth:`correct` returns something or removes gradients.
         """
         names, method = [*grads], f"{type(self).__name__}.correct"
         returned: object = self.correct(grads, params, starts, clients)  # type: ignore[func-returns-value]
@@ -115,7 +115,7 @@ class Objective(Checked, Stateful, ABC):
         """Return the frozen models that :meth:`contrast` compares with; called once per training.
 
         Args:
-            starts: Models that the clients start from.
+            starts: Start models of the clients.
             clients: Client id(s) the rows belong to.
 
         Returns:
@@ -174,7 +174,7 @@ class Objective(Checked, Stateful, ABC):
         """Return the server's update, after :meth:`observe`.
 
         Args:
-            delta: The weighted sum of the clients' updates; not to be written to.
+            delta: The weighted sum of the clients' updates. Do not write to it.
         """
         return delta
 
@@ -188,5 +188,5 @@ class FedAvg(Objective):
 
 
 def overrides(objective: Objective, hook: str) -> bool:
-    """Tell whether an objective defines a hook of its own."""
+    """Return whether an objective overrides a hook."""
     return getattr(type(objective), hook) is not getattr(Objective, hook)

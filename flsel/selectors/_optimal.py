@@ -23,12 +23,12 @@ _ROUNDING = 1e-12  # Relative to the largest squared norm: a smaller gain is rou
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a cohort; numbers are rows of its stack.
+    """The result for a cohort; numbers are rows of its stack.
 
     Attributes:
         survivors: Rows to aggregate, int64, ascending.
-        labelled: Rows whose absence raises the expectation, as they were found: those removed, and possibly
-            a last one that stays because the loss would rise without it.
+        labelled: Rows whose absence raises the expectation, in the order in which they were found: the
+            removed rows, and possibly a last one that stays because the loss would rise without it.
     """
 
     survivors: np.ndarray
@@ -48,9 +48,9 @@ def optimal_aggregation(
     Args:
         deltas: Updates, each tensor ``[K, ...]``, finite.
         scale: What turns each update into a gradient, up to a factor common to all, float64 ``[K]``, > 0.
-        least: Updates that survive at any rate, >= 1.
+        least: Smallest number of updates that survive, >= 1.
         expectation: ``mean`` compares ||gbar_S||^2, ``sum`` compares |S| ||gbar_S||^2.
-        loss: Tells the loss of the global model plus the mean of the given rows (int64) of ``deltas``.
+        loss: Returns the loss of the global model plus the mean of the given rows (int64) of ``deltas``.
 
     Returns:
         The rows that stay and the labelled rows; the first row among equals is labelled first.

@@ -150,7 +150,7 @@ def _starts(problem: Problem, restarts: int, rng: np.random.Generator) -> Iterat
 
 
 class _Descent:
-    """A set on its way to a local optimum; ``rows[k]`` is what member k adds to every item, ``[n]``."""
+    """A set that moves to a local optimum; ``rows[k]`` is what member k adds to every item, ``[n]``."""
 
     def __init__(self, problem: Problem, start: np.ndarray) -> None:
         self.problem = problem

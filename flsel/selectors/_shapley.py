@@ -1,4 +1,4 @@
-"""Shapley values of a game: what each player adds, on average over all orders in which players may come."""
+"""Shapley values of a game: what each player adds, on average over all orders of the players."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 Value = Callable[[tuple[int, ...]], float]
-"""Tells what a coalition is worth, its players ascending."""
+"""Returns the worth of a coalition, whose players are ascending."""
 
 _WINDOW, _FEWEST, _CLOSE = 10, 20, 0.01
 
@@ -49,8 +49,8 @@ def sampled(
         players: n, >= 1.
         rng: Source of the orders.
         sweeps: Most sweeps, >= 1.
-        truncation: A player that comes when the worth is closer than this to that of all players adds
-            nothing. All values are zero where the worth of all is that close to that of none.
+        truncation: If the worth is closer than this to that of all players, the next player adds nothing. All
+            values are zero if the worth of all players is that close to the worth of none.
 
     Returns:
         Float64 ``[n]``; not finite where a worth that was asked for is not.
@@ -84,7 +84,7 @@ def sampled(
 
 
 def _settled(means: list[np.ndarray]) -> bool:
-    """Tell whether the running means of all players have stopped moving."""
+    """Return whether the running means of all players have converged."""
     if len(means) < _FEWEST:
         return False
     moved = np.abs(np.array(means[-_WINDOW:]) - means[-1]).mean(axis=0)

@@ -1,4 +1,4 @@
-"""How unlike clients' updates are: pairwise, and as an order by a sample's tree."""
+"""Dissimilarity of clients' updates: in pairs, and as an order by the tree of a sample."""
 
 from __future__ import annotations
 

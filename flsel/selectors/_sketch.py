@@ -1,4 +1,4 @@
-"""Sketches of updates: few numbers that keep their inner products, where there are many clients."""
+"""Sketches of updates: few numbers that keep inner products, for many clients."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 EXACT = 2000
-"""Most clients that are compared pairwise, and whose updates are kept whole unless told otherwise."""
+"""Largest number of clients that are compared in pairs, and whose updates are kept whole by default."""
 SKETCH = 256
-"""Numbers kept of an update where there are more clients."""
+"""Numbers kept of an update if there are more clients."""
 _ROUNDING = 3e-3  # Of lengths.
 
 

@@ -71,10 +71,9 @@ class DivFL(Selector):
     weights: Literal["size", "equal", "represented", "samples"] = "size"
     sketch: Annotated[int | None, Range(1)] = None
 
-    # What is asked for depends on mode and signal, so this is no class attribute.
     @property
     def needs(self) -> Need:
-        """Gradients, or probe training, to which participants' updates come without overhead."""
+        """Gradients, or probe training and, without overhead, participants' updates."""
         if self.signal == "gradient":
             return Need.GRADIENTS
         return Need.SHADOW if self.mode == "ideal" else Need.SHADOW | Need.DELTAS

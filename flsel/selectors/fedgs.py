@@ -100,7 +100,6 @@ class FedGS(Selector):
                 f"{shown(self.graph)}."
             )
 
-    # What is asked for depends on the graph, so this is no class attribute.
     @property
     def needs(self) -> Need:
         """Information that this graph is built from; none if alpha is 0."""

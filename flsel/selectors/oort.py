@@ -85,7 +85,6 @@ class Oort(Selector):
     normalise: bool = True
     pacer: Literal["flat", "falling"] = "flat"
 
-    # Without a penalty durations are not needed.
     @property
     def needs(self) -> Need:
         """Losses of the participants, and durations unless ``penalty`` is 0."""
