@@ -67,8 +67,8 @@ class Objective(Checked, Stateful, ABC):
     """Whether :meth:`contrast` is a mean over the examples of a batch."""
 
     head: tuple[str, str | None] | None = None
-    """Names of the output layer's weight ``[C, L]`` and bias ``[C]`` in a model. It is set before :meth:`reset`
-    if :meth:`generated` is defined. The model must then end in a linear layer."""
+    """Names of the output layer's weight ``[C, L]`` and bias ``[C]`` in a model. If :meth:`generated` is
+    defined, they are set before :meth:`reset`, and the model must end in a linear layer."""
 
     def cost(self, params: Params) -> Cost:
         """Return what a local training sends besides models, such as label counts.
