@@ -83,6 +83,14 @@ def plain_states() -> tuple[object, object]:
     return random.getstate(), (keys.tobytes(), *place)
 
 
+def global_states() -> dict[str, object]:
+    """Return the states of the global generators by their owners, to be compared."""
+    import torch  # this module is light
+
+    python, numpys = plain_states()
+    return {"random": python, "numpy.random": numpys, "torch": torch.get_rng_state().numpy().tobytes()}
+
+
 def _entropy(seed: int, purpose: str, index: tuple[int, ...]) -> list[int] | np.ndarray:
     # The purpose enters as a checksum because Python's hash() differs between processes.
     numbers = [seed, zlib.crc32(purpose.encode()), *index]

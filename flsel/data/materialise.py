@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from flsel.data.checks import as_inputs, as_labels, as_tensor, fits_memory
 from flsel.errors import UserError, short, users_code
-from flsel.rng import plain_states, repeatable, torch_seed
+from flsel.rng import global_states, repeatable, torch_seed
 
 # What the label of an example that is a mapping may be called, and its input where there is more beside it.
 _LABELS = ("label", "labels", "y", "target", "targets", "class")
@@ -56,7 +56,7 @@ def materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
 
 
 def _collect(dataset: Any, count: int, where: str) -> tuple[Tensor, Tensor]:
-    generators = _generators()
+    generators = global_states()
     first = _example(dataset, 0, where)[0]
     fits_memory(where, count * first.numel() * first.element_size())
     x = torch.empty((count, *first.shape), dtype=first.dtype)
@@ -69,7 +69,7 @@ def _collect(dataset: Any, count: int, where: str) -> tuple[Tensor, Tensor]:
                 f"{list(first.shape)} {first.dtype}."
             )
         x[position] = row
-    drew = _generators() != generators
+    drew = global_states() != generators
     again = np.linspace(0, count - 1, min(count, _AGAIN_IF_DRAWN if drew else _AGAIN)).astype(int)
     with repeatable(torch_seed(0, "dataset", 1)):
         for position in again.tolist():
@@ -77,11 +77,6 @@ def _collect(dataset: Any, count: int, where: str) -> tuple[Tensor, Tensor]:
             if label != y[position] or not _same(row, x[position]):
                 raise UserError(f"{where}, example {position} {_DRAWN}")
     return as_inputs(x, where), y
-
-
-def _generators() -> tuple[object, ...]:
-    """Return the states of the global generators, to be compared."""
-    return *plain_states(), torch.default_generator.get_state().numpy().tobytes()
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

@@ -7,12 +7,11 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.local.torch_internals import writes_to
-from flsel.rng import plain_states
+from flsel.rng import global_states
 from flsel.selector import Selector
 
 _LOG = logging.getLogger("flsel")
@@ -27,10 +26,10 @@ def own_randomness(name: str, round: int) -> Iterator[None]:
         name: The selector's name.
         round: Communication round.
     """
-    before = _global_states() if round < _WATCHED_ROUNDS else {}
+    before = global_states() if round < _WATCHED_ROUNDS else {}
     yield
     if before:
-        now = _global_states()
+        now = global_states()
         for owner in (owner for owner in before if now[owner] != before[owner]):
             _warn_of_draws(name, owner)
 
@@ -97,16 +96,6 @@ def _unkept(selector: Selector) -> dict[str, str]:
         if not name.endswith("_")
         and type(value) in plain
         and (not hasattr(value, "__len__") or len(value) < 1000)
-    }
-
-
-def _global_states() -> dict[str, object]:
-    """Return the states of the global generators by their owners, to be compared."""
-    python, numpys = plain_states()
-    return {
-        "random": python,
-        "numpy.random": numpys,
-        "torch": torch.get_rng_state().numpy().tobytes(),
     }
 
 
