@@ -76,7 +76,5 @@ def serve(file: Path, channel: GridChannel, settings: Mapping[str, Any], *, own_
     source = load_source(config.data, clients=config.clients, seed=config.seed)
     natural = 0 if source.owner is None else int(source.owner.max()) + 1
     trainer = GridTrainer(channel, config, config.clients or natural, timeout=timeout, own_data=own_data)
-    log = NodeLog()
-    log.follow(trainer)
-    built = build(config, source, trainer, callbacks=(log,))
+    built = build(config, source, trainer, callbacks=(NodeLog(trainer),))
     execute(Session(config, Path(folder), built) if folder else Session.start(config, built))

@@ -18,16 +18,15 @@ class NodeLog:
 
     The metrics count since the last evaluation: ``nodes/asked`` and ``nodes/lost``, requests and those
     without an answer; ``nodes/answered``, nodes that answered; ``nodes/seconds``, the longest wait.
+
+    Args:
+        trainer: Sends the requests that are logged.
     """
 
-    def __init__(self) -> None:
-        self._trainer: GridTrainer | None = None
+    def __init__(self, trainer: GridTrainer) -> None:
+        self._trainer = trainer
         self._folder = Path()
         self._since: list[Asked] = []
-
-    def follow(self, trainer: GridTrainer) -> None:
-        """Set whose requests are logged."""
-        self._trainer = trainer
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
         """Take the run's folder."""
@@ -47,7 +46,7 @@ class NodeLog:
         metrics["nodes/seconds"] = max((request.seconds for request in asked), default=0.0)
 
     def _write(self) -> None:
-        if self._trainer is None or not self._trainer.asked:
+        if not self._trainer.asked:
             return
         asked, self._trainer.asked = self._trainer.asked, []
         self._since += asked

@@ -185,10 +185,8 @@ def test_clients_of_nodes_that_are_not_connected_are_not_available(tmp_path: Pat
 
 def test_what_nodes_did_is_written_down_and_measured(tmp_path: Path) -> None:
     config = settings(tmp_path, local=SEQUENTIAL, clients_per_round=6, rounds=2)
-    log, channel = NodeLog(), InProcess(config, 2, _lost)
-    trainer = GridTrainer(channel, config, 8, timeout=1.0)
-    log.follow(trainer)
-    execute(started(config, trainer=trainer, callbacks=(log,)))
+    trainer = GridTrainer(InProcess(config, 2, _lost), config, 8, timeout=1.0)
+    execute(started(config, trainer=trainer, callbacks=(NodeLog(trainer),)))
     rows = [json.loads(line) for line in (tmp_path / "run/nodes.jsonl").read_text().splitlines()]
     assert {(row["round"], row["node"], row["action"]) for row in rows} == {
         (round, node, "visits") for round in (0, 1) for node in (1000, 1007)
