@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -16,16 +15,15 @@ from flsel.config import RunConfig
 from flsel.config.fingerprint import fingerprint
 from flsel.data.population import Population
 from flsel.errors import UserError
+from flsel.flower.contacts import Contacts
 from flsel.flower.members import label_table
 from flsel.flower.node import clients_of
-from flsel.flower.quarantine import Quarantine
 from flsel.flower.wire import Asked, Channel, LostError, Reply, Request, Value, to_arrays, to_params
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.params import Params
 
 _LOG = logging.getLogger("flsel")
-_POLL_SECONDS = 1.0
 
 
 @final
@@ -46,6 +44,7 @@ class GridTrainer(LocalTrainer):
 
     Attributes:
         asked: Every request so far that was about clients; the reader may empty it.
+        homes: The node of each client.
 
     Raises:
         UserError: If the nodes do not hold every client once, have other settings, or the objective or the
@@ -68,17 +67,10 @@ class GridTrainer(LocalTrainer):
             "version": flsel.__version__,
         }
         self._clients = clients
-        self._greeted: set[int] = set()
-        self._connected: set[int] = set()
-        self._quarantine = Quarantine()
+        self._contacts = Contacts()
         self._counts: list[list[int]] = [[]] * clients
         self.asked: list[Asked] = []
-        self._homes = self._meet()
-
-    @property
-    def homes(self) -> Mapping[int, int]:
-        """The node of each client."""
-        return self._homes
+        self.homes = self._meet()
 
     def population(self, known: Population) -> Population:
         """Return the clients' data, where nodes have their own: label counts, and examples that are none."""
@@ -98,23 +90,10 @@ class GridTrainer(LocalTrainer):
         Raises:
             LostError: If no node is connected for as long as is waited.
         """
-        end = time.monotonic() + self._timeout
-        while True:
-            self._refresh(round)
-            homes = {client: node for client, node in self._homes.items() if node in self._connected}
-            if homes:
-                break
-            if time.monotonic() >= end:
-                raise LostError(
-                    f"round {round} failed: no node is connected for {self._timeout:g} s; go on with "
-                    "--resume."
-                )
-            time.sleep(_POLL_SECONDS)
-        free = [client for client, node in homes.items() if self._quarantine.free(node, round)]
-        found = torch.zeros(self._clients, dtype=torch.bool)
-        # Where all that are left failed before, they are asked again.
-        found[free or list(homes)] = True
-        return found
+        lost = f"no node is connected for {self._timeout:g} s; go on with --resume."
+        return self._contacts.reachable(
+            lambda: self._refresh(round), self._clients, round, self._timeout, lost
+        )
 
     def train(self, visits: Sequence[Visit]) -> Params:
         """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`).
@@ -163,8 +142,8 @@ class GridTrainer(LocalTrainer):
             )
         return homes
 
-    def _refresh(self, round: int) -> None:
-        """Look which nodes are connected; one that came back under another id has its clients again."""
+    def _refresh(self, round: int) -> dict[int, int]:
+        """Return connected clients' nodes; a node that came back under another id has its clients again."""
         for node, reply in self._greet(round):
             if reply.error:
                 _LOG.warning("node %s does not take part: %s", node, reply.error)
@@ -174,20 +153,12 @@ class GridTrainer(LocalTrainer):
             if changed:
                 _LOG.warning("node %s does not take part: its labels are others than before", node)
             else:
-                self._homes |= back
-        self._connected = set(self._channel.nodes())
+                self.homes |= back
+        connected = set(self._channel.nodes())
+        return {client: node for client, node in self.homes.items() if node in connected}
 
     def _greet(self, round: int) -> list[tuple[int, Reply]]:
-        """Ask the nodes that were not heard of yet who they are; who gives no answer is asked again later."""
-        new = self._quarantine.strangers(self._channel.nodes(), self._greeted, round)
-        requests = [Request(node, "hello", values=self._said) for node in new]
-        replies = self._channel.exchange(requests, self._timeout) if new else []
-        for node, reply in zip(new, replies, strict=True):
-            if reply.values or not reply.error:
-                self._greeted.add(node)
-            else:
-                self._quarantine.failed(node, round)
-        return list(zip(new, replies, strict=True))
+        return self._contacts.greet(self._channel, self._said, self._timeout, round)
 
     def _clients_at(self, reply: Reply) -> list[int]:
         part, parts = (int(str(reply.values.get(name))) for name in ("partition", "partitions"))
@@ -206,7 +177,7 @@ class GridTrainer(LocalTrainer):
         """
         groups: dict[int, list[int]] = {}
         for row, visit in enumerate(visits):
-            groups.setdefault(self._homes[visit.client], []).append(row)
+            groups.setdefault(self.homes[visit.client], []).append(row)
         requests = [
             self._request(node, action, [visits[row] for row in rows]) for node, rows in groups.items()
         ]
@@ -235,17 +206,13 @@ class GridTrainer(LocalTrainer):
 
     def _heard(self, action: str, visits: Sequence[Visit], seconds: float, error: str) -> None:
         """Note whether a node answered; a failure is a warning."""
-        round, node = visits[0].round, self._homes[visits[0].client]
+        round, node = visits[0].round, self.homes[visits[0].client]
         self.asked.append(Asked(round, node, action, [visit.client for visit in visits], seconds, error))
-        if not error:
-            self._quarantine.answered(node)
-            return
-        out = self._quarantine.failed(node, round)
-        left = f"; it is left out for {out} round{'s' if out > 1 else ''}" if out else ""
-        _LOG.warning(
-            "node %s gave no answer in round %d, and what its clients did is lost: %s%s",
-            node, round, error, left,
-        )  # fmt: skip
+        why = self._contacts.heard(node, round, error)
+        if why:
+            _LOG.warning(
+                "node %s gave no answer in round %d, and what its clients did is lost: %s", node, round, why
+            )
 
 
 def _read(reply: Reply, like: Params, rows: int) -> tuple[Params, str]:

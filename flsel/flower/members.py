@@ -12,12 +12,11 @@ from torch import Tensor
 
 import flsel
 from flsel.errors import UserError, short
-from flsel.flower.quarantine import Quarantine
-from flsel.flower.wire import Channel, LostError, Reply, Request, Value
+from flsel.flower.contacts import POLL_SECONDS, Contacts
+from flsel.flower.wire import Channel, Reply, Value
 from flsel.params import whole
 
 _LOG = logging.getLogger("flsel")
-_POLL_SECONDS = 1.0
 
 
 class Members:
@@ -48,9 +47,7 @@ class Members:
         self.answers: dict[int, frozenset[str]] = {}
         self.nodes: dict[int, int] = {}
         self._count, self._labels, self._timeout, self._wait = clients, labels, timeout, wait
-        self._greeted: set[int] = set()
-        self._connected: set[int] = set()
-        self._quarantine = Quarantine()
+        self._contacts = Contacts()
 
     def gather(self, channel: Channel, round: int) -> Tensor:
         """Meet nodes that are new, and tell who can be asked in a round, bool ``[N]``; at least one can.
@@ -61,20 +58,10 @@ class Members:
         """
         if not self.names:
             self._meet_all(channel, round)
-        end = time.monotonic() + self._wait
-        while True:
-            self._refresh(channel, round)
-            connected = [client for client, node in self.nodes.items() if node in self._connected]
-            if connected:
-                break
-            if time.monotonic() >= end:
-                raise LostError(f"round {round} failed: no client is connected for {self._wait:g} s.")
-            time.sleep(_POLL_SECONDS)
-        free = [client for client in connected if self._quarantine.free(self.nodes[client], round)]
-        available = torch.zeros(len(self.names), dtype=torch.bool)
-        # Where all that are left failed before, they are asked again.
-        available[free or connected] = True
-        return available
+        lost = f"no client is connected for {self._wait:g} s."
+        return self._contacts.reachable(
+            lambda: self._refresh(channel, round), len(self.names), round, self._wait, lost
+        )
 
     def heard(self, client: int, round: int, error: str) -> None:
         """Note whether a client answered.
@@ -84,13 +71,9 @@ class Members:
             round: Communication round.
             error: Why there is no answer; empty if there is one.
         """
-        node, name = self.nodes[client], self.names[client]
-        if not error:
-            self._quarantine.answered(node)
-            return
-        out = self._quarantine.failed(node, round)
-        left = f"; it is left out for {out} round{'s' if out > 1 else ''}" if out else ""
-        _LOG.warning("client %s gave no answer in round %d: %s%s", name, round, error, left)
+        why = self._contacts.heard(self.nodes[client], round, error)
+        if why:
+            _LOG.warning("client %s gave no answer in round %d: %s", self.names[client], round, why)
 
     def state_dict(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
@@ -119,7 +102,7 @@ class Members:
                 met[name] = (node, reply)
             if len(met) >= self._count or time.monotonic() >= end:
                 break
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         if len(met) != self._count:
             late = "" if len(met) > self._count else f" within {self._wait:g} s"
             raise UserError(
@@ -132,8 +115,8 @@ class Members:
         for client, name in enumerate(self.names):
             self._settle(client, *met[name])
 
-    def _refresh(self, channel: Channel, round: int) -> None:
-        """Look who is connected, and greet nodes that are new: clients that came back, or strangers."""
+    def _refresh(self, channel: Channel, round: int) -> dict[int, int]:
+        """Greet nodes that are new: clients that came back, or strangers; return connected clients' nodes."""
         for node, reply in self._greet(channel, round):
             name = str(reply.values.get("client", ""))
             if not reply.error and name in self.names:
@@ -141,19 +124,12 @@ class Members:
             else:
                 why = reply.error or f"it is client {short(name, 60)}, and the clients were numbered before"
                 _LOG.warning("node %s does not take part: %s", node, why)
-        self._connected = set(channel.nodes())
+        connected = set(channel.nodes())
+        return {client: node for client, node in self.nodes.items() if node in connected}
 
     def _greet(self, channel: Channel, round: int) -> list[tuple[int, Reply]]:
-        """Ask the nodes that were not heard of yet who they are; who gives no answer is asked again later."""
-        new = self._quarantine.strangers(channel.nodes(), self._greeted, round)
         said: dict[str, Value] = {"version": flsel.__version__, "labels": int(self._labels)}
-        replies = channel.exchange([Request(node, "hello", values=said) for node in new], self._timeout)
-        for node, reply in zip(new, replies, strict=True):
-            if reply.values:
-                self._greeted.add(node)
-            else:
-                self._quarantine.failed(node, round)
-        return list(zip(new, replies, strict=True))
+        return self._contacts.greet(channel, said, self._timeout, round)
 
     def _settle(self, client: int, node: int, reply: Reply) -> None:
         self.nodes[client] = node

@@ -29,7 +29,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Strategy
 
 from flsel.flower import SelectorStrategy, answer
-from flsel.flower.quarantine import Quarantine
+from flsel.flower.contacts import Contacts
 from flsel.flower.wire import LostError
 
 EVERY = [getattr(flsel.selectors, name) for name in flsel.selectors.__all__]
@@ -209,12 +209,12 @@ def test_a_late_node_is_left_out_after_its_second_failure(
     assert result.train_metrics_clientapp[5]["train-loss"] == pytest.approx(2.0)
 
 
-def test_quarantine_ends_with_an_answer() -> None:
-    kept = Quarantine()
+def test_an_answer_ends_the_rounds_without_a_node() -> None:
+    kept = Contacts()
     assert [kept.failed(7, round) for round in (0, 1, 3, 6, 11, 20, 37)] == [0, 1, 2, 4, 8, 16, 16]
     assert not kept.free(7, 53)
     assert kept.free(7, 54)
-    kept.answered(7)
+    assert kept.heard(7, 38, error="") == ""
     assert kept.free(7, 38)
     assert kept.failed(7, 39) == 0
 
