@@ -17,11 +17,6 @@ from flsel.selector import IDLE, Plan, Selector, View
 def check_plan(plan: object, view: View, name: str) -> None:
     """Refuse a plan with too many paths or hops, or with unavailable clients.
 
-    Args:
-        plan: What the selector planned.
-        view: What it was asked with.
-        name: The selector's name, for messages.
-
     Raises:
         UserError: Naming the selector, the round and the rule.
     """

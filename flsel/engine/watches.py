@@ -20,12 +20,7 @@ _WATCHED_ROUNDS = 3  # Comparing the generators' states takes a fraction of a mi
 
 @contextmanager
 def own_randomness(name: str, round: int) -> Iterator[None]:
-    """Warn, in the first rounds, of a selector that draws from a global generator within the block.
-
-    Args:
-        name: The selector's name.
-        round: Communication round.
-    """
+    """Warn, in the first rounds, of a selector that draws from a global generator within the block."""
     before = global_states() if round < _WATCHED_ROUNDS else {}
     yield
     if before:
@@ -36,12 +31,7 @@ def own_randomness(name: str, round: int) -> Iterator[None]:
 
 @contextmanager
 def remembered(selector: Selector, round: int) -> Iterator[None]:
-    """Warn, in the first rounds, of what a selector of one's own changes in itself and no checkpoint keeps.
-
-    Args:
-        selector: The selector, one of whose methods the block calls.
-        round: Communication round.
-    """
+    """Warn, in the first rounds, of what a user's selector changes in itself and no checkpoint keeps."""
     watches = round < _WATCHED_ROUNDS and not type(selector).__module__.startswith("flsel.")
     before = _unkept(selector) if watches else {}
     yield

@@ -34,13 +34,7 @@ class ServerStep:
             self._optimizer = make(self._live.values())
 
     def __call__(self, params: Params, delta: Params, weights: Tensor) -> Params:
-        """Return the model after a step.
-
-        Args:
-            params: The global model.
-            delta: The weighted sum of the updates; its negative is the optimizer's gradient.
-            weights: Their weights.
-        """
+        """Return the model after a step with the weighted update; the optimizer sees its negative."""
         if self._optimizer is None:
             moved = {name: params[name] + delta[name] for name in params if not is_running(name)}
         else:
