@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +14,7 @@ import flsel.selectors
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.config import DataConfig, SyntheticConfig
-from flsel.data.population import FederatedData, Source
+from flsel.data.population import FederatedData
 from flsel.models import MLP, LogisticRegression
 from flsel.partition import IID, Natural
 from flsel.runner import build as building
@@ -45,7 +47,10 @@ def build(
     if data == "resampled":
         images = DataConfig(name="fashion_mnist", root=root, validation=0.0, server=0.0)
         config = replace(config, data=images, partition=IID())
-        with_few, building.load_data = building.load_data, partial(_resampled, building.load_data, clients)
+        with_few, building.load_data = (
+            building.load_data,
+            partial(_resampled, building.load_data, clients, cohort),
+        )
         try:
             return building.build(config)
         finally:
@@ -53,10 +58,12 @@ def build(
     return building.build(config)
 
 
-def _resampled(load: object, clients: int, config: RunConfig, source: Source | None = None) -> FederatedData:
-    """Deal every client examples of the training set, drawn with replacement."""
-    assert callable(load)
-    data: FederatedData = load(replace(config, clients=config.clients_per_round), source)
+def _resampled(
+    load: Callable[..., FederatedData], clients: int, few: int, *settings: Any, **more: Any
+) -> FederatedData:
+    """Give every client examples of the training set, drawn with replacement."""
+    images, partition, _ = settings
+    data = load(images, partition, few, **more)
     positions = np.random.default_rng(1).integers(0, len(data.population.y), (clients, RESAMPLED))
     shards = tuple(torch.from_numpy(positions).unbind())
     return replace(data, population=replace(data.population, shards=shards))

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     picture = home(dict(given).get("picture") or "partition.png")
     settings = [(key, value) for key, value in given if key != "picture"]
     config = parse(settings, "data")
-    data = load_data(config)
+    data = load_data(config.data, config.partition, config.clients, seed=config.seed)
     counts = data.population.label_counts().numpy()
     _print(data, counts)
     if config.devices is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from flsel.arguments.spec import Spec
 from flsel.availability import Availability, Trace
 from flsel.config import RunConfig
+from flsel.config.groups import LocalConfig
 from flsel.data.checks import fits_memory
 from flsel.data.population import FederatedData, Source
 from flsel.engine.checks import check_asynchronous
@@ -50,12 +51,12 @@ _LOG = logging.getLogger("flsel")
 class Workers(Protocol):
     """Processes that train clients: ``local.workers``."""
 
-    def trainer(self, make: Callable[[], LocalTrainer], config: RunConfig) -> LocalTrainer:
-        """Return what spreads the visits of a run over processes.
+    def trainer(self, make: Callable[[], LocalTrainer], local: LocalConfig) -> LocalTrainer:
+        """Return a trainer that divides the visits of a run among processes.
 
         Args:
             make: Makes the trainer that each of them uses.
-            config: The run's settings.
+            local: The settings of local training.
         """
 
 
@@ -108,7 +109,7 @@ def build(
     if not isinstance(needs, Need):
         name = type(config.selector).__name__
         raise UserError(f"{name}.needs must be a Need, such as Need.LABELS, got {needs!r}.")
-    data = load_data(config, source)
+    data = load_data(config.data, config.partition, config.clients, seed=config.seed, source=source)
     if trainer is not None:
         data = replace(data, population=trainer.population(data.population))
     clients = len(data.population)
@@ -118,7 +119,9 @@ def build(
             f"{config.clients_per_round} of {clients}."
         )
     program, data = _make_program(config, data, own)
-    federation = _make_federation(config, program, data, trainer or _make_trainer(config, program, workers))
+    federation = _make_federation(
+        config, program, data, trainer or _make_trainer(config.local, program, workers)
+    )
     if ON_HOLDOUT & needs and data.server is None:
         raise UserError(
             f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
@@ -221,8 +224,8 @@ def _make_federation(
     )
 
 
-def _make_trainer(config: RunConfig, program: Program, workers: Workers | None) -> LocalTrainer:
-    local, backend = config.local, config.local.backend
+def _make_trainer(local: LocalConfig, program: Program, workers: Workers | None) -> LocalTrainer:
+    backend = local.backend
     if backend == "auto" and program.memory is not None:
         backend = "sequential"
     if backend == "auto":
@@ -249,7 +252,7 @@ def _make_trainer(config: RunConfig, program: Program, workers: Workers | None) 
             f"local.workers must be 1 where Ray or Flower executes runs, got {local.workers}: how many "
             "processes they have is max_concurrent and nodes."
         )
-    return CheckedTrainer(workers.trainer(make, config), f"{backend} in {local.workers} workers")
+    return CheckedTrainer(workers.trainer(make, local), f"{backend} in {local.workers} workers")
 
 
 def _availability(mode: Availability, data: FederatedData, seed: int) -> Callable[[int], Tensor]:

@@ -1,4 +1,4 @@
-"""The data of a run: loaded, held out, dealt to the clients, and moved to where it trains."""
+"""Load the data of a run, split it over the clients, and move it to the device."""
 
 from __future__ import annotations
 
@@ -9,49 +9,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.config import RunConfig
+from flsel.data.config import DataConfig
 from flsel.data.federate import federate
 from flsel.data.population import Examples, FederatedData, Source
 from flsel.data.sources import load_source
 from flsel.errors import UserError, users_code
 from flsel.local.tasks import Task
-from flsel.partition import Natural
+from flsel.partition import Natural, Partition
 from flsel.rng import repeatable, torch_seed
 
 _LOG = logging.getLogger("flsel")
 
 
 @users_code("the data cannot be partitioned")
-def load_data(config: RunConfig, source: Source | None = None) -> FederatedData:
-    """Load a run's dataset, hold examples out and deal the rest to the clients.
+def load_data(
+    data: DataConfig,
+    partition: Partition,
+    clients: int | None,
+    *,
+    seed: int,
+    source: Source | None = None,
+) -> FederatedData:
+    """Load a run's dataset, hold examples out and split the rest over the clients.
 
     Args:
-        config: The settings.
-        source: The dataset, if it is at hand already; it is what the settings name.
+        data: Which dataset, and the shares of the holdouts.
+        partition: Which client has which examples.
+        clients: N; with natural clients None takes all.
+        seed: The run's seed.
+        source: The dataset that ``data`` names, if it is loaded already.
 
     Raises:
         UserError: If the dataset, the partition or the number of clients is not right.
     """
     if source is None:
-        source = load_source(config.data, clients=config.clients, seed=config.seed)
-    natural = isinstance(config.partition, Natural)
+        source = load_source(data, clients=clients, seed=seed)
+    natural = isinstance(partition, Natural)
     if natural and source.owner is None:
         raise UserError(
             f"partition must be set, since {source.name} has no natural clients: "
             "for example --partition Dirichlet --partition.alpha 0.3."
         )
     if natural:
-        _tell_if_cut(source, config.clients)
-        return federate(source, config.data, deal=None, seed=config.seed, clients=config.clients)
-    if config.clients is None:
+        _tell_if_cut(source, clients)
+        return federate(source, data, deal=None, seed=seed, clients=clients)
+    if clients is None:
         raise UserError("clients must be a number where a partition deals the examples, got null.")
-    clients = config.clients
 
     def deal(labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-        with repeatable(torch_seed(config.seed, "partition")):
-            return config.partition(labels, clients, rng)
+        with repeatable(torch_seed(seed, "partition")):
+            return partition(labels, clients, rng)
 
-    return federate(source, config.data, deal=deal, seed=config.seed)
+    return federate(source, data, deal=deal, seed=seed)
 
 
 def sample(data: FederatedData, count: int) -> Tensor:

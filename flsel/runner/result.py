@@ -233,7 +233,9 @@ class Result:
         from flsel.runner.checkpoint import read_model
         from flsel.runner.trained import trained_model
 
-        return trained_model(self.config, self.summary["data"], read_model(self.folder))
+        return trained_model(
+            self.config.model, self.config.seed, self.summary["data"], read_model(self.folder)
+        )
 
     @cached_property
     def normalize(self) -> Normalize:
@@ -261,7 +263,9 @@ class Result:
         from flsel.report.picture import Picture
         from flsel.runner.load_data import load_data
 
-        counts = load_data(self.config).population.label_counts().numpy()
+        config = self.config
+        dealt = load_data(config.data, config.partition, config.clients, seed=config.seed)
+        counts = dealt.population.label_counts().numpy()
         return Picture(partition_figure(counts, f"{self.dataset}: {len(counts)} clients"))
 
     def _repr_html_(self) -> str:

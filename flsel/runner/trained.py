@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flsel.config import RunConfig
 from flsel.data.population import Normalize, Population
 from flsel.errors import UserError
 from flsel.runner.network import make_model
@@ -26,18 +25,21 @@ def describe_inputs(population: Population) -> dict[str, Any]:
     }
 
 
-def trained_model(config: RunConfig, inputs: Mapping[str, Any], params: Mapping[str, Tensor]) -> nn.Module:
+def trained_model(
+    given: Any, seed: int, inputs: Mapping[str, Any], params: Mapping[str, Tensor]
+) -> nn.Module:
     """Build a run's model with trained parameters, in eval mode, on the CPU.
 
     Args:
-        config: The run's settings.
+        given: The setting ``model``.
+        seed: The run's seed.
         inputs: What :func:`describe_inputs` returned.
         params: Trained parameters and running statistics, by name.
 
     Raises:
         UserError: If the model no longer has these parameters.
     """
-    model = make_model(config.model, inputs["num_classes"], tuple(inputs["input_shape"]), config.seed)
+    model = make_model(given, inputs["num_classes"], tuple(inputs["input_shape"]), seed)
     model.to(next(iter(params.values())).dtype)
     wrong = model.load_state_dict(params, strict=False).unexpected_keys
     if wrong:

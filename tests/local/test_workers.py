@@ -66,7 +66,7 @@ def same(one: Params, other: Params) -> bool:
 
 def spread(processes: Workers, kind: Any, count: int) -> WorkersTrainer:
     config = RunConfig(local=LocalConfig(workers=count))
-    trainer = processes.trainer(kind, config)
+    trainer = processes.trainer(kind, config.local)
     assert isinstance(trainer, WorkersTrainer)
     return trainer
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from flsel.config import RunConfig
+from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
 from flsel.execution.on_ray.arrays import as_arrays
 from flsel.execution.on_ray.cluster import started
@@ -82,14 +82,14 @@ class Workers:
         if address is not None:
             stack.enter_context(started(address, 0))
 
-    def trainer(self, make: Callable[[], LocalTrainer], config: RunConfig) -> LocalTrainer:
-        """Return what spreads the visits of a run over ``local.workers`` processes.
+    def trainer(self, make: Callable[[], LocalTrainer], local: LocalConfig) -> LocalTrainer:
+        """Return a trainer that divides the visits of a run among ``local.workers`` processes.
 
         Args:
             make: Makes the trainer that each of them uses.
-            config: The run's settings.
+            local: The settings of local training.
         """
-        return WorkersTrainer(self, make, self.next_number(), config)
+        return WorkersTrainer(self, make, self.next_number(), local)
 
     def have(self, count: int, program: Program, shared_bytes: int) -> None:
         """Have so many actors, on a GPU each if the program is on one.
@@ -197,15 +197,15 @@ class WorkersTrainer(LocalTrainer):
         workers: The processes.
         make: Makes the trainer that each of them uses.
         number: Of that trainer, for the processes.
-        config: The run's settings.
+        local: The settings of local training.
     """
 
     def __init__(
-        self, workers: Workers, make: Callable[[], LocalTrainer], number: int, config: RunConfig
+        self, workers: Workers, make: Callable[[], LocalTrainer], number: int, local: LocalConfig
     ) -> None:
         self._workers = workers
         self._make, self._number = make, number
-        self._count, self._together = config.local.workers, config.local.chunk
+        self._count, self._together = local.workers, local.chunk
         self._alone = make()  # for what is not worth a message
 
     def train(self, visits: Sequence[Visit]) -> Params:
