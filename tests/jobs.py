@@ -1,14 +1,17 @@
-"""Small trials for tests: what they have in common, and their reports."""
+"""Small trials for tests, their reports, and a sweep that this process executes without Ray."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import runs
 
 from flsel.data.config import DataConfig
+from flsel.execution.on_ray.shared_data import unpack
 from flsel_tune.metric import parse_metrics
 from flsel_tune.trial import Report, SweepJob
 
@@ -33,3 +36,23 @@ def untimed(report: Report) -> dict[str, Any]:
     rows = [[{k: v for k, v in row.items() if not k.startswith("seconds/")} for row in rows]
             for rows in report["rows"]]  # fmt: skip
     return {key: value for key, value in report.items() if key != "seconds"} | {"rows": rows}
+
+
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have sweeps execute their trials one after the other in this process."""
+    monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given: nullcontext())
+    monkeypatch.setattr("flsel.execution.on_ray.tune_loop.execute", _execute)
+
+
+def _execute(workload: Any, begin: Any, packed: Any, *given: Any, **named: Any) -> None:
+    source = None if packed is None else unpack(packed)
+    while asked := workload.next():
+        number, settings = asked
+        steps = begin(number, settings, source)
+        stopped = False
+        while not stopped:
+            report = steps.advance()
+            workload.reported(number, settings, report)
+            stopped = report["done"] or workload.stops(number, report)
+        steps.close()
+        workload.ended(number, report, None)

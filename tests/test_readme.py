@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+from jobs import without_ray
 
 from flsel import availability, partition
 from flsel.availability import Availability
@@ -61,11 +62,6 @@ def call(arguments: list[str]) -> int:
         return int(stop.code or 0)
 
 
-def alone(arguments: list[str]) -> int:
-    """The exit code of flsel in a process of its own: what Ray leaves open would be laid to later tests."""
-    return subprocess.run([sys.executable, "-m", "flsel", *arguments], timeout=500).returncode
-
-
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
     """A folder with the modules that the documentation shows, and the repository's configs."""
@@ -93,8 +89,9 @@ def test_command_of_the_readme(command, workplace, monkeypatch, capsys):
         arguments += ["--rounds", "2", "--quiet", "true"]
     if arguments[0] == "tune":
         arguments += ["--trials", "2", "--rounds", "2", "--quiet", "true"]
+        without_ray(monkeypatch)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    assert (alone if arguments[0] == "tune" else call)(arguments) == 0
+    assert call(arguments) == 0
     if target:
         written = capsys.readouterr().out
         (workplace / target).write_text(written)

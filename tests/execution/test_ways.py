@@ -23,7 +23,7 @@ from flsel.execution.active_run import ActiveRun
 from flsel.execution.executor import Executor, Listener, Resources
 from flsel.execution.in_process import InProcess
 from flsel.execution.job import Job, Outcome
-from flsel.execution.on_ray.runs import OnRay, RunSteps
+from flsel.execution.on_ray.runs import OnRay, RunSteps, _Runs
 from flsel.execution.run import execute
 from flsel.execution.stack import Stack
 from flsel_tune.metric import parse_metrics
@@ -169,6 +169,12 @@ def test_ray_ends_jobs_as_this_process_does(tmp_path: Path, monkeypatch: pytest.
         assert one["outcome"] == other["outcome"], end
         assert one["files"] == other["files"], end
         assert runs.same(one["bits"], other["bits"]), end
+
+
+def test_a_job_whose_processes_died_has_failed(tmp_path: Path) -> None:
+    made, told = job(tmp_path), list[Job]()
+    _Runs([made], Listener(told.append, lambda rounds: None)).ended(0, {}, "its process died")
+    assert (made.outcome, told) == (Outcome("failed", "its process died"), [made])
 
 
 def test_a_run_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
