@@ -21,7 +21,7 @@ from trainers import CASES
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.config import DataConfig
-from flsel.engine.job import Job, train
+from flsel.engine.job import RoundJob, train
 from flsel.engine.server import Server
 from flsel.local.compiled import pool
 from flsel.local.compiled.trainer import CompiledTrainer
@@ -116,7 +116,7 @@ def together(repeats: int) -> str:
     return table(columns, rows)
 
 
-def _one_by_one(jobs: list[Job], trainers: list[Any]) -> None:
+def _one_by_one(jobs: list[RoundJob], trainers: list[Any]) -> None:
     for job, trainer in zip(jobs, trainers, strict=True):
         train([job], trainer)
 

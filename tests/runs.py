@@ -22,7 +22,7 @@ from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig, OutputConfig
 from flsel.data.config import DataConfig, SyntheticConfig
 from flsel.engine.federation import Federation
-from flsel.engine.job import Outcome, train
+from flsel.engine.job import RoundOutcome, train
 from flsel.engine.server import Server
 from flsel.local.visit import from_rows
 from flsel.params import Params
@@ -83,7 +83,7 @@ def differ_when_resumed(config: RunConfig, starts: Sequence[int]) -> list[int]:
     return differ
 
 
-def run_round(server: Server, round: int = 0) -> Outcome:
+def run_round(server: Server, round: int = 0) -> RoundOutcome:
     """Run a round; the server stays where it is."""
     federation = server.federation
     job = federation.open(round, server.params, server.selector)

@@ -1,7 +1,9 @@
-"""Modules have names that say what is in them: names that clearer ones replaced are not taken again."""
+"""Modules have names that say what is in them, and no two classes have the same name."""
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +24,7 @@ UNCLEAR = {
     ),
     *(
         "gather",
+        "inputs",
         "guard",
         "kept",
         "lean",
@@ -31,6 +34,7 @@ UNCLEAR = {
         "own",
         "play",
         "reading",
+        "record",
         "reaper",
         "share",
     ),
@@ -41,3 +45,13 @@ UNCLEAR = {
 def test_modules_have_names_that_explain_them() -> None:
     assert len(MODULES) > 200
     assert [str(p.relative_to(ROOT)) for p in MODULES if p.stem in UNCLEAR] == []
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names = [
+        node.name
+        for path in MODULES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert {name for name, times in Counter(names).items() if times > 1} == set()

@@ -13,7 +13,7 @@ import pytest
 from runs import settings
 
 import flsel
-from flsel.execution.live_table import Board
+from flsel.execution.live_table import LiveTable
 from flsel.report.notebook import curve, fragment, table
 from flsel.runner.terminal import CellLine, in_notebook, open_console
 from flsel.selectors import MD
@@ -60,7 +60,7 @@ def test_a_call_shows_one_line_in_a_notebook(tmp_path: Path, cell: Cell, capfd: 
 
 def test_a_quiet_call_shows_nothing(tmp_path: Path, cell: Cell) -> None:
     flsel.run(settings(tmp_path))
-    Board(quiet=True).line("said")
+    LiveTable(quiet=True).line("said")
     assert cell.blocks == []
 
 

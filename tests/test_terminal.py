@@ -14,7 +14,7 @@ import pytest
 from runs import lines, wait_for
 
 from flsel.errors import UserError
-from flsel.execution.live_table import Board
+from flsel.execution.live_table import LiveTable
 from flsel.execution.signals import Interrupt
 from flsel.files import new_run_dir
 from flsel.runner.terminal import Outlet, open_console
@@ -72,7 +72,7 @@ def test_what_many_runs_are_shown_on_falls_silent_too(monkeypatch: pytest.Monkey
     for handle in (os.open("/dev/full", os.O_WRONLY), writer):
         stream = os.fdopen(handle, "w", buffering=1)
         monkeypatch.setattr(sys, "stdout", stream)
-        with Board(quiet=False) as board:
+        with LiveTable(quiet=False) as board:
             for _ in range(3):
                 board.line("a line")
         open_console().print("a table")

@@ -22,7 +22,7 @@ from flsel.errors import UserError
 from flsel.files import run_id
 from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
-from flsel.runner.trackers.values import Steps
+from flsel.runner.trackers.values import CostTotals
 from flsel.selectors import PowD
 
 CONFIG = {
@@ -498,10 +498,10 @@ def test_a_run_is_tracked_in_several_places(tmp_path, monkeypatch):
 
 def test_steps_go_on_after_a_resume():
     rows = [{"ledger/bytes_up": 2.0 * n, "ledger/passes": n, "seconds/train": 0.5} for n in range(4)]
-    whole = Steps([])
+    whole = CostTotals([])
     expected = [whole.after(row) for row in rows]
     assert (
-        Steps(rows[:2]).after(rows[2])
+        CostTotals(rows[:2]).after(rows[2])
         == expected[2]
         == {"step/bytes": 4.0, "step/passes": 2, "step/seconds": 1.5}
     )

@@ -15,7 +15,7 @@ from flsel.errors import UserError, closest, edits, meant
 
 
 @dataclass(frozen=True)
-class Own:
+class CommandSettings:
     """A command's own settings.
 
     Attributes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from flsel.commands.argv import Word, parse
-from flsel.commands.command_settings import Own
+from flsel.commands.command_settings import CommandSettings
 from flsel.commands.console import set_up_logging
 from flsel.comparison.compare import compare_runs, existing, read_comparison, resume, start
 from flsel.comparison.comparison import Comparison
@@ -16,7 +16,7 @@ from flsel.comparison.comparison_file import rules_of
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
 from flsel.comparison.parse_variants import read_grid, read_selectors
-from flsel.comparison.plan import Plan, make_plan, pilot_sd, read_sd
+from flsel.comparison.plan import ComparisonPlan, make_plan, pilot_sd, read_sd
 from flsel.comparison.track import track_comparison
 from flsel.config.parser import to_types
 from flsel.errors import UserError
@@ -35,7 +35,7 @@ Compare selectors, or any settings, over seeds. flsel runs every combination, or
 says which variants differ, whether the differences are significant, and what they cost. Every setting of
 flsel train is a setting of the runs, on the command line or in a file (--config FILE).
 """
-OWN = Own("compare", CompareConfig, USAGE, DESCRIPTION, ("resume", "plan", "sd"))
+OWN = CommandSettings("compare", CompareConfig, USAGE, DESCRIPTION, ("resume", "plan", "sd"))
 _OPTIONS = ("resume", "plan", "sd")
 _SWITCHES = ("until_decided", "each_scenario")
 # What a resumed comparison keeps: its runs have it.
@@ -84,7 +84,9 @@ def _switched(key: str, value: str | None) -> str | None:
     return "true" if value is None and key in _SWITCHES else value
 
 
-def _plan(patterns: Sequence[str], resumed: str | None, mine: Sequence[Word], wanted: CompareConfig) -> Plan:
+def _plan(
+    patterns: Sequence[str], resumed: str | None, mine: Sequence[Word], wanted: CompareConfig
+) -> ComparisonPlan:
     """Plan a comparison from a standard deviation, or from pilot runs.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flsel.commands.argv import Word, parse
-from flsel.commands.command_settings import Own
+from flsel.commands.command_settings import CommandSettings
 from flsel.commands.console import set_up_logging
 from flsel.config.parser import to_types
 from flsel.errors import UserError
@@ -22,7 +22,7 @@ Search for the settings of a run. The settings of a sweep are listed below. Give
 in a file (--sweep FILE). Every setting of flsel train is a setting of the sweep's runs, on the command line
 or in a file (--config FILE).
 """
-OWN = Own("tune", SweepConfig, USAGE, DESCRIPTION, ("sweep", "resume", "retry_failed"))
+OWN = CommandSettings("tune", SweepConfig, USAGE, DESCRIPTION, ("sweep", "resume", "retry_failed"))
 
 
 def main(arguments: Sequence[str]) -> int:

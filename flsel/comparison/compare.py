@@ -14,7 +14,7 @@ from flsel.comparison.cells import check, jobs_left, read_again, read_cells, sha
 from flsel.comparison.comparison import Comparison, judge
 from flsel.comparison.comparison_file import Judging, declare, read_declaration, write_declaration
 from flsel.comparison.config import CompareConfig
-from flsel.comparison.console import Progress
+from flsel.comparison.console import ComparisonProgress
 from flsel.comparison.grid import Grid, Scenario, Tuning, Variant
 from flsel.comparison.judging.claim_words import subject
 from flsel.comparison.judging.claims import Sequential
@@ -37,7 +37,7 @@ from flsel.runner.terminal import open_console
 
 
 @dataclass(frozen=True)
-class Given:
+class Additions:
     """What is compared beside what a comparison's settings name.
 
     Attributes:
@@ -49,11 +49,11 @@ class Given:
     scenarios: Sequence[Scenario] = ()
 
 
-_NOTHING = Given()
+_NOTHING = Additions()
 
 
 def start(
-    config: RunConfig, wanted: CompareConfig, command: str, executor: Executor, given: Given = _NOTHING
+    config: RunConfig, wanted: CompareConfig, command: str, executor: Executor, given: Additions = _NOTHING
 ) -> Comparison:
     """Execute a new comparison and judge it.
 
@@ -102,7 +102,7 @@ def start(
 
 
 def resume(
-    folder: Path, wanted: CompareConfig, command: str, executor: Executor, given: Given = _NOTHING
+    folder: Path, wanted: CompareConfig, command: str, executor: Executor, given: Additions = _NOTHING
 ) -> Comparison:
     """Resume a comparison: what is complete stays, what is new or was stopped is executed.
 
@@ -250,7 +250,7 @@ def _execute(folder: Path, grid: Grid, executor: Executor, runs: Sequence[Run]) 
     def ended(job: Job) -> None:
         progress.ended(read_again(jobs[job]))
 
-    with Progress(runs, int(grid.config["rounds"]), quiet=bool(grid.config["quiet"])) as progress:
+    with ComparisonProgress(runs, int(grid.config["rounds"]), quiet=bool(grid.config["quiet"])) as progress:
         try:
             executor.execute(list(jobs), folder, Listener(ended, progress.advanced))
         except Interrupted as stop:
@@ -264,7 +264,7 @@ def _for_all_runs(config: RunConfig, wanted: CompareConfig) -> RunConfig:
     return config if wanted.resources is None else wanted.resources.fit(config)
 
 
-def _variants(wanted: CompareConfig, base: dict[str, Any], given: Given) -> list[Variant]:
+def _variants(wanted: CompareConfig, base: dict[str, Any], given: Additions) -> list[Variant]:
     variants = list(given.variants)
     variants += [] if wanted.selectors is None else read_selectors(wanted.selectors)
     if wanted.variants is not None:

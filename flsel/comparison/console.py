@@ -18,14 +18,14 @@ from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.verdicts import folded
 from flsel.comparison.reporting.tables import MOST_SCENARIOS, lost_rows, main_table
 from flsel.comparison.run_table import Run
-from flsel.execution.live_table import Board
+from flsel.execution.live_table import LiveTable
 from flsel.runner.terminal import open_console
 
 _SECONDS_BETWEEN_LINES = 5.0
 _MARKS = {"resolved": "*", "open": "-", "exploratory": "~"}
 
 
-class Progress(Board):
+class ComparisonProgress(LiveTable):
     """Show how far a comparison is: a table of variants with what they have so far, or a line for every run.
 
     Args:

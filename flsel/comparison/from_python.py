@@ -123,7 +123,7 @@ def _execute(what: Any, wanted: CompareConfig, variants: Variants | None, grid: 
     known = [what.model] if isinstance(what, RunConfig) else getattr(what, "models", ())
     models += [*others, *known]
     command = f"flsel.compare: {', '.join(variant.name for variant in made) or 'resumed'}"
-    more, executor = comparing.Given(made, scenarios), executor_for(wanted.resources)
+    more, executor = comparing.Additions(made, scenarios), executor_for(wanted.resources)
     with single_run(), model_object.at_hand(models):
         if isinstance(what, RunConfig):
             found = comparing.start(what, wanted, command, executor, more)

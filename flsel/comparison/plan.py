@@ -18,7 +18,7 @@ from flsel.errors import UserError
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """What to expect of a comparison that adds seeds until its claims are decided.
 
     Attributes:
@@ -87,7 +87,7 @@ class Plan:
 
 def make_plan(
     rules: UntilDecided, *, variants: int, scenarios: int = 1, sd: float, target: float | None = None
-) -> Plan:
+) -> ComparisonPlan:
     """Plan a comparison.
 
     Args:
@@ -114,7 +114,7 @@ def make_plan(
     unit = sd if design.margin is None else design.margin
     rows = tuple(expected(step * unit, sd, design) for step in steps)
     fixed = tuple(fixed_seeds(row.difference, design, sd) for row in rows)
-    return Plan(design, Deciding.of(rules, target, 1), variants, scenarios, sd, rows, fixed)
+    return ComparisonPlan(design, Deciding.of(rules, target, 1), variants, scenarios, sd, rows, fixed)
 
 
 def _unit(rules: UntilDecided) -> str:

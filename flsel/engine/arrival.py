@@ -13,7 +13,7 @@ Take = Callable[[int, list[int], list[bool]], list[float]]
 """Returns the seconds of trainings in a hop, of clients, which may be the first of their path."""
 
 
-class Worked(NamedTuple):
+class ClientTraining(NamedTuple):
     """One local training that took place, in time or not.
 
     Attributes:
@@ -48,7 +48,7 @@ class Arrival(NamedTuple):
     seconds: float
     durations: tuple[float, ...]
     late: dict[int, float]
-    work: tuple[Worked, ...] | None
+    work: tuple[ClientTraining, ...] | None
 
     @property
     def trainings(self) -> int:
@@ -119,7 +119,7 @@ def _by_hops(plan: Plan, take: Take, rules: TimeConfig, wanted: int) -> Arrival:
     """Let all paths wait for each other after each hop."""
     cut = [list(path) for path in plan.paths]
     total, going, kept = [0.0] * len(plan), set(range(len(plan))), set(range(len(plan)))
-    seconds, late, work = 0.0, dict[int, float](), list[Worked]()
+    seconds, late, work = 0.0, dict[int, float](), list[ClientTraining]()
     for hop in range(plan.hops):
         worked = _trainings(plan, hop, sorted(going), take)
         if not worked:
@@ -172,7 +172,7 @@ def _by_relay(plan: Plan, take: Take, rules: TimeConfig) -> Arrival:
     return _arrival(cut, sorted(kept), passed, [path[-1] for path in ends], late, work)
 
 
-def _trainings(plan: Plan, hop: int, going: Sequence[int], take: Take) -> list[Worked]:
+def _trainings(plan: Plan, hop: int, going: Sequence[int], take: Take) -> list[ClientTraining]:
     """Return the trainings of a hop; in the first one a client's training serves all its paths."""
     groups: dict[tuple[int, int], list[int]] = {}
     for k in going:
@@ -183,7 +183,7 @@ def _trainings(plan: Plan, hop: int, going: Sequence[int], take: Take) -> list[W
     first = [not hop or all(c == IDLE for c in plan.paths[paths[0]][:hop]) for paths in groups.values()]
     seconds = take(hop, clients, first) if clients else []
     return [
-        Worked(hop, client, begins, took, tuple(paths))
+        ClientTraining(hop, client, begins, took, tuple(paths))
         for client, begins, took, paths in zip(clients, first, seconds, groups.values(), strict=True)
     ]
 
@@ -212,7 +212,7 @@ def _arrival(
     seconds: float,
     total: list[float],
     late: dict[int, float],
-    work: list[Worked],
+    work: list[ClientTraining],
 ) -> Arrival:
     plan = Plan(tuple(tuple(cut[k]) for k in kept))
     aggregated = {client for path in plan.visits for client in path}

@@ -28,7 +28,7 @@ from flsel.engine.checks import check_flights
 from flsel.engine.clock import RoundTime
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flight, Flights
-from flsel.engine.job import Outcome, train
+from flsel.engine.job import RoundOutcome, train
 from flsel.engine.returned import ANY_UPDATE, head_of, returned
 from flsel.errors import DivergedError
 from flsel.local.measure import squared_losses
@@ -43,7 +43,7 @@ from flsel.selector import Need, Plan, Selector, Updates, View
 class Step:
     """A step of the server whose flights have arrived; their models may still have to be trained.
 
-    It is to :func:`flsel.engine.job.train` what a :class:`~flsel.engine.job.Job` is.
+    It is to :func:`flsel.engine.job.train` what a :class:`~flsel.engine.job.RoundJob` is.
 
     Attributes:
         view: What the selector sees when it weighs; its cost holds what the step itself costs.
@@ -172,7 +172,7 @@ class Arrivals:
             flights.stale.append(flight)
             flights.wasted += flight.seconds
 
-    def step(self, step: Step, ends: Params) -> Outcome:
+    def step(self, step: Step, ends: Params) -> RoundOutcome:
         """Weigh the updates that arrived, let the selector learn, and aggregate.
 
         Updates that are not finite are dropped, and the server waits for as many others.
@@ -200,7 +200,7 @@ class Arrivals:
             deltas = {key: end - view.params[key] for key, end in ends.items()}
         delta = self._summed(deltas, final)
         lost, used = [flight.client for flight in step.lost], updates.staleness.tolist()
-        outcome = Outcome(
+        outcome = RoundOutcome(
             delta=delta,
             plan=Plan(step.plan.paths + Plan.star(lost).paths) if lost else step.plan,
             weights=torch.cat([final, final.new_zeros(len(lost))]),

@@ -19,7 +19,7 @@ from flsel.engine.checks import check_aggregate, check_hops, check_phases
 from flsel.engine.clock import Clock, RoundTime
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.flights import Slots
-from flsel.engine.job import Job, Outcome
+from flsel.engine.job import RoundJob, RoundOutcome
 from flsel.engine.returned import head_of, local_updates, returned
 from flsel.engine.stopwatch import Stopwatch
 from flsel.engine.watches import unwritten
@@ -71,7 +71,7 @@ class Federation:
         used = [min(size, self.program.spec.num_examples(size)) for size in self.sizes.tolist()]
         object.__setattr__(self, "trained", whole(used))
 
-    def open(self, round: int, params: Params, selector: Selector, started: float = 0.0) -> Job:
+    def open(self, round: int, params: Params, selector: Selector, started: float = 0.0) -> RoundJob:
         """Decide who trains.
 
         Args:
@@ -92,7 +92,7 @@ class Federation:
         arrival = self._arrival(plan, view, selector)
         plan = plan if arrival is None else arrival.plan
         own_loss = reports.own_losses(self.trainer, self.program, plan, view)
-        job = Job(view, plan, selector, self.program, own_loss, time.perf_counter() - began, arrival)
+        job = RoundJob(view, plan, selector, self.program, own_loss, time.perf_counter() - began, arrival)
         if self.program.memory is not None:
             self.program.memory.forget()  # of trainings that the selector asked for
         if arrival is None:
@@ -107,7 +107,7 @@ class Federation:
                 view.ledger.charge(beside, count)
         return job
 
-    def close(self, job: Job, ends: Params) -> Outcome:
+    def close(self, job: RoundJob, ends: Params) -> RoundOutcome:
         """Drop what is not finite, weigh the rest, let selector and objective learn, and aggregate.
 
         Args:
@@ -150,7 +150,7 @@ class Federation:
                 aggregated = objective.aggregate(delta)
             delta = check_aggregate(aggregated, delta, type(objective).__name__)
         lost = sorted(set(range(len(plan))).difference(keep.tolist()))
-        return Outcome(
+        return RoundOutcome(
             delta=delta,
             plan=plan,
             weights=every,
@@ -183,7 +183,7 @@ class Federation:
             ledger.charge(extra, arrival.firsts)
         return arrival
 
-    def _finish(self, job: Job, lost: Sequence[int]) -> RoundTime | None:
+    def _finish(self, job: RoundJob, lost: Sequence[int]) -> RoundTime | None:
         """Return what a round took on simulated devices, and charge it; None without devices."""
         if job.arrival is None:
             return None
@@ -250,7 +250,7 @@ class Federation:
             raise UserError(f"none of the clients that are available in round {round} is connected.")
         return lambda at: self.available(at) & reachable
 
-    def _updates(self, job: Job, keep: Tensor, deltas: Params) -> Updates:
+    def _updates(self, job: RoundJob, keep: Tensor, deltas: Params) -> Updates:
         kept, needs = job.plan, job.view.needs
         if len(keep) < len(kept):
             kept = Plan(tuple(kept.paths[k] for k in keep.tolist()))

@@ -20,7 +20,7 @@ from flsel.selector import IDLE, Plan, Selector, View
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class RoundJob:
     """What a round's training is about; nothing in it changes.
 
     :func:`train` runs it. Other code may ask for the :meth:`visits` of a hop, train them
@@ -92,7 +92,7 @@ class Job:
 
 
 class Opened(Protocol):
-    """A round that is open, as far as training it goes: a :class:`Job`, or a step of an asynchronous run."""
+    """An open round that can be trained: a :class:`RoundJob`, or a step of an asynchronous run."""
 
     @property
     def view(self) -> View:
@@ -110,7 +110,7 @@ class Opened(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RoundOutcome:
     """What a round did.
 
     Attributes:

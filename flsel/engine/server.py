@@ -18,7 +18,7 @@ from flsel.engine.arrivals import Arrivals, Step
 from flsel.engine.clock import Elapsed
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flights
-from flsel.engine.job import Job, Outcome, train
+from flsel.engine.job import RoundJob, RoundOutcome, train
 from flsel.local.optimizers import rate_of
 from flsel.local.torch_internals import without_compiler
 from flsel.metrics import Cost, Ledger, names
@@ -41,7 +41,7 @@ class RoundRecord:
 
     round: int
     completed: int
-    outcome: Outcome
+    outcome: RoundOutcome
     metrics: dict[str, float] | None
 
 
@@ -120,7 +120,7 @@ class Server:
         (ends,) = train([job], self.federation.trainer)
         return self.close(job, ends, time.perf_counter() - started)
 
-    def open(self) -> Job | Step:
+    def open(self) -> RoundJob | Step:
         """Decide who trains in the coming round.
 
         Nothing that is kept changes but the selector's state, and the flights of an asynchronous run.
@@ -129,7 +129,7 @@ class Server:
             return self.arrivals.open(self.flights, self.round, self.params, self.selector)
         return self.federation.open(self.round, self.params, self.selector, self.elapsed.seconds)
 
-    def close(self, job: Job | Step, ends: Params, seconds: float = 0.0) -> RoundRecord:
+    def close(self, job: RoundJob | Step, ends: Params, seconds: float = 0.0) -> RoundRecord:
         """Aggregate what came back, step the server optimizer, and evaluate when due.
 
         Args:
@@ -250,8 +250,8 @@ class Server:
         self.rounds_to_target = state["rounds_to_target"]
         self.total_read = state["total_read"]
 
-    def _aggregated(self, job: Job | Step, ends: Params) -> Outcome:
-        if isinstance(job, Job):
+    def _aggregated(self, job: RoundJob | Step, ends: Params) -> RoundOutcome:
+        if isinstance(job, RoundJob):
             return self.federation.close(job, ends)
         assert self.arrivals is not None
         assert self.flights is not None

@@ -11,7 +11,7 @@ from flsel.config import RunConfig
 from flsel.data.population import Source
 from flsel.errors import DivergedError, UserError, raised_at
 from flsel.files import write_atomic
-from flsel.runner.build import Workers, build
+from flsel.runner.build import WorkerPool, build
 from flsel.runner.session import Session
 
 FAILURE = "failure.json"
@@ -60,7 +60,7 @@ class Job:
         recorded = read_failure(self.folder)
         return recorded or Outcome("unfinished" if (self.folder / "config.yaml").is_file() else "missing")
 
-    def session(self, source: Source | None = None, workers: Workers | None = None) -> Session:
+    def session(self, source: Source | None = None, workers: WorkerPool | None = None) -> Session:
         """Build the session of its run.
 
         Args:

@@ -15,10 +15,10 @@ from rich.table import Table
 from flsel.runner.terminal import CellLine, in_notebook, open_console
 
 _PER_SECOND = 4
-BoardType = TypeVar("BoardType", bound="Board")
+TableType = TypeVar("TableType", bound="LiveTable")
 
 
-class Board:
+class LiveTable:
     """A place for a table or for lines; a context manager.
 
     Args:
@@ -33,7 +33,7 @@ class Board:
         self._cell = CellLine() if in_notebook() and not quiet and stream is None else None
         self._live = Live(console=self._out, refresh_per_second=_PER_SECOND) if shown else None
 
-    def __enter__(self: BoardType) -> BoardType:
+    def __enter__(self: TableType) -> TableType:
         if self._live:
             self._live.start()
         return self

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from flsel.engine.arrivals import Step
-from flsel.engine.job import Job, train
+from flsel.engine.job import RoundJob, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import Interrupted, users_code
 from flsel.execution.active_run import ActiveRun
@@ -108,7 +108,7 @@ class Stack:
 
     def _execute_round(self, runs: Sequence[ActiveRun]) -> bool:
         """Execute one round of every run; tell whether it is time for a checkpoint of one of them."""
-        rounds: dict[ActiveRun, Job | Step] = {}
+        rounds: dict[ActiveRun, RoundJob | Step] = {}
         for run in runs:
             with run.recorded():
                 rounds[run] = run.session.open_round()
@@ -135,7 +135,7 @@ class Stack:
         return {run.folder: run.round for run in self.active if not run.over}
 
 
-def _train(rounds: dict[ActiveRun, Job | Step], trainer: LocalTrainer) -> dict[ActiveRun, Params]:
+def _train(rounds: dict[ActiveRun, RoundJob | Step], trainer: LocalTrainer) -> dict[ActiveRun, Params]:
     """Train the clients of all runs in one call; if that fails, run by run, to see which one fails."""
     if len(rounds) > 1:
         try:

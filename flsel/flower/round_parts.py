@@ -55,7 +55,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RoundSummary:
     """What a round did.
 
     Attributes:

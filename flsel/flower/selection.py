@@ -18,7 +18,7 @@ from flsel.flower.aggregation import ServerStep, averaged, head, output_layer, s
 from flsel.flower.members import Members
 from flsel.flower.remote_answers import RemoteAnswers, check_needs
 from flsel.flower.remote_model import Model, Watch, single
-from flsel.flower.round_parts import Open, Outcome, Rules, Training
+from flsel.flower.round_parts import Open, RoundSummary, Rules, Training
 from flsel.flower.wire import Channel, Reply, Value
 from flsel.metrics import Cost, Ledger, training
 from flsel.params import Params, finite_rows, repeated, row, rows, weighted_sum, whole
@@ -124,7 +124,7 @@ class Selection:
         open.view.ledger.charge(training(params, down=1, up=1), len(open.trainings))
         return open.trainings
 
-    def returned(self, replies: Sequence[Reply]) -> Outcome | None:
+    def returned(self, replies: Sequence[Reply]) -> RoundSummary | None:
         """Take the answers of a hop's trainings, in their order.
 
         Returns:
@@ -213,7 +213,7 @@ class Selection:
             open.lasts[k] = reply.values
             open.seconds[k] += reply.seconds
 
-    def _close(self, open: Open) -> Outcome:
+    def _close(self, open: Open) -> RoundSummary:
         """Weigh what came back, let the selector learn, and aggregate."""
         view, plan, model = open.view, open.plan, open.answers.model
         deltas = {name: end - model.params[name] for name, end in open.at.items()}
@@ -238,7 +238,7 @@ class Selection:
         chosen: dict[int, float] = {}
         for k, weight in zip(kept, weights.tolist(), strict=True):
             chosen[plan.visits[k][-1]] = chosen.get(plan.visits[k][-1], 0.0) + weight
-        return Outcome(
+        return RoundSummary(
             arrays=arrays,
             clients=chosen,
             lost=sorted(open.lost),

@@ -30,7 +30,7 @@ from flsel.flower.adapter import (
 from flsel.flower.aggregation import MakeOptimizer
 from flsel.flower.members import Members
 from flsel.flower.remote_model import Holdout
-from flsel.flower.round_parts import Outcome, Rules
+from flsel.flower.round_parts import RoundSummary, Rules
 from flsel.flower.selection import Selection
 from flsel.flower.wire import Reply, Request
 from flsel.rng import generator
@@ -86,7 +86,7 @@ class SelectorStrategy(Checked, Strategy):
     noise_outputs: Outputs | None = None
     optimizer: MakeOptimizer | None = None
     rounds: Annotated[int | None, Range(1)] = None
-    history: list[Outcome] = field(default_factory=list, init=False, repr=False)
+    history: list[RoundSummary] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -236,7 +236,7 @@ class SelectorStrategy(Checked, Strategy):
             seconds = self.timeout
         return reply(found, seconds, self.timeout)
 
-    def _row(self, outcome: Outcome) -> dict[str, Any]:
+    def _row(self, outcome: RoundSummary) -> dict[str, Any]:
         """Return what is logged of a round: who was aggregated, what was lost, and what it cost."""
         return {
             **outcome.metrics,

@@ -26,7 +26,7 @@ def is_library(package: str) -> bool:
 
 
 @final
-class Members(MutableMapping[str, Any]):
+class ClassMembers(MutableMapping[str, Any]):
     """Members of something that is no dictionary, by name.
 
     Args:
@@ -61,14 +61,14 @@ class Members(MutableMapping[str, Any]):
         return len(self._names())
 
 
-def cells_of(function: types.FunctionType) -> Members:
+def cells_of(function: types.FunctionType) -> ClassMembers:
     """Return what a function closes over; a variable without a value is not there."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
     def drop(name: str) -> None:
         del cells[name].cell_contents
 
-    return Members(
+    return ClassMembers(
         lambda: [name for name, cell in cells.items() if cell != types.CellType()],
         lambda name: cells[name].cell_contents,
         lambda name, value: setattr(cells[name], "cell_contents", value),
@@ -76,12 +76,12 @@ def cells_of(function: types.FunctionType) -> Members:
     )
 
 
-def globals_of(function: types.FunctionType) -> Members:
+def globals_of(function: types.FunctionType) -> ClassMembers:
     """Return the global names that a function reads or writes, those of installed packages apart."""
     there = function.__globals__
     installed = any(folder in function.__code__.co_filename for folder in _INSTALLED)
     used = () if installed else _globals_in(function.__code__)
-    return Members(
+    return ClassMembers(
         lambda: [name for name in used if name in there],
         there.__getitem__,
         there.__setitem__,
@@ -96,9 +96,9 @@ def _globals_in(code: types.CodeType) -> tuple[str, ...]:
     return tuple(sorted(names.union(*map(_globals_in, inner))))
 
 
-def class_attributes(made: type) -> Members:
+def class_attributes(made: type) -> ClassMembers:
     """Return the attributes of a class itself, Python's own apart."""
-    return Members(
+    return ClassMembers(
         lambda: [name for name in vars(made) if not name.startswith(("__", "_abc_"))],
         vars(made).__getitem__,
         lambda name, value: setattr(made, name, value),
@@ -106,7 +106,7 @@ def class_attributes(made: type) -> Members:
     )
 
 
-def slots_of(value: Any) -> Members:
+def slots_of(value: Any) -> ClassMembers:
     """Return the attributes of an object that are no part of its dictionary."""
     declared = (vars(made).get("__slots__", ()) for made in type(value).__mro__)
     names = [
@@ -115,7 +115,7 @@ def slots_of(value: Any) -> Members:
         for name in ([slots] if isinstance(slots, str) else slots)
         if not name.startswith("__")
     ]
-    return Members(
+    return ClassMembers(
         lambda: [name for name in names if hasattr(value, name)],
         lambda name: getattr(value, name),
         lambda name, new: object.__setattr__(value, name, new),

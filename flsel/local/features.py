@@ -13,7 +13,7 @@ from flsel.local.tasks import Task
 from flsel.params import Params, called
 
 
-class Seen(NamedTuple):
+class FeatureCall(NamedTuple):
     """What a call of the model showed.
 
     Attributes:
@@ -43,7 +43,7 @@ class Features:
         self._model = model
         self._layer = layer
 
-    def during(self, call: Callable[[], Tensor]) -> Seen:
+    def during(self, call: Callable[[], Tensor]) -> FeatureCall:
         """Make a call that runs the model on a batch.
 
         Raises:
@@ -71,7 +71,7 @@ class Features:
         def head(z: Tensor) -> Tensor:
             return nn.functional.linear(z.to(weight.dtype), weight, bias)
 
-        return Seen(value, features.flatten(1), head)
+        return FeatureCall(value, features.flatten(1), head)
 
     def of(self, params: Params, x: Tensor) -> Tensor:
         """Return the representations ``[B, L]`` of inputs ``[B, ...]`` by another model, in eval mode."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from flsel.errors import UserError
-from flsel.local.module_snapshot import Kept
+from flsel.local.module_snapshot import ModuleSnapshot
 from flsel.local.torch_internals import own_parameters
 
 
@@ -158,7 +158,7 @@ def _run(
 def undisturbed(module: nn.Module) -> Iterator[None]:
     """Restore training modes, what is kept, and torch's random state, without gradients meanwhile."""
     modes = {layer: layer.training for layer in module.modules()}
-    kept = Kept(module)
+    kept = ModuleSnapshot(module)
     devices = {p.device.index for p in module.parameters() if p.device.type == "cuda"}
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices)):

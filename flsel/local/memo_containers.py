@@ -40,7 +40,7 @@ class Copied:
         return self._value
 
 
-class Consumed:
+class IteratorCopy:
     """An iterator as it was, if it can be copied."""
 
     def __init__(self, value: Any) -> None:
@@ -101,7 +101,7 @@ class Listed:
         return self._value
 
 
-class Parts:
+class ContainerParts:
     """A tuple, whose members may be written to."""
 
     def __init__(self, value: tuple[Any, ...], memos: Note) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flsel.local.code_state import cells_of, class_attributes, globals_of, is_library, package_of, slots_of
-from flsel.local.memo_containers import COPIED, PLAIN, Consumed, Copied, Listed, Parts, refill
+from flsel.local.memo_containers import COPIED, PLAIN, ContainerParts, Copied, IteratorCopy, Listed, refill
 from flsel.local.torch_internals import writes_to
 
 _AS_THEY_ARE = (*PLAIN, types.ModuleType, types.BuiltinFunctionType)
@@ -99,9 +99,9 @@ class Memos:
                 return Copied(value, copy.copy, refill)
             return Names(value, value, self) if isinstance(value, dict) else Listed(value, self)
         if isinstance(value, tuple):
-            return Parts(value, self)
+            return ContainerParts(value, self)
         if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
-            return Consumed(value)
+            return IteratorCopy(value)
         return self._object(value)
 
     def _object(self, value: Any) -> Memo:

@@ -25,7 +25,7 @@ _TORCHS = frozenset(vars(nn.Module()))
 
 
 @final
-class Kept:
+class ModuleSnapshot:
     """What a module keeps beside its parameters, as it is when this is made.
 
     These are buffers, frozen parameters, which layers, hooks and parameters there are and which of them

@@ -18,7 +18,7 @@ from flsel.local.agreement import Agreement
 from flsel.local.batches import BatchSpec, dealt
 from flsel.local.channels_last import channels_last
 from flsel.local.features import Features
-from flsel.local.module_snapshot import Kept
+from flsel.local.module_snapshot import ModuleSnapshot
 from flsel.local.optimizer_states import OptimizerMemory
 from flsel.local.plain import PlainFabric
 from flsel.local.tasks import Task
@@ -70,10 +70,10 @@ class Program:
     features: Features | None = None
     memory: OptimizerMemory | None = None
     agreement: Agreement = field(default_factory=Agreement)
-    kept: Kept = field(init=False)
+    kept: ModuleSnapshot = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kept", Kept(self.task, self.state().values()))
+        object.__setattr__(self, "kept", ModuleSnapshot(self.task, self.state().values()))
 
     def state(self) -> Params:
         """Return the live tensors that are sent between server and clients, by name.

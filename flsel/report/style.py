@@ -30,7 +30,7 @@ _HANDLE_INCHES, _LETTER_INCHES = 0.55, 0.065
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     """How a selector is drawn wherever it occurs.
 
     Attributes:
@@ -61,7 +61,7 @@ _KNOWN = (
 )  # fmt: skip
 
 
-def looks(names: Sequence[str]) -> dict[str, Look]:
+def looks(names: Sequence[str]) -> dict[str, Style]:
     """Give every selector its look: the same in every figure, and another one for every name.
 
     Args:
@@ -82,9 +82,9 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     return {name: _look(taken[name]) for name in names}
 
 
-def _look(number: int) -> Look:
+def _look(number: int) -> Style:
     marker, shape = _MARKERS[number % len(_MARKERS)]
-    return Look(_COLOURS[number % len(_COLOURS)], marker, shape, _DASHES[number % len(_DASHES)])
+    return Style(_COLOURS[number % len(_COLOURS)], marker, shape, _DASHES[number % len(_DASHES)])
 
 
 @contextmanager

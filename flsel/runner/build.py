@@ -48,7 +48,7 @@ from flsel.selector import ON_HOLDOUT, Need
 _LOG = logging.getLogger("flsel")
 
 
-class Workers(Protocol):
+class WorkerPool(Protocol):
     """Processes that train clients: ``local.workers``."""
 
     def trainer(self, make: Callable[[], LocalTrainer], local: LocalConfig) -> LocalTrainer:
@@ -82,7 +82,7 @@ def build(
     config: RunConfig,
     source: Source | None = None,
     trainer: LocalTrainer | None = None,
-    workers: Workers | None = None,
+    workers: WorkerPool | None = None,
     callbacks: tuple[Any, ...] = (),
 ) -> Built:
     """Build a run.
@@ -224,7 +224,7 @@ def _make_federation(
     )
 
 
-def _make_trainer(local: LocalConfig, program: Program, workers: Workers | None) -> LocalTrainer:
+def _make_trainer(local: LocalConfig, program: Program, workers: WorkerPool | None) -> LocalTrainer:
     backend = local.backend
     if backend == "auto" and program.memory is not None:
         backend = "sequential"

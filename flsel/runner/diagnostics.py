@@ -25,7 +25,7 @@ MOST_ROUNDS = 40
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedDiagnostic:
     """A diagnostic as a run's folder holds it.
 
     Attributes:
@@ -82,7 +82,7 @@ class Recorder:
             )  # fmt: skip
 
 
-def read_diagnostics(folder: Path) -> list[Recorded]:
+def read_diagnostics(folder: Path) -> list[RecordedDiagnostic]:
     """Read the diagnostics of a run; none where its selector has none.
 
     Raises:
@@ -103,7 +103,7 @@ def read_diagnostics(folder: Path) -> list[Recorded]:
             clients, rounds = (np.array(ids, dtype=np.int64) for ids in (last["clients"], kept))
             if values.ndim != 2 or values.shape[over] != len(clients):
                 raise ValueError(values.shape)
-            found.append(Recorded(str(words), kind, str(last["unit"]), clients, rounds, values))
+            found.append(RecordedDiagnostic(str(words), kind, str(last["unit"]), clients, rounds, values))
     except (KeyError, TypeError, ValueError, OverflowError):
         raise UserError(f"{path} is damaged: a line lacks what a diagnostic has; remove the file.") from None
     return found

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flsel.config import RunConfig
     from flsel.data.population import Normalize
     from flsel.report.picture import Picture
-    from flsel.runner.diagnostics import Recorded
+    from flsel.runner.diagnostics import RecordedDiagnostic
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Result:
         return np.bincount(np.array(clients, dtype=np.int64), minlength=self.summary["clients"])
 
     @cached_property
-    def diagnostics(self) -> list[Recorded]:
+    def diagnostics(self) -> list[RecordedDiagnostic]:
         """What the selector believed about the clients; empty for selectors that tell nothing."""
         from flsel.runner.diagnostics import read_diagnostics
 

@@ -12,7 +12,7 @@ import torch
 
 from flsel.config import RunConfig
 from flsel.engine.arrivals import Step
-from flsel.engine.job import Job, train
+from flsel.engine.job import RoundJob, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, blamed, short, users_code
 from flsel.files import new_run_dir
@@ -172,7 +172,7 @@ class Session:
             (ends,) = train([job], self.server.federation.trainer)
         return self.close_round(job, ends, time.perf_counter() - started)
 
-    def open_round(self) -> Job | Step:
+    def open_round(self) -> RoundJob | Step:
         """Decide who trains next, whose models are for :meth:`close_round`; :meth:`step` does all three."""
         self._callbacks.trainer.current_epoch = self.server.round
         self._callbacks.call("on_train_epoch_start")
@@ -180,7 +180,7 @@ class Session:
         with users_code(f"round {self.server.round} failed"):
             return self.server.open()
 
-    def close_round(self, job: Job | Step, ends: Params, seconds: float) -> RoundRecord:
+    def close_round(self, job: RoundJob | Step, ends: Params, seconds: float) -> RoundRecord:
         """Go on with the models that were trained, and write down what happened.
 
         Args:

@@ -22,7 +22,7 @@ _ROUNDING = 1e-12  # Relative to the largest squared norm: a smaller gain is rou
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Aggregated:
     """The result for a cohort; numbers are rows of its stack.
 
     Attributes:
@@ -42,7 +42,7 @@ def optimal_aggregation(
     least: int,
     expectation: Expectation,
     loss: Callable[[np.ndarray], float],
-) -> Verdict:
+) -> Aggregated:
     """Remove updates one by one while the expectation rises and the loss does not.
 
     Args:
@@ -76,7 +76,7 @@ def optimal_aggregation(
             break
         stays, before = rest, after
         dots -= products[worst]
-    return Verdict(np.flatnonzero(stays), labelled)
+    return Aggregated(np.flatnonzero(stays), labelled)
 
 
 def _gains(dots: np.ndarray, squares: np.ndarray, expectation: Expectation) -> np.ndarray:

@@ -46,7 +46,7 @@ def test_a_new_axis_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "trainings/target" in set(found.differences["measure"])
     assert '<option value="trainings">local trainings</option>' in found.to_html()
     assert "local trainings" in found.plot_cost(cost="trainings").render("svg").decode()
-    assert values.Steps([]).after({"ledger/trainings": 4.0})["step/trainings"] == 4.0
+    assert values.CostTotals([]).after({"ledger/trainings": 4.0})["step/trainings"] == 4.0
 
 
 def test_the_columns_of_an_axis_are_listed_nowhere_else():

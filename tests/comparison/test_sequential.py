@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flsel.comparison.judging.time_to_target import Arrival, restricted
+from flsel.comparison.judging.time_to_target import TargetTime, restricted
 from flsel.comparison.sequential.boundaries import boundaries, extended, schedule, spent
 from flsel.comparison.sequential.decide import Withheld, decide, judge_looks, withheld_by_arrival
 from flsel.comparison.sequential.design import Design
@@ -205,7 +205,9 @@ def test_designs_out_of_range_are_refused(changes, message):
 
 def test_capped_costs_are_the_specified_ones():
     case = GOLDEN["restricted"]
-    ours, theirs = ([Arrival(float(a), a != "inf") for a in case[side]] for side in ("variant", "baseline"))
+    ours, theirs = (
+        [TargetTime(float(a), a != "inf") for a in case[side]] for side in ("variant", "baseline")
+    )
     end = case["horizon"]
     logs = [np.log(restricted([b, a], end)) for a, b in zip(ours, theirs, strict=True)]
     assert [float(b - a) for b, a in logs] == pytest.approx(case["differences"], abs=1e-5)

@@ -77,9 +77,9 @@ def test_results_and_trackers_know_simulated_seconds(tmp_path: Path) -> None:
     rounds = result.to_target(0.4).value
     assert result.to_target(0.4, cost="simulated_seconds").value == 3 * rounds
     row = {"round": 2.0, "clock/seconds": 6.0, "ledger/bytes_down": 5.0, "ledger/bytes_up": 1.0}
-    assert values.Steps([]).after(row)["step/simulated_seconds"] == 6.0
+    assert values.CostTotals([]).after(row)["step/simulated_seconds"] == 6.0
     del row["clock/seconds"]
-    assert "step/simulated_seconds" not in values.Steps([]).after(row)
+    assert "step/simulated_seconds" not in values.CostTotals([]).after(row)
 
 
 def rows(accuracies: list[float], seconds: float = 10.0) -> list[dict[str, float]]:

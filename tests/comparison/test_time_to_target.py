@@ -11,25 +11,25 @@ import pytest
 
 from flsel.comparison.judging.measures import chosen_target
 from flsel.comparison.judging.statistics import mean_interval
-from flsel.comparison.judging.time_to_target import Arrival, first_at, restricted, summarise, survival
+from flsel.comparison.judging.time_to_target import TargetTime, first_at, restricted, summarise, survival
 from flsel.comparison.run_table import Run
 
 
-def arrived(*at: float) -> list[Arrival]:
-    return [Arrival(when, True) for when in at]
+def arrived(*at: float) -> list[TargetTime]:
+    return [TargetTime(when, True) for when in at]
 
 
-def never(*at: float) -> list[Arrival]:
-    return [Arrival(when, False) for when in at]
+def never(*at: float) -> list[TargetTime]:
+    return [TargetTime(when, False) for when in at]
 
 
 def test_first_hit_and_running_mean_differ():
     costs, values = [0, 10, 20, 30, 40], [0.1, 0.7, 0.2, 0.7, 0.8]
-    assert first_at(0.7, costs, values) == Arrival(10.0, True)
-    assert first_at(0.7, costs, values, window=2) == Arrival(40.0, True)
-    assert first_at(0.9, costs, values) == Arrival(40.0, False)
-    assert first_at(0.1, costs, values, window=9) == Arrival(40.0, False)
-    assert first_at(0.5, costs, [math.nan, math.nan, 0.6, 0.6, 0.6], window=2) == Arrival(30.0, True)
+    assert first_at(0.7, costs, values) == TargetTime(10.0, True)
+    assert first_at(0.7, costs, values, window=2) == TargetTime(40.0, True)
+    assert first_at(0.9, costs, values) == TargetTime(40.0, False)
+    assert first_at(0.1, costs, values, window=9) == TargetTime(40.0, False)
+    assert first_at(0.5, costs, [math.nan, math.nan, 0.6, 0.6, 0.6], window=2) == TargetTime(30.0, True)
 
 
 def test_a_mean_of_evaluations_at_the_target_reaches_it():
@@ -109,7 +109,7 @@ def test_intervals_hold_with_six_runs_some_of_them_censored():
     for _ in range(repetitions):
         times = rng.lognormal(math.log(100), 0.5, 6)
         found = summarise(
-            [Arrival(float(t), True) if t < horizon else Arrival(horizon, False) for t in times]
+            [TargetTime(float(t), True) if t < horizon else TargetTime(horizon, False) for t in times]
         )
         hits += [
             found.median.low <= 100 <= found.median.high,

@@ -30,14 +30,14 @@ DIE = 'Path(f"death{deaths}").touch(); os.kill(os.getpid(), signal.SIGKILL)'
 # it over their environment; and a process that is none of it.
 CLUSTER = """
 import os, subprocess, sys, time
-from flsel.execution.on_ray.cluster_cleanup import Reaper
+from flsel.execution.on_ray.cluster_cleanup import ClusterCleanup
 
 WAIT = "import time; time.sleep(99)"
 
 def begin(code):
     return subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.DEVNULL)
 
-reaper = Reaper(sys.argv[1])
+reaper = ClusterCleanup(sys.argv[1])
 with reaper.marking():
     marked = begin(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WAIT!r}])")
 with open(sys.argv[1] + "/log", "w") as log:

@@ -13,7 +13,7 @@ import flsel
 from flsel.errors import UserError
 from flsel.flower.members import Members
 from flsel.flower.remote_model import Holdout
-from flsel.flower.round_parts import Outcome, Rules
+from flsel.flower.round_parts import RoundSummary, Rules
 from flsel.flower.selection import Selection
 from flsel.flower.wire import Reply, Request
 from flsel.selector import Need, Selector, Updates, View
@@ -62,7 +62,7 @@ class Meddler(Uniform):
             view.params["weight"].mul_(2.0).add_(1.0)
 
 
-def one_round(selector: Selector, moves: Sequence[float]) -> Outcome:
+def one_round(selector: Selector, moves: Sequence[float]) -> RoundSummary:
     """Run a round in which client k moves every parameter by ``moves[k]``."""
     members = Members(2, labels=False, timeout=1.0, wait=0.0)
     rules = Rules(2, 0, 1.0, None, None, Holdout(), None)

@@ -37,8 +37,8 @@ from flsel.local.batches import BatchSpec
 from flsel.local.compiled import pool, refuse
 from flsel.local.compiled import step as compiled_step
 from flsel.local.compiled.engine import rounded
-from flsel.local.compiled.inputs import Inputs
-from flsel.local.compiled.record import record
+from flsel.local.compiled.gather_examples import ExampleGatherer
+from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.refuse import Unstackable
 from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
@@ -248,8 +248,8 @@ def test_padding_is_of_the_clients_own_examples(caplog: Any) -> None:
 
 
 def test_no_step_runs_on_what_lies_in_fresh_memory(monkeypatch: Any, caplog: Any) -> None:
-    buffer = Inputs.buffer
-    monkeypatch.setattr(Inputs, "buffer", lambda self, like: buffer(self, like).fill_(10**6))
+    buffer = ExampleGatherer.buffer
+    monkeypatch.setattr(ExampleGatherer, "buffer", lambda self, like: buffer(self, like).fill_(10**6))
     program = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=Padded())
     tokens = torch.arange(3 * sum(SIZES)).view(-1, 3) % 9
     agree(replace(program, population=replace(program.population, x=tokens, normalize=Normalize())))
@@ -642,7 +642,7 @@ def test_a_batch_is_gathered_as_the_model_takes_it(kind: str, channels_last: boo
     }[kind]
     normalize = Normalize((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)).to(torch.float32)
     population = Population(x, torch.zeros(9, dtype=torch.int64), (torch.arange(9),), 2, normalize)
-    inputs = Inputs(population, channels_last)
+    inputs = ExampleGatherer(population, channels_last)
     positions = torch.tensor([3, 3, 0, 8])
     expected = normalize(x[positions])
     batch = inputs.buffer(expected)

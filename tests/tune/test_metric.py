@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from flsel.errors import UserError
-from flsel_tune.metric import Metric, check_logged, parse_metrics
+from flsel_tune.metric import SweepObjective, check_logged, parse_metrics
 
 ROUNDS = 20
 LOGGED = {
@@ -153,7 +153,7 @@ def test_losses_mirror_accuracies(values, target):
     ],
 )
 def test_what_is_read(text, mode, source, how, direction, target):
-    assert one(text, mode) == Metric(text.strip(), source, how, direction, target)
+    assert one(text, mode) == SweepObjective(text.strip(), source, how, direction, target)
 
 
 def test_several_metrics():

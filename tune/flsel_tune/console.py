@@ -10,13 +10,13 @@ from typing import Any, TextIO
 
 from rich.table import Table
 
-from flsel.execution.live_table import Board
-from flsel_tune.metric import Metric
+from flsel.execution.live_table import LiveTable
+from flsel_tune.metric import SweepObjective
 
 _ENDED = ("complete", "pruned", "diverged", "failed")
 
 
-class Console(Board):
+class Console(LiveTable):
     """Show how far a sweep is.
 
     Args:
@@ -28,7 +28,7 @@ class Console(Board):
     """
 
     def __init__(
-        self, trials: int, metric: Metric, name: str, *, quiet: bool, stream: TextIO | None = None
+        self, trials: int, metric: SweepObjective, name: str, *, quiet: bool, stream: TextIO | None = None
     ) -> None:
         super().__init__(quiet=quiet, stream=stream)
         self._trials = trials

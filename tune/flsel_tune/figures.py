@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from flsel.errors import UserError
 from flsel.files import write_atomic
-from flsel_tune.metric import Metric
+from flsel_tune.metric import SweepObjective
 from flsel_tune.study import Study
 from flsel_tune.trial import SweepJob
 
@@ -47,12 +47,12 @@ def write_figures(study: Study, job: SweepJob) -> list[Path]:
     return written
 
 
-def figure_names(study: Study, metrics: Sequence[Metric]) -> list[str]:
+def figure_names(study: Study, metrics: Sequence[SweepObjective]) -> list[str]:
     """Name the figures that the trials so far allow."""
     return [name for name, _ in _wanted(study, metrics)]
 
 
-def draw(study: Study, metrics: Sequence[Metric], name: str) -> Figure:
+def draw(study: Study, metrics: Sequence[SweepObjective], name: str) -> Figure:
     """Draw one figure.
 
     Args:
@@ -85,7 +85,7 @@ def _save(figure: Figure, path: Path) -> None:
     write_atomic(path, lambda file: figure.savefig(file, dpi=150, bbox_inches="tight"))
 
 
-def _wanted(study: Study, metrics: Sequence[Metric]) -> list[tuple[str, Callable[[], Any]]]:
+def _wanted(study: Study, metrics: Sequence[SweepObjective]) -> list[tuple[str, Callable[[], Any]]]:
     """List the figures by name, with what draws each one."""
     from optuna.visualization import matplotlib as plots
 
@@ -122,7 +122,7 @@ def _value(index: int) -> Callable[[FrozenTrial], float]:
     return lambda trial: float(trial.values[index])
 
 
-def _badness(index: int, metric: Metric) -> Callable[[FrozenTrial], float]:
+def _badness(index: int, metric: SweepObjective) -> Callable[[FrozenTrial], float]:
     sign = -1.0 if metric.mode == "max" else 1.0
     return lambda trial: sign * float(trial.values[index])
 

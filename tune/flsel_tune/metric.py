@@ -26,7 +26,7 @@ _HOWS: Mapping[str, How] = {
 
 
 @dataclass(frozen=True)
-class Metric:
+class SweepObjective:
     """A number made of a run's evaluations.
 
     Attributes:
@@ -95,7 +95,9 @@ class Metric:
         return values[-1]
 
 
-def parse_metrics(text: str, mode: str, own: Mapping[str, Mode | None] | None = None) -> tuple[Metric, ...]:
+def parse_metrics(
+    text: str, mode: str, own: Mapping[str, Mode | None] | None = None
+) -> tuple[SweepObjective, ...]:
     """Read the setting ``metric``.
 
     Args:
@@ -117,7 +119,7 @@ def parse_metrics(text: str, mode: str, own: Mapping[str, Mode | None] | None = 
     return found
 
 
-def check_logged(metrics: Iterable[Metric], logged: Iterable[str]) -> None:
+def check_logged(metrics: Iterable[SweepObjective], logged: Iterable[str]) -> None:
     """Check that runs measure what is to be optimised.
 
     Args:
@@ -144,7 +146,7 @@ def check_logged(metrics: Iterable[Metric], logged: Iterable[str]) -> None:
         raise UserError(f"metric {metric.source} is not measured by this run; there are {', '.join(known)}.")
 
 
-def _parse(text: str, mode: str, own: Mapping[str, Mode | None]) -> Metric:
+def _parse(text: str, mode: str, own: Mapping[str, Mode | None]) -> SweepObjective:
     call = _CALL.fullmatch(text)
     name, source, target = call.groups() if call else ("last", text, None)
     how = _HOWS.get(name)
@@ -169,14 +171,14 @@ def _parse(text: str, mode: str, own: Mapping[str, Mode | None]) -> Metric:
             raise UserError(f"metric {text} must be minimised, and be of an accuracy or a loss.")
         if source in METRICS and better == "max" and not 0 < (value or 0) <= 1:
             raise UserError(f"metric {text} must have a target in (0, 1], as accuracies are shares.")
-        return Metric(text, source, how, "min", value, better)
+        return SweepObjective(text, source, how, "min", value, better)
     chosen = better if mode == "auto" else mode
     if chosen is None:
         raise UserError(
             f"metric {source} must be an accuracy or a loss, such as validation/accuracy; for another column "
             "of metrics.csv set mode to max or min."
         )
-    return Metric(text, source, how, "max" if chosen == "max" else "min", better=better)
+    return SweepObjective(text, source, how, "max" if chosen == "max" else "min", better=better)
 
 
 def _number(text: str, metric: str) -> float:

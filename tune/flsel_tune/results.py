@@ -14,14 +14,14 @@ import yaml
 from optuna.trial import FrozenTrial, TrialState
 
 from flsel.files import write_atomic
-from flsel_tune.metric import Metric
+from flsel_tune.metric import SweepObjective
 from flsel_tune.study import RESULT, SETTINGS, Study
 from flsel_tune.trial import SweepJob
 
 Row = dict[str, Any]
 
 
-def trial_rows(study: Study, metrics: Sequence[Metric]) -> list[Row]:
+def trial_rows(study: Study, metrics: Sequence[SweepObjective]) -> list[Row]:
     """Describe every trial by plain values, in the order in which they were started."""
     return [_row(trial, metrics) for trial in study.trials()]
 
@@ -58,7 +58,7 @@ def write_results(study: Study, job: SweepJob) -> None:
         write_atomic(folder / "best.yaml", _best_yaml(best, job))
 
 
-def _row(trial: FrozenTrial, metrics: Sequence[Metric]) -> Row:
+def _row(trial: FrozenTrial, metrics: Sequence[SweepObjective]) -> Row:
     result = trial.user_attrs.get(RESULT, {})
     last = max(trial.intermediate_values, default=None)
     values = trial.values or ([] if last is None else [trial.intermediate_values[last]])

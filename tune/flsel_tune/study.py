@@ -23,7 +23,7 @@ from flsel.errors import UserError, short
 from flsel.rng import torch_seed
 from flsel.runner.trackers.values import flat
 from flsel_tune.config import Sampler, SweepConfig
-from flsel_tune.metric import Metric
+from flsel_tune.metric import SweepObjective
 from flsel_tune.space import KEPT, Settings, Space, Value
 
 SETTINGS, RESULT, BASELINE, STOPPED = "settings", "result", "baseline", "stopped"
@@ -55,7 +55,7 @@ class Study:
         folder: Path,
         name: str,
         *,
-        metrics: Sequence[Metric],
+        metrics: Sequence[SweepObjective],
         config: SweepConfig,
         rounds: int,
         seed: int,

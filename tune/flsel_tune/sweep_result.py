@@ -21,7 +21,7 @@ from flsel.report.notebook import curve, fragment, table
 from flsel.report.picture import Picture
 from flsel_tune.config import CHANGEABLE, SweepConfig, read_sweep_file
 from flsel_tune.figures import draw, figure_names
-from flsel_tune.metric import Metric, parse_metrics
+from flsel_tune.metric import SweepObjective, parse_metrics
 from flsel_tune.plan import make_plan
 from flsel_tune.results import Row, best_trials, trial_rows
 from flsel_tune.space_file import make_space, read_space
@@ -187,7 +187,7 @@ class Sweep:
         return self.trials[best[0].number]
 
     @property
-    def _metrics(self) -> tuple[Metric, ...]:
+    def _metrics(self) -> tuple[SweepObjective, ...]:
         own = directions(self.config.evaluation.metrics)
         return parse_metrics(self.settings.metric, self.settings.mode, own)
 

@@ -16,7 +16,7 @@ from flsel.execution.active_run import ActiveRun
 from flsel.execution.job import Job, outcome_of
 from flsel.execution.on_ray.deaths import note_death, out_of_memory
 from flsel.execution.stack import Stack
-from flsel_tune.metric import Metric
+from flsel_tune.metric import SweepObjective
 
 if TYPE_CHECKING:  # a trial's process does without Optuna
     from flsel_tune.space import Settings
@@ -40,7 +40,7 @@ class SweepJob:
 
     config: Plain
     seeds: tuple[int, ...]
-    metrics: tuple[Metric, ...]
+    metrics: tuple[SweepObjective, ...]
     rounds: int
     report_every: int
     folder: str
@@ -167,7 +167,7 @@ class Trial:
 
 
 class TrialSteps:
-    """A trial in a process of Ray's (see :class:`flsel.execution.on_ray.actor.Steps`).
+    """A trial in a process of Ray's (see :class:`flsel.execution.on_ray.actor.JobSteps`).
 
     Args:
         job: As for :class:`Trial`, which the first step builds.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flsel.comparison.judging.measures import Target, arrivals
-from flsel.comparison.judging.time_to_target import Arrival, restricted
+from flsel.comparison.judging.time_to_target import TargetTime, restricted
 from flsel.comparison.run_table import Run, complete
 from flsel.comparison.sequential.boundaries import FIRST_LOOK
 from flsel.comparison.sequential.design import UntilDecided
@@ -113,13 +113,13 @@ def horizon(ours: Run, theirs: Run, cost: str) -> float:
     return max(float(run.columns[cost][-1]) for run in (ours, theirs))
 
 
-def _arrival(run: Run, cost: str, target: float, window: int) -> Arrival:
+def _arrival(run: Run, cost: str, target: float, window: int) -> TargetTime:
     """Return when a run arrived; if its initial model did, which spent nothing, the next evaluation."""
     if cost not in run.columns:
         raise UserError(f"{run.folder} has no {cost}, which decide this comparison.")
     found = arrivals(run, Target(target), window)[cost]
     spent = run.columns[cost][run.columns[cost] > 0]
-    return Arrival(max(found.at, *spent[:1]), found.reached) if len(spent) else found
+    return TargetTime(max(found.at, *spent[:1]), found.reached) if len(spent) else found
 
 
 def _points(run: Run, last: int) -> float:

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from flsel.comparison.judging.statistics import gini
-from flsel.comparison.judging.time_to_target import Arrival, first_at
+from flsel.comparison.judging.time_to_target import TargetTime, first_at
 from flsel.comparison.run_table import Run
 from flsel.data.heterogeneity import cohort_entropy
 from flsel.metrics import METRICS, Better, mean_over_rounds
@@ -160,7 +160,7 @@ def measure(run: Run, last: int) -> dict[str, float]:
     return found | _participation(run)
 
 
-def arrivals(run: Run, target: Target, window: int) -> dict[str, Arrival]:
+def arrivals(run: Run, target: Target, window: int) -> dict[str, TargetTime]:
     """Return what a complete run spent to reach a target, by name of the cost.
 
     Args:

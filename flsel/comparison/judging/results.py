@@ -22,7 +22,7 @@ from flsel.comparison.judging.statistics import (
     Estimate,
     Paired,
 )
-from flsel.comparison.judging.time_to_target import Arrival, Arrivals
+from flsel.comparison.judging.time_to_target import TargetTime, TargetTimes
 from flsel.comparison.run_table import Run
 
 
@@ -87,8 +87,8 @@ class Reached:
     scenario: str
     cost: str
     window: int
-    found: Arrivals
-    arrivals: Mapping[int, Arrival]
+    found: TargetTimes
+    arrivals: Mapping[int, TargetTime]
 
     @property
     def measure(self) -> str:

@@ -15,7 +15,7 @@ from flsel.metrics import first_hit
 
 
 @dataclass(frozen=True)
-class Arrival:
+class TargetTime:
     """When a run reached the target.
 
     Attributes:
@@ -29,7 +29,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class TargetTimes:
     """Several runs' way to one target.
 
     Attributes:
@@ -49,7 +49,7 @@ class Arrivals:
 
 def first_at(
     target: float, costs: Sequence[float] | np.ndarray, values: Sequence[float] | np.ndarray, window: int = 1
-) -> Arrival:
+) -> TargetTime:
     """Find where the running mean of some evaluations first reaches a target from below.
 
     Args:
@@ -59,20 +59,20 @@ def first_at(
         window: Evaluations in the mean, >= 1.
     """
     hit = first_hit(values, target, window=window)
-    return Arrival(float(costs[-1 if hit is None else hit]), hit is not None)
+    return TargetTime(float(costs[-1 if hit is None else hit]), hit is not None)
 
 
 FEWEST_FOR_MEDIAN = 6
 """Runs below which a median has no interval: with three it covers 75 %, with five 94 %."""
 
 
-def survival(arrivals: Sequence[Arrival]) -> tuple[np.ndarray, np.ndarray]:
+def survival(arrivals: Sequence[TargetTime]) -> tuple[np.ndarray, np.ndarray]:
     """Return the share of runs that have not arrived: costs ``[m]``, and shares ``[m]`` of all runs."""
     curve = stats.ecdf(_censored(arrivals)).sf
     return np.concatenate([[0.0], curve.quantiles]), np.concatenate([[1.0], curve.probabilities])
 
 
-def summarise(arrivals: Sequence[Arrival]) -> Arrivals:
+def summarise(arrivals: Sequence[TargetTime]) -> TargetTimes:
     """Summarise when runs of one variant reach the target.
 
     A run that does not arrive in its rounds is later than every run that does, wherever it ended. Kaplan and
@@ -90,15 +90,17 @@ def summarise(arrivals: Sequence[Arrival]) -> Arrivals:
     reached = sum(arrival.reached for arrival in arrivals)
     ends = [arrival.at for arrival in arrivals if not arrival.reached]
     horizon = min(ends) if ends else max(arrival.at for arrival in arrivals)
-    return Arrivals(_median(arrivals), _restricted_mean(arrivals, horizon), horizon, reached, len(arrivals))
+    return TargetTimes(
+        _median(arrivals), _restricted_mean(arrivals, horizon), horizon, reached, len(arrivals)
+    )
 
 
-def restricted(arrivals: Sequence[Arrival], horizon: float) -> np.ndarray:
+def restricted(arrivals: Sequence[TargetTime], horizon: float) -> np.ndarray:
     """Return the costs ``[n]``, what lies beyond the horizon as the horizon: the rule for censored pairs."""
     return np.minimum([arrival.at if arrival.reached else math.inf for arrival in arrivals], horizon)
 
 
-def _censored(arrivals: Sequence[Arrival]) -> stats.CensoredData:
+def _censored(arrivals: Sequence[TargetTime]) -> stats.CensoredData:
     end = max(arrival.at for arrival in arrivals)
     return stats.CensoredData(
         uncensored=[arrival.at for arrival in arrivals if arrival.reached],
@@ -106,7 +108,7 @@ def _censored(arrivals: Sequence[Arrival]) -> stats.CensoredData:
     )
 
 
-def _median(arrivals: Sequence[Arrival]) -> Estimate:
+def _median(arrivals: Sequence[TargetTime]) -> Estimate:
     n = len(arrivals)
     if not any(arrival.reached for arrival in arrivals):
         return Estimate(math.inf, math.nan, math.nan, n)
@@ -129,7 +131,7 @@ def _half(at: np.ndarray, probabilities: np.ndarray) -> float:
     return float(at[below[0]]) if len(below) else math.inf
 
 
-def _restricted_mean(arrivals: Sequence[Arrival], horizon: float) -> Estimate:
+def _restricted_mean(arrivals: Sequence[TargetTime], horizon: float) -> Estimate:
     n = len(arrivals)
     at, alive = survival(arrivals)
     inside = at < horizon

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flsel.report.style import GREY_LINE, Look
+from flsel.report.style import GREY_LINE, Style
 
 Spec = dict[str, Any]
 # The script puts the chosen cost and measure, and what the rows say they are, in the place of these.
@@ -46,7 +46,7 @@ class Encodings:
         legend: Whether a chart has a legend of its own; the page has one for all.
     """
 
-    looks: Mapping[str, Look]
+    looks: Mapping[str, Style]
     legend: bool = False
 
     @property

@@ -20,12 +20,12 @@ from flsel.comparison.reporting.chart import (
     tips,
 )
 from flsel.comparison.reporting.client_charts import client_charts
-from flsel.report.style import GREY_LINE, Look
+from flsel.report.style import GREY_LINE, Style
 from flsel.runner.cost_axes import COST_AXES, CostAxis
 
 
 def charts(
-    analysis: Analysis, looks: Mapping[str, Look], data: Mapping[str, Any], *, legend: bool = False
+    analysis: Analysis, looks: Mapping[str, Style], data: Mapping[str, Any], *, legend: bool = False
 ) -> list[Chart]:
     """Return the charts that have data, in the page's order.
 

@@ -10,7 +10,7 @@ import numpy as np
 from flsel.comparison.judging.results import Analysis
 from flsel.comparison.run_table import Run
 from flsel.data.heterogeneity import label_entropy
-from flsel.runner.diagnostics import Recorded
+from flsel.runner.diagnostics import RecordedDiagnostic
 
 Rows = list[dict[str, Any]]
 POINTS = 120
@@ -45,7 +45,7 @@ def client_data(analysis: Analysis) -> dict[str, Rows]:
     }
 
 
-def _told(run: Run, kind: str) -> list[Recorded]:
+def _told(run: Run, kind: str) -> list[RecordedDiagnostic]:
     """Return the first diagnostic of a kind, as a list: one is drawn."""
     return [d for d in ([] if run.result is None else run.result.diagnostics) if d.kind == kind][:1]
 
@@ -65,7 +65,7 @@ def _some(count: int, most: int = CELLS) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
-def _estimates(run: Run, d: Recorded) -> Rows:
+def _estimates(run: Run, d: RecordedDiagnostic) -> Rows:
     if run.labels is None:
         return []
     true = label_entropy(run.labels[d.clients])
@@ -76,7 +76,7 @@ def _estimates(run: Run, d: Recorded) -> Rows:
     ]
 
 
-def _beliefs(run: Run, d: Recorded) -> Rows:
+def _beliefs(run: Run, d: RecordedDiagnostic) -> Rows:
     order = _by_size(run, d.clients)
     order = order[_some(len(order))]
     return [
@@ -87,7 +87,7 @@ def _beliefs(run: Run, d: Recorded) -> Rows:
     ]
 
 
-def _relations(run: Run, d: Recorded) -> Rows:
+def _relations(run: Run, d: RecordedDiagnostic) -> Rows:
     order = np.arange(len(d.clients))
     if run.labels is not None:
         order = np.argsort(run.labels[d.clients].argmax(axis=1), kind="stable")
@@ -100,7 +100,7 @@ def _relations(run: Run, d: Recorded) -> Rows:
     ]
 
 
-def _visits(run: Run, d: Recorded) -> Rows:
+def _visits(run: Run, d: RecordedDiagnostic) -> Rows:
     return [
         {**_who(run), "what": _words(d), "client": int(d.clients[at]), "position": position + 1,
          "value": float(value)}
@@ -109,7 +109,7 @@ def _visits(run: Run, d: Recorded) -> Rows:
     ]  # fmt: skip
 
 
-def _words(d: Recorded) -> str:
+def _words(d: RecordedDiagnostic) -> str:
     return f"{d.words} ({d.unit})" if d.unit else d.words
 
 

@@ -28,7 +28,7 @@ from flsel.comparison.reporting.chart_data import chart_data, packed
 from flsel.comparison.reporting.charts import charts
 from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
-from flsel.report.style import Look, looks
+from flsel.report.style import Style, looks
 from flsel.runner.cost_axes import COST_AXES
 
 _CONFIG = {
@@ -174,7 +174,7 @@ def _limits(analysis: Analysis) -> str:
     return f"<h2>What limits these claims</h2>{found}"
 
 
-def _controls(analysis: Analysis, styles: Mapping[str, Look], data: Mapping[str, Any]) -> str:
+def _controls(analysis: Analysis, styles: Mapping[str, Style], data: Mapping[str, Any]) -> str:
     boxes = "".join(
         f'<label><input type="checkbox" name="variant" value="{_text(name)}" checked>{_swatch(styles[name])}'
         f"{_text(name)}</label>"
@@ -201,7 +201,7 @@ def _select(name: str, label: str, options: Mapping[str, str], chosen: str = "")
     return f'<label>{label} <select id="{name}">{listed}</select></label>'
 
 
-def _swatch(look: Look) -> str:
+def _swatch(look: Style) -> str:
     """Draw the line, and the marker, by which a variant is known in every chart."""
     dash = f' stroke-dasharray="{" ".join(map(str, look.dash))}"' if look.dash else ""
     shape = {

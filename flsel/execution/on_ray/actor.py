@@ -22,7 +22,7 @@ defer("ray.tune.impl.out_of_band_serialize_dataset", "out_of_band_serialize_data
 from ray import tune  # noqa: E402
 
 
-class Steps(Protocol):
+class JobSteps(Protocol):
     """A job in progress. It keeps its own checkpoints, so that any process can resume it."""
 
     def advance(self) -> dict[str, Any]:
@@ -32,12 +32,12 @@ class Steps(Protocol):
         """Let others have the job's folder."""
 
 
-Begin = Callable[[int, dict[str, Any], Source | None], Steps]
+Begin = Callable[[int, dict[str, Any], Source | None], JobSteps]
 """Begins or resumes a job, from its number, its settings and the dataset if all jobs share one."""
 
 
 class JobActor(tune.Trainable):
-    """Ray Tune's class trainable around a job's :class:`Steps`."""
+    """Ray Tune's class trainable around a job's :class:`JobSteps`."""
 
     def setup(self, config: dict[str, Any], begin: Begin | None = None, packed: Packed | None = None) -> None:
         """Remember the job; it is begun by its first step, where errors can be reported."""
@@ -46,7 +46,7 @@ class JobActor(tune.Trainable):
         logging.getLogger("flsel").setLevel(logging.WARNING)
         self._begin = begin
         self._source: Source | None = None if packed is None else unpack(packed)
-        self._steps: Steps | None = None
+        self._steps: JobSteps | None = None
         self._take(config)
         # What is imported stays: the collector need not go through it again.
         gc.freeze()

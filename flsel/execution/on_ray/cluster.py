@@ -16,7 +16,7 @@ from pathlib import Path
 
 from flsel.errors import UserError, short
 from flsel.execution.executor import Resources
-from flsel.execution.on_ray.cluster_cleanup import Reaper
+from flsel.execution.on_ray.cluster_cleanup import ClusterCleanup
 from flsel.execution.on_ray.ray_internals import daemon_socket, hush_reports
 from flsel.execution.on_ray.supervisor import die, tell
 
@@ -79,7 +79,7 @@ def started(address: str | None, shared_bytes: int, workers: int | None = None) 
 
     _check_names(Path.cwd())
     own = None if address or ray.is_initialized() else _folder()
-    reaper = None if own is None else Reaper(own)
+    reaper = None if own is None else ClusterCleanup(own)
     joined = False
     try:
         with _signals_kept():

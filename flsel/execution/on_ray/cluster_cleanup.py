@@ -1,7 +1,7 @@
 """End what a Ray cluster of ours leaves behind, whatever has become of the process that started it.
 
-Run as a program by :class:`Reaper`, with nothing but the standard library: it waits for the process that
-started it to end, be it by ``kill -9``, and kills what carries the cluster's mark.
+:class:`ClusterCleanup` runs it as a program that needs the standard library only. The program waits until the
+process that started it ends, also by ``kill -9``, and kills every process with the cluster's mark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUIET = 5
 _PATIENCE = 20.0
 
 
-class Reaper:
+class ClusterCleanup:
     """A small process that outlives this one and ends a cluster's processes as soon as this one is gone.
 
     Ray's agents and workers notice the loss of their driver late or not at all: they would hold memory, and

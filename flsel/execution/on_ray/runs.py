@@ -109,7 +109,7 @@ class _Runs:
 
 
 class RunSteps:
-    """One run in a process of Ray's (see :class:`flsel.execution.on_ray.actor.Steps`).
+    """One run in a process of Ray's (see :class:`flsel.execution.on_ray.actor.JobSteps`).
 
     Args:
         number: The job's number.

@@ -14,7 +14,7 @@ from typing import Any
 from flsel.config import model_object
 from flsel.data.dataset_object import GivenDataset, known
 from flsel.data.population import Source
-from flsel.execution.on_ray.actor import Begin, Steps
+from flsel.execution.on_ray.actor import Begin, JobSteps
 
 _MAIN = "__main__"
 
@@ -57,7 +57,7 @@ def with_objects(begin: Begin, settings: Sequence[Mapping[str, Any]], *, shared_
 
 def _begin(
     begin: Begin, sent: _Objects, number: int, settings: dict[str, Any], source: Source | None
-) -> Steps:
+) -> JobSteps:
     for name, value in sent.own.items():
         _mend(value)
         setattr(sys.modules[_MAIN], name, value)

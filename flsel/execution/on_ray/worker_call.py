@@ -18,7 +18,7 @@ _ATTEMPTS = 3
 _PATIENCE = 60.0
 
 
-class Pool(Protocol):
+class ActorPool(Protocol):
     """The actors that calls share.
 
     Attributes:
@@ -48,7 +48,7 @@ class Call:
         ask: Asks an actor for a part.
     """
 
-    def __init__(self, workers: Pool, most: int, ask: Callable[[Any, Part], Any]) -> None:
+    def __init__(self, workers: ActorPool, most: int, ask: Callable[[Any, Part], Any]) -> None:
         self._workers, self._most, self._ask = workers, most, ask
         self._free = deque(workers.ready)
         self._alive = set[Any]()  # those that answered within this call

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from flsel.local.compiled.batch_independence import weighs_examples
 from flsel.local.compiled.cohort import Cohort, padded, starts_of
-from flsel.local.compiled.inputs import Inputs
+from flsel.local.compiled.gather_examples import ExampleGatherer
 from flsel.local.compiled.pool import Pool, is_large
 from flsel.local.compiled.refuse import Convolves, Unpadded, Unstackable
-from flsel.local.compiled.stacked_params import Bank
-from flsel.local.compiled.step import Step
+from flsel.local.compiled.stacked_params import StackedParams
+from flsel.local.compiled.step import CompiledStep
 from flsel.local.compiled.trace import Example, kept_by, visit_inputs
 from flsel.local.tasks import convolves
 from flsel.local.verify import OTHER, Sample, apart, blanked, without_zeros
@@ -55,9 +55,9 @@ class Engine:
         self._large = is_large(self._program)
         self._weighs = weighs_examples(self._program)
         self._verified: set[int] = set()  # lengths of batches whose gradient was compared
-        self._steps: OrderedDict[tuple[int, int, int], Step] = OrderedDict()
-        self._banks: dict[int, Bank] = {}
-        self._inputs: Inputs | None = None
+        self._steps: OrderedDict[tuple[int, int, int], CompiledStep] = OrderedDict()
+        self._banks: dict[int, StackedParams] = {}
+        self._inputs: ExampleGatherer | None = None
 
     def takes(self, visits: Sequence[Visit]) -> bool:
         """Tell whether the visits can be one stack: batches of one size, or ones that can be padded.
@@ -102,7 +102,7 @@ class Engine:
         """Train one stack of clients and write their models into ``ends``."""
         steps = cohort.steps
         at = 0
-        wider: Bank | None = None
+        wider: StackedParams | None = None
         while at < steps[0]:
             count = rounded(sum(s > at for s in steps))
             now = cohort.resized(count)
@@ -116,14 +116,14 @@ class Engine:
             at, wider = until, bank
 
     @staticmethod
-    def _until(bank: Bank, steps: list[int], at: int) -> int:
+    def _until(bank: StackedParams, steps: list[int], at: int) -> int:
         """Return the step before which at most half of the stack is left."""
         if bank.rows == 1:
             return steps[0]
         half = steps[bank.rows // 2] if bank.rows // 2 < len(steps) else 0
         return max(half, at + 1)
 
-    def _run(self, bank: Bank, cohort: Cohort, span: range, ends: Params) -> None:
+    def _run(self, bank: StackedParams, cohort: Cohort, span: range, ends: Params) -> None:
         """Take some steps of a stack; models whose last step is among them are copied out."""
         leaving: dict[int, list[int]] = {}
         for place, count in enumerate(cohort.steps[: len(cohort.rows)]):
@@ -138,7 +138,7 @@ class Engine:
                 if stop in leaving:
                     self._copy_out(bank, cohort, leaving.pop(stop), ends)
 
-    def _copy_out(self, bank: Bank, cohort: Cohort, rows: list[int], ends: Params) -> None:
+    def _copy_out(self, bank: StackedParams, cohort: Cohort, rows: list[int], ends: Params) -> None:
         """Write models of a stack, which lie side by side since they take as many steps, into ``ends``."""
         there = cohort.rows[rows[0] : rows[-1] + 1]
         for name, param in bank.params.items():
@@ -149,10 +149,10 @@ class Engine:
                 ends[name][there] = found
 
     def _loaded(
-        self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], span: range
-    ) -> Iterator[tuple[Step, range]]:
+        self, bank: StackedParams, cohort: Cohort, models: tuple[Params, ...], span: range
+    ) -> Iterator[tuple[CompiledStep, range]]:
         """Yield steps that are ready to be taken, and for which part of the span."""
-        begun: set[Step] = set()
+        begun: set[CompiledStep] = set()
         room = _TERMS_CPU if self._device.type == "cpu" else _TERMS
         sizes = self._sizes(cohort)
         at = span.start
@@ -176,7 +176,9 @@ class Engine:
             yield step, part
             at = part.stop
 
-    def _verify(self, step: Step, cohort: Cohort, models: tuple[Params, ...], part: range, size: int) -> None:
+    def _verify(
+        self, step: CompiledStep, cohort: Cohort, models: tuple[Params, ...], part: range, size: int
+    ) -> None:
         """Compare gradients of a step with those of the module itself, for each length of batch that is new.
 
         A length that was compared in a step of another size is compared again where it is the shortest: what
@@ -198,7 +200,7 @@ class Engine:
 
     def _agrees(
         self,
-        step: Step,
+        step: CompiledStep,
         cohort: Cohort,
         models: tuple[Params, ...],
         where: tuple[int, int],
@@ -245,13 +247,15 @@ class Engine:
         up = _power_of_two if self._large else rounded
         return [min(up(longest), most) for longest in cohort.longest]
 
-    def _bank(self, cohort: Cohort) -> Bank:
+    def _bank(self, cohort: Cohort) -> StackedParams:
         rows = len(cohort.clients)
         if rows not in self._banks:
-            self._banks[rows] = Bank(self._program, cohort.starts, self._single, self._tabled)
+            self._banks[rows] = StackedParams(self._program, cohort.starts, self._single, self._tabled)
         return self._banks[rows]
 
-    def _step(self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], size: int) -> Step:
+    def _step(
+        self, bank: StackedParams, cohort: Cohort, models: tuple[Params, ...], size: int
+    ) -> CompiledStep:
         """Return the compiled step of a shape, tracing it at first sight."""
         kept = kept_by(self._program.objective)
         key = (bank.rows, size, len(models) + len(cohort.drawn))
@@ -260,7 +264,7 @@ class Engine:
             self._program.task.train()
             example, ready = self._example(bank, cohort, models, size), self._ready()
             with blanked(self._program):
-                known = Step(bank, ready, example, kept)
+                known = CompiledStep(bank, ready, example, kept)
             if known.convolves and not (self._single or self._tabled):
                 raise Convolves
         self._steps[key] = known
@@ -268,7 +272,7 @@ class Engine:
             self._steps.popitem(last=False)
         return known
 
-    def _example(self, bank: Bank, cohort: Cohort, models: tuple[Params, ...], size: int) -> Example:
+    def _example(self, bank: StackedParams, cohort: Cohort, models: tuple[Params, ...], size: int) -> Example:
         x, y = self._program.batch(torch.from_numpy(cohort.positions[:, 0, :size].clip(min=0)))
         weights = next(iter(bank.params.values())).new_full(y.shape, 1.0 / size) if self._weighs else None
         example = self._example_of(cohort, models, 0, (x, y), weights)
@@ -290,7 +294,7 @@ class Engine:
             params, drawn = row(params, 0), row(drawn, 0)
         return Example(params, cohort.starts, cohort.clients, models, x, y, keys, weights, drawn)
 
-    def _ready(self) -> Inputs:
+    def _ready(self) -> ExampleGatherer:
         if self._inputs is None:
-            self._inputs = Inputs(self._program.population, channels_last=self._single)
+            self._inputs = ExampleGatherer(self._program.population, channels_last=self._single)
         return self._inputs

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flsel.local.compiled.record import Made
+from flsel.local.compiled.record_graph import Made
 from flsel.local.torch_internals import LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD, TO_COPY
 
 aten = torch.ops.aten

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from flsel.local.module_snapshot import Kept
+from flsel.local.module_snapshot import ModuleSnapshot
 from flsel.local.torch_internals import OpOverload, overload, schema, tree_leaves
 from flsel.rng import plain_states
 
@@ -39,7 +39,7 @@ class Unpadded(Refused):
 
 
 @contextlib.contextmanager
-def watched(kept: Kept) -> Iterator[None]:
+def watched(kept: ModuleSnapshot) -> Iterator[None]:
     """Refuse a step that leaves traces of itself elsewhere than in the loss."""
     kept.begin()
     drawn, modes = plain_states(), kept.modes()

@@ -20,7 +20,7 @@ class When(IntEnum):
 
 
 @dataclass(frozen=True)
-class Parts:
+class GraphParts:
     """A step in three functions.
 
     Attributes:
@@ -39,7 +39,7 @@ class Parts:
     terms: int
 
 
-def split(traced: Traced) -> Parts:
+def split(traced: Traced) -> GraphParts:
     """Split a tidied graph."""
     graph = traced.graph.graph
     places = [node for node in graph.nodes if node.op == "placeholder"]
@@ -50,7 +50,7 @@ def split(traced: Traced) -> Parts:
     constants = _crossing(graph, when, When.VISIT)
     terms = [n for n in _crossing(graph, when, When.LABELS) if when[n] is When.LABELS]
     gradients = list(graph.output_node().args[0])  # type: ignore[arg-type]
-    return Parts(
+    return GraphParts(
         visit=_part(traced.graph, visit, constants),
         labels=_part(traced.graph, [*constants, *labels], terms),
         step=_part(traced.graph, [*params, *constants, *terms, x], gradients),

@@ -16,7 +16,7 @@ from flsel.local.program import Program
 from flsel.params import Params
 
 
-class Bank:
+class StackedParams:
     """Models in fixed memory with what their optimizer keeps; the steps of all batch sizes share it.
 
     Args:
@@ -50,7 +50,7 @@ class Bank:
             self._optimizer = made_like(self.program.optimizer, groups)
             scale_lr(self._optimizer.param_groups, [s["lr"] for s, _ in self.groups], factor)
 
-    def take_over(self, other: Bank) -> None:
+    def take_over(self, other: StackedParams) -> None:
         """Go on with the first models of a wider bank."""
         for mine, theirs in ((self.params, other.params), (self.velocities, other.velocities)):
             for name, value in mine.items():

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, fx
 
 from flsel.local.compiled.fuse_graph import tidy
-from flsel.local.compiled.inputs import Inputs
-from flsel.local.compiled.record import record
+from flsel.local.compiled.gather_examples import ExampleGatherer
+from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.replay import FlatCode, called
-from flsel.local.compiled.split import Parts, split
-from flsel.local.compiled.stacked_params import Bank
-from flsel.local.compiled.step_inputs import Feed, Handed, Run, Tabled
+from flsel.local.compiled.split import GraphParts, split
+from flsel.local.compiled.stacked_params import StackedParams
+from flsel.local.compiled.step_inputs import HandedInputs, Run, StepInputs, TabledInputs
 from flsel.local.compiled.trace import Example, Traced, trace, visit_inputs
 from flsel.local.compiled.update import (
     DeviceSums,
-    Late,
+    FusedGradient,
     Member,
     Sums,
     copy_parameters,
@@ -34,7 +34,7 @@ from flsel.params import Params
 _OFTEN, _FLAT = 3, 8
 
 
-class Step:
+class CompiledStep:
     """The local step of a bank's models on batches of one size.
 
     Args:
@@ -47,7 +47,9 @@ class Step:
         Refused: If the step cannot be traced.
     """
 
-    def __init__(self, bank: Bank, inputs: Inputs, example: Example, kept: tuple[Any, ...]) -> None:
+    def __init__(
+        self, bank: StackedParams, inputs: ExampleGatherer, example: Example, kept: tuple[Any, ...]
+    ) -> None:
         self._bank, self._example, self.kept = bank, example, kept
         self._inputs = inputs
         # A batch from the first, since planning runs the step: what lies in fresh memory is no token.
@@ -120,7 +122,7 @@ class Step:
                 flat = self._flat[count] = called(record(flat, *inputs))
         return list(flat(*inputs))
 
-    def _bind(self, parts: Parts, traced: Traced) -> Feed:
+    def _bind(self, parts: GraphParts, traced: Traced) -> StepInputs:
         """Write the code of a step, and decide how it is fed."""
         bank, targets = self._bank, self._targets()
         copy_parameters(parts.step, parts.params)
@@ -153,13 +155,13 @@ class Step:
             numbers += emit_sgd(sums, index, sgd_settings(settings), members)
         return self._fed(flat.finish([], [] if bank.tabled else numbers), fixed, terms)
 
-    def _fed(self, run: Run, numbers: Tensor | None, terms: list[Tensor]) -> Feed:
+    def _fed(self, run: Run, numbers: Tensor | None, terms: list[Tensor]) -> StepInputs:
         """Decide how a step is fed: with numbers that lie on the device, from tables there."""
         gather = self._inputs.into(self.x)
         if numbers is None:
-            return Handed(gather, run)
+            return HandedInputs(gather, run)
         # Other optimizers keep counts of their own, on the host.
-        return Tabled(gather, run, numbers, terms, record=numbers.is_cuda and self._bank.sgd)
+        return TabledInputs(gather, run, numbers, terms, record=numbers.is_cuda and self._bank.sgd)
 
     def _targets(self) -> Params:
         """Name what a product may be added to instead of making a gradient."""
@@ -173,7 +175,7 @@ class Step:
         }
 
 
-def _with_values(late: list[Late | None], factors: list[fx.Node]) -> list[Late | None]:
+def _with_values(late: list[FusedGradient | None], factors: list[fx.Node]) -> list[FusedGradient | None]:
     """Replace the factors of late products by the nodes that the flat code knows."""
     rest = iter(factors)
-    return [None if how is None else Late(how.target, next(rest), next(rest)) for how in late]
+    return [None if how is None else FusedGradient(how.target, next(rest), next(rest)) for how in late]

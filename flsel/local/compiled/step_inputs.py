@@ -18,7 +18,7 @@ Gather = Callable[[Tensor], object]
 Run = Callable[..., object]
 
 
-class Feed(ABC):
+class StepInputs(ABC):
     """Takes steps, each with its row of some tables.
 
     Args:
@@ -44,11 +44,11 @@ class Feed(ABC):
         """Take the next steps."""
 
 
-class Handed(Feed):
+class HandedInputs(StepInputs):
     """Hands every step what it reads, which is the least work on a CPU."""
 
     def load(self, numbers: list[list[float]], places: Tensor, terms: list[Tensor]) -> None:
-        """Get ready for S steps (see :class:`Feed`)."""
+        """Get ready for S steps (see :class:`StepInputs`)."""
         rows = zip(*(term.unbind(0) for term in terms), strict=True) if terms else iter([()] * len(numbers))
         self._next: Iterator[tuple[list[float], Tensor, tuple[Tensor, ...]]]
         self._next = zip(numbers, places.unbind(0), rows, strict=True)
@@ -61,15 +61,15 @@ class Handed(Feed):
             run(*numbers, *terms)
 
 
-class Tabled(Feed):
+class TabledInputs(StepInputs):
     """Lets every step read its rows of tables on the device, where a counter says which.
 
     No step asks the host for anything, nor depends on where the host stands: on a GPU the work of one is
     recorded as a CUDA graph and replayed. Elsewhere the same work is done call by call.
 
     Args:
-        gather: As for :class:`Feed`.
-        run: As for :class:`Feed`; it reads :attr:`numbers` and the terms in fixed memory.
+        gather: As for :class:`StepInputs`.
+        run: As for :class:`StepInputs`; it reads :attr:`numbers` and the terms in fixed memory.
         numbers: Where the step reads what the optimizer multiplies with, ``[k]``.
         terms: Where it reads what does not depend on the models.
         record: Record the work of a step; only on a GPU, and only if it does nothing but launch kernels.
@@ -84,7 +84,7 @@ class Tabled(Feed):
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def load(self, numbers: list[list[float]], places: Tensor, terms: list[Tensor]) -> None:
-        """Get ready for S steps (see :class:`Feed`)."""
+        """Get ready for S steps (see :class:`StepInputs`)."""
         factors = torch.tensor(numbers, dtype=self._numbers.dtype).to(self._numbers.device)
         tables = [factors, places, *terms]
         if not self._tables or len(self._tables[0]) < len(numbers):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import vmap
 
-from flsel.local.compiled.record import record
+from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.refuse import TURNS, Unread, Unstackable, check, out_of_place, watched
 from flsel.local.dropout import Masks
 from flsel.local.head import undisturbed

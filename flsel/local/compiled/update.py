@@ -59,7 +59,7 @@ def sgd_settings(group: dict[str, Any]) -> Settings:
 
 
 @dataclass
-class Late:
+class FusedGradient:
     """A gradient that its matrix product adds to the parameter (or its velocity) itself."""
 
     target: Tensor
@@ -90,7 +90,7 @@ def copy_parameters(module: fx.GraphModule, params: int) -> None:
 
 def split_late(
     module: fx.GraphModule, params: int, targets: list[Tensor | None]
-) -> tuple[fx.GraphModule, list[Late | None]]:
+) -> tuple[fx.GraphModule, list[FusedGradient | None]]:
     """Take the products out of a graph that are nothing but a gradient.
 
     Args:
@@ -117,7 +117,7 @@ def split_late(
     return module, late
 
 
-def _late(node: Any, target: Tensor, params: set[fx.Node], gradients: list[Any]) -> Late | None:
+def _late(node: Any, target: Tensor, params: set[fx.Node], gradients: list[Any]) -> FusedGradient | None:
     product, value = node, target
     if node.target is aten.transpose.int and set(node.args[1:]) in ({1, 2}, {0, 1}):
         product = node.args[0]
@@ -130,7 +130,7 @@ def _late(node: Any, target: Tensor, params: set[fx.Node], gradients: list[Any])
     # The update must not change what another late product still reads.
     if root(left) in params or root(right) in params or shape_of(product) != tuple(value.shape):
         return None
-    return Late(value, left, right)
+    return FusedGradient(value, left, right)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Member:
     param: Tensor
     velocity: Tensor | None
     gradient: fx.Node | None
-    late: Late | None
+    late: FusedGradient | None
 
 
 class Sums:
@@ -165,7 +165,7 @@ class Sums:
         if values:
             self.flat.code.call_function(foreach_mul_, (values, by))
 
-    def add_product(self, late: Late, keep: fx.Node | None, by: fx.Node) -> None:
+    def add_product(self, late: FusedGradient, keep: fx.Node | None, by: fx.Node) -> None:
         """Keep so much of a target, and add a product of matrices times a number."""
         kwargs: dict[str, Any] = {"alpha": by} if keep is None else {"beta": keep, "alpha": by}
         args = (self.flat.given(late.target), self.flat.argument(late.left), self.flat.argument(late.right))
@@ -194,7 +194,7 @@ class DeviceSums(Sums):
             scaled = self.flat.code.call_function(foreach_mul, (others, by))
             self.flat.code.call_function(foreach_add_, (values, scaled))
 
-    def add_product(self, late: Late, keep: fx.Node | None, by: fx.Node) -> None:
+    def add_product(self, late: FusedGradient, keep: fx.Node | None, by: fx.Node) -> None:
         """Keep so much of a target, and add a product of matrices times a number."""
         code, target = self.flat.code, self.flat.given(late.target)
         left = code.call_function(torch.mul, (self.flat.argument(late.left), by))
@@ -203,7 +203,7 @@ class DeviceSums(Sums):
         code.call_method(_method(late), (target, left, self.flat.argument(late.right)))
 
 
-def _method(late: Late) -> str:
+def _method(late: FusedGradient) -> str:
     return "baddbmm_" if late.target.ndim == 3 else "addmm_"
 
 

@@ -13,7 +13,7 @@ from flsel.runner.pictures import draw_partition
 from flsel.runner.result import Result
 from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
-from flsel.runner.trackers.values import Steps, final_values, hyper_parameters
+from flsel.runner.trackers.values import CostTotals, final_values, hyper_parameters
 
 
 class RunTracker:
@@ -24,7 +24,7 @@ class RunTracker:
 
     def __init__(self) -> None:
         self._tracker = Tracker([])
-        self._steps = Steps([])
+        self._steps = CostTotals([])
 
     def open(
         self,
@@ -59,7 +59,7 @@ class RunTracker:
         if self.alive:
             self._tracker.image("partition", draw_partition(built, folder), built.server.round)
         self._tracker.file(folder / "config.yaml", "config")
-        self._steps = Steps(rows)
+        self._steps = CostTotals(rows)
 
     @property
     def alive(self) -> bool:

@@ -38,7 +38,7 @@ def hyper_parameters(settings: Mapping[str, Any], **provenance: Any) -> dict[str
     return {**found, "dataset": found.get("data.name"), "variant": variant, **provenance}
 
 
-class Steps:
+class CostTotals:
     """Totals to draw curves over, from evaluation to evaluation, by the names of :data:`STEPS`.
 
     Args:

@@ -11,7 +11,7 @@ from torch import Tensor
 from flsel.data.population import Population
 
 
-class Inputs:
+class ExampleGatherer:
     """Gather normalised inputs of a population.
 
     Args:
