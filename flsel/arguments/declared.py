@@ -92,7 +92,7 @@ def takes_any(made: Callable[..., Any]) -> bool:
 
 
 def takes(made: Callable[..., Any], name: str) -> bool:
-    """Tell whether a class or a function has an argument, be it one that ``**kwargs`` pass on to its base."""
+    """Tell whether a class or a function has an argument, also one that ``**kwargs`` pass on to its base."""
     bases = made.__mro__ if inspect.isclass(made) else (made,)
     for base in bases:
         if base is object:

@@ -1,4 +1,4 @@
-"""``flsel train``: execute one federated run, or go on with one."""
+"""``flsel train``: execute or resume one federated run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _train(given: Sequence[Word], processes: Workers) -> int:
 
 
 def _resumed(given: Sequence[Word]) -> tuple[Path, int | None]:
-    """Return the folder to go on with, and the number of rounds that it shall have."""
+    """Return the folder of the run to resume, and the number of rounds that it shall have."""
     asked = dict(given)
     name, rounds = asked["resume"], asked.get("rounds")
     if name is None or len(given) > 1 + ("rounds" in asked):

@@ -1,4 +1,4 @@
-"""``flsel tune``: search for settings, or go on with a search."""
+"""``flsel tune``: start or resume a search for settings."""
 
 from __future__ import annotations
 

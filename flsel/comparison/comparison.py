@@ -94,7 +94,7 @@ class Comparison:
 
     @property
     def results(self) -> pandas.DataFrame:
-        """One row a run: who it is, what became of it, every measure."""
+        """One row for each run: its variant, scenario and seed, its status, and every measure."""
         return _frame(tables.result_rows(self.analysis))
 
     @property

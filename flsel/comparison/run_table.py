@@ -57,7 +57,7 @@ class Run:
 
     @property
     def rounds(self) -> Sequence[StepRecord]:
-        """Its steps: who trained in each, and what it cost."""
+        """Its steps: the clients that trained in each, and its cost."""
         return () if self.result is None else self.result.rounds
 
     @property

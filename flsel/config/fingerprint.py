@@ -20,7 +20,7 @@ def fingerprint(described: dict[str, Any]) -> str:
 
 
 def _canonical(value: Any) -> Any:
-    """Write 1 and 1.0 alike: which of them a YAML file holds depends on who wrote it."""
+    """Write 1 and 1.0 alike: a YAML file may hold either for the same setting."""
     if isinstance(value, dict):
         return {name: _canonical(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,1 +1,1 @@
-"""The rules of a round and the server that runs them: who is asked, who trains, what it costs."""
+"""The rules of a round and the server that runs them: questions, training, aggregation, costs."""

@@ -99,7 +99,7 @@ class Answers:
         return self.evaluator.noise_outputs(models)
 
     def available_at(self, hop: int) -> Tensor:
-        """Tell who is available ``hop`` rounds from now."""
+        """Tell which clients are available ``hop`` rounds from now."""
         return self.availability(self.round + hop).clone()
 
     def durations(self, clients: Sequence[int]) -> Tensor:

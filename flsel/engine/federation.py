@@ -72,7 +72,7 @@ class Federation:
         object.__setattr__(self, "trained", whole(used))
 
     def open(self, round: int, params: Params, selector: Selector, started: float = 0.0) -> RoundJob:
-        """Decide who trains.
+        """Decide which clients train.
 
         Args:
             round: Communication round that begins.

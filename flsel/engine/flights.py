@@ -1,4 +1,4 @@
-"""What an asynchronous run keeps between two arrivals: who is in flight, the buffer, and live models."""
+"""What an asynchronous run keeps between two arrivals: clients in flight, the buffer, and live models."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Slots:
     draw: tuple[str, int]
 
     def in_rounds(self, round: int, usual: Callable[[int], Tensor]) -> Callable[[int], Tensor]:
-        """Tell who is available in which round: in this one those who can fill a slot, later as usual."""
+        """Tell which clients are available: in this round those that can fill a slot, later as usual."""
         return lambda at: self.available if at == round else usual(at)
 
 

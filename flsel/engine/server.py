@@ -121,7 +121,7 @@ class Server:
         return self.close(job, ends, time.perf_counter() - started)
 
     def open(self) -> RoundJob | Step:
-        """Decide who trains in the coming round.
+        """Decide which clients train in the coming round.
 
         Nothing that is kept changes but the selector's state, and the flights of an asynchronous run.
         """

@@ -41,7 +41,7 @@ _SITES = {"site-packages", "dist-packages"}
 
 @contextmanager
 def users_code(what: str, *, reads: bool = False, wide: bool = False) -> Iterator[None]:
-    """Run code that may be the user's, and put whatever it raises into one sentence.
+    """Run code that may be the user's, and put every error that it raises into one sentence.
 
     An error that flsel's own code raised, without the user's or a library's in between, passes unchanged.
 
@@ -128,7 +128,7 @@ def relayed(error: Exception) -> Exception:
 
 
 def _reason(error: BaseException, reads: bool) -> str | None:
-    """Say who raised what, where; None where flsel itself did."""
+    """Name the user's code that raised an error, the error and its line; None if flsel itself raised it."""
     # In a function of its own: a frame that keeps frames, and all that they hold, waits for the collector.
     frames = list(traceback.walk_tb(error.__traceback__))
     # The first two are those of users_code and its caller.

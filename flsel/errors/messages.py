@@ -1,4 +1,4 @@
-"""Errors that a user can mend, and the words in which they are told.
+"""Errors that a user can correct, and how messages name values, files and commands.
 
 The command line shows a :class:`UserError` without a traceback (exit code 2). What users' own code raises
 is put into a sentence by :mod:`flsel.errors.blame`.
@@ -66,7 +66,7 @@ class RelayedError(Exception):
 
 
 class Interrupted(Exception):
-    """A signal stopped the run between rounds; its state is saved and the message says how to go on."""
+    """A signal stopped the run between rounds; its state is saved and the message says how to resume it."""
 
 
 def keep_whole(made: type, *names: str) -> None:
@@ -123,7 +123,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def going_on(command: str, folder: str | Path) -> str:
-    """Return what goes on with a folder, for a shell: ``flsel train --resume 'my run'``."""
+    """Return the shell command that resumes what a folder holds: ``flsel train --resume 'my run'``."""
     return f"flsel {command} --resume {shlex.quote(str(folder))}"
 
 

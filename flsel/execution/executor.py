@@ -17,7 +17,7 @@ from flsel.execution.job import Job
 
 @dataclass(frozen=True)
 class Listener:
-    """Who is told what happens to jobs.
+    """Callbacks for what happens to jobs.
 
     Attributes:
         ended: Called with every job that ended: complete, diverged or failed.

@@ -78,7 +78,7 @@ def _name(path: Path) -> str:
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
-    """Point to the shipped file that was meant, be it by its path in the repository."""
+    """Name the shipped file that was meant, also if its path in the repository was given."""
     wanted = name.removeprefix("configs/").removesuffix(".yaml")
     if not wanted.startswith(f"{PAPERS}/"):
         wanted = wanted.rpartition("/")[2]

@@ -101,7 +101,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_regular(path: Path, named: object = None) -> None:
-    """Refuse to read a pipe or a device, which may wait or go on for ever; what is missing passes.
+    """Refuse to read a pipe or a device, which may block or never end; a missing file passes.
 
     Args:
         path: What is about to be read.

@@ -29,7 +29,7 @@ class Contacts:
     def greet(
         self, channel: Channel, said: Mapping[str, Value], timeout: float, round: int
     ) -> list[tuple[int, Reply]]:
-        """Ask the nodes that were not met yet who they are; one without an answer is asked again later."""
+        """Greet the nodes that were not met yet; a node that does not answer is greeted again later."""
         new = [node for node in channel.nodes() if node not in self._greeted and self.free(node, round)]
         requests = [Request(node, "hello", values=said) for node in new]
         replies = channel.exchange(requests, timeout) if new else []

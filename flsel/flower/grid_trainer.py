@@ -123,7 +123,7 @@ class GridTrainer(LocalTrainer):
         return self._ask("gradients", visits, live)[0]
 
     def _meet(self) -> dict[int, int]:
-        """Ask every node who it is, and return the node of each client."""
+        """Ask every node for its clients, and return the node of each client."""
         homes: dict[int, int] = {}
         greeted = self._greet(0)
         for node, reply in greeted:

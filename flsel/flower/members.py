@@ -1,4 +1,4 @@
-"""Who the clients of a federation are: stable names, their nodes, and which of them can be asked now."""
+"""The clients of a federation: stable names, their nodes, and which of them can be asked now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOG = logging.getLogger("flsel")
 
 
 class Members:
-    """The clients of a federation whose nodes say who they are.
+    """The clients of a federation, named by their nodes.
 
     Flower's node ids are new at each registration, so a client goes by the name that its node says, and its
     number is the position of that name among the sorted ones. Names, sizes and label counts are fixed when
@@ -50,7 +50,7 @@ class Members:
         self._contacts = Contacts()
 
     def gather(self, channel: Channel, round: int) -> Tensor:
-        """Meet nodes that are new, and tell who can be asked in a round, bool ``[N]``; at least one can.
+        """Meet new nodes, and tell which clients can be asked in a round, bool ``[N]``; at least one can.
 
         Raises:
             UserError: If the clients are not met in time, are too many, or two nodes are the same client.

@@ -63,7 +63,7 @@ class Selection:
     def open(
         self, channel: Channel, arrays: Mapping[str, np.ndarray], rounds: int, config: Mapping[str, Value]
     ) -> list[Training]:
-        """Decide who trains.
+        """Decide which clients train.
 
         Args:
             channel: Reaches the clients.

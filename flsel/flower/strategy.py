@@ -1,4 +1,4 @@
-"""A Flower strategy for a Flower app of one's own: a selector chooses clients and weighs their updates."""
+"""A Flower strategy for a user's Flower app: a selector chooses clients and weighs their updates."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class SelectorStrategy(Checked, Strategy):
         return self._evaluation.aggregate_evaluate(server_round, replies)
 
     def summary(self) -> None:
-        """Log who chooses."""
+        """Log which selector chooses."""
         _LOG.info("%r chooses %d of %d clients", self.selector, self.clients_per_round, self.clients)
 
     def state_dict(self) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class SelectorStrategy(Checked, Strategy):
         return reply(found, seconds, self.timeout)
 
     def _row(self, outcome: RoundSummary) -> dict[str, Any]:
-        """Return what is logged of a round: who was aggregated, what was lost, and what it cost."""
+        """Return the log entry of a round: clients aggregated, clients lost, and its cost."""
         return {
             **outcome.metrics,
             "clients": sorted(outcome.clients),

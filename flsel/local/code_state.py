@@ -1,4 +1,4 @@
-"""Where code of one's own may keep something: closures, global names, attributes of classes, slots."""
+"""Places where a user's code may keep state: closures, global names, attributes of classes, slots."""
 
 from __future__ import annotations
 

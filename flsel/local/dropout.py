@@ -29,7 +29,7 @@ _SELU = -1.7580993408473766
 
 
 def visit_key(seed: int, round: int, client: int) -> int:
-    """Return the number that a visit's masks derive from, and torch's seed for whatever else draws."""
+    """Return the number that a visit's masks derive from, and torch's seed for every other draw."""
     return torch_seed(seed, "layers", round, client)
 
 

@@ -34,7 +34,7 @@ class OptimizerMemory(Stateful):
         self._ended: dict[int, Params] = {}
 
     def recall(self, client: int, optimizer: Optimizer) -> None:
-        """Put a client's state into an optimizer that has none; one who never took part has none either."""
+        """Put a client's state into an optimizer that has none; one that never took part has no state."""
         slot = int(self.slots_[client])
         for name, param in _named(optimizer) if slot else ():
             kept = {key: rows[slot].clone() for key, rows in _below(name, self.rows_)}

@@ -53,7 +53,7 @@ class SequentialTrainer(LocalTrainer):
         return True
 
     def losses(self, visits: Sequence[Visit]) -> Tensor:
-        """Return the clients' losses, one client at a time, so that none depends on who else is asked."""
+        """Return the clients' losses, one client at a time, so that none depends on the other clients."""
         return measure.losses(visits, plain=True)
 
     def gradients(self, visits: Sequence[Visit]) -> Params:

@@ -129,7 +129,7 @@ class _Stack:
         self._retire(0, ends)
 
     def _retire(self, active: int, ends: Params) -> None:
-        """Write the finished rows to ``ends`` and go on with the first ``active`` ones."""
+        """Write the finished rows to ``ends`` and continue with the first ``active`` ones."""
         kept: dict[Tensor, Tensor] = {}
         for name, param in self.params.items():
             ends[name][self.rows[active:]] = param.detach()[active:]

@@ -1,4 +1,4 @@
-"""Who took part when: clients by communication rounds."""
+"""Draw which clients took part in which communication rounds."""
 
 from __future__ import annotations
 

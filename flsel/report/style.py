@@ -89,7 +89,7 @@ def _look(number: int) -> Style:
 
 @contextmanager
 def own_letters(figure: Figure) -> Iterator[None]:
-    """Have a figure's words drawn by matplotlib itself, whatever ``text.usetex`` says.
+    """Let matplotlib draw a figure's text itself, even if ``text.usetex`` is set.
 
     LaTeX may not be there, and reads an underscore or a % in a name as its own.
     """

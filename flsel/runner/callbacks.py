@@ -160,7 +160,7 @@ class _OneProcess:
 
 
 class Callbacks:
-    """The callbacks of a run; whatever one raises is one sentence that names it.
+    """The callbacks of a run; an error of a callback becomes one sentence that names it.
 
     Args:
         trainer: What they get for a Lightning Trainer; its server's model is put into its module.

@@ -136,7 +136,7 @@ def _bytes(content: dict[str, Any]) -> memoryview:
 
 
 def go_back(run: Path, round: int) -> bool:
-    """Let a run go on from a round that its last checkpoint, or the one before it, was written after.
+    """Go back to a round, if the run's last checkpoint or the one before it was written after that round.
 
     Returns:
         Whether one of them was; otherwise nothing has changed.

@@ -71,7 +71,7 @@ def _tensor(column: np.ndarray | float) -> Tensor:
 
 
 def data_digest(data: FederatedData) -> dict[str, Any]:
-    """Sum up what a run trains on and is measured on, for :func:`check_data` when it goes on.
+    """Sum up a run's training and evaluation data, for :func:`check_data` when the run is resumed.
 
     Labels and shards enter whole and exactly; inputs by their mean and deviation, since another machine may
     round differently when it makes them.
@@ -86,7 +86,7 @@ def data_digest(data: FederatedData) -> dict[str, Any]:
 
 
 def check_data(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    """Refuse to go on with other data than a run began with.
+    """Refuse to resume a run with other data than it began with.
 
     Args:
         before: What :func:`data_digest` returned then; empty if it was not called.

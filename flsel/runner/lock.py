@@ -122,7 +122,7 @@ def _me() -> dict[str, Any]:
 
 
 def _note(handle: int) -> dict[str, Any]:
-    """Return who wrote the lock file last; nothing if it gave up the lock, or the note is none."""
+    """Return the note of the process that locked last; empty if it released the lock or left none."""
     with suppress(OSError, ValueError):
         note = json.loads(os.pread(handle, 1000, 0))
         if isinstance(note, dict) and {"host", "pid"} <= note.keys():

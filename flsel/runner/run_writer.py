@@ -86,7 +86,7 @@ class Journal:
                 self.best[column] = value if metric.beats(value, best) else best
 
     def write_round(self, record: RoundRecord) -> None:
-        """Write down who trained in a round, and tell of updates that were dropped."""
+        """Record the clients that trained in a round, and warn of dropped updates."""
         outcome = record.outcome
         if outcome.dropped:
             lost = ", ".join(map(str, outcome.dropped))

@@ -173,7 +173,7 @@ class Session:
         return self.close_round(job, ends, time.perf_counter() - started)
 
     def open_round(self) -> RoundJob | Step:
-        """Decide who trains next, whose models are for :meth:`close_round`; :meth:`step` does all three."""
+        """Decide which clients train next; :meth:`close_round` takes their models, :meth:`step` does all."""
         self._callbacks.trainer.current_epoch = self.server.round
         self._callbacks.call("on_train_epoch_start")
         self._callbacks.tell("on_round_start")
@@ -181,7 +181,7 @@ class Session:
             return self.server.open()
 
     def close_round(self, job: RoundJob | Step, ends: Params, seconds: float) -> RoundRecord:
-        """Go on with the models that were trained, and write down what happened.
+        """Aggregate the trained models, and record the round.
 
         Args:
             job: What :meth:`open_round` returned.

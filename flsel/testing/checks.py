@@ -198,7 +198,7 @@ def check_diagnostics(factory: Factory) -> None:
 
 
 def check_resume(factory: Factory) -> None:
-    """A selector restored at any round boundary goes on exactly as one that was never interrupted."""
+    """A selector restored at any round boundary continues exactly as one that was never interrupted."""
     selector, federation = begin(factory, usual_world(factory))
     name = type(selector).__name__
     boundaries: list[tuple[FakeFederation, bytes]] = []

@@ -82,7 +82,7 @@ class FakeFederation(FormulaFederation):
         return replace(super().view(needs), answers=_NotedAnswers(self, self._note))
 
     def available(self, round: int) -> Tensor:
-        """Tell who is available in a round, bool ``[N]``."""
+        """Tell which clients are available in a round, bool ``[N]``."""
         present = torch.from_numpy(generator(0, "fake-available", round).random(len(self.sizes)))
         available = present < self.world.presence
         available[round % len(available)] = True

@@ -56,7 +56,7 @@ class FormulaFederation(ABC):
         """Return the loss of a model on the server's holdout."""
 
     def available(self, round: int) -> Tensor:
-        """Tell who is available in a round, bool ``[N]``."""
+        """Tell which clients are available in a round, bool ``[N]``."""
         return torch.ones(len(self.sizes), dtype=torch.bool)
 
     def view(self, needs: Need) -> View:
@@ -136,7 +136,7 @@ class FormulaFederation(ABC):
         return (models["head.weight"].sum(2) + models["head.bias"]).double()
 
     def available_at(self, hop: int) -> Tensor:
-        """Tell who is available ``hop`` rounds from now."""
+        """Tell which clients are available ``hop`` rounds from now."""
         return self.available(self.round + hop)
 
     def _require_available(self, clients: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""The journal of a sweep's study, checked before a sweep goes on with it."""
+"""Check and repair the journal of a sweep's study before the sweep is resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOG = logging.getLogger("flsel")
 
 
 def repair_journal(folder: Path) -> None:
-    """Check the journal of a sweep that goes on, and cut a last line that a full disk or a power loss cut.
+    """Check the journal of a sweep to resume, and remove a last line that a full disk or a power loss cut.
 
     No other process writes to it: the sweep's lock is held.
 

@@ -256,7 +256,7 @@ def lookup(config: Mapping[str, Any], key: str) -> Any:
 
 
 def named(key: str, value: Any) -> Any:
-    """Return a setting's value as spaces know it: of a class its name, the import path of one's own."""
+    """Return a setting's value as spaces write it: a shipped class's name, another class's import path."""
     if key not in plugins():
         return value
     path = value.get("class_path") if isinstance(value, Mapping) else value

@@ -61,7 +61,7 @@ def start(plan: SweepPlan) -> Path:
 
 
 def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path:
-    """Finish a sweep: trials that ended are kept, those that had begun go on from their checkpoints.
+    """Finish a sweep: trials that ended are kept, those that had begun continue from their checkpoints.
 
     Trials that failed because the machine did, such as on a full disk, are tried again.
 

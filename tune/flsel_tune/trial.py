@@ -125,7 +125,7 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Wall-clock seconds; all runs' clocks go on while one of them runs."""
+        """Wall-clock seconds; the clocks of all runs advance while one of them runs."""
         return max(run.session.seconds for run in self._runs)
 
     def _open(self) -> None:
@@ -223,7 +223,7 @@ def _reported(error: Exception, job: SweepJob, folder: Path) -> Report:
 
 
 def failure(job: SweepJob, error: Exception) -> Report:
-    """Report a trial that cannot go on."""
+    """Report a trial that cannot continue."""
     status, why = outcome_of(error)
     values = {job.objective(n): math.nan for n in range(len(job.metrics))}
     return {

@@ -59,7 +59,7 @@ def coordinates(settings: Iterable[str], results: Iterable[str]) -> wr.ParallelC
 
 
 def participation(entity: str) -> list[Any]:
-    """Draw who took part how often; the heat map is the custom chart of a W&B user or team."""
+    """Draw how often each client took part; the heat map is the custom chart of a W&B user or team."""
     return [
         wr.CustomChart(
             query={"summaryTable": {"tableKey": COUNTS}},

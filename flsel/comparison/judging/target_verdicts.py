@@ -1,4 +1,4 @@
-"""Verdicts about costs to a target: who reaches it, and what that costs."""
+"""Verdicts about costs to a target: how many runs reach it, and at which cost."""
 
 from __future__ import annotations
 

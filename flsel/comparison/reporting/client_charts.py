@@ -1,4 +1,4 @@
-"""The page's charts of clients: who took part, what data they have, what selectors believe of them."""
+"""The page's charts of clients: participation, their data, and what selectors estimate about them."""
 
 from __future__ import annotations
 

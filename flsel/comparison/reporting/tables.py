@@ -23,7 +23,7 @@ MOST_SCENARIOS = 4  # Tables of more scenarios hide what is said of all of them.
 
 
 def result_rows(analysis: Analysis) -> list[Row]:
-    """Return one row a run, complete or not: who it is, what became of it, and every measure."""
+    """Return one row for each run, complete or not: variant, scenario, seed, status, and every measure."""
     return [_result(analysis, run) for run in analysis.runs]
 
 

@@ -134,7 +134,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Leave signals to whom they belong; Ray would have SIGTERM end this process."""
+    """Restore the signal handlers that Ray replaces; Ray's handler of SIGTERM would end this process."""
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in _SIGNALS} if main else {}
     try:

@@ -1,4 +1,4 @@
-"""End what a Ray cluster of ours leaves behind, whatever has become of the process that started it.
+"""End processes that a local Ray cluster leaves behind, even if the process that started it was killed.
 
 :class:`ClusterCleanup` runs it as a program that needs the standard library only. The program waits until the
 process that started it ends, also by ``kill -9``, and kills every process with the cluster's mark.

@@ -172,7 +172,7 @@ class Stopper(FIFOScheduler):
         return {}
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: Mapping[str, Any]) -> str:
-        """Decide whether a job goes on."""
+        """Decide whether a job continues."""
         stop = self._workload.stops(trial.config["number"], dict(result))
         return FIFOScheduler.STOP if stop else FIFOScheduler.CONTINUE
 

@@ -51,7 +51,7 @@ def die(why: str) -> None:
 
 
 def die_of_sigterm() -> None:
-    """Have SIGTERM end a process of Ray's, for another to go on; Ray would raise it in what is run."""
+    """Let SIGTERM end a process of Ray, so that another resumes its job; Ray would raise it in the job."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -1,4 +1,4 @@
-"""How the visits of a call are shared out: parts that do not depend on who takes them, and their answers."""
+"""How the visits of a call are divided: parts that do not depend on the worker, and their answers."""
 
 from __future__ import annotations
 

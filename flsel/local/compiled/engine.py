@@ -1,4 +1,4 @@
-"""Train visits by compiled steps: who is in a stack, when it shrinks, and which step comes when."""
+"""Train visits by compiled steps: which clients form a stack, when it shrinks, and the order of steps."""
 
 from __future__ import annotations
 

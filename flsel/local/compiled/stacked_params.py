@@ -51,7 +51,7 @@ class StackedParams:
             scale_lr(self._optimizer.param_groups, [s["lr"] for s, _ in self.groups], factor)
 
     def take_over(self, other: StackedParams) -> None:
-        """Go on with the first models of a wider bank."""
+        """Continue with the first models of a wider stack."""
         for mine, theirs in ((self.params, other.params), (self.velocities, other.velocities)):
             for name, value in mine.items():
                 value.copy_(theirs[name][: self.rows])
@@ -71,7 +71,7 @@ class StackedParams:
         return [first if step == 0 else rest for step in span]
 
     def update(self, names: Sequence[str], grads: Sequence[Tensor]) -> None:
-        """Let an optimizer that is not part of the step take its own."""
+        """Take a step of an optimizer that is not part of the compiled step."""
         assert self._optimizer is not None
         for name, grad in zip(names, grads, strict=True):
             self.params[name].grad = grad

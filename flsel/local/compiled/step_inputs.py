@@ -1,4 +1,4 @@
-"""How a step comes by what changes from one to the next: handed in by the caller, or read from tables."""
+"""What changes from step to step: passed by the caller, or read from tables on the device."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class RunTracker:
         self._tracker.log({**metrics, **self._steps.after(metrics)}, round)
 
     def end(self, folder: Path) -> None:
-        """Tell what a run came to: final values, who took part, its pictures and its summary.
+        """Log the result of a run: final values, participation, its pictures and its summary.
 
         Args:
             folder: The run's folder, which is complete.

@@ -21,7 +21,7 @@ _LOG = logging.getLogger("flsel")
 
 
 class Tracker:
-    """A safe front of loggers: one that fails is reported in one line, dropped, and the run goes on.
+    """A safe front of loggers: a logger that fails is reported in one line and dropped. The run continues.
 
     Args:
         loggers: Lightning loggers, such as :func:`flsel.runner.trackers.loggers.make_loggers` returns.
