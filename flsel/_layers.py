@@ -1,4 +1,4 @@
-"""What the papers' networks are made of: checked shapes, convolutions and dense layers."""
+"""Building blocks of the papers' networks: checked shapes, convolutions and dense layers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Metric:
 
     @property
     def label(self) -> str:
-        """What a picture or a table calls it."""
+        """Its name in pictures and tables."""
         return f"{self.series} {self.quantity}".strip()
 
     def axis(self, words: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What a class takes from its user: arguments declared once, with type, range and search range.
+"""Arguments of classes that users choose: declared once, with type, range and search range.
 
     alpha: Annotated[float, Range(0, below=1), Tunable(0.1, 0.9)] = 0.5
 

@@ -1,4 +1,4 @@
-"""What a class or a function declares of its arguments, and whether values are that."""
+"""Read the declared arguments of a class or a function, and check values against them."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _found(value: Any) -> Any:
 
 
 class Checked:
-    """What checks its methods when it is defined, and its arguments when it is made (of a dataclass)."""
+    """Base class: checks methods when a subclass is defined, and a dataclass's arguments when it is made."""
 
     def __init_subclass__(cls) -> None:
         """Check that its methods take what those of the base that flsel knows take."""

@@ -1,4 +1,4 @@
-"""What a type and a range allow, and what was given instead, in the words of a message."""
+"""Words for messages: what a type and a range allow, and what was given instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a value from Python is the object that a setting declares, and what that is in words."""
+"""Check that a value from Python is the object that a setting declares, and describe that object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which numbers an argument takes, which of them are worth trying, and which texts are paths."""
+"""Declare which numbers an argument takes, which of them a search tries, and which texts are paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the methods that a class overrides can be called as those of its base are."""
+"""Check that the methods that a class overrides can be called like those of its base."""
 
 from __future__ import annotations
 

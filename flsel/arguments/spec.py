@@ -17,7 +17,7 @@ from flsel.errors import UserError, imported, users_code
 
 @dataclass(frozen=True)
 class Spec:
-    """What ``{class_path, init_args}`` in a YAML file stands for: a class, or a function, to be called.
+    """A class or function with arguments, as ``{class_path, init_args}`` in a YAML file.
 
     Attributes:
         class_path: Its import path.

@@ -1,4 +1,4 @@
-"""What flsel says on standard error while a command runs."""
+"""Format messages on standard error while a command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``flsel data`` shows of the clients' simulated devices."""
+"""Print the tables of ``flsel data`` about the clients' simulated devices."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from flsel.runner.terminal import open_console
 
 @dataclass(frozen=True)
 class Additions:
-    """What is compared beside what a comparison's settings name.
+    """Variants and scenarios made in Python, besides those that a comparison's settings name.
 
     Attributes:
         variants: Variants, made.

@@ -114,12 +114,12 @@ class Comparison:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """One sentence a claim, made by rule."""
+        """One sentence for each claim, made by rule."""
         return verdicts(self.analysis)
 
     @property
     def headline(self) -> str:
-        """What to take, by how much, and at what cost."""
+        """The recommended variant, its gain, and its cost."""
         return headline(self.analysis)
 
     @property

@@ -1,4 +1,4 @@
-"""What a person sees of a comparison: progress with the table so far, then the table and the verdicts."""
+"""Show a comparison in the terminal: progress with the table so far, then the table and the verdicts."""
 
 from __future__ import annotations
 

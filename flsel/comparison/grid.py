@@ -40,7 +40,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is compared: a name, and what it changes in the config, by dotted key."""
+    """One side of a comparison: a name, and its changes to the config, by dotted key."""
 
     name: str
     changes: Changes
@@ -49,7 +49,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Where it is compared: a name, and what it changes in the config, by dotted key."""
+    """One scenario of a comparison: a name, and its changes to the config, by dotted key."""
 
     name: str = ALL
     changes: Changes = field(default_factory=dict)

@@ -19,7 +19,7 @@ from flsel.errors import UserError
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What to expect of a comparison that adds seeds until its claims are decided.
+    """Predict the length and the power of a comparison that adds seeds until its claims are decided.
 
     Attributes:
         design: Its rules.

@@ -1,4 +1,4 @@
-"""Which runs a comparison needs next until its claims are decided: the parts of its grid, look by look.
+"""Choose the runs that a comparison needs next until its claims are decided, look by look.
 
 This module asks for runs and never executes one. The caller executes a part before it asks for the next.
 """

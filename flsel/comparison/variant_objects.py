@@ -1,4 +1,4 @@
-"""What is compared, given from Python: selectors, settings and whole configs as objects."""
+"""Make variants and scenarios of Python objects: selectors, settings and whole configs."""
 
 from __future__ import annotations
 

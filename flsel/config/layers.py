@@ -15,7 +15,7 @@ from flsel.files.yaml import loaded, read_yaml
 
 @dataclass
 class Layers:
-    """What is set so far.
+    """The settings so far.
 
     Attributes:
         values: What is given, by key; a class is ``{class_path, init_args}``.

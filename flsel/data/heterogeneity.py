@@ -1,4 +1,4 @@
-"""How different the clients' data are: sizes and label entropies."""
+"""Measure how different the clients' data are: sizes and label entropies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Heterogeneity:
-    """What ``flsel data`` prints about a population.
+    """Describe a population for ``flsel data``.
 
     Attributes:
         clients: N.

@@ -1,4 +1,4 @@
-"""Which paths of a plan arrive, and when: the rules of a round on simulated devices, as pure functions."""
+"""Compute which paths of a plan arrive, and when: a round on simulated devices, as pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a federation does not accept for an answer: plans, weights and updates against the contract."""
+"""Check plans, weights and updates against the contract."""
 
 from __future__ import annotations
 

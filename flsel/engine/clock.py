@@ -25,7 +25,7 @@ _BLOCKS = 256  # Most of these blocks that are kept, 16 KiB each.
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """What a client's requests take on its simulated device.
+    """Compute the simulated seconds of a client's requests on its device.
 
     Attributes:
         table: The clients' devices.

@@ -1,4 +1,4 @@
-"""What participants tell besides their update: losses of the model that they received."""
+"""What participants report besides their update: their losses on the model that they received."""
 
 from __future__ import annotations
 

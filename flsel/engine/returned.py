@@ -1,4 +1,4 @@
-"""What came back from the participants of a round, as selectors and objectives may see it."""
+"""The answers of a round's participants, as selectors and objectives may see them."""
 
 from __future__ import annotations
 

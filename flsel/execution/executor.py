@@ -1,4 +1,4 @@
-"""What executes jobs: this process, or Ray. Comparisons are handed an executor and do not know which."""
+"""Interface of executors: this process, or Ray. A comparison gets an executor and treats both alike."""
 
 from __future__ import annotations
 

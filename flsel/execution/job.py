@@ -50,7 +50,7 @@ class Job:
 
     @property
     def outcome(self) -> Outcome:
-        """What became of it, as its folder tells.
+        """Its outcome, read from its folder.
 
         Raises:
             UserError: If the record of its failure is damaged.

@@ -1,4 +1,4 @@
-"""What a person sees of many runs: one table, drawn anew on a terminal; a line for each elsewhere.
+"""Show many runs: one table that is redrawn on a terminal, or one line for each run elsewhere.
 
 In a notebook it is one line, written anew.
 """

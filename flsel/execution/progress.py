@@ -1,4 +1,4 @@
-"""What a person sees of a run: a bar on a terminal, plain lines elsewhere, nothing if quiet."""
+"""Show the progress of a run: a bar on a terminal, plain lines elsewhere, nothing if quiet."""
 
 from __future__ import annotations
 

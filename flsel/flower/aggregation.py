@@ -1,4 +1,4 @@
-"""What a server does with updates that came by messages: the output layer, and the step of the model."""
+"""Aggregate updates that arrived as messages: find the output layer, and step the model."""
 
 from __future__ import annotations
 

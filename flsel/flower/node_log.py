@@ -1,4 +1,4 @@
-"""What nodes were asked and how they answered, as metrics of a run and as lines of a file."""
+"""Log requests to nodes and their answers, as metrics of a run and as lines of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a selector's questions are answered with where clients are reached by messages alone."""
+"""Answer a selector's questions if clients are reached by messages only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What server and nodes say to each other, free of any framework.
+"""Messages between server and nodes, independent of a framework.
 
 A request asks one node a question. A reply holds arrays and plain values. Neither side ever unpickles what it
 receives, and the server accepts no array that is larger than the model's.

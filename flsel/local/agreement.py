@@ -1,4 +1,4 @@
-"""What the self-check knows of a program: what was compared, and where fast and plain answers disagreed."""
+"""State of the self-check of a program: what was compared, and where fast and plain answers disagreed."""
 
 from __future__ import annotations
 

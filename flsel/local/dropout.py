@@ -104,7 +104,7 @@ class Masks(TorchFunctionMode):
 
 
 class _Kind(NamedTuple):
-    """What a function drops, entries or whole channels, and what it puts there."""
+    """Which entries or channels a function drops, and the value that replaces them."""
 
     channels: bool = False
     alpha: bool = False

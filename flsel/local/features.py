@@ -1,4 +1,4 @@
-"""What a model makes of a batch just before its output layer."""
+"""Read the features of a batch, the inputs of a model's output layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flsel.params import Params, called
 
 
 class FeatureCall(NamedTuple):
-    """What a call of the model showed.
+    """Result of a call of the model.
 
     Attributes:
         value: What the call returned.

@@ -1,4 +1,4 @@
-"""How far a fast answer is from the plain one, and whether rounding explains it."""
+"""Measure how far a fast answer is from the plain one, and whether rounding explains the gap."""
 
 from __future__ import annotations
 

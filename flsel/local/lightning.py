@@ -1,4 +1,4 @@
-"""What needs Lightning itself; imported by a run that does, since the import takes seconds."""
+"""Classes that need Lightning. Only runs that use them import this module, since the import takes seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a user's LightningModule clients run, what flsel does instead of it, and what is refused."""
+"""Run a user's LightningModule on clients: which parts run, which flsel replaces, and which it refuses."""
 
 from __future__ import annotations
 

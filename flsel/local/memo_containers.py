@@ -23,7 +23,7 @@ Note = Callable[[Any], Any]
 
 
 class Copied:
-    """What is put back by writing a copy into it: an array, a set, a long list or table, a generator."""
+    """Containers restored by writing a copy into them: arrays, sets, long lists or tables, generators."""
 
     def __init__(self, value: Any, read: Callable[[Any], Any], write: Callable[[Any, Any], object]) -> None:
         self._value, self._read, self._write = value, read, write

@@ -1,4 +1,4 @@
-"""What a module keeps from one call to the next beside what is sent: counters, running values, caches.
+"""Snapshot and restore a module's state besides its parameters: counters, running values, caches.
 
 A visit is to depend on nothing that another one, or an evaluation, left behind; so all of it is put back.
 """
@@ -26,7 +26,7 @@ _TORCHS = frozenset(vars(nn.Module()))
 
 @final
 class ModuleSnapshot:
-    """What a module keeps beside its parameters, as it is when this is made.
+    """A snapshot of a module's state besides its parameters.
 
     These are buffers, frozen parameters, which layers, hooks and parameters there are and which of them
     train, and attributes of the module and its layers: numbers, texts, tensors, arrays, random generators,

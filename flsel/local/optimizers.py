@@ -1,4 +1,4 @@
-"""What optimizers are made of, and how to make others like them."""
+"""Inspect optimizers, and make others like them."""
 
 from __future__ import annotations
 

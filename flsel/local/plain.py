@@ -18,7 +18,7 @@ DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
 
 @final
 class PlainFabric:
-    """What local training asks of Lightning's Fabric, where that would only call torch.
+    """A plain stand-in for Lightning's Fabric, for runs in which Fabric would only call torch.
 
     Attributes:
         loggers: The trackers' Lightning loggers.

@@ -1,4 +1,4 @@
-"""How far local SGD carries a model: what turns an update back into a gradient."""
+"""Compute the factor that turns an update of local SGD back into a gradient."""
 
 from __future__ import annotations
 

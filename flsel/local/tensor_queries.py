@@ -1,4 +1,4 @@
-"""What a step asks of tensors: answered as outside of ``torch.func.vmap``, or refused where numbers leave."""
+"""Answer a step's questions about tensors as outside of ``torch.func.vmap``, or refuse them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What flsel uses of torch beyond its documented interface; no other module of flsel uses any of it.
+"""Private names of torch that flsel uses. No other module of flsel uses any.
 
 Every name has a substitute, so that flsel starts without it and trains client by client. Where one is gone,
 :func:`gone` names it, and no clients are stacked: the trainers that stack them need most of these names.

@@ -1,4 +1,4 @@
-"""What ``torch.func.vmap`` can train, and where a stack of models is no slower than one model at a time."""
+"""Decide what ``torch.func.vmap`` can train, and when a stack is no slower than one model at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results show themselves in a notebook: a headline, a table, a small picture, in plain HTML."""
+"""Show results in a notebook: a headline, a table and a small picture, in plain HTML."""
 
 from __future__ import annotations
 

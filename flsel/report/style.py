@@ -31,7 +31,7 @@ _HANDLE_INCHES, _LETTER_INCHES = 0.55, 0.065
 
 @dataclass(frozen=True)
 class Style:
-    """How a selector is drawn wherever it occurs.
+    """How a selector is drawn in every picture.
 
     Attributes:
         colour: One that colour-blind readers can distinguish, visible on white and on black.

@@ -1,4 +1,4 @@
-"""Where a run computes, and in which precision; Lightning is imported if that, or the program, needs it."""
+"""Set up the device and the precision of a run. Lightning is imported only if the run needs it."""
 
 from __future__ import annotations
 

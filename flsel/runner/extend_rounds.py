@@ -1,4 +1,4 @@
-"""Whether a run may get more rounds than it was begun with and equal one that had them from the start."""
+"""Check that a run with more rounds than it began with equals one that had them from the start."""
 
 from __future__ import annotations
 

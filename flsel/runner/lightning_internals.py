@@ -1,4 +1,4 @@
-"""What flsel uses of Lightning beyond its documented interface; it runs without."""
+"""Private names of Lightning that flsel uses. It runs without them."""
 
 from __future__ import annotations
 

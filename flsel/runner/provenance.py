@@ -1,4 +1,4 @@
-"""What a result came from besides its settings: versions, commit, hardware."""
+"""Provenance of a result besides its settings: versions, commit, hardware."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spent:
-    """What reaching a target cost.
+    """Cost of reaching a target.
 
     Attributes:
         value: The cost when the target was reached, or all that was spent without reaching it.
@@ -178,7 +178,7 @@ class Result:
 
     @cached_property
     def diagnostics(self) -> list[RecordedDiagnostic]:
-        """What the selector believed about the clients; empty for selectors that tell nothing."""
+        """The selector's estimates about the clients; empty for selectors that report none."""
         from flsel.runner.diagnostics import read_diagnostics
 
         return read_diagnostics(self.folder)

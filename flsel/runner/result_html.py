@@ -1,4 +1,4 @@
-"""What a notebook shows of a run: its last accuracy, its metrics, what it sent, its curve."""
+"""Show a run in a notebook: its last accuracy, its metrics, the bytes sent, its curve."""
 
 from __future__ import annotations
 

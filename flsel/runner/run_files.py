@@ -57,7 +57,7 @@ class GrowingFiles:
 
     @property
     def paths(self) -> Sequence[Path]:
-        """Where they are, or would be."""
+        """Their paths, whether or not they exist."""
         return [file.path for file in self._files.values()]
 
     def marks(self) -> dict[str, Mark]:

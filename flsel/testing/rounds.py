@@ -1,4 +1,4 @@
-"""How the contract checks run rounds and compare what came of them."""
+"""Run rounds for the contract checks, and compare their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: one compact table on a terminal, a line for each trial elsewhere."""
+"""Show a sweep: one compact table on a terminal, or one line for each trial elsewhere."""
 
 from __future__ import annotations
 

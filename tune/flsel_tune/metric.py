@@ -48,7 +48,7 @@ class SweepObjective:
 
     @property
     def label(self) -> str:
-        """What a picture calls it, with its unit."""
+        """Its name in pictures, with its unit."""
         of = METRICS.get(self.source)
         label = self.source if of is None else of.label
         if self.how == "rounds_to":

@@ -1,4 +1,4 @@
-"""What a sweep leaves: ``trials.csv``, ``trials.json`` and ``best.yaml``."""
+"""Write a sweep's results: ``trials.csv``, ``trials.json`` and ``best.yaml``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the entries of a search space can be: each alone, with one another, and with the settings."""
+"""Check the entries of a search space: each alone, with one another, and with the settings."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Sweep:
 
     @property
     def table(self) -> pandas.DataFrame:
-        """One row a trial, with a column for each setting that was searched; needs pandas."""
+        """One row for each trial, with a column for each setting that was searched; needs pandas."""
         try:
             import pandas
         except ImportError as error:
@@ -151,7 +151,7 @@ class Sweep:
 
     @property
     def best_settings(self) -> dict[str, Any]:
-        """What the best trial changed, by dotted key.
+        """The settings that the best trial changed, by dotted key.
 
         Raises:
             UserError: If no trial is complete yet.

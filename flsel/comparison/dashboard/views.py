@@ -1,4 +1,4 @@
-"""What a dashboard shows where: the report's parts, and the saved workspaces."""
+"""Lay out a dashboard: the report's parts, and the saved workspaces."""
 
 from __future__ import annotations
 

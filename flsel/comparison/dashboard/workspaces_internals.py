@@ -1,4 +1,4 @@
-"""What a dashboard uses of wandb-workspaces beyond its documented interface, with what is done without."""
+"""Private names of wandb-workspaces that a dashboard uses, and what happens if they are missing."""
 
 from __future__ import annotations
 

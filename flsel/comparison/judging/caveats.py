@@ -1,4 +1,4 @@
-"""What must be known to believe a comparison's claims: seeds, pairs, targets, tuning, missing runs."""
+"""Limits of a comparison's claims: number of seeds, pairs, targets, tuning, missing runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What claims are about, in words: differences in points of accuracy, or ratios of costs to the target."""
+"""Words of claims: differences in points of accuracy, or ratios of costs to the target."""
 
 from __future__ import annotations
 

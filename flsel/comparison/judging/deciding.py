@@ -1,4 +1,4 @@
-"""What decides a claim, pair by pair: points of test accuracy, or the logarithm of a cost to the target."""
+"""The value of a pair deciding a claim: points of test accuracy, or the log ratio of costs to a target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of a run, and how it is compared: name, words, unit, direction."""
+"""The measures of a run: name, words, unit, direction, and how they are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether runs of one seed are pairs: verified by what their summaries hashed, not assumed."""
+"""Verify that runs of one seed are pairs, by the hashes in their summaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many seeds a difference takes, and which difference a number of seeds finds."""
+"""Compute the number of seeds that a difference needs, and the difference that a number of seeds detects."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Ranking:
 
     @property
     def can_decide(self) -> bool:
-        """Whether ranks can show a best variant: three variants or more, and scenarios enough.
+        """Rank variants over scenarios, and test whether the ranks can show a best variant.
 
         With two variants Nemenyi's test errs in 13 % of comparisons over four scenarios. The mean ranks
         of the best

@@ -1,1 +1,1 @@
-"""What was judged, shown: the page with its charts, tables, Markdown, and figures for papers."""
+"""Show judged results: the page with its charts, tables, Markdown, and figures for papers."""

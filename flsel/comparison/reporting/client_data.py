@@ -1,4 +1,4 @@
-"""What the page's charts of clients draw, as plain rows: thinned to what the eye resolves."""
+"""Rows for the page's charts of clients, thinned to what the eye resolves."""
 
 from __future__ import annotations
 

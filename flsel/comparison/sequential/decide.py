@@ -69,7 +69,7 @@ def withheld_by_arrival(ours: np.ndarray, theirs: np.ndarray, runs: int = 1) -> 
 
 @dataclass(frozen=True)
 class Look:
-    """What one look found.
+    """Result of one look.
 
     Attributes:
         n: Pairs.
@@ -94,7 +94,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Decision:
-    """What became of one claim.
+    """Result of one claim.
 
     Attributes:
         claim: ``better``, ``worse``, ``equivalent``, ``open`` (not decided by the maximum, or given up) or

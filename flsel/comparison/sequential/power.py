@@ -23,7 +23,7 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Expected:
-    """What a claim is expected to become, for one true difference.
+    """Expected result of a claim, for one true difference.
 
     Attributes:
         difference: The true mean difference, in units of the differences.

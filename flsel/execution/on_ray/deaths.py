@@ -1,4 +1,4 @@
-"""Why the process of a job died, as far as it could say so itself."""
+"""Record and read why the process of a job died, if it could record the reason."""
 
 from __future__ import annotations
 

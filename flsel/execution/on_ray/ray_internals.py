@@ -1,4 +1,4 @@
-"""What a sweep uses of Ray beyond its documented interface; it runs without any of these names."""
+"""Private names of Ray that a sweep uses. A sweep runs without any of them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _VIEWS = {
 
 
 class Made(NamedTuple):
-    """What a node's value is like; kept as its ``meta["made"]``."""
+    """Shape and dtype of a node's value; kept as its ``meta["made"]``."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype

@@ -1,1 +1,1 @@
-"""What follows a run beside its own files: Weights & Biases, TensorBoard, any Lightning logger."""
+"""Trackers of a run besides its own files: Weights & Biases, TensorBoard, any Lightning logger."""

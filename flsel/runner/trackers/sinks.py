@@ -1,4 +1,4 @@
-"""What trackers take in: W&B's run and Lightning's loggers behind the same few methods."""
+"""W&B's run and Lightning's loggers behind the same few methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Sink:
-    """What a tracker can be told; one that has no place for something ignores it.
+    """Interface of a tracker; a tracker ignores what it has no place for.
 
     Args:
         name: Its name, for messages.

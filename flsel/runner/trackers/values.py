@@ -1,4 +1,4 @@
-"""What a run tells its trackers besides its curves: flat settings, steps to draw over, final values."""
+"""Values for trackers besides the curves: flat settings, steps to draw over, final values."""
 
 from __future__ import annotations
 
