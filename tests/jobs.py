@@ -41,7 +41,7 @@ def untimed(report: Report) -> dict[str, Any]:
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have sweeps execute their trials one after the other in this process."""
     monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given: nullcontext())
-    monkeypatch.setattr("flsel.execution.on_ray.tune_loop.execute", _execute)
+    monkeypatch.setattr("flsel.execution.on_ray.tune_loop.execute_with_tune", _execute)
 
 
 def _execute(workload: Any, begin: Any, packed: Any, *given: Any, **named: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 
-from flsel.arguments import Argument, Checked, Range, alternatives, arguments, check, rule, shown
+from flsel.arguments import Argument, Checked, Range, alternatives, arguments, check_arguments, rule, shown
 from flsel.availability import Availability
 from flsel.config.plugin import Plugin
 from flsel.devices import Devices, Recorded
@@ -327,7 +327,7 @@ def test_a_dataclass_is_checked_when_it_is_made_and_a_plain_class_when_it_is_ask
         Declared(10)
     plain = Plain(2.0)
     with pytest.raises(UserError, match=r"^here\.share must be a number in \[0, 1\], got 2\.0\.$"):
-        check(Plain, vars(plain), "here.")
+        check_arguments(Plain, vars(plain), "here.")
 
 
 @pytest.mark.parametrize(
@@ -385,4 +385,4 @@ def test_a_type_that_cannot_be_told_leaves_the_others_checked(made: type) -> Non
     """Python 3.10 cannot tell that of ``_: KW_ONLY`` either."""
     assert arguments(made)["frame"].hint is Any
     with pytest.raises(UserError, match="size must be a whole number >= 1, got 0"):
-        check(made, {"frame": 3, "size": 0})
+        check_arguments(made, {"frame": 3, "size": 0})

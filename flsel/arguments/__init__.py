@@ -8,7 +8,15 @@ the docs all come from this one line.
 
 from __future__ import annotations
 
-from flsel.arguments.declared import Argument, Checked, arguments, check, check_settings, takes, takes_any
+from flsel.arguments.declared import (
+    Argument,
+    Checked,
+    arguments,
+    check_arguments,
+    check_settings,
+    takes,
+    takes_any,
+)
 from flsel.arguments.messages import alternatives, rule, shown
 from flsel.arguments.ranges import Range, Tunable, UserPath
 
@@ -20,7 +28,7 @@ __all__ = [
     "UserPath",
     "alternatives",
     "arguments",
-    "check",
+    "check_arguments",
     "check_settings",
     "rule",
     "shown",

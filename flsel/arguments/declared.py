@@ -121,7 +121,7 @@ def _type_hints(made: Callable[..., Any]) -> dict[str, Any]:
         return found
 
 
-def check(made: Callable[..., Any], values: Mapping[str, Any], prefix: str = "") -> None:
+def check_arguments(made: Callable[..., Any], values: Mapping[str, Any], prefix: str = "") -> None:
     """Check that values are what a class or a function declares of the arguments of their names.
 
     Args:
@@ -152,7 +152,7 @@ def check_settings(settings: Any, prefix: str = "") -> None:
         UserError: Naming the first that is not what is declared.
     """
     made: Callable[..., Any] = type(settings)
-    check(made, vars(settings), prefix)
+    check_arguments(made, vars(settings), prefix)
     for name, argument in arguments(made).items():
         value = getattr(settings, name)
         if not is_a(value, argument.hint):
@@ -197,7 +197,7 @@ class Checked:
         Raises:
             UserError: If one is not what the class declares.
         """
-        check(type(self), vars(self))
+        check_arguments(type(self), vars(self))
         _find_paths(self)
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from flsel.arguments import Checked, arguments, check, shown
+from flsel.arguments import Checked, arguments, check_arguments, shown
 from flsel.arguments.declared import with_paths
 from flsel.errors import UserError, imported, users_code
 
@@ -79,7 +79,7 @@ class Spec:
         try:
             what = f"{self.key} {self.class_path.rpartition('.')[2]} cannot be built"
             with users_code(what):
-                check(made, taken)
+                check_arguments(made, taken)
                 taken = with_paths(made, taken)
             # A call that does not fit, or an `__init__` that returns something, fails before the user's code.
             with users_code(what, reads=not self.class_path.startswith("flsel.")):

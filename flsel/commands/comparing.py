@@ -10,13 +10,19 @@ from typing import Any, get_type_hints
 from flsel.commands.argv import Word, parse
 from flsel.commands.command_settings import CommandSettings
 from flsel.commands.console import set_up_logging
-from flsel.comparison.compare import compare_runs, existing, read_comparison, resume, start
+from flsel.comparison.compare import (
+    compare_runs,
+    existing,
+    read_comparison,
+    resume_comparison,
+    start_comparison,
+)
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_file import rules_of
 from flsel.comparison.config import CompareConfig
 from flsel.comparison.console import say
 from flsel.comparison.parse_variants import read_grid, read_selectors
-from flsel.comparison.plan import ComparisonPlan, make_plan, pilot_sd, read_sd
+from flsel.comparison.plan import ComparisonPlan, pilot_sd, plan_comparison, read_sd
 from flsel.comparison.track import track_comparison
 from flsel.config.parser import to_types
 from flsel.errors import UserError
@@ -69,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     else:
         config = parse(others)
         set_up_logging(quiet=True)
-        made = start(config, wanted, command, executor_for(wanted.resources))
+        made = start_comparison(config, wanted, command, executor_for(wanted.resources))
         quiet = config.quiet
     paths = made.write()
     track_comparison(made, paths)
@@ -114,7 +120,7 @@ def _plan(
     target = wanted.target
     if target is None and pilot is not None and pilot.target is not None:
         target = pilot.target.accuracy
-    return make_plan(rules, variants=variants, scenarios=scenarios, sd=spread, target=target)
+    return plan_comparison(rules, variants=variants, scenarios=scenarios, sd=spread, target=target)
 
 
 def _refuse_without_runs(made: Comparison, report: Path) -> None:
@@ -148,7 +154,7 @@ def _without_config(
     kept = next((key for key, _ in own if key in _KEPT), None)
     if kept:
         raise UserError(f"{kept} stays as it is when a comparison is resumed; leave it out.")
-    return resume(home(resumed), wanted, command, executor_for(wanted.resources))
+    return resume_comparison(home(resumed), wanted, command, executor_for(wanted.resources))
 
 
 def _wanted(own: Sequence[Word]) -> CompareConfig:

@@ -18,7 +18,7 @@ from flsel.execution.job import Job
 from flsel.runner.build import build
 
 
-def check(grid: Grid, folder: Path, sources: Sources, cost: str) -> None:
+def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> None:
     """Build every variant and every scenario once, so that what does not fit is said before a run starts.
 
     Args:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flsel.comparison.cells import check, jobs_left, read_again, read_cells, shared_source, waiting
+from flsel.comparison.cells import check_cells, jobs_left, read_again, read_cells, shared_source, waiting
 from flsel.comparison.comparison import Comparison, judge
 from flsel.comparison.comparison_file import Judging, declare, read_declaration, write_declaration
 from flsel.comparison.config import CompareConfig
@@ -52,7 +52,7 @@ class Additions:
 _NOTHING = Additions()
 
 
-def start(
+def start_comparison(
     config: RunConfig, wanted: CompareConfig, command: str, executor: Executor, given: Additions = _NOTHING
 ) -> Comparison:
     """Execute a new comparison and judge it.
@@ -82,7 +82,7 @@ def start(
     judging = declare(base["evaluation"]["target"], wanted, [v.name for v in grid.variants])
     _check_baseline(judging, grid)
     sources = Sources()
-    check(grid, Path(wanted.folder), sources, judging.cost)
+    check_cells(grid, Path(wanted.folder), sources, judging.cost)
     with executor.ready(shared_source(grid, sources)):
         folder = new_run_dir(
             wanted.folder,
@@ -101,7 +101,7 @@ def start(
     return read_comparison(folder)
 
 
-def resume(
+def resume_comparison(
     folder: Path, wanted: CompareConfig, command: str, executor: Executor, given: Additions = _NOTHING
 ) -> Comparison:
     """Resume a comparison: what is complete stays, what is new or was stopped is executed.
@@ -131,7 +131,7 @@ def resume(
     _check_baseline(judging, grown)
     sources = Sources()
     if grown != grid:
-        check(grown, folder.parent, sources, judging.cost)
+        check_cells(grown, folder.parent, sources, judging.cost)
     with Lock(folder, "comparison"):
         runs = read_cells(grown, folder)  # refuses before anything is written
         left = waiting(runs)

@@ -19,7 +19,7 @@ from flsel.comparison.judging.results import Analysis, Options
 from flsel.comparison.judging.verdict import Verdict
 from flsel.comparison.judging.verdicts import verdicts
 from flsel.comparison.reporting import figures, tables
-from flsel.comparison.reporting.figures import Drawing, draw
+from flsel.comparison.reporting.figures import Drawing, draw_chart
 from flsel.comparison.reporting.latex import to_latex
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.tables import MOST_SCENARIOS
@@ -160,28 +160,28 @@ class Comparison:
         return "Comparison" if self.folder is None else self.folder.name
 
     def plot_curves(self, *, cost: str | None = None, measure: str = "accuracy") -> Drawing:
-        """Draw learning curves; see :func:`flsel.comparison.reporting.figures.draw`."""
-        return draw(self.analysis, "curves", cost=cost, measure=measure)
+        """Draw learning curves; see :func:`flsel.comparison.reporting.figures.draw_chart`."""
+        return draw_chart(self.analysis, "curves", cost=cost, measure=measure)
 
     def plot_cost(self, *, cost: str | None = None) -> Drawing:
         """Draw accuracy against cost."""
-        return draw(self.analysis, "cost", cost=cost)
+        return draw_chart(self.analysis, "cost", cost=cost)
 
     def plot_pairs(self) -> Drawing:
         """Draw every seed's difference to the baseline."""
-        return draw(self.analysis, "pairs")
+        return draw_chart(self.analysis, "pairs")
 
     def plot_target(self) -> Drawing:
         """Draw which share of runs has reached the target by a round."""
-        return draw(self.analysis, "survival")
+        return draw_chart(self.analysis, "survival")
 
     def plot_ranks(self) -> Drawing:
         """Draw mean ranks over scenarios."""
-        return draw(self.analysis, "ranks")
+        return draw_chart(self.analysis, "ranks")
 
     def plot_profile(self) -> Drawing:
         """Draw performance profiles: the share of runs, over all scenarios, that end above an accuracy."""
-        return draw(self.analysis, "profile")
+        return draw_chart(self.analysis, "profile")
 
     def write(self, folder: str | PathLike[str] | None = None) -> list[Path]:
         """Write the report's files.
@@ -215,7 +215,7 @@ class Comparison:
             files["decisions.csv"] = tables.to_csv(tables.decision_rows(self.analysis))
         for name, text in files.items():
             write_atomic(self.folder / name, text)
-        drawn = figures.write_figures(self.analysis, self.folder / "figures")
+        drawn = figures.write_charts(self.analysis, self.folder / "figures")
         return [*(self.folder / name for name in files), *drawn]
 
 

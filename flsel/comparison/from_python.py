@@ -126,9 +126,9 @@ def _execute(what: Any, wanted: CompareConfig, variants: Variants | None, grid: 
     more, executor = comparing.Additions(made, scenarios), executor_for(wanted.resources)
     with single_run(), model_object.at_hand(models):
         if isinstance(what, RunConfig):
-            found = comparing.start(what, wanted, command, executor, more)
+            found = comparing.start_comparison(what, wanted, command, executor, more)
         else:
-            found = comparing.resume(_comparison_folder(what), wanted, command, executor, more)
+            found = comparing.resume_comparison(_comparison_folder(what), wanted, command, executor, more)
     return replace(found, models=tuple(models))
 
 

@@ -85,7 +85,7 @@ class ComparisonPlan:
         return "\n".join(lines)
 
 
-def make_plan(
+def plan_comparison(
     rules: UntilDecided, *, variants: int, scenarios: int = 1, sd: float, target: float | None = None
 ) -> ComparisonPlan:
     """Plan a comparison.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from jsonargparse import ArgumentParser
 
-from flsel.arguments import Argument, arguments, check, shown, takes_any
+from flsel.arguments import Argument, arguments, check_arguments, shown, takes_any
 from flsel.arguments.spec import Spec
 from flsel.config.layers import Layers
 from flsel.config.plugin import Plugin, items, plugin, rule
@@ -67,7 +67,7 @@ def to_types(key: str, made: Callable[..., Any], given: Mapping[str, Any], skip:
             takes = f"takes {', '.join(known) or 'no arguments'}{meant(other, known)}"
             raise UserError(f"{prefix}{other} is not an argument of {name}, which {takes}")
         found[other] = _typed(f"{prefix}{other}", Argument(other, Any, MISSING), given[other])
-    check(made, found, prefix)
+    check_arguments(made, found, prefix)
     return found
 
 

@@ -137,7 +137,7 @@ def capped(
         shares = rng.dirichlet(np.full(clients, alpha)) * still_open
         if shares.sum() < TINY:
             shares = still_open.astype(np.float64)
-        table[:, label] = cut(shares, total)
+        table[:, label] = cut_at_shares(shares, total)
     return table
 
 
@@ -150,7 +150,7 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def cut(shares: np.ndarray, total: int) -> np.ndarray:
+def cut_at_shares(shares: np.ndarray, total: int) -> np.ndarray:
     """Cut ``total`` examples at the cumulative ``shares`` (``[N]``, any positive sum), int64 ``[N]``.
 
     Cuts are at the nearest example. Reference codes round them down, which hands the last client one of

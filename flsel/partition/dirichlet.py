@@ -15,7 +15,7 @@ from flsel.partition.base import (
     apportion,
     attempts,
     capped,
-    cut,
+    cut_at_shares,
     deal,
     repeated,
 )
@@ -85,7 +85,9 @@ class DirichletPerClass(Partition):
         tries = attempts(clients * len(totals))
         for _ in range(tries):
             shares = rng.dirichlet(np.full(clients, self.alpha), size=len(totals))
-            table = np.stack([cut(share, total) for share, total in zip(shares, totals, strict=True)], axis=1)
+            table = np.stack(
+                [cut_at_shares(share, total) for share, total in zip(shares, totals, strict=True)], axis=1
+            )
             if table.sum(axis=1).min() >= self.min_size:
                 return deal(table, labels, rng)
         raise UserError(

@@ -9,7 +9,7 @@ import numpy as np
 
 from flsel.arguments import Range
 from flsel.errors import UserError
-from flsel.partition.base import Partition, apportion, cut, deal
+from flsel.partition.base import Partition, apportion, cut_at_shares, deal
 
 REDRAWS = 10_000
 CANDIDATES = 100
@@ -44,7 +44,9 @@ class FedGSLogNormal(Partition):
         totals = np.bincount(labels)
         sizes = _log_normal_sizes(len(labels), clients, rng)
         parts = self._matching_mixes(totals / len(labels), sizes, rng) * sizes[:, None]
-        table = np.stack([cut(part, total) for part, total in zip(parts.T, totals, strict=True)], axis=1)
+        table = np.stack(
+            [cut_at_shares(part, total) for part, total in zip(parts.T, totals, strict=True)], axis=1
+        )
         return deal(table, labels, rng)
 
     def _matching_mixes(self, prior: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:

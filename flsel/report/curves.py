@@ -16,7 +16,7 @@ from flsel.report.style import (
     PINK,
     SKY,
     legend_below,
-    tidy,
+    tidy_axes,
     whole_ticks,
 )
 
@@ -112,7 +112,7 @@ def _curves(axes: Axes, metrics: Rows, quantity: str) -> list[float]:
     axes.set_xlabel("communication round")
     axes.set_xlim(_widen(axes.get_xlim(), _LEAST_ROUNDS))
     whole_ticks(axes.xaxis)
-    tidy(axes)
+    tidy_axes(axes)
     return drawn
 
 
@@ -131,7 +131,7 @@ def _participation_panel(axes: Axes, counts: Sequence[int]) -> None:
     axes.set_ylim(0, 1.08 * max(ordered[0], 1))
     whole_ticks(axes.xaxis)
     whole_ticks(axes.yaxis)
-    tidy(axes)
+    tidy_axes(axes)
 
 
 def _widen(limits: tuple[float, float], least: float) -> tuple[float, float]:

@@ -128,7 +128,7 @@ def whole_ticks(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
-def tidy(axes: Axes) -> None:
+def tidy_axes(axes: Axes) -> None:
     """Draw a light grid behind what is drawn, and no frame at the top and the right."""
     axes.grid(visible=True, color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from flsel.arguments import Range, check
+from flsel.arguments import Range, check_arguments
 from flsel.errors import UserError, going_on
 from flsel.files import check_folder, home, naming
 from flsel.metrics import METRICS, Better, first_hit
@@ -165,7 +165,7 @@ class Result:
         Raises:
             UserError: If ``evaluations`` is no whole number, or below 1.
         """
-        check(Result.last, {"evaluations": evaluations})
+        check_arguments(Result.last, {"evaluations": evaluations})
         rows = self.rows[1:][-evaluations:] or self.rows[-1:]
         names = [name for name in self.rows[0] if name != "round"]
         return {name: math.fsum(row[name] for row in rows) / len(rows) for name in names}
@@ -209,7 +209,7 @@ class Result:
         Raises:
             UserError: If there is no such column or no target, or a number is out of its range.
         """
-        check(Result.to_target, {"target": target, "window": window})
+        check_arguments(Result.to_target, {"target": target, "window": window})
         target = self.summary["target"] if target is None else target
         if target is None:
             raise UserError(f"the run {self.folder} has no target: set evaluation.target, or name one.")

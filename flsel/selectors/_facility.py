@@ -32,7 +32,7 @@ def represented(distance: np.ndarray, chosen: np.ndarray, known: np.ndarray) -> 
     return np.bincount(distance[chosen][:, known].argmin(axis=0), minlength=len(chosen))
 
 
-def greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, count: int) -> list[int]:
+def exact_greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, count: int) -> list[int]:
     """Add the client with the least cost, looking at all candidates each time; O(K N^2).
 
     Args:
@@ -64,9 +64,9 @@ def stochastic_greedy(
     """Look only at a random subset of the remaining candidates each time, lazily.
 
     Args:
-        distance: As for :func:`greedy`.
-        candidates: As for :func:`greedy`.
-        known: As for :func:`greedy`.
+        distance: As for :func:`exact_greedy`.
+        candidates: As for :func:`exact_greedy`.
+        known: As for :func:`exact_greedy`.
         count: K <= n.
         rho: Size of the subsets as a share of the n candidates, but at least K.
         rng: Draws them.
@@ -83,7 +83,7 @@ def stochastic_greedy(
 
 
 def lazy_greedy(distance: np.ndarray, candidates: np.ndarray, known: np.ndarray, *, count: int) -> list[int]:
-    """Choose what :func:`greedy` does, looking again only at candidates that may be best."""
+    """Choose what :func:`exact_greedy` does, looking again only at candidates that may be best."""
     return _lazily(distance, candidates, known, count=count, look=lambda rest: rest)
 
 

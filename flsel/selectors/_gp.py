@@ -183,7 +183,7 @@ def _finite_slope(products: np.ndarray, samples: Samples, noise: float, lr: floa
     return torch.from_numpy(slope)
 
 
-def greedy(
+def greedy_by_posterior(
     embedding: np.ndarray,
     noise: float,
     *,

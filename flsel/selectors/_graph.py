@@ -94,7 +94,7 @@ def shortest_paths(lengths: np.ndarray) -> np.ndarray:
     return paths
 
 
-def distances(paths: np.ndarray, *, gap: float, variant: Variant) -> np.ndarray:
+def graph_distances(paths: np.ndarray, *, gap: float, variant: Variant) -> np.ndarray:
     """Return finite distances H between clients, float64 ``[N, N]``, 0 on the diagonal.
 
     Args:

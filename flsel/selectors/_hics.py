@@ -127,17 +127,17 @@ def group(
         :data:`EXACT` of them.
     """
     if len(entropies) <= EXACT:
-        return cut_into(ward(distances(direction, entropies, lam), linkage), count)
+        return cut_into(ward(client_distances(direction, entropies, lam), linkage), count)
     points = np.column_stack([lam * unit(direction), (1 - lam) * entropies])
     sample = np.sort(rng.choice(len(points), min(max(_SAMPLE, 5 * count), EXACT), replace=False))
-    drawn = cut_into(ward(distances(direction[sample], entropies[sample], lam), linkage), count)
+    drawn = cut_into(ward(client_distances(direction[sample], entropies[sample], lam), linkage), count)
     centres = np.stack([points[sample[drawn == m]].mean(axis=0) for m in range(drawn.max() + 1)])
     labels = nearest(points, centres)
     labels[sample] = drawn
     return labels
 
 
-def distances(direction: np.ndarray, entropies: np.ndarray, lam: float) -> np.ndarray:
+def client_distances(direction: np.ndarray, entropies: np.ndarray, lam: float) -> np.ndarray:
     """Return lambda angle + (1 - lambda) |H_u - H_k| for all pairs (Eq. 9), float64 ``[n, n]``."""
     apart = np.abs(entropies[:, None] - entropies)
     return np.asarray(lam * angles(direction, direction) + (1 - lam) * apart)

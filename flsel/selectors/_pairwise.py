@@ -45,7 +45,7 @@ def squared_lengths(rows: np.ndarray) -> np.ndarray:
     return total
 
 
-def distances(one: np.ndarray, other: np.ndarray, squares: Squares | None = None) -> np.ndarray:
+def euclidean_distances(one: np.ndarray, other: np.ndarray, squares: Squares | None = None) -> np.ndarray:
     """Return the Euclidean distances between the rows of two matrices.
 
     Args:

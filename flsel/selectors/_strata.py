@@ -120,7 +120,7 @@ def by_tree(tree: np.ndarray, masses: np.ndarray, capacity: int, rng: np.random.
     )
 
 
-def draw(rows: Rows, capacity: int, rng: np.random.Generator) -> np.ndarray:
+def draw_clients(rows: Rows, capacity: int, rng: np.random.Generator) -> np.ndarray:
     """Draw one client from every row, independently; positions, int64 ``[m]``."""
     ends = np.cumsum(rows.mass)
     starts = np.arange(0, ends[-1], capacity)

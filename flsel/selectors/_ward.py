@@ -46,7 +46,7 @@ def ward(distances: np.ndarray, linkage: Linkage = "rows") -> np.ndarray:
     return np.asarray(build_tree(squareform(between, checks=False), "ward"))
 
 
-def cut(tree: np.ndarray, keep: np.ndarray) -> np.ndarray:
+def cut_tree(tree: np.ndarray, keep: np.ndarray) -> np.ndarray:
     """Undo some merges of a tree.
 
     Args:
@@ -69,7 +69,7 @@ def cut(tree: np.ndarray, keep: np.ndarray) -> np.ndarray:
 def cut_into(tree: np.ndarray, count: int) -> np.ndarray:
     """Undo the last merges so that exactly ``min(count, n)`` clusters are left, even if heights tie."""
     merges = len(tree)
-    return cut(tree, np.arange(merges) < merges + 1 - count)
+    return cut_tree(tree, np.arange(merges) < merges + 1 - count)
 
 
 def cut_by_mass(tree: np.ndarray, masses: np.ndarray, capacity: int) -> np.ndarray:
@@ -77,4 +77,4 @@ def cut_by_mass(tree: np.ndarray, masses: np.ndarray, capacity: int) -> np.ndarr
     total = masses.tolist()
     for one, other in tree[:, :2].astype(np.int64).tolist():
         total.append(total[one] + total[other])
-    return cut(tree, np.array(total[len(masses) :], dtype=np.int64) <= capacity)
+    return cut_tree(tree, np.array(total[len(masses) :], dtype=np.int64) <= capacity)

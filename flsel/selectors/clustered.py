@@ -36,7 +36,7 @@ from flsel.selectors._pairwise import squared_lengths
 from flsel.selectors._sampling import shares
 from flsel.selectors._similarity import Similarity, dissimilarities, leaf_order
 from flsel.selectors._sketch import EXACT, sketch_length, sketched
-from flsel.selectors._strata import Rows, Shares, by_size, by_tree, draw, pour, shares_of
+from flsel.selectors._strata import Rows, Shares, by_size, by_tree, draw_clients, pour, shares_of
 from flsel.selectors._ward import ward
 
 
@@ -90,7 +90,7 @@ class ClusteredSampling(Selector):
         if view.round < self.warm_up:
             return Plan.star(view.rng.choice(view.pool, view.clients_per_round, p=shares(view.pool_sizes)))
         pool = shares_of(view.pool, view.pool_sizes, view.clients_per_round)
-        return Plan.star(pool.clients[draw(self._rows(pool, view.rng), pool.capacity, view.rng)])
+        return Plan.star(pool.clients[draw_clients(self._rows(pool, view.rng), pool.capacity, view.rng)])
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Replace the participants' updates and their distances to all; skip non-finite updates."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import final
 
 from flsel.selector import Plan, Selector, View
-from flsel.selectors._strata import by_size, draw, shares_of
+from flsel.selectors._strata import by_size, draw_clients, shares_of
 
 
 @final
@@ -33,4 +33,4 @@ class ClusteredSamplingBySize(Selector):
         """Draw one client from every row."""
         shares = shares_of(view.pool, view.pool_sizes, view.clients_per_round)
         rows = by_size(shares.masses, shares.capacity)
-        return Plan.star(shares.clients[draw(rows, shares.capacity, view.rng)])
+        return Plan.star(shares.clients[draw_clients(rows, shares.capacity, view.rng)])

@@ -34,8 +34,8 @@ from flsel.arguments import Range, Tunable
 from flsel.errors import UserError
 from flsel.params import flatten
 from flsel.selector import Need, Plan, Selector, Updates, View
-from flsel.selectors._facility import greedy, lazy_greedy, represented, stochastic_greedy
-from flsel.selectors._pairwise import distances, squared_lengths
+from flsel.selectors._facility import exact_greedy, lazy_greedy, represented, stochastic_greedy
+from flsel.selectors._pairwise import euclidean_distances, squared_lengths
 from flsel.selectors._sampling import equal_weights, with_examples
 from flsel.selectors._sketch import sketch_distances, sketch_length, sketched
 
@@ -178,7 +178,7 @@ class DivFL(Selector):
             if sketches:
                 block = sketch_distances(some, others)
             else:
-                block = distances(some, others, (square[part], square[start:]))
+                block = euclidean_distances(some, others, (square[part], square[start:]))
             block[~known[part]], block[:, ~known[start:]] = 0.0, 0.0
             own = block[:, part - start]
             block[:, part - start] = np.maximum(own, own.T)  # Equal but for rounding.
@@ -191,5 +191,5 @@ class DivFL(Selector):
         distance, known = self.distance_.numpy(), self.known_.numpy()
         if self.optimizer == "stochastic":
             return stochastic_greedy(distance, candidates, known, count=count, rho=self.rho, rng=rng)
-        choose = lazy_greedy if self.optimizer == "lazy" else greedy
+        choose = lazy_greedy if self.optimizer == "lazy" else exact_greedy
         return choose(distance, candidates, known, count=count)

@@ -174,7 +174,7 @@ class FedCor(Selector):
         """Choose by Algorithm 1 and anneal those chosen."""
         assert self.embedding_ is not None
         candidates = with_examples(view.pool, view.sizes)
-        chosen = _gp.greedy(
+        chosen = _gp.greedy_by_posterior(
             self.embedding_.numpy(),
             self.noise,
             share=shares(view.sizes.numpy()),

@@ -57,7 +57,7 @@ class FedCS(Selector):
             pool = np.sort(view.rng.choice(pool, self.candidates, replace=False))
         else:
             pool = np.sort(pool)
-        chosen = greedy(
+        chosen = fit_into_deadline(
             view.parts(pool.tolist()).numpy(),
             self.deadline - self.overhead,
             most=view.clients_per_round,
@@ -66,7 +66,7 @@ class FedCS(Selector):
         return Plan.star(pool[chosen])
 
 
-def greedy(parts: np.ndarray, deadline: float, *, most: int, parallel: bool = False) -> list[int]:
+def fit_into_deadline(parts: np.ndarray, deadline: float, *, most: int, parallel: bool = False) -> list[int]:
     """Return the clients that fit, in the order in which they are added; at least one.
 
     Each is tried once: it takes the growth of the slowest download, then its upload, which waits for the ones

@@ -41,7 +41,15 @@ from flsel.arguments import Range, Tunable, UserPath, shown
 from flsel.errors import UserError
 from flsel.params import flatten
 from flsel.selector import Diagnostic, Need, Plan, Selector, View
-from flsel.selectors._graph import EPSILON, SIGMA2, Variant, adjacency, distances, shortest_paths, similarity
+from flsel.selectors._graph import (
+    EPSILON,
+    SIGMA2,
+    Variant,
+    adjacency,
+    graph_distances,
+    shortest_paths,
+    similarity,
+)
 from flsel.selectors._pairwise import inner_products
 from flsel.selectors._qubo import cohort_problem, solve
 from flsel.selectors._sampling import with_examples
@@ -171,7 +179,7 @@ class FedGS(Selector):
         epsilon = EPSILON[self.variant] if isinstance(self.epsilon, str) else self.epsilon
         sigma2 = SIGMA2[self.variant] if isinstance(self.sigma2, str) else self.sigma2
         r = adjacency(v, epsilon=epsilon, sigma2=sigma2, variant=self.variant)
-        h = distances(shortest_paths(r), gap=self.gap, variant=self.variant)
+        h = graph_distances(shortest_paths(r), gap=self.gap, variant=self.variant)
         self.graph_ = torch.from_numpy(h)
         if bool(self.asked_.all()):
             self.feature_ = self.feature_[:, :0].clone()

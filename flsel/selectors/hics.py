@@ -42,8 +42,8 @@ from flsel.selectors._hics import (
     Signal,
     annealed,
     auto_temperature,
+    client_distances,
     client_temperatures,
-    distances,
     entropy,
     group,
     layer_of,
@@ -53,7 +53,7 @@ from flsel.selectors._hics import (
 )
 from flsel.selectors._sampling import fill_up, successive, with_examples
 from flsel.selectors._sketch import EXACT
-from flsel.selectors._strata import by_tree, draw, shares_of
+from flsel.selectors._strata import by_tree, draw_clients, shares_of
 from flsel.selectors._ward import Linkage, ward
 
 
@@ -192,9 +192,9 @@ class HiCS(Selector):
     def _draw_strata(self, view: View, clients: np.ndarray, entropies: np.ndarray, count: int) -> np.ndarray:
         """Draw one of the measured clients from each of ``count`` strata; one may come from several."""
         pool = shares_of(clients, view.sizes.numpy()[clients], count)
-        tree = ward(distances(self._direction(clients), entropies, self.lam), self.linkage)
+        tree = ward(client_distances(self._direction(clients), entropies, self.lam), self.linkage)
         rows = by_tree(tree, pool.masses, pool.capacity, view.rng)
-        drawn: np.ndarray = clients[draw(rows, pool.capacity, view.rng)]
+        drawn: np.ndarray = clients[draw_clients(rows, pool.capacity, view.rng)]
         return drawn
 
     def _entropies(self, measured: np.ndarray) -> np.ndarray:

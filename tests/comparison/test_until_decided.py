@@ -16,7 +16,7 @@ from runs import settings
 import flsel
 from flsel.commands.cli import main
 from flsel.comparison.comparison import Comparison
-from flsel.comparison.plan import make_plan
+from flsel.comparison.plan import plan_comparison
 from flsel.comparison.sequential.design import UntilDecided
 from flsel.errors import UserError
 
@@ -214,10 +214,10 @@ def test_a_plan_says_power_and_runs_and_executes_nothing(tmp_path, runner, capsy
 
 
 def test_a_plan_counts_the_baseline_as_long_as_its_slowest_variant():
-    plan = make_plan(UntilDecided(margin=1.0), variants=4, sd=1.0)
+    plan = plan_comparison(UntilDecided(margin=1.0), variants=4, sd=1.0)
     for row in plan.rows:
         assert row.seeds <= row.slowest(3) <= 30
         assert plan.runs(row) == pytest.approx(3 * row.seeds + row.slowest(3))
         assert sum(row.stops) == pytest.approx(1)
     with pytest.raises(UserError, match="variants must be at least 2"):
-        make_plan(UntilDecided(), variants=1, sd=1.0)
+        plan_comparison(UntilDecided(), variants=1, sd=1.0)

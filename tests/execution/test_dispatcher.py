@@ -82,7 +82,7 @@ def execute(tmp_path, monkeypatch):
 
         monkeypatch.setattr(tune_loop, "_tuner", tuner)
         again = "flsel tune --resume s"
-        tune_loop.execute(run.jobs, None, None, tmp_path, Resources(**resources), again=again)  # type: ignore[arg-type]
+        tune_loop.execute_with_tune(run.jobs, None, None, tmp_path, Resources(**resources), again=again)  # type: ignore[arg-type]
 
     run.limits, run.jobs = [], Jobs(tmp_path)
     return run

@@ -142,7 +142,7 @@ def test_parts_are_equally_large(visits: int, together: int | None, expected: li
     program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"])
     start = {name: value.detach() for name, value in program.trainable().items()}
     asked = [Visit(start, client % 5, 0, program) for client in range(visits)]
-    parts = visit_parts.cut("train", asked, together)
+    parts = visit_parts.cut_visits("train", asked, together)
     assert sorted(len(part.rows) for part in parts) == sorted(expected)
     assert sorted(row for part in parts for row in part.rows) == list(range(visits))
 

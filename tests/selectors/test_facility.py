@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from flsel.selectors._facility import greedy, lazy_greedy, represented, stochastic_greedy
+from flsel.selectors._facility import exact_greedy, lazy_greedy, represented, stochastic_greedy
 
 CASES = json.loads((Path(__file__).parents[1] / "golden/09_divfl_greedy.json").read_text())["cases"]
 
@@ -30,7 +30,7 @@ def test_cohorts_match_the_reference(case: Any) -> None:
     distance = np.array(case["norm_diff"])
     clients, known = everyone(distance)
     for entry in case["by_K"]:
-        for choose in (greedy, lazy_greedy):
+        for choose in (exact_greedy, lazy_greedy):
             chosen = choose(distance, clients, known, count=entry["K"])
             assert cost(distance, chosen) == pytest.approx(entry["greedy_objective"], abs=1e-9)
             if entry["set_is_unambiguous"]:
@@ -46,7 +46,7 @@ def test_the_order_matches_the_reference_up_to_the_first_tie(case: Any) -> None:
     gaps = case["greedy_gap_best_to_second_per_step"]
     clear = next((step for step, gap in enumerate(gaps) if gap is None or gap < 1e-9), len(gaps))
     assert clear > 0
-    for choose in (greedy, lazy_greedy):
+    for choose in (exact_greedy, lazy_greedy):
         chosen = choose(distance, clients, known, count=len(distance))
         assert chosen[:clear] == case["greedy_selection_order"][:clear]
         assert sorted(chosen) == list(range(len(distance)))
@@ -83,7 +83,7 @@ def world(seed: int, clients: int, *, whole: bool) -> tuple[np.ndarray, np.ndarr
 def test_lazy_greedy_is_greedy(seed: int, clients: int, whole: bool, data: Any) -> None:
     distance, candidates, known = world(seed, clients, whole=whole)
     count = data.draw(st.integers(0, len(candidates)))
-    plain = greedy(distance, candidates, known, count=count)
+    plain = exact_greedy(distance, candidates, known, count=count)
     assert lazy_greedy(distance, candidates, known, count=count) == plain
     assert len(set(plain)) == count
     assert set(plain) <= set(candidates.tolist())
@@ -95,7 +95,7 @@ def test_every_step_takes_the_least_cost_and_of_equals_the_lowest_id(
 ) -> None:
     distance, candidates, known = world(seed, clients, whole=whole)
     chosen = list[int]()
-    for best in greedy(distance, candidates, known, count=len(candidates)):
+    for best in exact_greedy(distance, candidates, known, count=len(candidates)):
         costs = {int(k): cost(distance, [*chosen, k], known) for k in candidates if k not in chosen}
         least = min(costs.values())
         assert best == min(k for k, value in costs.items() if value <= least + 1e-9)
@@ -112,7 +112,7 @@ def test_stochastic_greedy_is_a_cohort_of_candidates(seed: int, clients: int, rh
     assert len(set(chosen)) == count
     assert set(chosen) <= set(candidates.tolist())
     if rho == 1.0:
-        assert chosen == greedy(distance, candidates, known, count=count)
+        assert chosen == exact_greedy(distance, candidates, known, count=count)
 
 
 @given(
@@ -137,13 +137,13 @@ def test_lazy_subsets_find_what_plain_ones_do(seed: int, clients: int, rho: floa
 def test_far_mutual_neighbours_tie_and_the_lower_id_wins() -> None:
     points = np.array([[0.0], [0.1], [0.2], [100.0], [100.3]])
     distance = cdist(points, points)
-    for choose in (greedy, lazy_greedy):
+    for choose in (exact_greedy, lazy_greedy):
         assert choose(distance, *everyone(distance), count=2) == [2, 3]
 
 
 def test_equal_clients_give_way_to_the_lowest_ids() -> None:
     distance = np.zeros((5, 5))
-    for choose in (greedy, lazy_greedy):
+    for choose in (exact_greedy, lazy_greedy):
         assert choose(distance, *everyone(distance), count=3) == [0, 1, 2]
 
 
@@ -151,10 +151,10 @@ def test_clients_that_are_away_want_a_chosen_one_near() -> None:
     points = np.array([[0.0], [4.0], [6.0], [6.1], [6.2]])
     distance = cdist(points, points)
     known = np.ones(5, dtype=bool)
-    assert greedy(distance, np.array([0, 1]), known, count=1) == [1]
+    assert exact_greedy(distance, np.array([0, 1]), known, count=1) == [1]
     known[2:] = False
     distance[2:] = distance[:, 2:] = 0.0
-    assert greedy(distance, np.array([0, 1]), known, count=1) == [0]
+    assert exact_greedy(distance, np.array([0, 1]), known, count=1) == [0]
 
 
 def test_greedy_is_within_its_bound_of_the_optimum() -> None:
@@ -162,5 +162,5 @@ def test_greedy_is_within_its_bound_of_the_optimum() -> None:
         distance = np.array(case["norm_diff"])
         worst = distance.max(axis=1).sum()
         for entry in case["by_K"]:
-            saved = worst - cost(distance, greedy(distance, *everyone(distance), count=entry["K"]))
+            saved = worst - cost(distance, exact_greedy(distance, *everyone(distance), count=entry["K"]))
             assert saved >= (1 - 1 / np.e) * (worst - entry["optimum_objective_brute_force"]) - 1e-9

@@ -166,7 +166,7 @@ def test_the_choice_is_algorithm_1():
     selector.embedding_ = torch.tensor(
         [[1.0, 0.9, 0.0, 0.1, 5.0, 0.2], [0.0, 0.2, 1.0, 0.3, 0.0, 0.1]]
     ).double()
-    expected = _gp.greedy(
+    expected = _gp.greedy_by_posterior(
         selector.embedding_.numpy(),
         0.01,
         share=np.array(SIZES) / 30,

@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_views import chosen, view
 
-from flsel.selectors.fedcs import FedCS, greedy
+from flsel.selectors.fedcs import FedCS, fit_into_deadline
 
 PARTS = np.array([[1.0, 2.0, 1.0], [1.0, 5.0, 1.0], [4.0, 1.0, 1.0], [1.0, 2.0, 3.0]])
 
 
 def test_clients_are_added_as_by_hand() -> None:
     """Costs of the first pick are 4, 7, 6, 6: client 0; then 1 + 2 = 3, 3 + 1 = 4, 3: client 1, and so on."""
-    assert greedy(PARTS, 100.0, most=4) == [0, 1, 3, 2]
+    assert fit_into_deadline(PARTS, 100.0, most=4) == [0, 1, 3, 2]
     # After client 0 the clock stands at 1 + 3; client 1 needs 1 + 6, client 3 then 1 + 9.
-    assert greedy(PARTS, 7.5, most=4) == [0, 1]
-    assert greedy(PARTS, 10.5, most=4) == [0, 1, 3]
-    assert greedy(PARTS, 0.5, most=4) == [0]
-    assert greedy(PARTS, 100.0, most=2) == [0, 1]
-    assert greedy(PARTS, 7.5, most=4, parallel=True) == [0, 2, 3, 1]
-    assert greedy(PARTS, 6.5, most=4, parallel=True) == [0, 2, 3]
+    assert fit_into_deadline(PARTS, 7.5, most=4) == [0, 1]
+    assert fit_into_deadline(PARTS, 10.5, most=4) == [0, 1, 3]
+    assert fit_into_deadline(PARTS, 0.5, most=4) == [0]
+    assert fit_into_deadline(PARTS, 100.0, most=2) == [0, 1]
+    assert fit_into_deadline(PARTS, 7.5, most=4, parallel=True) == [0, 2, 3, 1]
+    assert fit_into_deadline(PARTS, 6.5, most=4, parallel=True) == [0, 2, 3]
 
 
 @given(
@@ -33,7 +33,7 @@ def test_clients_are_added_as_by_hand() -> None:
 )
 def test_the_deadline_holds(rows: list[tuple[float, float, float]], deadline: float, most: int) -> None:
     parts = np.array(rows)
-    found = greedy(parts, deadline, most=most)
+    found = fit_into_deadline(parts, deadline, most=most)
     assert 1 <= len(found) == len(set(found)) <= most
     busy = 0.0
     for client in found:

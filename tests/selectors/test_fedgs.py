@@ -18,7 +18,7 @@ from flsel.metrics import Ledger
 from flsel.partition import Dirichlet, FedGSLogNormal, FedPNSMix, Shards
 from flsel.selector import Need, View
 from flsel.selectors import _sspp
-from flsel.selectors._graph import EPSILON, SIGMA2, adjacency, distances, shortest_paths, similarity
+from flsel.selectors._graph import EPSILON, SIGMA2, adjacency, graph_distances, shortest_paths, similarity
 from flsel.selectors.fedgs import FedGS
 
 
@@ -62,7 +62,7 @@ def graph_of(features, *, clip: bool = False, variant="scaled", diagonal: bool =
         np.fill_diagonal(given, np.nan)
     v = similarity(given, clip=clip, variant=variant)
     r = adjacency(v, epsilon=EPSILON[variant], sigma2=SIGMA2[variant], variant=variant)
-    return distances(shortest_paths(r), gap=1.0, variant=variant)
+    return graph_distances(shortest_paths(r), gap=1.0, variant=variant)
 
 
 LABELS = [[9, 1, 0], [8, 2, 0], [1, 9, 0], [0, 5, 5], [2, 0, 18], [3, 3, 4]]

@@ -173,9 +173,9 @@ def test_selection_of_the_reference(case):
     # Any covariance is X'X with d = N.
     factor = np.linalg.cholesky(sigma).T
     terms = {"share": shares(case), "alpha": alpha, "allowed": everyone, "count": case["C"]}
-    assert _gp.greedy(factor, 0.0, **terms) == expected
+    assert _gp.greedy_by_posterior(factor, 0.0, **terms) == expected
     if "rank5_plus_noise" in case["name"]:
-        assert _gp.greedy(np.array(SELECTION["X_rank5"]), 0.01, **terms) == expected
+        assert _gp.greedy_by_posterior(np.array(SELECTION["X_rank5"]), 0.01, **terms) == expected
 
 
 @given(st.integers(0, 10_000), st.integers(1, 8), st.integers(2, 15), st.sampled_from([0.01, 0.3]))
@@ -186,14 +186,16 @@ def test_low_rank_choice_equals_the_dense_one(seed, d, n, noise):
     sigma = x.T @ x + noise**2 * np.eye(n)
     count = int(rng.integers(1, n + 1))
     dense, margins = greedy_dense(sigma, share, alpha, allowed, count)
-    chosen = _gp.greedy(x, noise, share=share, alpha=alpha, allowed=allowed, count=count)
+    chosen = _gp.greedy_by_posterior(x, noise, share=share, alpha=alpha, allowed=allowed, count=count)
     sure = next((i for i, margin in enumerate(margins) if margin < 1e-8), len(dense))
     assert chosen[:sure] == dense[:sure]
     assert len(chosen) == len(dense) == min(count, allowed.sum())
-    scaled = _gp.greedy(3 * x, 3 * noise, share=share, alpha=0.5 * alpha, allowed=allowed, count=count)
+    scaled = _gp.greedy_by_posterior(
+        3 * x, 3 * noise, share=share, alpha=0.5 * alpha, allowed=allowed, count=count
+    )
     assert scaled[:sure] == dense[:sure]
     order = rng.permutation(n)
-    renumbered = _gp.greedy(
+    renumbered = _gp.greedy_by_posterior(
         x[:, order], noise, share=share[order], alpha=alpha[order], allowed=allowed[order], count=count
     )
     assert [order[k] for k in renumbered][:sure] == dense[:sure]
@@ -202,8 +204,8 @@ def test_low_rank_choice_equals_the_dense_one(seed, d, n, noise):
 def test_independent_clients_are_ranked_by_their_own_terms():
     deviation, share, alpha = np.array([1.0, 3.0, 2.0, 1.0]), np.array([0.4, 0.1, 0.2, 0.3]), np.ones(4)
     terms = {"allowed": np.ones(4, dtype=bool), "count": 4, "alpha": alpha}
-    assert _gp.greedy(np.diag(deviation), 0.0, share=share, **terms) == [0, 2, 1, 3]
-    assert _gp.greedy(np.eye(4), 0.0, share=np.full(4, 0.25), **terms) == [0, 1, 2, 3]
+    assert _gp.greedy_by_posterior(np.diag(deviation), 0.0, share=share, **terms) == [0, 2, 1, 3]
+    assert _gp.greedy_by_posterior(np.eye(4), 0.0, share=np.full(4, 0.25), **terms) == [0, 1, 2, 3]
 
 
 def test_zero_variance_is_never_chosen():
@@ -211,15 +213,15 @@ def test_zero_variance_is_never_chosen():
     x[:, 5] = x[:, 2]  # The same data twice.
     x[:, 6] = 0.0
     terms = {"share": np.full(8, 0.125), "alpha": np.ones(8), "allowed": np.ones(8, dtype=bool), "count": 8}
-    chosen = _gp.greedy(x, 0.0, **terms)
+    chosen = _gp.greedy_by_posterior(x, 0.0, **terms)
     assert len(chosen) == 3  # The rank.
     assert 6 not in chosen
     assert not {2, 5} <= set(chosen)
-    assert len(_gp.greedy(x, 0.01, **terms)) == 8
-    assert _gp.greedy(np.zeros((3, 8)), 0.0, **terms) == []
+    assert len(_gp.greedy_by_posterior(x, 0.01, **terms)) == 8
+    assert _gp.greedy_by_posterior(np.zeros((3, 8)), 0.0, **terms) == []
 
 
 def test_anticorrelated_clients_can_still_be_chosen():
     x = np.array([[1.0, -0.9]])
     terms = {"share": np.array([0.9, 0.1]), "alpha": np.ones(2)}
-    assert _gp.greedy(x, 0.01, **terms, allowed=np.array([False, True]), count=1) == [1]
+    assert _gp.greedy_by_posterior(x, 0.01, **terms, allowed=np.array([False, True]), count=1) == [1]

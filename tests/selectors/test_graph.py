@@ -17,7 +17,7 @@ from flsel.selectors._graph import (
     SIGMA2,
     adjacency,
     cosines,
-    distances,
+    graph_distances,
     shortest_paths,
     similarity,
     stretched,
@@ -43,7 +43,7 @@ def products(rows: Any) -> np.ndarray:
 
 def built(v: np.ndarray, *, epsilon: float = 0.1, sigma2: float = 0.01, gap: float = 1.0) -> np.ndarray:
     r = adjacency(v, epsilon=epsilon, sigma2=sigma2, variant="normalised")
-    return distances(shortest_paths(r), gap=gap, variant="normalised")
+    return graph_distances(shortest_paths(r), gap=gap, variant="normalised")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
@@ -58,7 +58,7 @@ def test_the_reference_graph(case: Any, key: str, epsilon: float, sigma: float) 
     np.testing.assert_allclose(off_diagonal(v), off_diagonal(expected), **CLOSE)
     r = adjacency(v, epsilon=epsilon, sigma2=sigma, variant="reference")
     np.testing.assert_allclose(r, matrix(golden["R"]), **CLOSE)
-    h = distances(shortest_paths(r), gap=1.0, variant="reference")
+    h = graph_distances(shortest_paths(r), gap=1.0, variant="reference")
     np.testing.assert_allclose(h, matrix(golden["H"]), **CLOSE)
 
 
@@ -87,7 +87,7 @@ def test_the_paper_graph(case: Any, key: str, clip: bool, variant: Any) -> None:
     reached = np.isfinite(expected)
     longest = expected[reached].max()
     unit = 1.0 if variant == "paper" else longest
-    h = distances(paths, gap=2.0, variant=variant)
+    h = graph_distances(paths, gap=2.0, variant=variant)
     np.testing.assert_allclose(h[reached], expected[reached] / unit, atol=0, rtol=1e-11)
     np.testing.assert_allclose(h[~reached], 2.0 * longest / unit, rtol=1e-11)
 
@@ -148,7 +148,7 @@ def test_an_isolated_client_is_as_far_as_the_gap_says() -> None:
 @pytest.mark.parametrize("variant", ["normalised", "paper", "reference"])
 def test_without_any_edge_all_are_equally_far(variant: Any) -> None:
     r = adjacency(np.eye(4), epsilon=0.1, sigma2=0.01, variant=variant)
-    h = distances(shortest_paths(r), gap=2.0, variant=variant)
+    h = graph_distances(shortest_paths(r), gap=2.0, variant=variant)
     np.testing.assert_array_equal(h, 1.0 - np.eye(4))
 
 
@@ -197,7 +197,7 @@ def test_distances_are_finite_symmetric_and_follow_a_permutation(
     def graph(rows: np.ndarray) -> np.ndarray:
         v = similarity(products(rows), clip=clip, variant=variant)
         r = adjacency(v, epsilon=0.1, sigma2=0.1, variant=variant)
-        return distances(shortest_paths(r), gap=gap, variant=variant)
+        return graph_distances(shortest_paths(r), gap=gap, variant=variant)
 
     h = graph(features)
     assert np.isfinite(h).all()
@@ -222,7 +222,7 @@ def test_scaled_similarities_span_the_pairs_of_different_clients(clip: bool) -> 
     assert scaled[pairs].max() == 1
     np.testing.assert_allclose(np.argsort(scaled[pairs]), np.argsort(plain[pairs]))
     r = adjacency(scaled, epsilon=EPSILON["scaled"], sigma2=SIGMA2["scaled"], variant="scaled")
-    h = distances(shortest_paths(r), gap=1.0, variant="scaled")
+    h = graph_distances(shortest_paths(r), gap=1.0, variant="scaled")
     assert h[pairs].max() == pytest.approx(1.0)
     assert np.exp(-1) - 1e-12 <= h[pairs].min() < 0.5
     # Scaling all updates, or adding the same to all similarities, changes nothing.
@@ -237,4 +237,4 @@ def test_unknown_clients_stay_unknown_in_scaled_similarities() -> None:
     assert scaled[0, 1] == 0
     r = adjacency(scaled, epsilon=0.0, sigma2=1.0, variant="scaled")
     assert np.isinf(r[0, 2])
-    assert distances(shortest_paths(r), gap=1.0, variant="scaled").max() == 1.0
+    assert graph_distances(shortest_paths(r), gap=1.0, variant="scaled").max() == 1.0

@@ -23,8 +23,8 @@ from flsel.selectors import _hics
 from flsel.selectors._hics import (
     annealed,
     auto_temperature,
+    client_distances,
     client_temperatures,
-    distances,
     entropy,
     group,
     layer_of,
@@ -90,7 +90,7 @@ def test_distances_are_the_papers_and_the_codes_up_to_scale():
     bias = np.array(told["delta_b"])
     entropies = np.array(told["H_bias_mode"])
     np.testing.assert_allclose(
-        distances(bias, entropies, 0.1), file["outputs"]["D_paper_lambda_0_1_bias_only"], atol=1e-9
+        client_distances(bias, entropies, 0.1), file["outputs"]["D_paper_lambda_0_1_bias_only"], atol=1e-9
     )
     layer = layer_of(head(bias, told["delta_W"])).numpy()
     for signal, values, name in (
@@ -99,7 +99,9 @@ def test_distances_are_the_papers_and_the_codes_up_to_scale():
     ):
         for code, expected in file["outputs"][name].items():
             lam = 1 / (1 + float(code))
-            np.testing.assert_allclose(distances(signal, np.array(values), lam) / lam, expected, atol=1e-9)
+            np.testing.assert_allclose(
+                client_distances(signal, np.array(values), lam) / lam, expected, atol=1e-9
+            )
 
 
 def test_a_round_of_the_reference_has_these_clusters_and_probabilities():

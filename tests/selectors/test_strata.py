@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 from flsel.errors import UserError
 from flsel.rng import generator
 from flsel.selector import View
-from flsel.selectors._strata import Shares, by_size, by_tree, draw, pour, shares_of
+from flsel.selectors._strata import Shares, by_size, by_tree, draw_clients, pour, shares_of
 from flsel.selectors._ward import ward
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -113,7 +113,7 @@ def test_draws_follow_the_rows():
     r = table(rows, len(sizes), sizes.sum()) / sizes.sum()
     times, hits = 4000, np.zeros_like(r)
     for seed in range(times):
-        hits[np.arange(3), draw(rows, int(sizes.sum()), generator(seed, "test"))] += 1
+        hits[np.arange(3), draw_clients(rows, int(sizes.sum()), generator(seed, "test"))] += 1
     assert (np.abs(hits / times - r) <= 5 * np.sqrt(r * (1 - r) / times) + 1e-12).all()
 
 

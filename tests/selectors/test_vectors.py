@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from flsel.params import flatten
-from flsel.selectors._pairwise import distances, inner_products, nearest
+from flsel.selectors._pairwise import euclidean_distances, inner_products, nearest
 from flsel.selectors._sketch import sketch_distances, sketched
 
 
@@ -38,7 +38,7 @@ def test_products_and_distances_match_their_definition(seed: int, n: int, m: int
     wide, against = one.astype(float), other.astype(float)
     np.testing.assert_allclose(inner_products(one, other), wide @ against.T, atol=1e-9)
     if n:
-        np.testing.assert_allclose(distances(one, other), cdist(wide, against), atol=1e-9)
+        np.testing.assert_allclose(euclidean_distances(one, other), cdist(wide, against), atol=1e-9)
         itself = inner_products(one, one)
         np.testing.assert_array_equal(itself, itself.T)
 
@@ -46,10 +46,10 @@ def test_products_and_distances_match_their_definition(seed: int, n: int, m: int
 def test_equal_vectors_have_distance_zero() -> None:
     rows = np.random.default_rng(0).normal(size=(1, 5000)).astype(np.float32) + 100
     same = np.repeat(rows, 4, axis=0)
-    np.testing.assert_array_equal(distances(same, same), 0.0)
+    np.testing.assert_array_equal(euclidean_distances(same, same), 0.0)
     near = same.copy()
     near[1, 0] += 1.0
-    assert abs(distances(near, near)[0, 1] - 1.0) < 1e-4
+    assert abs(euclidean_distances(near, near)[0, 1] - 1.0) < 1e-4
 
 
 @given(seed=st.integers(0, 2**32), n=st.integers(1, 6), m=st.integers(1, 6), length=st.sampled_from([1, 64]))

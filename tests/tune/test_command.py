@@ -30,8 +30,8 @@ def begun(monkeypatch):
     """What would be started or resumed, in place of Ray; every value of a space is taken for good."""
     found = []
     monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
-    monkeypatch.setattr(search, "start", lambda plan: found.append(plan))
-    monkeypatch.setattr(sweep_result, "resume", lambda plan, folder, **_: found.append((plan, folder)))
+    monkeypatch.setattr(search, "begin_sweep", lambda plan: found.append(plan))
+    monkeypatch.setattr(sweep_result, "resume_sweep", lambda plan, folder, **_: found.append((plan, folder)))
     read = sweep_result.Sweep.load
     # What was not started cannot be read; a sweep to be resumed is there.
     monkeypatch.setattr(sweep_result.Sweep, "load", lambda folder: read(folder) if folder else Mock())
@@ -301,7 +301,9 @@ def test_a_sweep_has_one_writer(sweep, monkeypatch, capsys):
 
 def test_dead_trials_are_retried_where_a_resume_asks_for_it(sweep, begun, monkeypatch, refused):
     asked = []
-    monkeypatch.setattr(sweep_result, "resume", lambda plan, folder, retry_failed: asked.append(retry_failed))
+    monkeypatch.setattr(
+        sweep_result, "resume_sweep", lambda plan, folder, retry_failed: asked.append(retry_failed)
+    )
     for given in ([], ["--retry-failed"], ["--retry_failed=true"], ["--retry-failed=false"]):
         assert cli.main(["tune", "--resume", str(sweep), *given]) == 0
     assert asked == [False, True, True, False]

@@ -140,7 +140,7 @@ def test_a_sweep_tells_its_best_trial_and_shows_itself(sweep):
 
 def test_what_a_resume_may_change_from_python(sweep, monkeypatch):
     found = []
-    monkeypatch.setattr(sweep_result, "resume", lambda plan, folder, **how: found.append((plan, how)))
+    monkeypatch.setattr(sweep_result, "resume_sweep", lambda plan, folder, **how: found.append((plan, how)))
     again = sweep.resume(trials=8, max_concurrent=2)
     ((plan, how),) = found
     assert (plan.sweep.trials, plan.sweep.max_concurrent, plan.pictures) == (8, 2, False)

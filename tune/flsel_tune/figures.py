@@ -42,7 +42,7 @@ def write_figures(study: Study, job: SweepJob) -> list[Path]:
     written = []
     for name in figure_names(study, job.metrics):
         path = folder / f"{name}.png"
-        _save(draw(study, job.metrics, name), path)
+        _save(draw_study(study, job.metrics, name), path)
         written.append(path)
     return written
 
@@ -52,7 +52,7 @@ def figure_names(study: Study, metrics: Sequence[SweepObjective]) -> list[str]:
     return [name for name, _ in _wanted(study, metrics)]
 
 
-def draw(study: Study, metrics: Sequence[SweepObjective], name: str) -> Figure:
+def draw_study(study: Study, metrics: Sequence[SweepObjective], name: str) -> Figure:
     """Draw one figure.
 
     Args:

@@ -48,7 +48,7 @@ class SweepPlan:
     pictures: bool = True
 
 
-def make_plan(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] | None) -> SweepPlan:
+def plan_sweep(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] | None) -> SweepPlan:
     """Check a sweep, down to a measurement of the initial model.
 
     Args:

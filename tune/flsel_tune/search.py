@@ -13,9 +13,9 @@ from flsel.config import RunConfig, model_object
 from flsel.errors import UserError
 from flsel.execution.single_run import single_run
 from flsel_tune.config import Sampler, Scheduler, SweepConfig
-from flsel_tune.plan import check_schedule, make_plan
+from flsel_tune.plan import check_schedule, plan_sweep
 from flsel_tune.space_file import read_space
-from flsel_tune.sweep import start
+from flsel_tune.sweep import begin_sweep
 from flsel_tune.sweep_result import Sweep
 
 
@@ -109,7 +109,7 @@ def start_sweep(
     if entries is None and sweep.space != "auto":
         entries = read_space(sweep.space)
     with single_run(), model_object.at_hand([config.model]):
-        folder = start(replace(make_plan(config, sweep, entries), pictures=pictures))
+        folder = begin_sweep(replace(plan_sweep(config, sweep, entries), pictures=pictures))
         return Sweep.load(folder).with_config(config)
 
 

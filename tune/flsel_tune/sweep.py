@@ -41,7 +41,7 @@ _LOG = logging.getLogger("flsel")
 _ENDED = ("complete", "pruned", "diverged", "failed")
 
 
-def start(plan: SweepPlan) -> Path:
+def begin_sweep(plan: SweepPlan) -> Path:
     """Run a new sweep.
 
     Returns:
@@ -60,7 +60,7 @@ def start(plan: SweepPlan) -> Path:
             return _run_trials(plan, study)
 
 
-def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path:
+def resume_sweep(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path:
     """Finish a sweep: trials that ended are kept, those that had begun continue from their checkpoints.
 
     Trials that failed because the machine did, such as on a full disk, are tried again.
@@ -74,8 +74,8 @@ def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path
         Its folder.
 
     Raises:
-        UserError: As :func:`start`, or if another process is at it.
-        Interrupted: As :func:`start`.
+        UserError: As :func:`begin_sweep`, or if another process is at it.
+        Interrupted: As :func:`begin_sweep`.
     """
     plan = replace(plan, job=replace(plan.job, folder=str(folder.resolve())))
     with Lock(folder, "sweep"):
@@ -98,7 +98,7 @@ def resume(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -> Path
 def _run_trials(plan: SweepPlan, study: Study) -> Path:
     # Ray reads its settings from the environment when it is imported; cluster() has set them.
     from flsel.execution.on_ray.sent_objects import with_objects
-    from flsel.execution.on_ray.tune_loop import execute
+    from flsel.execution.on_ray.tune_loop import execute_with_tune
 
     metric, job = plan.job.metrics[0], plan.job
     console = Console(plan.sweep.trials, metric, job.objective(0), quiet=plan.config.quiet)
@@ -115,7 +115,7 @@ def _run_trials(plan: SweepPlan, study: Study) -> Path:
     again = going_on("tune", job.folder)
     try:
         with console:
-            execute(workload, begin, packed, Path(job.folder), plan.sweep.resources, again=again)
+            execute_with_tune(workload, begin, packed, Path(job.folder), plan.sweep.resources, again=again)
     finally:
         workload.close()
     if study.trials(TrialState.RUNNING) or (not study.exhausted and study.left(plan.sweep.trials)):

@@ -20,13 +20,13 @@ from flsel.files import check_folder, home
 from flsel.report.notebook import curve, fragment, table
 from flsel.report.picture import Picture
 from flsel_tune.config import CHANGEABLE, SweepConfig, read_sweep_file
-from flsel_tune.figures import draw, figure_names
+from flsel_tune.figures import draw_study, figure_names
 from flsel_tune.metric import SweepObjective, parse_metrics
-from flsel_tune.plan import make_plan
+from flsel_tune.plan import plan_sweep
 from flsel_tune.results import Row, best_trials, trial_rows
 from flsel_tune.space_file import make_space, read_space
 from flsel_tune.study import Study
-from flsel_tune.sweep import resume
+from flsel_tune.sweep import resume_sweep
 
 if TYPE_CHECKING:
     import optuna
@@ -113,8 +113,8 @@ class Sweep:
         """
         _refuse_change(self.settings, settings, self.folder)
         with single_run(), model_object.at_hand([self.config.model]):
-            plan = replace(make_plan(self.config, settings, self.space), pictures=pictures)
-            resume(plan, self.folder, retry_failed=retry_failed)
+            plan = replace(plan_sweep(self.config, settings, self.space), pictures=pictures)
+            resume_sweep(plan, self.folder, retry_failed=retry_failed)
             return Sweep.load(self.folder).with_config(self.config)
 
     @property
@@ -178,7 +178,7 @@ class Sweep:
         Raises:
             UserError: If the trials allow no such figure.
         """
-        return Picture(draw(self._study, self._metrics, name))
+        return Picture(draw_study(self._study, self._metrics, name))
 
     def _best_row(self) -> Row:
         best = best_trials(self._study)

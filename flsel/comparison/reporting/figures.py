@@ -90,7 +90,9 @@ class Drawing:
         return self.render("svg").decode()
 
 
-def draw(analysis: Analysis, name: str, *, cost: str | None = None, measure: str = "accuracy") -> Drawing:
+def draw_chart(
+    analysis: Analysis, name: str, *, cost: str | None = None, measure: str = "accuracy"
+) -> Drawing:
     """Draw a chart of the page for a paper; over several scenarios a panel for each.
 
     Args:
@@ -121,7 +123,7 @@ def _nothing(name: str) -> str:
     return f"there is nothing to draw in {name}: runs lack what it shows."
 
 
-def write_figures(analysis: Analysis, folder: Path) -> list[Path]:
+def write_charts(analysis: Analysis, folder: Path) -> list[Path]:
     """Write every figure that there is something for, in each format.
 
     Args:
@@ -137,7 +139,7 @@ def write_figures(analysis: Analysis, folder: Path) -> list[Path]:
     written = []
     for name in _PAPER:
         if name in known:
-            written += _write(draw(analysis, name), folder / _NAMES.get(name, name))
+            written += _write(draw_chart(analysis, name), folder / _NAMES.get(name, name))
     return written
 
 

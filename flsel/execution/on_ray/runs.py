@@ -51,14 +51,14 @@ class OnRay:
         """Execute jobs (see :meth:`flsel.execution.executor.Executor.execute`)."""
         # Ray reads its settings from the environment when it is imported; cluster() has set them.
         from flsel.execution.on_ray.sent_objects import with_objects
-        from flsel.execution.on_ray.tune_loop import execute
+        from flsel.execution.on_ray.tune_loop import execute_with_tune
 
         tell("work", str(folder))
         runs = _Runs(jobs, listener)
         again = going_on("compare", folder)
         settings = [job.config.to_dict() for job in jobs]
         begin = with_objects(RunSteps, settings, shared_data=self._packed is not None)
-        execute(runs, begin, self._packed, folder.resolve(), self._resources, again=again)
+        execute_with_tune(runs, begin, self._packed, folder.resolve(), self._resources, again=again)
         if runs.refused:
             raise UserError(runs.refused)
         if runs.left:

@@ -19,7 +19,7 @@ from flsel.execution.on_ray.shared_data import Packed
 _LOG = logging.getLogger("flsel")
 
 
-def execute(
+def execute_with_tune(
     workload: Workload, begin: Begin, packed: Packed | None, folder: Path, resources: Resources, *, again: str
 ) -> None:
     """Execute jobs until all have ended or Ctrl-C comes.

@@ -49,7 +49,7 @@ class Part(NamedTuple):
     program: int
 
 
-def cut(question: Question, visits: Sequence[Visit], together: int | None = None) -> list[Part]:
+def cut_visits(question: Question, visits: Sequence[Visit], together: int | None = None) -> list[Part]:
     """Cut a call into parts, in a way that does not depend on how many there are to take them.
 
     Args:
@@ -96,7 +96,7 @@ def blank(question: Question, visits: Sequence[Visit]) -> Params:
     return {name: value.new_empty((len(visits), *value.shape)) for name, value in like.items()}
 
 
-def answer(trainer: LocalTrainer, program: Program, part: Part, starts: Params) -> Params:
+def answer_part(trainer: LocalTrainer, program: Program, part: Part, starts: Params) -> Params:
     """Answer a part.
 
     Args:

@@ -14,7 +14,7 @@ from flsel.errors import relayed
 from flsel.execution.on_ray.arrays import Array, as_arrays, as_tensors
 from flsel.execution.on_ray.program_copy import made_of
 from flsel.execution.on_ray.supervisor import die_of_sigterm
-from flsel.execution.on_ray.visit_parts import Part, answer
+from flsel.execution.on_ray.visit_parts import Part, answer_part
 from flsel.local.lightning_module import say_once
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
@@ -105,7 +105,7 @@ class Worker:
                 self._call[sent.number] = call
             device = program.task.device
             starts = {name: value.to(device) for name, value in as_tensors(shared[0]).items()}
-            values = as_arrays(answer(self._trainers[number], program, part, starts))
+            values = as_arrays(answer_part(self._trainers[number], program, part, starts))
         except Exception as raised:  # told where the run can report it; Ray's traceback would hide it
             error = relayed(raised)
         return Answer(values, error, self._heard.taken())

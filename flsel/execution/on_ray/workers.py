@@ -21,7 +21,7 @@ from flsel.execution.on_ray.visit_parts import (
     Part,
     Question,
     blank,
-    cut,
+    cut_visits,
     distinct_starts,
     programs_of,
     worth,
@@ -261,7 +261,7 @@ class WorkersTrainer(LocalTrainer):
         def ask(actor: Any, part: Part) -> Any:
             return actor.ask.remote(trainer, sent[part.program], known, part, call, shared)
 
-        parts = cut(question, visits, self._together)
+        parts = cut_visits(question, visits, self._together)
         for part, values in Call(self._workers, self._count, ask).run(parts):
             for name, value in values.items():
                 answers[name][part.rows] = value.to(answers[name].device)

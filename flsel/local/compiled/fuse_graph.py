@@ -23,7 +23,7 @@ _RESHAPED = (aten.expand.default, aten.view.default, aten.unsqueeze.default)
 _SCALES = (aten.mul.Scalar, aten.mul.Tensor, aten.div.Scalar, aten.div.Tensor)
 
 
-def tidy(module: fx.GraphModule, home: torch.device) -> None:
+def fuse_graph(module: fx.GraphModule, home: torch.device) -> None:
     """Rewrite a graph in place; tensors that it makes are on the device ``home``."""
     graph = module.graph
     for node in list(graph.nodes):

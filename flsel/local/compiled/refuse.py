@@ -67,7 +67,7 @@ def out_of_place(task: nn.Module) -> Iterator[None]:
             module.inplace = True  # type: ignore[assignment]
 
 
-def check(graph: fx.Graph) -> None:
+def check_graph(graph: fx.Graph) -> None:
     """Refuse what a replay would not repeat; operations in place become ones that return new values.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flsel.local.compiled.fuse_graph import tidy
+from flsel.local.compiled.fuse_graph import fuse_graph
 from flsel.local.compiled.gather_examples import ExampleGatherer
 from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.replay import FlatCode, called
@@ -56,7 +56,7 @@ class CompiledStep:
         self.x = inputs.buffer(example.x).copy_(example.x)
         traced = trace(bank.program, example)
         traced.inputs[-1] = self.x
-        tidy(traced.graph, self.x.device)
+        fuse_graph(traced.graph, self.x.device)
         self.verified: set[int] = set()  # lengths of batches whose gradient was compared
         self._graph = traced.graph
         parts = split(traced)

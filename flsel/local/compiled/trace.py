@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.func import vmap
 
 from flsel.local.compiled.record_graph import record
-from flsel.local.compiled.refuse import TURNS, Unread, Unstackable, check, out_of_place, watched
+from flsel.local.compiled.refuse import TURNS, Unread, Unstackable, check_graph, out_of_place, watched
 from flsel.local.dropout import Masks
 from flsel.local.head import undisturbed
 from flsel.local.program import Program
@@ -136,7 +136,7 @@ def trace(program: Program, example: Example) -> Traced:
     with undisturbed(program.task), watched(program.kept), out_of_place(program.task):
         graph = record(step, *others, *inputs[len(others) :])
     graph.graph.eliminate_dead_code()
-    check(graph.graph)
+    check_graph(graph.graph)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     count = len(example.params)
