@@ -51,15 +51,25 @@ def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> None:
                 raise UserError(f"{cell}: {error}") from error.__cause__
 
 
-def read_cells(grid: Grid, folder: Path) -> list[Run]:
+def read_cells(grid: Grid, folder: Path, known: dict[Path, Run] | None = None) -> list[Run]:
     """Read every cell as it lies there.
+
+    Args:
+        grid: The cells.
+        folder: The comparison's folder.
+        known: Finished runs by folder, which are not read again; newly finished runs are added. While a
+            comparison is executed, nothing writes to them.
 
     Raises:
         UserError: If one was run with other settings than the comparison declares.
     """
+    known = {} if known is None else known
     found, described = [], dict[tuple[str, str], dict[str, Any]]()
     for cell in grid.cells():
         place = folder / cell.folder
+        if place in known:
+            found.append(known[place])
+            continue
         try:
             run = read_run(place, variant=cell.variant, scenario=cell.scenario, seed=cell.seed)
         except UserError as error:
@@ -75,6 +85,8 @@ def read_cells(grid: Grid, folder: Path) -> list[Run]:
                 f"{place} was run with other settings than {folder / FILE} declares; restore that file, "
                 "or remove the run's folder to execute it again."
             )
+        if run.result is not None:
+            known[place] = run
         found.append(run)
     return found
 

@@ -237,8 +237,9 @@ def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor)
             "of any false claim is at most 5 %.",
             highlight=False,
         )
-    for part in parts(grid, folder, judging):
-        runs = read_cells(part, folder)
+    known = dict[Path, Run]()
+    for part in parts(grid, folder, judging, known):
+        runs = read_cells(part, folder, known)
         if waiting(runs):
             _execute(folder, part, executor, runs)
 

@@ -101,12 +101,11 @@ def read_run(folder: Path, *, variant: str = "", scenario: str = "", seed: int |
         failure = read_failure(folder)
         status, reason = failure or ("missing", "not executed yet")
         return Run(variant, scenario, seed or 0, folder, status, reason)
-    settings = read_settings(config)
-    if type(settings.get("seed")) is not int:
-        raise UserError(f"{config} is damaged: seed must be an integer.")
+    result = Result.load(folder) if (folder / "summary.json").is_file() else None
+    settings = read_settings(config) if result is None else result.settings
     run = Run(variant, scenario, settings["seed"], folder, "unfinished", settings=settings)
-    if (folder / "summary.json").is_file():
-        return _finished(replace(run, status="complete", result=Result.load(folder)))
+    if result is not None:
+        return _finished(replace(run, status="complete", result=result))
     if (failure := read_failure(folder)) is not None:
         return replace(run, status=failure.status, reason=failure.reason)
     rows = MetricsCsv(folder / "metrics.csv").rows()

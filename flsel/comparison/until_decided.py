@@ -15,7 +15,7 @@ from flsel.comparison.comparison import shortest_last, usual_baseline
 from flsel.comparison.comparison_file import Judging
 from flsel.comparison.grid import Grid
 from flsel.comparison.judging.claims import Claim, Order, Sequential, claims, order_of
-from flsel.comparison.run_table import complete
+from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
 from flsel.files import write_atomic
 
@@ -34,7 +34,7 @@ def sequential(grid: Grid, judging: Judging, folder: Path) -> Sequential | None:
     return Sequential(judging.until_decided, variants, scenarios, read_order(folder), judging.target)
 
 
-def parts(grid: Grid, folder: Path, judging: Judging) -> Iterator[Grid]:
+def parts(grid: Grid, folder: Path, judging: Judging, known: dict[Path, Run]) -> Iterator[Grid]:
     """Yield what is to be executed: at each look the baseline and the variants whose claims are undecided.
 
     A part that was executed before, as in a comparison that is resumed, is yielded again. The order of the
@@ -44,6 +44,7 @@ def parts(grid: Grid, folder: Path, judging: Judging) -> Iterator[Grid]:
         grid: The whole comparison with all seeds up to the maximum.
         folder: Its folder.
         judging: How it is judged, with the rules of when claims are decided.
+        known: As for :func:`flsel.comparison.cells.read_cells`.
 
     Raises:
         UserError: If a file is damaged or cannot be written.
@@ -55,7 +56,7 @@ def parts(grid: Grid, folder: Path, judging: Judging) -> Iterator[Grid]:
     undecided = {(v.name, s.name) for v in grid.variants for s in grid.scenarios if v.name != baseline}
     for look in how.design.looks:
         yield from _part(grid, baseline, undecided, look)
-        runs = read_cells(grid, folder)
+        runs = read_cells(grid, folder, known)
         done = complete(runs)
         if not done:
             continue

@@ -84,9 +84,12 @@ def read_settings(path: Path) -> dict[str, Any]:
         UserError: If it is damaged.
     """
     try:
-        return dict(read_yaml(path))
+        found = dict(read_yaml(path))
     except UserError as error:
         raise UserError(f"{path} is damaged: {error}") from error
+    if type(found.get("seed")) is not int:
+        raise UserError(f"{path} is damaged: seed must be an integer.")
+    return found
 
 
 def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[StepRecord]:

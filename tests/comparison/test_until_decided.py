@@ -15,8 +15,10 @@ from runs import settings
 
 import flsel
 from flsel.commands.cli import main
+from flsel.comparison import cells
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.plan import plan_comparison
+from flsel.comparison.run_table import Run, read_run
 from flsel.comparison.sequential.design import UntilDecided
 from flsel.errors import UserError
 
@@ -82,6 +84,20 @@ def test_looks_are_written_and_a_finished_comparison_is_judged_the_same_again(tm
     assert runner.executed.total() == len(found.analysis.runs)
     main_row = next(line for line in found.to_markdown().splitlines() if line.startswith("| PowD"))
     assert f"better at {len([r for r in rows if r['variant'] == 'PowD']) + 5}" in main_row
+
+
+def test_looks_read_a_finished_run_once(tmp_path, runner, monkeypatch):
+    reads = Counter[Path]()
+
+    def counted(folder: Path, **names: Any) -> Run:
+        run = read_run(folder, **names)
+        reads[folder] += run.result is not None
+        return run
+
+    monkeypatch.setattr(cells, "read_run", counted)
+    runs = compare(tmp_path).analysis.runs
+    # When its job ends, at the look after it, and for the report.
+    assert {reads[run.folder] for run in runs} <= {2, 3}
 
 
 def test_a_run_that_is_repaired_later_is_appended_and_changes_no_look(tmp_path, runner):
