@@ -43,7 +43,7 @@ from flsel.runner.clock import make_clock
 from flsel.runner.device import set_up
 from flsel.runner.load_data import load_data, on_device, sample
 from flsel.runner.network import check_logits, find_features, head_names, make_model
-from flsel.selector import ON_HOLDOUT, Need
+from flsel.selector import ON_HOLDOUT, Need, Selector
 
 _LOG = logging.getLogger("flsel")
 
@@ -105,10 +105,7 @@ def build(
     with users_code("callbacks cannot be built"):
         own = tuple(make() for make in config.callbacks)
     check_callbacks(own)
-    needs: Any = config.selector.needs
-    if not isinstance(needs, Need):
-        name = type(config.selector).__name__
-        raise UserError(f"{name}.needs must be a Need, such as Need.LABELS, got {needs!r}.")
+    _check_needs(config.selector)
     data = load_data(config.data, config.partition, config.clients, seed=config.seed, source=source)
     if trainer is not None:
         data = replace(data, population=trainer.population(data.population))
@@ -122,37 +119,46 @@ def build(
     federation = _make_federation(
         config, program, data, trainer or _make_trainer(config.local, program, workers)
     )
-    if ON_HOLDOUT & needs and data.server is None:
-        raise UserError(
-            f"{type(config.selector).__name__} needs the server's holdout: set data.server above 0."
-        )
-    if Need.DURATIONS & needs and config.devices is None:
-        raise UserError(
-            f"devices must be set with {type(config.selector).__name__}, which needs the clients' simulated "
-            "durations, got null: for example --devices LogNormal."
-        )
-    selector = Spec.of(config.selector, "selector").build()
-    rules = config.time
-    hurried = rules.over_selection > 1 or rules.deadline is not None
-    if (hurried or config.asynchronous.concurrency is not None) and selector.assumes_arrival:
-        _warn_of_bias(type(selector).__name__)
-    asynchronous = config.asynchronous
-    if asynchronous.concurrency is None:
-        selector.check_clients_per_round(config.time.asked(config.clients_per_round, clients))
-    else:
-        asynchronous.check_fits(config.clients_per_round, clients, config.time)
-        check_asynchronous(selector, program.objective, remembers=program.memory is not None)
-        selector.check_clients_per_round(asynchronous.concurrency)
     server = Server(
         federation,
         config.evaluation,
-        selector,
+        _make_selector(config, program, data),
         config.server_optimizer,
-        asynchronous=None if asynchronous.concurrency is None else asynchronous,
+        asynchronous=None if config.asynchronous.concurrency is None else config.asynchronous,
         most_trainings=config.stop_after_trainings,
     )
     check_optimizer(server.optimizer, "server_optimizer")
     return Built(server, program, data, (*own, *callbacks))
+
+
+def _check_needs(selector: Any) -> None:
+    if not isinstance(selector.needs, Need):
+        name = type(selector).__name__
+        raise UserError(f"{name}.needs must be a Need, such as Need.LABELS, got {selector.needs!r}.")
+
+
+def _make_selector(config: RunConfig, program: Program, data: FederatedData) -> Selector:
+    """Build the selector, once the run is known to give it what it needs."""
+    needs, name = config.selector.needs, type(config.selector).__name__
+    if ON_HOLDOUT & needs and data.server is None:
+        raise UserError(f"{name} needs the server's holdout: set data.server above 0.")
+    if Need.DURATIONS & needs and config.devices is None:
+        raise UserError(
+            f"devices must be set with {name}, which needs the clients' simulated durations, got null: for "
+            "example --devices LogNormal."
+        )
+    selector: Selector = Spec.of(config.selector, "selector").build()
+    rules, asynchronous, clients = config.time, config.asynchronous, len(data.population)
+    hurried = rules.over_selection > 1 or rules.deadline is not None
+    if (hurried or asynchronous.concurrency is not None) and selector.assumes_arrival:
+        _warn_of_bias(name)
+    if asynchronous.concurrency is None:
+        selector.check_clients_per_round(rules.asked(config.clients_per_round, clients))
+    else:
+        asynchronous.check_fits(config.clients_per_round, clients, rules)
+        check_asynchronous(selector, program.objective, remembers=program.memory is not None)
+        selector.check_clients_per_round(asynchronous.concurrency)
+    return selector
 
 
 @functools.cache

@@ -79,16 +79,16 @@ def started(address: str | None, shared_bytes: int, workers: int | None = None) 
 
     _check_names(Path.cwd())
     own = None if address or ray.is_initialized() else _folder()
-    reaper = None if own is None else ClusterCleanup(own)
+    cleanup = None if own is None else ClusterCleanup(own)
     joined = False
     try:
         with _signals_kept():
             if address:
                 _connect(address)
                 joined = True
-            elif own is not None and reaper is not None:
+            elif own is not None and cleanup is not None:
                 tell("cluster", own)
-                with reaper.marking(), _urgent(workers is not None):
+                with cleanup.marking(), _urgent(workers is not None):
                     _start(own, shared_bytes + _OBJECT_STORE, workers)
         _hush()
         yield
@@ -96,8 +96,8 @@ def started(address: str | None, shared_bytes: int, workers: int | None = None) 
         if joined or own is not None:
             with _signals_kept():
                 ray.shutdown()
-        if reaper is not None:
-            reaper.close()
+        if cleanup is not None:
+            cleanup.close()
 
 
 def daemon_lives() -> bool:

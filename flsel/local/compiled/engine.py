@@ -56,7 +56,7 @@ class Engine:
         self._weighs = weighs_examples(self._program)
         self._verified: set[int] = set()  # lengths of batches whose gradient was compared
         self._steps: OrderedDict[tuple[int, int, int], CompiledStep] = OrderedDict()
-        self._banks: dict[int, StackedParams] = {}
+        self._stacks: dict[int, StackedParams] = {}
         self._inputs: ExampleGatherer | None = None
 
     def takes(self, visits: Sequence[Visit]) -> bool:
@@ -106,42 +106,42 @@ class Engine:
         while at < steps[0]:
             count = rounded(sum(s > at for s in steps))
             now = cohort.resized(count)
-            bank = self._bank(now)
+            stack = self._stack(now)
             if wider is None:
-                bank.load(now.starts, factor)
+                stack.load(now.starts, factor)
             else:
-                bank.take_over(wider)
-            until = self._until(bank, steps, at)
-            self._run(bank, now, range(at, until), ends)
-            at, wider = until, bank
+                stack.take_over(wider)
+            until = self._until(stack, steps, at)
+            self._run(stack, now, range(at, until), ends)
+            at, wider = until, stack
 
     @staticmethod
-    def _until(bank: StackedParams, steps: list[int], at: int) -> int:
+    def _until(stack: StackedParams, steps: list[int], at: int) -> int:
         """Return the step before which at most half of the stack is left."""
-        if bank.rows == 1:
+        if stack.rows == 1:
             return steps[0]
-        half = steps[bank.rows // 2] if bank.rows // 2 < len(steps) else 0
+        half = steps[stack.rows // 2] if stack.rows // 2 < len(steps) else 0
         return max(half, at + 1)
 
-    def _run(self, bank: StackedParams, cohort: Cohort, span: range, ends: Params) -> None:
+    def _run(self, stack: StackedParams, cohort: Cohort, span: range, ends: Params) -> None:
         """Take some steps of a stack; models whose last step is among them are copied out."""
         leaving: dict[int, list[int]] = {}
         for place, count in enumerate(cohort.steps[: len(cohort.rows)]):
             if span.start < count <= span.stop:
                 leaving.setdefault(count, []).append(place)
         models = self._program.opponents(cohort.starts, cohort.clients)
-        for step, part in self._loaded(bank, cohort, models, span):
+        for step, part in self._loaded(stack, cohort, models, span):
             at = part.start
             for stop in sorted({n for n in leaving if n in part} | {part.stop}):
                 step.advance(stop - at)
                 at = stop
                 if stop in leaving:
-                    self._copy_out(bank, cohort, leaving.pop(stop), ends)
+                    self._copy_out(stack, cohort, leaving.pop(stop), ends)
 
-    def _copy_out(self, bank: StackedParams, cohort: Cohort, rows: list[int], ends: Params) -> None:
+    def _copy_out(self, stack: StackedParams, cohort: Cohort, rows: list[int], ends: Params) -> None:
         """Write models of a stack, which lie side by side since they take as many steps, into ``ends``."""
         there = cohort.rows[rows[0] : rows[-1] + 1]
-        for name, param in bank.params.items():
+        for name, param in stack.params.items():
             found = param[None] if self._single else param[rows[0] : rows[-1] + 1]
             if there == list(range(there[0], there[0] + len(there))):
                 ends[name].narrow(0, there[0], len(there)).copy_(found)
@@ -149,7 +149,7 @@ class Engine:
                 ends[name][there] = found
 
     def _loaded(
-        self, bank: StackedParams, cohort: Cohort, models: tuple[Params, ...], span: range
+        self, stack: StackedParams, cohort: Cohort, models: tuple[Params, ...], span: range
     ) -> Iterator[tuple[CompiledStep, range]]:
         """Yield steps that are ready to be taken, and for which part of the span."""
         begun: set[CompiledStep] = set()
@@ -159,7 +159,7 @@ class Engine:
         while at < span.stop:
             size = sizes[at]
             with self._program.fabric.autocast():
-                step = self._step(bank, cohort, models, size)
+                step = self._step(stack, cohort, models, size)
                 if step not in begun:
                     step.begin(cohort.starts, cohort.clients, models)
                     begun.add(step)
@@ -247,24 +247,24 @@ class Engine:
         up = _power_of_two if self._large else rounded
         return [min(up(longest), most) for longest in cohort.longest]
 
-    def _bank(self, cohort: Cohort) -> StackedParams:
+    def _stack(self, cohort: Cohort) -> StackedParams:
         rows = len(cohort.clients)
-        if rows not in self._banks:
-            self._banks[rows] = StackedParams(self._program, cohort.starts, self._single, self._tabled)
-        return self._banks[rows]
+        if rows not in self._stacks:
+            self._stacks[rows] = StackedParams(self._program, cohort.starts, self._single, self._tabled)
+        return self._stacks[rows]
 
     def _step(
-        self, bank: StackedParams, cohort: Cohort, models: tuple[Params, ...], size: int
+        self, stack: StackedParams, cohort: Cohort, models: tuple[Params, ...], size: int
     ) -> CompiledStep:
         """Return the compiled step of a shape, tracing it at first sight."""
         kept = kept_by(self._program.objective)
-        key = (bank.rows, size, len(models) + len(cohort.drawn))
+        key = (stack.rows, size, len(models) + len(cohort.drawn))
         known = self._steps.pop(key, None)
         if known is None or known.kept != kept:
             self._program.task.train()
-            example, ready = self._example(bank, cohort, models, size), self._ready()
+            example, ready = self._example(stack, cohort, models, size), self._ready()
             with blanked(self._program):
-                known = CompiledStep(bank, ready, example, kept)
+                known = CompiledStep(stack, ready, example, kept)
             if known.convolves and not (self._single or self._tabled):
                 raise Convolves
         self._steps[key] = known
@@ -272,11 +272,13 @@ class Engine:
             self._steps.popitem(last=False)
         return known
 
-    def _example(self, bank: StackedParams, cohort: Cohort, models: tuple[Params, ...], size: int) -> Example:
+    def _example(
+        self, stack: StackedParams, cohort: Cohort, models: tuple[Params, ...], size: int
+    ) -> Example:
         x, y = self._program.batch(torch.from_numpy(cohort.positions[:, 0, :size].clip(min=0)))
-        weights = next(iter(bank.params.values())).new_full(y.shape, 1.0 / size) if self._weighs else None
+        weights = next(iter(stack.params.values())).new_full(y.shape, 1.0 / size) if self._weighs else None
         example = self._example_of(cohort, models, 0, (x, y), weights)
-        return replace(example, params=bank.params)
+        return replace(example, params=stack.params)
 
     def _example_of(
         self,

@@ -16,7 +16,7 @@ from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.replay import FlatCode, called
 from flsel.local.compiled.split import GraphParts, split
 from flsel.local.compiled.stacked_params import StackedParams
-from flsel.local.compiled.step_inputs import HandedInputs, Run, StepInputs, TabledInputs
+from flsel.local.compiled.step_inputs import HostRunner, Run, StepRunner, TableRunner
 from flsel.local.compiled.trace import Example, Traced, trace, visit_inputs
 from flsel.local.compiled.update import (
     DeviceSums,
@@ -35,12 +35,12 @@ _OFTEN, _FLAT = 3, 8
 
 
 class CompiledStep:
-    """The local step of a bank's models on batches of one size.
+    """The local step of a stack's models on batches of one size.
 
     Args:
-        bank: The models.
+        stack: The models.
         inputs: The clients' examples.
-        example: A visit of the bank's clients, with a batch.
+        example: A visit of the stack's clients, with a batch.
         kept: What the objective kept (:func:`kept_by`) when the step was traced.
 
     Raises:
@@ -48,13 +48,13 @@ class CompiledStep:
     """
 
     def __init__(
-        self, bank: StackedParams, inputs: ExampleGatherer, example: Example, kept: tuple[Any, ...]
+        self, stack: StackedParams, inputs: ExampleGatherer, example: Example, kept: tuple[Any, ...]
     ) -> None:
-        self._bank, self._example, self.kept = bank, example, kept
+        self._stack, self._example, self.kept = stack, example, kept
         self._inputs = inputs
         # A batch from the first, since planning runs the step: what lies in fresh memory is no token.
         self.x = inputs.buffer(example.x).copy_(example.x)
-        traced = trace(bank.program, example)
+        traced = trace(stack.program, example)
         traced.inputs[-1] = self.x
         fuse_graph(traced.graph, self.x.device)
         self.verified: set[int] = set()  # lengths of batches whose gradient was compared
@@ -69,14 +69,14 @@ class CompiledStep:
         self.drops, self.convolves = traced.drops, traced.convolves
         self._met: Counter[int] = Counter()
         self._flat: dict[int, Any] = {}
-        self._feed = self._bind(parts, traced)
+        self._runner = self._bind(parts, traced)
 
     def begin(self, starts: Params, clients: Tensor, models: tuple[Params, ...]) -> None:
         """Compute what stays the same in a visit."""
         if not self._constants:
             return
         now = replace(self._example, starts=starts, clients=clients, models=models)
-        values = self._visit(*visit_inputs(self._bank.program, now))
+        values = self._visit(*visit_inputs(self._stack.program, now))
         for mine, value in zip(self._constants, values, strict=True):
             mine.copy_(value)
 
@@ -103,11 +103,11 @@ class CompiledStep:
             places: Positions of their examples, int64 ``[S, n * size]``.
             labels: Their labels, keys (and weights), and what they draw, ``[S, ...]`` each.
         """
-        self._feed.load(self._bank.numbers(span), places, self._terms(labels))
+        self._runner.load(self._stack.numbers(span), places, self._terms(labels))
 
     def advance(self, count: int) -> None:
         """Take the next steps of those that were loaded."""
-        self._feed.advance(count)
+        self._runner.advance(count)
 
     def _terms(self, labels: list[Tensor]) -> list[Tensor]:
         """Compute, for each of S steps at once, what depends on labels only."""
@@ -122,9 +122,9 @@ class CompiledStep:
                 flat = self._flat[count] = called(record(flat, *inputs))
         return list(flat(*inputs))
 
-    def _bind(self, parts: GraphParts, traced: Traced) -> StepInputs:
+    def _bind(self, parts: GraphParts, traced: Traced) -> StepRunner:
         """Write the code of a step, and decide how it is fed."""
-        bank, targets = self._bank, self._targets()
+        stack, targets = self._stack, self._targets()
         copy_parameters(parts.step, parts.params)
         module, late = split_late(parts.step, parts.params, [targets.get(name) for name in self._names])
         labels = traced.inputs[traced.params + traced.visit :][: traced.labels]
@@ -132,44 +132,44 @@ class CompiledStep:
             terms = [term.clone() for term in parts.labels(*self._constants, *labels)]
         self.term_bytes = sum(term.numel() * term.element_size() for term in terms)
         first = parts.params + parts.constants
-        inputs = [*bank.params.values(), *self._constants, *terms, self.x]
-        flat = FlatCode(module, inputs, moving=range(first, first + (0 if bank.tabled else parts.terms)))
-        like = next(iter(bank.params.values()))
-        fixed = like.new_zeros(len(bank.numbers(range(1))[0])) if bank.tabled else None
+        inputs = [*stack.params.values(), *self._constants, *terms, self.x]
+        flat = FlatCode(module, inputs, moving=range(first, first + (0 if stack.tabled else parts.terms)))
+        like = next(iter(stack.params.values()))
+        fixed = like.new_zeros(len(stack.numbers(range(1))[0])) if stack.tabled else None
         sums = Sums(flat) if fixed is None else DeviceSums(flat, fixed)
         outputs = flat.emit()
         early = [name for name, how in zip(self._names, late, strict=True) if how is None]
         gradients = dict(zip(early, outputs, strict=False))
-        if not bank.sgd:
+        if not stack.sgd:
             run = flat.finish([flat.argument(gradients[name]) for name in self._names], [])
-            return self._fed(lambda *changing: bank.update(self._names, run(*changing)), fixed, terms)
+            return self._fed(lambda *changing: stack.update(self._names, run(*changing)), fixed, terms)
         products = _with_values(late, outputs[len(early) :])
         found = dict(zip(self._names, products, strict=True))
         numbers: list[str] = []
-        for index, (settings, names) in enumerate(bank.groups):
+        for index, (settings, names) in enumerate(stack.groups):
             members = [
-                Member(bank.params[name], bank.velocities.get(name), gradients.get(name), found[name])
+                Member(stack.params[name], stack.velocities.get(name), gradients.get(name), found[name])
                 for name in names
                 if name in found
             ]
             numbers += emit_sgd(sums, index, sgd_settings(settings), members)
-        return self._fed(flat.finish([], [] if bank.tabled else numbers), fixed, terms)
+        return self._fed(flat.finish([], [] if stack.tabled else numbers), fixed, terms)
 
-    def _fed(self, run: Run, numbers: Tensor | None, terms: list[Tensor]) -> StepInputs:
+    def _fed(self, run: Run, numbers: Tensor | None, terms: list[Tensor]) -> StepRunner:
         """Decide how a step is fed: with numbers that lie on the device, from tables there."""
         gather = self._inputs.into(self.x)
         if numbers is None:
-            return HandedInputs(gather, run)
+            return HostRunner(gather, run)
         # Other optimizers keep counts of their own, on the host.
-        return TabledInputs(gather, run, numbers, terms, record=numbers.is_cuda and self._bank.sgd)
+        return TableRunner(gather, run, numbers, terms, record=numbers.is_cuda and self._stack.sgd)
 
     def _targets(self) -> Params:
         """Name what a product may be added to instead of making a gradient."""
-        if not self._bank.sgd:
+        if not self._stack.sgd:
             return {}
         return {
-            name: (self._bank.velocities if settings["momentum"] else self._bank.params)[name]
-            for settings, names in self._bank.groups
+            name: (self._stack.velocities if settings["momentum"] else self._stack.params)[name]
+            for settings, names in self._stack.groups
             for name in names
             if not (settings["momentum"] and settings["nesterov"])
         }

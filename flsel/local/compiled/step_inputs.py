@@ -1,4 +1,4 @@
-"""What changes from step to step: passed by the caller, or read from tables on the device."""
+"""Run compiled steps; what changes from step to step is passed by the caller, or read from device tables."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Gather = Callable[[Tensor], object]
 Run = Callable[..., object]
 
 
-class StepInputs(ABC):
-    """Takes steps, each with its row of some tables.
+class StepRunner(ABC):
+    """Runs steps, each with its row of some tables.
 
     Args:
         gather: Brings the inputs at given positions to where the step reads them.
@@ -44,11 +44,11 @@ class StepInputs(ABC):
         """Take the next steps."""
 
 
-class HandedInputs(StepInputs):
-    """Hands every step what it reads, which is the least work on a CPU."""
+class HostRunner(StepRunner):
+    """Passes every step the values that it reads, which is the least work on a CPU."""
 
     def load(self, numbers: list[list[float]], places: Tensor, terms: list[Tensor]) -> None:
-        """Get ready for S steps (see :class:`StepInputs`)."""
+        """Get ready for S steps (see :class:`StepRunner`)."""
         rows = zip(*(term.unbind(0) for term in terms), strict=True) if terms else iter([()] * len(numbers))
         self._next: Iterator[tuple[list[float], Tensor, tuple[Tensor, ...]]]
         self._next = zip(numbers, places.unbind(0), rows, strict=True)
@@ -61,15 +61,15 @@ class HandedInputs(StepInputs):
             run(*numbers, *terms)
 
 
-class TabledInputs(StepInputs):
-    """Lets every step read its rows of tables on the device, where a counter says which.
+class TableRunner(StepRunner):
+    """Lets every step read its rows of tables on the device; a counter there has the number of the row.
 
     No step asks the host for anything, nor depends on where the host stands: on a GPU the work of one is
     recorded as a CUDA graph and replayed. Elsewhere the same work is done call by call.
 
     Args:
-        gather: As for :class:`StepInputs`.
-        run: As for :class:`StepInputs`; it reads :attr:`numbers` and the terms in fixed memory.
+        gather: As for :class:`StepRunner`.
+        run: As for :class:`StepRunner`; it reads :attr:`numbers` and the terms in fixed memory.
         numbers: Where the step reads what the optimizer multiplies with, ``[k]``.
         terms: Where it reads what does not depend on the models.
         record: Record the work of a step; only on a GPU, and only if it does nothing but launch kernels.
@@ -84,7 +84,7 @@ class TabledInputs(StepInputs):
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def load(self, numbers: list[list[float]], places: Tensor, terms: list[Tensor]) -> None:
-        """Get ready for S steps (see :class:`StepInputs`)."""
+        """Get ready for S steps (see :class:`StepRunner`)."""
         factors = torch.tensor(numbers, dtype=self._numbers.dtype).to(self._numbers.device)
         tables = [factors, places, *terms]
         if not self._tables or len(self._tables[0]) < len(numbers):
