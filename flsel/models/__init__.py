@@ -18,8 +18,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from flsel._layers import centre_crop, conv, dense, image_net, known_shape, share
 from flsel.errors import UserError
+from flsel.models._layers import centre_crop, conv, dense, image_net, known_shape, share
 
 
 class LogisticRegression(nn.Sequential):
