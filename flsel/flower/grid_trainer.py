@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -24,6 +25,7 @@ from flsel.local.visit import Visit
 from flsel.params import Params
 
 _LOG = logging.getLogger("flsel")
+_NO_NODE = "it must run the app that flsel deploy wrote, but its hello names no partition"
 
 
 @final
@@ -158,10 +160,15 @@ class GridTrainer(LocalTrainer):
         return {client: node for client, node in self.homes.items() if node in connected}
 
     def _greet(self, round: int) -> list[tuple[int, Reply]]:
-        return self._contacts.greet(self._channel, self._said, self._timeout, round)
+        """Greet new nodes; the reply of one that is no node of this run has an error."""
+        greeted = self._contacts.greet(self._channel, self._said, self._timeout, round)
+        return [
+            (node, reply if reply.error or _place(reply) else replace(reply, error=_NO_NODE))
+            for node, reply in greeted
+        ]
 
     def _clients_at(self, reply: Reply) -> list[int]:
-        part, parts = (int(str(reply.values.get(name))) for name in ("partition", "partitions"))
+        part, parts = _place(reply)
         if self._own_data and parts != self._clients:
             raise UserError(
                 "num-partitions must be the number of clients where nodes have their own data, got "
@@ -223,6 +230,12 @@ def _read(reply: Reply, like: Params, rows: int) -> tuple[Params, str]:
         return to_params(reply.models.get("answer", {}), like, rows), ""
     except UserError as error:
         return {}, str(error)
+
+
+def _place(reply: Reply) -> tuple[int, ...]:
+    """Return the number of a node and of all nodes, from its hello; empty if it does not hold both."""
+    part, parts = reply.values.get("partition"), reply.values.get("partitions")
+    return (part, parts) if isinstance(part, int) and isinstance(parts, int) and 0 <= part < parts else ()
 
 
 def _counts(reply: Reply) -> list[int]:

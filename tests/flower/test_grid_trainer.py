@@ -6,6 +6,7 @@ import json
 import logging
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,15 @@ def test_a_node_with_other_settings_or_another_version_is_refused(tmp_path: Path
         deployed(config, channel)
     reply = Node(config, 0, 1).answer("hello", {}, {"version": "0.0.1"})
     assert reply.error.startswith("the node must have flsel 0.0.1 like the server")
+
+
+@pytest.mark.parametrize("values", [{"something": 1}, {"partition": 0, "partitions": 0}, {}])
+def test_a_node_of_another_app_is_refused(tmp_path: Path, values: dict[str, Any]) -> None:
+    config = settings(tmp_path, local=SEQUENTIAL)
+    channel = InProcess(config, 2)
+    channel.parts[1000] = SimpleNamespace(answer=lambda *asked: Reply(values=values))
+    with pytest.raises(UserError, match=r"node 1000 cannot take part: .* names no partition"):
+        deployed(config, channel)
 
 
 def test_every_client_has_one_node(tmp_path: Path) -> None:
