@@ -15,7 +15,7 @@ from settings import image_data, start
 from trainers import CASES
 
 from flsel.config.simulated_time import AsyncConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.devices import LogNormal
 from flsel.runner.build import build
 

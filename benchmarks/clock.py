@@ -16,7 +16,7 @@ from trainers import CASES, Case
 
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.devices import Devices, LogNormal, Phones, Tiers
 from flsel.partition import Natural
 from flsel.runner.build import build

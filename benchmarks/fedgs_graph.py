@@ -23,7 +23,7 @@ from pages import markdown, options
 
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.models import LogisticRegression
 from flsel.partition import (
     IID,

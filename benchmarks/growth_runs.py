@@ -13,7 +13,7 @@ import torch
 import flsel.selectors
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
-from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.data.population import FederatedData
 from flsel.models import MLP, LogisticRegression
 from flsel.partition import IID, Natural

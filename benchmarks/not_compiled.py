@@ -22,7 +22,7 @@ from torch.utils.data import TensorDataset
 
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import VmapTrainer
 from flsel.models import MLP, LogisticRegression

@@ -12,7 +12,7 @@ from settings import start
 from stopwatch import timed_run
 
 from flsel.config import RunConfig
-from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.data.data_config import DataConfig, SyntheticConfig
 
 CLIENTS = 100_000
 # The paper's sizes, LogNormal(4, 2) + 50, are 450 examples a client on average: 11 GB of inputs at this N.

@@ -20,11 +20,11 @@ from trainers import CASES
 
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
-from flsel.data.config import DataConfig
-from flsel.engine.job import RoundJob, train
+from flsel.data.data_config import DataConfig
+from flsel.engine.round_job import RoundJob, train
 from flsel.engine.server import Server
 from flsel.local.compiled import pool
-from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.models import MLP, LogisticRegression
 from flsel.params import Params
 from flsel.partition import Natural

@@ -15,7 +15,7 @@ from settings import image_data, image_run, start
 from trainers import CASES, Case
 
 from flsel.config.groups import OutputConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.engine.evaluation import Evaluator
 from flsel.local.compiled.engine import Engine
 from flsel.local.selfcheck import CheckedTrainer

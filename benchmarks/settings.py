@@ -13,7 +13,7 @@ from torch import nn
 
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.models import MLP
 from flsel.partition import IID
 

@@ -20,7 +20,7 @@ from torch import nn
 
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.execution.on_ray.workers import Workers, workers
 from flsel.local.batches import dealt
 from flsel.models import HiCSFashionCNN, LogisticRegression, McMahanCNN

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from flsel.comparison.comparison import Comparison
     from flsel.comparison.from_python import compare
     from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
-    from flsel.config.run import RunConfig
+    from flsel.config.run_config import RunConfig
     from flsel.config.simulated_time import AsyncConfig, TimeConfig
-    from flsel.data.config import DataConfig, SyntheticConfig
+    from flsel.data.data_config import DataConfig, SyntheticConfig
     from flsel.execution.run import resume, run
     from flsel.runner.result import Result
     from flsel.selector import Need, Plan, Range, Selector, Tunable, Updates, View
@@ -34,10 +34,10 @@ __getattr__ = lazily(
             ("EvaluationConfig", "LocalConfig", "OutputConfig", "TrackConfig"), "flsel.config.groups"
         ),
         **dict.fromkeys(("AsyncConfig", "TimeConfig"), "flsel.config.simulated_time"),
-        **dict.fromkeys(("DataConfig", "SyntheticConfig"), "flsel.data.config"),
+        **dict.fromkeys(("DataConfig", "SyntheticConfig"), "flsel.data.data_config"),
         "Comparison": "flsel.comparison.comparison",
         "Result": "flsel.runner.result",
-        "RunConfig": "flsel.config.run",
+        "RunConfig": "flsel.config.run_config",
         "compare": "flsel.comparison.from_python",
         "resume": "flsel.execution.run",
         "run": "flsel.execution.run",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import runs
 
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.execution.on_ray.shared_data import unpack
 from flsel_tune.metric import parse_metrics
 from flsel_tune.trial import Report, SweepJob

@@ -20,15 +20,15 @@ from torch.utils.data import TensorDataset
 
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig, OutputConfig
-from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.engine.federation import Federation
-from flsel.engine.job import RoundOutcome, train
+from flsel.engine.round_job import RoundOutcome, train
 from flsel.engine.server import Server
 from flsel.local.visit import from_rows
 from flsel.params import Params
 from flsel.runner.build import Built, build
+from flsel.runner.saved_settings import read_config
 from flsel.runner.session import Session
-from flsel.runner.settings import read_config
 
 DIMENSION = 3
 SMALL = SyntheticConfig(size_mean=2.5, size_std=0.8, size_min=10, dimension=8, classes=4)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import flsel.engine.evaluation
 from flsel.availability import LN
 from flsel.config.groups import EvaluationConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.errors import UserError
 from flsel.metrics import Ledger
 from flsel.params import Params, model_bytes

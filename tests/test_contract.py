@@ -39,7 +39,7 @@ from flsel.selectors import (
     OptimalSampling,
     PowD,
 )
-from flsel.testing import CHECKS, check_selector, checks
+from flsel.testing import CHECKS, check_selector, contract
 
 
 def _shipped() -> list[type[Selector]]:
@@ -69,8 +69,8 @@ def test_every_module_holds_one_selector():
 
 
 def test_every_check_runs():
-    defined = {name for name in vars(checks) if name.startswith("check_")} - {"check_selector"}
-    assert [check.__name__ for check in CHECKS] == [name for name in vars(checks) if name in defined]
+    defined = {name for name in vars(contract) if name.startswith("check_")} - {"check_selector"}
+    assert [check.__name__ for check in CHECKS] == [name for name in vars(contract) if name in defined]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -289,7 +289,7 @@ class BreaksTies(Good):
 
 @pytest.mark.parametrize("selector", [Deterministic, BreaksTies])
 def test_other_seed_lets_deterministic_selectors_and_ties_pass(selector):
-    checks.check_other_seed(selector)
+    contract.check_other_seed(selector)
 
 
 @broken("global_rngs", "the global generator of random must stay untouched")
@@ -520,7 +520,7 @@ class ResetFails(Good):
 def test_broken_selectors_fail(check, message, selector):
     state = np.random.get_state(), torch.get_rng_state(), random.getstate()
     with pytest.raises(AssertionError, match=message) as failure:
-        getattr(checks, f"check_{check}")(selector)
+        getattr(contract, f"check_{check}")(selector)
     np.random.set_state(state[0])
     torch.set_rng_state(state[1])
     random.setstate(state[2])

@@ -17,7 +17,7 @@ from torch import nn, optim
 
 from flsel import selectors
 from flsel.config.groups import LocalConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.execution.run import run
 
 DEVICE = os.environ.get("FLSEL_DEVICE", "cuda")

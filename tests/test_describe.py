@@ -21,7 +21,7 @@ from flsel.config import RunConfig
 from flsel.config.fingerprint import fingerprint
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
 from flsel.config.simulated_time import AsyncConfig, TimeConfig
-from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.devices import LogNormal
 from flsel.errors import UserError
 from flsel.models import MLP, LogisticRegression

@@ -15,7 +15,7 @@ from runs import SMALL, built, settings
 from torch import Tensor, nn
 
 from flsel.config.groups import EvaluationConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.engine.evaluation import Evaluator
 from flsel.local import measure
 from flsel.local.visit import from_one

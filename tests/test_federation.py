@@ -14,7 +14,7 @@ from torch import Tensor, nn, optim
 
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.errors import DivergedError, UserError
 from flsel.local.batches import BatchSpec, dealt
 from flsel.params import model_bytes

@@ -13,7 +13,7 @@ from runs import built, same, settings
 
 from flsel.availability import LN
 from flsel.config.groups import LocalConfig
-from flsel.engine.job import train
+from flsel.engine.round_job import train
 from flsel.engine.server import Server
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit

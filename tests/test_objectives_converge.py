@@ -14,7 +14,7 @@ from torch import Tensor, nn, optim
 
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.objectives import SCAFFOLD, FedAvg, FedDyn, Objective
 from flsel.partition import BySize
 from flsel.selectors.uniform import Uniform

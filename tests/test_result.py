@@ -21,7 +21,7 @@ from torch import nn
 import flsel
 from flsel.availability import LDF
 from flsel.config.groups import EvaluationConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.errors import UserError
 from flsel.models import MLP
 from flsel.partition import IID

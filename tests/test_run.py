@@ -22,7 +22,7 @@ from flsel.availability import LDF
 from flsel.comparison.from_python import compare
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.errors import UserError
 from flsel.execution.run import run
 from flsel.execution.single_run import single_run

@@ -23,8 +23,8 @@ import flsel.selectors
 from flsel.arguments import arguments
 from flsel.arguments.spec import Spec
 from flsel.commands.cli import main
+from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison_file import Judging
-from flsel.comparison.config import CompareConfig
 from flsel.comparison.parse_variants import read_variants
 from flsel.comparison.sequential.design import Design, UntilDecided
 from flsel.config import RunConfig
@@ -32,10 +32,10 @@ from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, Tra
 from flsel.config.plugin import plugin
 from flsel.config.schema import plugins
 from flsel.config.simulated_time import AsyncConfig, TimeConfig
-from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.errors import UserError
 from flsel.selectors.fedgs import FedGS
-from flsel_tune.config import SweepConfig
+from flsel_tune.sweep_config import SweepConfig
 
 SETTINGS: dict[type, str] = {
     RunConfig: "",

@@ -11,7 +11,7 @@ import torch
 
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.models import MLP, McMahanCNN
 from flsel.partition import IID
 from flsel.runner.build import build

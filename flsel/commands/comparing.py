@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from flsel.commands.argv import Word, parse
 from flsel.commands.command_settings import CommandSettings
-from flsel.commands.console import set_up_logging
+from flsel.commands.set_up_logging import set_up_logging
 from flsel.comparison.compare import (
     compare_runs,
     existing,
@@ -17,12 +17,12 @@ from flsel.comparison.compare import (
     resume_comparison,
     start_comparison,
 )
+from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
+from flsel.comparison.comparison_display import say
 from flsel.comparison.comparison_file import rules_of
-from flsel.comparison.config import CompareConfig
-from flsel.comparison.console import say
+from flsel.comparison.comparison_plan import ComparisonPlan, pilot_sd, plan_comparison, read_sd
 from flsel.comparison.parse_variants import read_grid, read_selectors
-from flsel.comparison.plan import ComparisonPlan, pilot_sd, plan_comparison, read_sd
 from flsel.comparison.track import track_comparison
 from flsel.config.parser import to_types
 from flsel.errors import UserError

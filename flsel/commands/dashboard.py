@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from flsel.commands.argv import words
-from flsel.commands.console import set_up_logging
+from flsel.commands.set_up_logging import set_up_logging
 from flsel.errors import UserError, closest, users_code
 from flsel.files import home, naming, write_atomic
 from flsel.runner.trackers.wandb_run import has_key, resolved

@@ -8,8 +8,8 @@ import numpy as np
 from rich.table import Table
 
 from flsel.commands.argv import parse, words
-from flsel.commands.console import set_up_logging
 from flsel.commands.device_tables import MOST_ROWS, print_devices
+from flsel.commands.set_up_logging import set_up_logging
 from flsel.data.heterogeneity import label_entropy, summarise
 from flsel.data.population import FederatedData
 from flsel.files import home

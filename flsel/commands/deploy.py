@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flsel.commands.argv import parse, words
-from flsel.commands.console import set_up_logging
+from flsel.commands.set_up_logging import set_up_logging
 from flsel.errors import UserError
 from flsel.files import home
 from flsel.flower.app_files import write_app

@@ -13,8 +13,8 @@ from flsel.local.head import find_head
 from flsel.local.program import exchanged
 from flsel.objectives.objective import overrides
 from flsel.params import model_bytes
-from flsel.runner.clock import make_clock
 from flsel.runner.load_data import sample
+from flsel.runner.make_clock import make_clock
 from flsel.runner.network import make_model
 from flsel.runner.terminal import open_console
 

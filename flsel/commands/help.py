@@ -13,9 +13,9 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from flsel.arguments import Argument, arguments, shown
 from flsel.config.plugin import rule
-from flsel.config.run import RunConfig
+from flsel.config.run_config import RunConfig
+from flsel.config.run_settings import RunSettings
 from flsel.config.schema import defaults, groups, keys_of, plugins
-from flsel.config.settings import RunSettings
 from flsel.errors import UserError, short
 
 DESCRIPTION = """\

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flsel.commands.argv import Word, parse, words
-from flsel.commands.console import set_up_logging
+from flsel.commands.set_up_logging import set_up_logging
 from flsel.errors import UserError
 from flsel.execution.on_ray.workers import Workers, workers
 from flsel.execution.run import execute
 from flsel.files import home
 from flsel.runner.build import build
+from flsel.runner.saved_settings import read_config
 from flsel.runner.session import Session
-from flsel.runner.settings import read_config
 
 
 def main(arguments: Sequence[str]) -> int:

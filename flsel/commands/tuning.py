@@ -7,12 +7,12 @@ from typing import Any
 
 from flsel.commands.argv import Word, parse
 from flsel.commands.command_settings import CommandSettings
-from flsel.commands.console import set_up_logging
+from flsel.commands.set_up_logging import set_up_logging
 from flsel.config.parser import to_types
 from flsel.errors import UserError
-from flsel_tune.config import SweepConfig, read_sweep_file
 from flsel_tune.search import start_sweep
 from flsel_tune.space_file import make_space, read_space, to_plain
+from flsel_tune.sweep_config import SweepConfig, read_sweep_file
 from flsel_tune.sweep_result import Sweep
 
 USAGE = """flsel tune --config FILE [--space FILE] [--trials 32] [--key value ...]

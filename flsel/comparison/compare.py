@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from flsel.comparison.cells import check_cells, jobs_left, read_again, read_cells, shared_source, waiting
+from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison, judge
+from flsel.comparison.comparison_display import ComparisonProgress
 from flsel.comparison.comparison_file import Judging, declare, read_declaration, write_declaration
-from flsel.comparison.config import CompareConfig
-from flsel.comparison.console import ComparisonProgress
 from flsel.comparison.grid import Grid, Scenario, Tuning, Variant
-from flsel.comparison.judging.claim_words import subject
+from flsel.comparison.judging.claim_formatting import subject
 from flsel.comparison.judging.claims import Sequential
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.measures import Target
-from flsel.comparison.judging.results import Analysis, Options
+from flsel.comparison.judging.summaries import Analysis, Options
 from flsel.comparison.load_runs import gather
 from flsel.comparison.parse_variants import read_grid, read_seeds, read_selectors, read_variants
 from flsel.comparison.run_table import Run
@@ -32,7 +32,7 @@ from flsel.execution.executor import Executor, Listener, Sources
 from flsel.execution.job import Job
 from flsel.files import new_run_dir
 from flsel.runner.lock import Lock
-from flsel.runner.settings import short_name
+from flsel.runner.saved_settings import short_name
 from flsel.runner.terminal import open_console
 
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import yaml
 
 from flsel.arguments import Range, check_settings, shown
+from flsel.comparison.compare_config import CompareConfig, check_cost
 from flsel.comparison.comparison import usual_baseline
-from flsel.comparison.config import CompareConfig, check_cost
 from flsel.comparison.grid import FILE, Cell, Grid, from_plain
 from flsel.comparison.sequential.design import ACCURACY, DEFAULT_MAX_SEEDS, UntilDecided
 from flsel.errors import UserError, located, users_code

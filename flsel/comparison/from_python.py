@@ -10,9 +10,9 @@ from typing import Any
 
 from flsel.arguments import shown
 from flsel.comparison import compare as comparing
+from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_file import read_declaration
-from flsel.comparison.config import CompareConfig
 from flsel.comparison.grid import FILE
 from flsel.comparison.load_runs import Mismatch, Pick
 from flsel.comparison.variant_objects import Variants, make_scenarios, make_variants
@@ -58,7 +58,7 @@ def compare(
     ``flsel.compare(config, [Uniform(), PowD(d=12)], seeds=5)`` executes runs.
     ``flsel.compare([result, other])`` and ``flsel.compare("runs/*")`` judge runs, and
     ``flsel.compare("comparisons/NAME")`` judges a comparison again. The arguments without a text here are
-    those of :class:`flsel.comparison.config.CompareConfig`, which says what each means and may be.
+    those of :class:`flsel.comparison.compare_config.CompareConfig`, which says what each means and may be.
 
     Args:
         what: The runs' settings, where runs are executed; or runs, as :class:`flsel.Result` or by their

@@ -15,7 +15,7 @@ from flsel.arguments import Argument, arguments, check_arguments, shown, takes_a
 from flsel.arguments.spec import Spec
 from flsel.config.layers import Layers
 from flsel.config.plugin import Plugin, items, plugin, rule
-from flsel.config.settings import RunSettings
+from flsel.config.run_settings import RunSettings
 from flsel.errors import UserError, located, meant
 from flsel.files.yaml import loaded
 

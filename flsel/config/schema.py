@@ -9,7 +9,7 @@ from typing import Any
 
 from flsel.arguments import Argument, arguments
 from flsel.config.plugin import Plugin, plugin
-from flsel.config.settings import RunSettings
+from flsel.config.run_settings import RunSettings
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from torch.utils.data import (
     default_convert,
 )
 
-from flsel.data.checks import count_classes, examples, measured, same_inputs
+from flsel.data.check_arrays import count_classes, examples, measured, same_inputs
 from flsel.data.materialise import materialise
 from flsel.data.population import Examples, Source
 from flsel.errors import UserError, imported, users_code

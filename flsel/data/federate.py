@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from flsel.data.config import DataConfig
+    from flsel.data.data_config import DataConfig
 
 
 class Role(IntEnum):

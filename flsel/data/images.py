@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from flsel.data.checks import as_inputs, examples, fits_memory, measured, same_inputs
+from flsel.data.check_arrays import as_inputs, examples, fits_memory, measured, same_inputs
 from flsel.data.idx import idx_pair, read_idx
 from flsel.data.population import Examples, Normalize, Source
 from flsel.errors import UserError, users_code
@@ -23,7 +23,7 @@ from flsel.files import check_regular, home
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flsel.data.config import DataConfig
+    from flsel.data.data_config import DataConfig
 
 
 class _Known(NamedTuple):

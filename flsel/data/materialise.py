@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
-from flsel.data.checks import as_inputs, as_labels, as_tensor, fits_memory
+from flsel.data.check_arrays import as_inputs, as_labels, as_tensor, fits_memory
 from flsel.errors import UserError, short, users_code
 from flsel.rng import global_states, repeatable, torch_seed
 

@@ -11,7 +11,7 @@ from flsel.errors import UserError, users_code
 from flsel.files import home
 
 if TYPE_CHECKING:
-    from flsel.data.config import DataConfig
+    from flsel.data.data_config import DataConfig
     from flsel.data.population import Source
 
 
@@ -48,11 +48,11 @@ def _load(config: DataConfig, clients: int | None, seed: int) -> Source:
 
             return load_folder(_path(config))
         case "npz":
-            from flsel.data.arrays import load_npz
+            from flsel.data.array_files import load_npz
 
             return load_npz(_path(config), config.shape)
         case "leaf":
-            from flsel.data.arrays import load_leaf
+            from flsel.data.array_files import load_leaf
 
             return load_leaf(_path(config), config.shape)
     if config.name.startswith(f"{HOME}."):

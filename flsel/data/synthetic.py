@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from flsel.data.checks import fits_memory
+from flsel.data.check_arrays import fits_memory
 from flsel.data.population import Examples, Normalize, Source
 from flsel.errors import UserError
 from flsel.rng import generator
 
 if TYPE_CHECKING:
-    from flsel.data.config import SyntheticConfig
+    from flsel.data.data_config import SyntheticConfig
 
 
 class _Client(NamedTuple):

@@ -15,12 +15,12 @@ from flsel.data.population import FederatedData
 from flsel.engine import reports, selector_calls
 from flsel.engine.answers import Answers
 from flsel.engine.arrival import Arrival
-from flsel.engine.checks import check_aggregate, check_hops, check_phases
+from flsel.engine.check_plans import check_aggregate, check_hops, check_phases
 from flsel.engine.clock import Clock, RoundTime
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.flights import Slots
-from flsel.engine.job import RoundJob, RoundOutcome
 from flsel.engine.returned import head_of, local_updates, returned
+from flsel.engine.round_job import RoundJob, RoundOutcome
 from flsel.engine.stopwatch import Stopwatch
 from flsel.engine.watches import unwritten
 from flsel.errors import DivergedError, UserError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor
 
-from flsel.engine.checks import check_plan, check_weights
+from flsel.engine.check_plans import check_plan, check_weights
 from flsel.engine.returned import ANY_UPDATE
 from flsel.engine.watches import own_randomness, remembered, unwritten
 from flsel.params import Params

@@ -14,11 +14,11 @@ from torch.optim import Optimizer
 from flsel.config.groups import EvaluationConfig
 from flsel.config.simulated_time import AsyncConfig
 from flsel.data.heterogeneity import cohort_entropy
-from flsel.engine.arrivals import Arrivals, Step
+from flsel.engine.asynchronous import Arrivals, Step
 from flsel.engine.clock import Elapsed
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flights
-from flsel.engine.job import RoundJob, RoundOutcome, train
+from flsel.engine.round_job import RoundJob, RoundOutcome, train
 from flsel.local.optimizers import rate_of
 from flsel.local.torch_internals import without_compiler
 from flsel.metrics import Cost, Ledger, names
@@ -134,7 +134,7 @@ class Server:
 
         Args:
             job: What :meth:`open` returned.
-            ends: End models of its paths (:func:`flsel.engine.job.train`); written to.
+            ends: End models of its paths (:func:`flsel.engine.round_job.train`); written to.
             seconds: Wall time that they took.
         """
         began = self.round

@@ -1,7 +1,7 @@
 """Errors that a user can mend, their words, and the one place that runs and blames users' own code."""
 
 from flsel.errors.blame import blamed, imported, relayed, users_code, written_by
-from flsel.errors.messages import (
+from flsel.errors.user_errors import (
     DivergedError,
     Interrupted,
     RelayedError,

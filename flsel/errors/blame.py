@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from flsel.errors.messages import (
+from flsel.errors.user_errors import (
     Interrupted,
     RelayedError,
     UserError,

@@ -17,8 +17,8 @@ from flsel.execution.stack import Stack
 from flsel.files import home
 from flsel.runner.build import build
 from flsel.runner.result import Result
+from flsel.runner.saved_settings import read_config
 from flsel.runner.session import Session
-from flsel.runner.settings import read_config
 from flsel.runner.summary import sequential_since
 from flsel.runner.terminal import in_notebook
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from flsel.engine.arrivals import Step
-from flsel.engine.job import RoundJob, train
+from flsel.engine.asynchronous import Step
+from flsel.engine.round_job import RoundJob, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import Interrupted, users_code
 from flsel.execution.active_run import ActiveRun

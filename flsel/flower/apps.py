@@ -15,8 +15,8 @@ from flsel.flower.node import Node
 from flsel.flower.node_log import NodeLog
 from flsel.flower.wire import Models, Reply, Value
 from flsel.runner.build import build
+from flsel.runner.saved_settings import read_config
 from flsel.runner.session import Session
-from flsel.runner.settings import read_config
 
 if TYPE_CHECKING:
     from flsel.flower.adapter import GridChannel

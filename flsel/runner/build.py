@@ -15,9 +15,9 @@ from flsel.arguments.spec import Spec
 from flsel.availability import Availability, Trace
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
-from flsel.data.checks import fits_memory
+from flsel.data.check_arrays import fits_memory
 from flsel.data.population import FederatedData, Source
-from flsel.engine.checks import check_asynchronous
+from flsel.engine.check_plans import check_asynchronous
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
 from flsel.engine.scores import Scores
@@ -25,7 +25,7 @@ from flsel.engine.server import Server
 from flsel.errors import UserError, users_code
 from flsel.local import torch_internals
 from flsel.local.agreement import Agreement
-from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.learning_rates import lr_factors
 from flsel.local.measure import examples_at_once
 from flsel.local.optimizer_states import OptimizerMemory, check_remembers
@@ -39,9 +39,9 @@ from flsel.local.vectorised import VmapTrainer
 from flsel.local.vmap_limits import require_vmap, why_not_vmap
 from flsel.params import model_bytes
 from flsel.runner.callbacks import check_callbacks
-from flsel.runner.clock import make_clock
 from flsel.runner.device import set_up
 from flsel.runner.load_data import load_data, on_device, sample
+from flsel.runner.make_clock import make_clock
 from flsel.runner.network import check_logits, find_features, head_names, make_model
 from flsel.selector import ON_HOLDOUT, Need, Selector
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.data.federate import federate
 from flsel.data.population import Examples, FederatedData, Source
 from flsel.data.sources import load_source

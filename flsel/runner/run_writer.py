@@ -17,7 +17,7 @@ from flsel.runner.checkpoint import Checkpoint, Checkpoints
 from flsel.runner.diagnostics import FILE as DIAGNOSTICS
 from flsel.runner.diagnostics import Recorder
 from flsel.runner.run_files import GrowingFiles
-from flsel.runner.settings import read_config
+from flsel.runner.saved_settings import read_config
 
 _LOG = logging.getLogger("flsel")
 

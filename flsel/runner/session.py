@@ -11,8 +11,8 @@ from types import TracebackType
 import torch
 
 from flsel.config import RunConfig
-from flsel.engine.arrivals import Step
-from flsel.engine.job import RoundJob, train
+from flsel.engine.asynchronous import Step
+from flsel.engine.round_job import RoundJob, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, blamed, short, users_code
 from flsel.files import new_run_dir
@@ -26,9 +26,9 @@ from flsel.runner.lock import Lock
 from flsel.runner.pictures import draw_curves, draw_partition
 from flsel.runner.run_log import write_summary
 from flsel.runner.run_writer import Journal
-from flsel.runner.settings import run_name
+from flsel.runner.saved_settings import run_name
 from flsel.runner.summary import summary
-from flsel.runner.trackers.run import RunTracker
+from flsel.runner.trackers.run_tracker import RunTracker
 
 
 class Session:

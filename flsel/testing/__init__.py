@@ -15,7 +15,7 @@ names the selector and the rule. Nothing is trained: the checks run a tiny feder
 
 from __future__ import annotations
 
-from flsel.testing.checks import (
+from flsel.testing.contract import (
     CHECKS,
     check_constructor,
     check_diagnostics,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.engine.checks import check_plan, check_weights
+from flsel.engine.check_plans import check_plan, check_weights
 from flsel.errors import UserError
 from flsel.selector import Need, Plan, Selector, View
 from flsel.testing.fake import CLASSES, FakeFederation, World, label_counts

@@ -19,9 +19,9 @@ from scipy import stats
 
 import flsel
 from flsel.comparison.compare import compare_runs
+from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
-from flsel.comparison.config import CompareConfig
-from flsel.comparison.console import say
+from flsel.comparison.comparison_display import say
 from flsel.comparison.judging.statistics import LEVEL
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.webpage import page

@@ -11,8 +11,8 @@ import runs
 
 import flsel
 from flsel.comparison.reporting.chart_data import chart_data
-from flsel.comparison.reporting.charts import charts
 from flsel.comparison.reporting.figures import FORMATS
+from flsel.comparison.reporting.result_charts import charts
 from flsel.errors import UserError
 from flsel.report.style import looks
 from flsel.selectors import AFL, Uniform

@@ -14,8 +14,8 @@ from runs import settings
 
 import flsel
 from flsel.commands.cli import main
+from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
-from flsel.comparison.config import CompareConfig
 from flsel.comparison.judging.deciding import horizon, pair_costs
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.comparison.run_table import read_run

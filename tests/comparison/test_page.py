@@ -17,8 +17,8 @@ import made
 import pytest
 
 from flsel.comparison.compare import compare_runs
+from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
-from flsel.comparison.config import CompareConfig
 from flsel.report.style import looks
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from flsel.comparison.judging import power
 from flsel.comparison.judging import statistics as ours
 from flsel.comparison.judging.ranking import critical_difference, performance_profile, rank
+from flsel.comparison.judging.seeds_needed import resolvable, seeds_needed, seeds_to_reject
 
 
 def coverage(draw, mean: float, interval, repetitions: int = 2000) -> float:
@@ -93,9 +93,9 @@ def test_five_pairs_cannot_reject_and_six_can():
     found = ours.compare_pairs(np.arange(1.0, 6.0), np.zeros(5))
     assert found.p_exact == found.p_floor == 0.0625
     assert ours.compare_pairs(np.arange(1.0, 7.0), np.zeros(6)).p_exact == 0.03125
-    assert power.seeds_to_reject() == 6
-    assert power.seeds_to_reject(3) == 7  # 2^-6 <= 0.05 / 3
-    assert power.seeds_to_reject(4) == 8
+    assert seeds_to_reject() == 6
+    assert seeds_to_reject(3) == 7  # 2^-6 <= 0.05 / 3
+    assert seeds_to_reject(4) == 8
 
 
 def test_holm_by_hand():
@@ -106,7 +106,7 @@ def test_holm_by_hand():
 def test_power_is_what_a_simulation_finds():
     rng = np.random.default_rng(3)
     sample = rng.normal(0.0, 1.0, 6)
-    shift = power.resolvable(sample) / sample.std(ddof=1)
+    shift = resolvable(sample) / sample.std(ddof=1)
     draws = rng.normal(shift, 1.0, (20_000, 6))
     rejected = stats.ttest_1samp(draws, 0.0, axis=1).pvalue < 0.05
     assert rejected.mean() == pytest.approx(0.8, abs=0.01)
@@ -115,19 +115,19 @@ def test_power_is_what_a_simulation_finds():
 def test_seeds_needed_is_the_textbooks_number():
     # An effect of one standard deviation needs 10 pairs for a power of 0.8 (Cohen 1988, Table 2.4.1).
     values = np.array([-1.0, 1.0]) / math.sqrt(2) + 1.0
-    found = power.seeds_needed(values)
+    found = seeds_needed(values)
     assert found is not None
     assert found.value == 10
-    assert power.seeds_needed(values, comparisons=5).value > 10
-    assert power.seeds_needed(np.array([1.0, -1.0])).value is None
-    assert power.seeds_needed(np.array([1e-4, 1.0, -1.0])).value is None
-    assert power.seeds_needed(np.array([1.0])) is None
+    assert seeds_needed(values, comparisons=5).value > 10
+    assert seeds_needed(np.array([1.0, -1.0])).value is None
+    assert seeds_needed(np.array([1e-4, 1.0, -1.0])).value is None
+    assert seeds_needed(np.array([1.0])) is None
 
 
 def test_the_interval_of_seeds_needed_covers_the_truth():
     """Of effects of one standard deviation, which take ten seeds, from eight pairs."""
     rng = np.random.default_rng(8)
-    found = [power.seeds_needed(1.0 + rng.standard_normal(8)) for _ in range(150)]
+    found = [seeds_needed(1.0 + rng.standard_normal(8)) for _ in range(150)]
     covered = [f.low <= 10 and (f.high is None or f.high >= 10) for f in found]
     assert np.mean(covered) >= 0.9
 
@@ -222,14 +222,14 @@ def test_performance_profile_is_a_share():
 @pytest.mark.parametrize("spread", [1e-2, 1e-3, 1e-6, 1e-9])
 @pytest.mark.parametrize("n", [2, 3, 5, 20])
 def test_differences_that_are_nearly_the_same_need_two_seeds(n: int, spread: float):
-    assert power.seeds_needed(1.0 + spread * np.linspace(-1, 1, n)).value == 2
+    assert seeds_needed(1.0 + spread * np.linspace(-1, 1, n)).value == 2
 
 
 def test_seeds_needed_is_symmetric_and_falls_with_the_effect():
     noise = np.random.default_rng(0).normal(size=6)
-    needed = [power.seeds_needed(noise - noise.mean() + effect).value for effect in (0.5, 1.0, 2.0, 4.0)]
+    needed = [seeds_needed(noise - noise.mean() + effect).value for effect in (0.5, 1.0, 2.0, 4.0)]
     assert needed == sorted(needed, reverse=True)
-    assert power.seeds_needed(-noise) == power.seeds_needed(noise)
+    assert seeds_needed(-noise) == seeds_needed(noise)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import flsel
 from flsel.commands.cli import main
 from flsel.comparison import cells
 from flsel.comparison.comparison import Comparison
-from flsel.comparison.plan import plan_comparison
+from flsel.comparison.comparison_plan import plan_comparison
 from flsel.comparison.run_table import Run, read_run
 from flsel.comparison.sequential.design import UntilDecided
 from flsel.errors import UserError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.data.sources import load_source
 from flsel.errors import UserError
 
@@ -215,8 +215,8 @@ def test_an_npz_file_that_promises_more_than_the_memory(tmp_path, monkeypatch, g
         for limit in (tmp_path / file / "memory.max", tmp_path / file / "b/memory.limit_in_bytes"):
             limit.write_text("100\n")
         (tmp_path / file / "b/memory.max").write_text("max\n")
-        monkeypatch.setattr("flsel.data.checks._OWN_GROUPS", tmp_path / "group")
-        monkeypatch.setattr("flsel.data.checks._GROUPS", tmp_path)
+        monkeypatch.setattr("flsel.data.check_arrays._OWN_GROUPS", tmp_path / "group")
+        monkeypatch.setattr("flsel.data.check_arrays._GROUPS", tmp_path)
     with pytest.raises(
         UserError, match=r"x_train would take .* GiB of memory, and this process may have 0\.0 GiB"
     ):

@@ -15,7 +15,7 @@ from torch.utils.data import (
     random_split,
 )
 
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.data.sources import load_source
 from flsel.errors import UserError
 

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.errors import UserError
 
 
@@ -62,5 +62,5 @@ def test_data_config_accepts(name):
 
 
 def test_config_needs_no_torch():
-    code = "import sys, flsel.data.config; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, flsel.data.data_config; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.data.federate import Role, federate, hold_out, natural_shards
 from flsel.data.population import Examples, Normalize, Source
 from flsel.data.sources import load_source

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torchvision import datasets
 
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.data.sources import load_source
 from flsel.errors import UserError
 

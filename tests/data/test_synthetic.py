@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from flsel.data.config import DataConfig, SyntheticConfig
+from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.data.federate import federate
 from flsel.data.sources import load_source
 from flsel.data.synthetic import make_fedgs

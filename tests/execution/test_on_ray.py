@@ -16,8 +16,8 @@ from processes import PLUGIN, eventually, family, words_of
 from flsel.commands.cli import main
 from flsel.comparison.compare import resume_comparison as resume_with
 from flsel.comparison.compare import start_comparison as start_with
+from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
-from flsel.comparison.config import CompareConfig
 from flsel.config import RunConfig
 from flsel.config.groups import OutputConfig
 from flsel.execution.choose import executor_for

@@ -12,13 +12,13 @@ import torch
 from spaces import config_of
 
 from flsel.config import RunConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.data.sources import load_source
 from flsel.execution.on_ray.shared_data import pack, unpack
 from flsel.partition import IID
 from flsel.runner.build import build
-from flsel_tune.plan import _shared_source
 from flsel_tune.space_file import make_space
+from flsel_tune.sweep_plan import _shared_source
 
 LAM = make_space({"selector.lam": {"type": "uniform", "low": 0, "high": 1}}, config_of("HiCS"))
 DATA = make_space({"data.server": {"type": "uniform", "low": 0, "high": 0.1}}, config_of("HiCS"))

@@ -17,7 +17,7 @@ from ending import Diverge, Interrupt, Raise, StopAt
 from lightning.pytorch.callbacks import EarlyStopping
 
 from flsel.config import RunConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.errors import Interrupted, UserError
 from flsel.execution.active_run import ActiveRun
 from flsel.execution.executor import Executor, Listener, Resources

@@ -36,11 +36,11 @@ from flsel.local import vmap_limits
 from flsel.local.batches import BatchSpec
 from flsel.local.compiled import pool, refuse
 from flsel.local.compiled import step as compiled_step
+from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.engine import rounded
 from flsel.local.compiled.gather_examples import ExampleGatherer
 from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.refuse import Unstackable
-from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import VmapTrainer
 from flsel.local.verify import OTHER

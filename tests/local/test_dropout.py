@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from flsel.config.groups import LocalConfig
-from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.sequential import SequentialTrainer
 

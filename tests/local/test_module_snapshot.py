@@ -20,7 +20,7 @@ from torch import Tensor, nn, optim
 
 from flsel.errors import UserError
 from flsel.local.batches import BatchSpec
-from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.measure import losses
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import VmapTrainer

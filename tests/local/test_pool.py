@@ -14,8 +14,8 @@ from torch import nn
 
 from flsel.local.batches import BatchSpec
 from flsel.local.compiled import pool
+from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.pool import Pool, pays, signature
-from flsel.local.compiled.trainer import CompiledTrainer
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.visit import Visit, from_rows

@@ -22,7 +22,7 @@ from flsel.files.shipped import shipped
 from flsel.local import measure
 from flsel.local.agreement import Agreement
 from flsel.local.batches import BatchSpec
-from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.program import Program
 from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer

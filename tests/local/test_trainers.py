@@ -19,7 +19,7 @@ from torch import Tensor, nn, optim
 from flsel.data.population import Normalize, Population
 from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, dealt
-from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.learning_rates import lr_factors
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer

@@ -14,7 +14,7 @@ from zoo.cases import Case, drawn, of_each_part
 from zoo.compare import outcomes, program_of
 from zoo.registry import PARTS
 
-from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.tasks import convolves
 from flsel.local.visit import from_rows
 

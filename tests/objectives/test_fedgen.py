@@ -19,7 +19,7 @@ from torch.nn import functional
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
 from flsel.devices import Equal
-from flsel.engine.job import train
+from flsel.engine.round_job import train
 from flsel.errors import DivergedError, UserError
 from flsel.models import FedGenCNN
 from flsel.objectives import FedAvg, FedGen, Objective

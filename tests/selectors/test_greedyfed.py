@@ -15,7 +15,7 @@ import torch
 from plain_views import chosen, view
 from runs import built, settings
 
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.selector import Need, Plan, Updates, View
 from flsel.selectors.greedyfed import GreedyFed
 

@@ -18,9 +18,9 @@ from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.runner.lock import Lock
 from flsel_tune import search, sweep_result
-from flsel_tune.config import SweepConfig
 from flsel_tune.space_checks import check_space
 from flsel_tune.sweep import _new_folder
+from flsel_tune.sweep_config import SweepConfig
 
 HICS = ["--selector", "HiCS", "--data.validation", "0.1", "--rounds", "5"]
 
@@ -29,7 +29,7 @@ HICS = ["--selector", "HiCS", "--data.validation", "0.1", "--rounds", "5"]
 def begun(monkeypatch):
     """What would be started or resumed, in place of Ray; every value of a space is taken for good."""
     found = []
-    monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
+    monkeypatch.setattr("flsel_tune.sweep_plan.check_space", lambda space, parses: None)
     monkeypatch.setattr(search, "begin_sweep", lambda plan: found.append(plan))
     monkeypatch.setattr(sweep_result, "resume_sweep", lambda plan, folder, **_: found.append((plan, folder)))
     read = sweep_result.Sweep.load
@@ -177,7 +177,7 @@ def test_arguments_of_ones_own_classes_are_no_typos(refused):
 
 
 def test_a_space_that_does_not_fit(refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("flsel_tune.plan.check_space", check_space)
+    monkeypatch.setattr("flsel_tune.sweep_plan.check_space", check_space)
     file = written(tmp_path, "space.yaml", "selector.lam: {type: uniform, low: 0, high: 2}")
     assert "space selector.lam at 2.0: selector.lam must be a number in [0, 1], got 2.0." in refused(
         *HICS, "--space", file
@@ -258,7 +258,7 @@ def test_a_resumes_settings_are_kept_once_a_cluster_has_taken_them(sweep, monkey
     def full():
         raise UserError("no room.")
 
-    monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
+    monkeypatch.setattr("flsel_tune.sweep_plan.check_space", lambda space, parses: None)
     monkeypatch.setattr("flsel_tune.sweep._run_trials", lambda plan, study: None)
     for room, code, kept in ((full, 2, 8), (nullcontext, 0, 64)):
         monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given, room=room: room())
@@ -267,7 +267,7 @@ def test_a_resumes_settings_are_kept_once_a_cluster_has_taken_them(sweep, monkey
 
 
 def test_a_resume_leaves_settings_that_say_the_same_as_they_are_written(sweep, monkeypatch):
-    monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
+    monkeypatch.setattr("flsel_tune.sweep_plan.check_space", lambda space, parses: None)
     monkeypatch.setattr("flsel_tune.sweep._run_trials", lambda plan, study: None)
     monkeypatch.setattr("flsel_tune.sweep.cluster", lambda *given: nullcontext())
     file = sweep / "sweep.yaml"
@@ -292,7 +292,7 @@ def test_the_name_of_a_sweep(begun, tmp_path, given, name):
 
 
 def test_a_sweep_has_one_writer(sweep, monkeypatch, capsys):
-    monkeypatch.setattr("flsel_tune.plan.check_space", lambda space, parses: None)
+    monkeypatch.setattr("flsel_tune.sweep_plan.check_space", lambda space, parses: None)
     with Lock(sweep, "sweep"):
         assert cli.main(["tune", "--resume", str(sweep)]) == 2
     *_, said = capsys.readouterr().err.splitlines()

@@ -9,9 +9,9 @@ import re
 import pytest
 import rich.console
 
-from flsel_tune import console as module
-from flsel_tune.console import Console
+from flsel_tune import sweep_display as module
 from flsel_tune.metric import parse_metrics
+from flsel_tune.sweep_display import Console
 
 ACCURACY, LOSS = parse_metrics("validation/accuracy, validation/loss", "auto")
 

@@ -13,11 +13,11 @@ from optuna.trial import TrialState
 from PIL import Image
 from spaces import config_of
 
-from flsel_tune.config import SweepConfig
-from flsel_tune.figures import LEAST_FOR_IMPORTANCE, _badness, write_figures
 from flsel_tune.metric import parse_metrics
 from flsel_tune.space_file import make_space
 from flsel_tune.study import Study
+from flsel_tune.sweep_config import SweepConfig
+from flsel_tune.sweep_figures import LEAST_FOR_IMPORTANCE, _badness, write_figures
 from flsel_tune.trial import SweepJob
 
 HICS = config_of("HiCS")

@@ -17,10 +17,10 @@ from spaces import config_of
 
 from flsel.config import RunConfig
 from flsel_tune import sweep as sweep_module
-from flsel_tune.config import SweepConfig
-from flsel_tune.results import best_trials, trial_rows, write_results
 from flsel_tune.space_file import make_space
 from flsel_tune.study import Study
+from flsel_tune.sweep_config import SweepConfig
+from flsel_tune.write_results import best_trials, trial_rows, write_results
 
 SPACE = {
     "selector": {"type": "choice", "values": ["Uniform", "PowD"]},

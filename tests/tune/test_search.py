@@ -21,12 +21,12 @@ from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.selectors import PowD, Uniform
 from flsel_tune import sweep_result
-from flsel_tune.config import CHANGEABLE, SweepConfig
 from flsel_tune.metric import parse_metrics
-from flsel_tune.results import write_results
 from flsel_tune.space_file import make_space
 from flsel_tune.study import Study
+from flsel_tune.sweep_config import CHANGEABLE, SweepConfig
 from flsel_tune.trial import SweepJob
+from flsel_tune.write_results import write_results
 
 # What a notebook has: a class, a model and a dataset that no other process can import.
 NOTEBOOK = """

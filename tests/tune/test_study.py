@@ -16,11 +16,11 @@ from spaces import config_of
 
 from flsel.errors import DivergedError, UserError
 from flsel.files import naming
-from flsel_tune.config import SweepConfig
 from flsel_tune.journal_repair import repair_journal
 from flsel_tune.metric import parse_metrics
 from flsel_tune.space_file import make_space
 from flsel_tune.study import BASELINE, JOURNAL, SETTINGS, Study
+from flsel_tune.sweep_config import SweepConfig
 from flsel_tune.trial import failure
 from flsel_tune.workload import outcome
 

@@ -14,11 +14,11 @@ from wandb_reader import read_run
 
 from flsel.config.groups import TrackConfig
 from flsel.runner.trackers.tracker import Tracker
-from flsel_tune.config import SweepConfig
-from flsel_tune.results import mean_rows
 from flsel_tune.space_file import make_space
 from flsel_tune.study import Study
+from flsel_tune.sweep_config import SweepConfig
 from flsel_tune.workload import SweepWorkload
+from flsel_tune.write_results import mean_rows
 
 SPACE = {"selector": {"type": "choice", "values": ["Uniform", "PowD"]}}
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from flsel.data.population import Normalize, Population
 from flsel.errors import UserError
 from flsel.local.agreement import Agreement
-from flsel.local.compiled.trainer import CompiledTrainer
+from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.plain import PlainFabric
 from flsel.local.program import Program
 from flsel.local.selfcheck import CheckedTrainer

@@ -12,10 +12,10 @@ from flsel.arguments import shown
 from flsel.config import RunConfig, model_object
 from flsel.errors import UserError
 from flsel.execution.single_run import single_run
-from flsel_tune.config import Sampler, Scheduler, SweepConfig
-from flsel_tune.plan import check_schedule, plan_sweep
 from flsel_tune.space_file import read_space
 from flsel_tune.sweep import begin_sweep
+from flsel_tune.sweep_config import Sampler, Scheduler, SweepConfig
+from flsel_tune.sweep_plan import check_schedule, plan_sweep
 from flsel_tune.sweep_result import Sweep
 
 
@@ -44,7 +44,7 @@ def tune(
 ) -> Sweep:
     """Search for the settings of a run.
 
-    The arguments are those of :class:`flsel_tune.config.SweepConfig`, which says what each means and may be.
+    The arguments are those of :class:`flsel_tune.sweep_config.SweepConfig`, which explains them.
 
     Args:
         config: The run's settings. Models, datasets and classes may be objects of a notebook.

@@ -22,9 +22,9 @@ from flsel.comparison.config_differences import shown as differences
 from flsel.errors import UserError, short
 from flsel.rng import torch_seed
 from flsel.runner.trackers.values import flat
-from flsel_tune.config import Sampler, SweepConfig
 from flsel_tune.metric import SweepObjective
 from flsel_tune.space import KEPT, Settings, Space, Value
+from flsel_tune.sweep_config import Sampler, SweepConfig
 
 SETTINGS, RESULT, BASELINE, STOPPED = "settings", "result", "baseline", "stopped"
 REPEATS = "repeats"

@@ -23,19 +23,19 @@ from flsel.execution.progress import final_table
 from flsel.files import new_run_dir, write_atomic
 from flsel.files.yaml import read_yaml
 from flsel.runner.lock import Lock
-from flsel.runner.settings import dataset_and_selector
+from flsel.runner.saved_settings import dataset_and_selector
 from flsel.runner.terminal import in_notebook
-from flsel_tune.config import CHANGEABLE, SweepConfig
-from flsel_tune.console import Console
-from flsel_tune.figures import write_figures
 from flsel_tune.journal_repair import repair_journal
-from flsel_tune.plan import SweepPlan
-from flsel_tune.results import best_trials, trial_rows, write_results
 from flsel_tune.space_file import to_plain
 from flsel_tune.study import RESULT, Study
-from flsel_tune.summary import track_sweep
+from flsel_tune.sweep_config import CHANGEABLE, SweepConfig
+from flsel_tune.sweep_display import Console
+from flsel_tune.sweep_figures import write_figures
+from flsel_tune.sweep_plan import SweepPlan
+from flsel_tune.track_sweep import track_sweep
 from flsel_tune.trial import TrialSteps
 from flsel_tune.workload import SweepWorkload
+from flsel_tune.write_results import best_trials, trial_rows, write_results
 
 _LOG = logging.getLogger("flsel")
 _ENDED = ("complete", "pruned", "diverged", "failed")

@@ -19,14 +19,14 @@ from flsel.execution.single_run import single_run
 from flsel.files import check_folder, home
 from flsel.report.notebook import curve, fragment, table
 from flsel.report.picture import Picture
-from flsel_tune.config import CHANGEABLE, SweepConfig, read_sweep_file
-from flsel_tune.figures import draw_study, figure_names
 from flsel_tune.metric import SweepObjective, parse_metrics
-from flsel_tune.plan import plan_sweep
-from flsel_tune.results import Row, best_trials, trial_rows
 from flsel_tune.space_file import make_space, read_space
 from flsel_tune.study import Study
 from flsel_tune.sweep import resume_sweep
+from flsel_tune.sweep_config import CHANGEABLE, SweepConfig, read_sweep_file
+from flsel_tune.sweep_figures import draw_study, figure_names
+from flsel_tune.sweep_plan import plan_sweep
+from flsel_tune.write_results import Row, best_trials, trial_rows
 
 if TYPE_CHECKING:
     import optuna

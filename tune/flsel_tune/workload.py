@@ -15,12 +15,12 @@ from flsel.config import RunConfig
 from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
 from flsel.runner.trackers.values import hyper_parameters
-from flsel_tune.console import Console
-from flsel_tune.plan import SweepPlan
-from flsel_tune.results import mean_rows, write_results
 from flsel_tune.space import Settings
 from flsel_tune.study import Study
+from flsel_tune.sweep_display import Console
+from flsel_tune.sweep_plan import SweepPlan
 from flsel_tune.trial import Report
+from flsel_tune.write_results import mean_rows, write_results
 
 _LOG = logging.getLogger("flsel")
 

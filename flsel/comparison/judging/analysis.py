@@ -22,7 +22,6 @@ from flsel.comparison.judging.measures import (
 )
 from flsel.comparison.judging.pairing import Pairs, pair
 from flsel.comparison.judging.ranking import Ranking, rank
-from flsel.comparison.judging.results import Analysis, Difference, Options, Reached, Summary, arrival_name
 from flsel.comparison.judging.statistics import (
     LEVEL,
     Estimate,
@@ -35,6 +34,7 @@ from flsel.comparison.judging.statistics import (
     possible,
     welch_interval,
 )
+from flsel.comparison.judging.summaries import Analysis, Difference, Options, Reached, Summary, arrival_name
 from flsel.comparison.judging.time_to_target import restricted, summarise
 from flsel.comparison.run_table import Run, complete
 from flsel.runner.cost_axes import COST_AXES

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flsel.comparison.judging import claim_words as words
+from flsel.comparison.judging import claim_formatting as words
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claims import Claim
-from flsel.comparison.judging.results import Analysis, Options
+from flsel.comparison.judging.summaries import Analysis, Options
 from flsel.comparison.sequential.design import ALPHA
 from flsel.comparison.sequential.power import corrected_estimate, fixed_seeds
 

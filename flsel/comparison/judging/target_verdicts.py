@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.results import Analysis, Difference, Reached, arrival_name
 from flsel.comparison.judging.statistics import FEWEST_SEEDS, Estimate
+from flsel.comparison.judging.summaries import Analysis, Difference, Reached, arrival_name
 from flsel.comparison.judging.verdict import Verdict
 from flsel.runner.cost_axes import COST_AXES
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flsel.comparison.judging.results import Analysis
+from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.run_table import Run
 from flsel.data.heterogeneity import label_entropy
 from flsel.runner.diagnostics import RecordedDiagnostic

@@ -1,9 +1,8 @@
 """A comparison's figures for papers: the page's charts, set in one column's width with a legend, by
 vl-convert.
 
-A chart is declared once, in :mod:`flsel.comparison.reporting.charts`. Here its placeholders are filled,
-and it is drawn
-as PDF, SVG or PNG without a browser.
+A chart is declared once, in :mod:`flsel.comparison.reporting.result_charts`. Here its placeholders are
+filled, and it is drawn as PDF, SVG or PNG without a browser.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from flsel.comparison.judging.measures import titles
-from flsel.comparison.judging.results import Analysis
+from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.reporting.chart import COST, FORMAT, MEASURE, MOST_IN_PANEL, SHARE, WHAT, Chart, Spec
 from flsel.comparison.reporting.chart_data import chart_data
-from flsel.comparison.reporting.charts import charts
+from flsel.comparison.reporting.result_charts import charts
 from flsel.errors import UserError
 from flsel.files import home, naming, write_atomic
 from flsel.report.style import looks

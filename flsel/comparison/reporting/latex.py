@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from flsel.comparison.judging.claims import MEAN
-from flsel.comparison.judging.results import Analysis
 from flsel.comparison.judging.statistics import Estimate
+from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.errors import UserError
 from flsel.runner.cost_axes import COST_AXES

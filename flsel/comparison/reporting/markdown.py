@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from flsel.comparison.grid import ALL
 from flsel.comparison.judging.caveats import notes
 from flsel.comparison.judging.headline import headline
-from flsel.comparison.judging.results import Analysis
+from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.verdict import Verdict
-from flsel.comparison.judging.verdicts import folded
+from flsel.comparison.judging.write_verdicts import folded
 from flsel.comparison.reporting import tables
 
 

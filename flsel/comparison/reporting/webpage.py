@@ -19,13 +19,13 @@ from flsel.comparison.judging import formatting
 from flsel.comparison.judging.caveats import notes
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.measures import titles
-from flsel.comparison.judging.results import Analysis
+from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.verdict import Verdict
-from flsel.comparison.judging.verdicts import folded
+from flsel.comparison.judging.write_verdicts import folded
 from flsel.comparison.reporting import tables
 from flsel.comparison.reporting.chart import MOST_IN_PANEL, Chart
 from flsel.comparison.reporting.chart_data import chart_data, packed
-from flsel.comparison.reporting.charts import charts
+from flsel.comparison.reporting.result_charts import charts
 from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
 from flsel.report.style import Style, looks

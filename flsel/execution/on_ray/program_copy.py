@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from flsel.data.population import Population
 from flsel.errors import UserError, raised_at, short
-from flsel.execution.on_ray.arrays import Array, as_array, as_tensor
+from flsel.execution.on_ray.shared_tensors import Array, as_array, as_tensor
 from flsel.local.lightning_module import without_trainer
 from flsel.local.program import Program
 from flsel.local.tasks import is_lightning

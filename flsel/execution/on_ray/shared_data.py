@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from flsel.data.population import Examples, Source
-from flsel.execution.on_ray.arrays import Array, as_array, as_tensor
+from flsel.execution.on_ray.shared_tensors import Array, as_array, as_tensor
 
 Arrays = tuple[Array, Array]
 

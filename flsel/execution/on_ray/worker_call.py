@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from flsel.errors import UserError, short
-from flsel.execution.on_ray.arrays import as_tensors
+from flsel.execution.on_ray.shared_tensors import as_tensors
 from flsel.execution.on_ray.visit_parts import Part
 from flsel.execution.on_ray.worker import Answer
 from flsel.params import Params

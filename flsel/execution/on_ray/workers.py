@@ -14,9 +14,9 @@ from torch import Tensor
 
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
-from flsel.execution.on_ray.arrays import as_arrays
 from flsel.execution.on_ray.cluster import started
 from flsel.execution.on_ray.program_copy import copied, size_of
+from flsel.execution.on_ray.shared_tensors import as_arrays
 from flsel.execution.on_ray.visit_parts import (
     Part,
     Question,

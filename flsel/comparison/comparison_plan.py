@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claim_words import difference, margin, subject
+from flsel.comparison.judging.claim_formatting import difference, margin, subject
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.results import Analysis, arrival_name
+from flsel.comparison.judging.summaries import Analysis, arrival_name
 from flsel.comparison.sequential.design import Design, UntilDecided
 from flsel.comparison.sequential.power import Expected, expected, fixed_seeds, pooled_sd
 from flsel.errors import UserError

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.data.checks import (
+from flsel.data.check_arrays import (
     as_inputs,
     as_labels,
     as_tensor,

@@ -12,7 +12,7 @@ from torch import nn
 from flsel.arguments import shown
 from flsel.config.layers import Layers, by_key
 from flsel.config.parser import make_settings
-from flsel.config.settings import RunSettings
+from flsel.config.run_settings import RunSettings
 from flsel.errors import UserError
 from flsel.models import LogisticRegression
 
@@ -20,7 +20,7 @@ from flsel.models import LogisticRegression
 # A dataclass of its own, so that Python names it where an argument is unknown.
 @dataclass(frozen=True, eq=False)
 class RunConfig(RunSettings):
-    """One federated run: all the fields of :class:`flsel.config.settings.RunSettings`.
+    """One federated run: all the fields of :class:`flsel.config.run_settings.RunSettings`.
 
     Two configs are equal if they describe the same run. ``str(config)`` is the YAML that
     ``flsel train --config`` reads.

@@ -14,8 +14,8 @@ from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.claims import Claim, Sequential
 from flsel.comparison.judging.measures import Kind, Measure, Target
 from flsel.comparison.judging.pairing import Pairs
-from flsel.comparison.judging.power import SeedsNeeded, resolvable, seeds_needed
 from flsel.comparison.judging.ranking import Ranking
+from flsel.comparison.judging.seeds_needed import SeedsNeeded, resolvable, seeds_needed
 from flsel.comparison.judging.statistics import (
     FEWEST_SEEDS,
     LEVEL,

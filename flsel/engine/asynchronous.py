@@ -24,12 +24,12 @@ from torch import Tensor
 
 from flsel.config.simulated_time import AsyncConfig
 from flsel.engine import reports, selector_calls
-from flsel.engine.checks import check_flights
+from flsel.engine.check_plans import check_flights
 from flsel.engine.clock import RoundTime
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flight, Flights
-from flsel.engine.job import RoundOutcome, train
 from flsel.engine.returned import ANY_UPDATE, head_of, returned
+from flsel.engine.round_job import RoundOutcome, train
 from flsel.errors import DivergedError
 from flsel.local.measure import squared_losses
 from flsel.local.program import Program
@@ -43,7 +43,7 @@ from flsel.selector import Need, Plan, Selector, Updates, View
 class Step:
     """A step of the server whose flights have arrived; their models may still have to be trained.
 
-    It is to :func:`flsel.engine.job.train` what a :class:`~flsel.engine.job.RoundJob` is.
+    It is to :func:`flsel.engine.round_job.train` what a :class:`~flsel.engine.round_job.RoundJob` is.
 
     Attributes:
         view: What the selector sees when it weighs; its cost holds what the step itself costs.

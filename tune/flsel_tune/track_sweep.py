@@ -10,10 +10,10 @@ from typing import Any
 
 from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
-from flsel_tune.plan import SweepPlan
-from flsel_tune.results import best_trials, trial_rows
 from flsel_tune.space_file import to_plain
 from flsel_tune.study import Study
+from flsel_tune.sweep_plan import SweepPlan
+from flsel_tune.write_results import best_trials, trial_rows
 
 
 def track_sweep(plan: SweepPlan, study: Study, pictures: Sequence[Path]) -> None:

@@ -25,7 +25,7 @@ from flsel.availability import IDL, Availability
 from flsel.config import model_object
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
 from flsel.config.simulated_time import AsyncConfig, TimeConfig
-from flsel.data.config import DataConfig
+from flsel.data.data_config import DataConfig
 from flsel.devices import Devices
 from flsel.errors import UserError
 from flsel.models import LogisticRegression

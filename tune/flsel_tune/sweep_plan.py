@@ -16,11 +16,11 @@ from flsel.data.sources import load_source
 from flsel.engine.scores import directions
 from flsel.errors import UserError
 from flsel.runner.build import build
-from flsel_tune.config import SweepConfig
 from flsel_tune.metric import check_logged, parse_metrics
 from flsel_tune.space import Space
 from flsel_tune.space_checks import check_space
 from flsel_tune.space_file import make_space
+from flsel_tune.sweep_config import SweepConfig
 from flsel_tune.trial import SweepJob
 
 _REPORTS = 50
