@@ -62,8 +62,6 @@ def at(sentence: str) -> str:
         ("availability", "ComesUncalled", "round 0 failed: TypeError: ComesUncalled.formula.<locals>.<lambda>() takes 0 positional arguments but 1 was given."),
         ("model", "Steps", "the initial model cannot be measured: Steps.training_step raised AttributeError: 'Steps' object has no attribute 'nothing' (usercode.py, line N)."),
         ("model", "Configures", "the run cannot start: Configures.configure_optimizers raised OSError: configure (usercode.py, line N)."),
-        ("model", "Lbfgs", "configure_optimizers of Lbfgs must step with one gradient, and LBFGS needs a closure that computes the loss again; "),
-        ("model", "ByItself", "model ByItself sets automatic_optimization to False, and clients step by themselves: let training_step return the loss, and leave backward and step to flsel."),
         ("model", "Strays", "configure_optimizers of Strays must be of the model's own parameters, and it has others too."),
         ("model", "Forwards", "model Forwards does not accept inputs of shape (8,): Forwards.forward raised AssertionError: no examples please (usercode.py, line N)."),
         ("model", "Centres", "model Centres writes to its inputs, which are the dataset: change a copy (x = x.clone())."),

@@ -187,17 +187,6 @@ class Configures(Logs):
         raise OSError("configure")
 
 
-class Lbfgs(Logs):
-    def configure_optimizers(self):
-        return torch.optim.LBFGS(self.parameters())
-
-
-class ByItself(Logs):
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = False
-
-
 class Strays(Logs):
     def configure_optimizers(self):
         return torch.optim.SGD([*self.parameters(), nn.Parameter(torch.zeros(1))])

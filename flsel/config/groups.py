@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from torch import nn
 from torch.optim import Optimizer
@@ -34,8 +34,11 @@ class LocalConfig:
         optimizer: Local optimizer; null is the LightningModule's own, or SGD with learning rate 0.1 for a
             plain network.
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
-        backend: ``sequential`` (any model), ``vmap`` (all clients of a round at once), ``compiled`` (the step
-            is traced once and replayed) or ``auto``.
+        backend: ``sequential`` (one client after another), ``vmap`` (all clients of a round at once),
+            ``compiled`` (the step is traced once and replayed), ``lightning`` (a Lightning Trainer for each
+            client, which calls every hook of a LightningModule) or ``auto``.
+        trainer: Further arguments of Lightning's Trainer, such as ``gradient_clip_val``; with them it trains
+            the clients.
         workers: Processes that train a round's clients in parallel, each with one thread or one GPU; 1 trains
             in the run's own process, with all its threads.
         chunk: Largest number of clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
@@ -56,7 +59,8 @@ class LocalConfig:
     last_batch: Literal["short", "wrap"] = "short"
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
     lr_schedule: Callable[[Optimizer], LRScheduler] | None = None
-    backend: Literal["auto", "sequential", "vmap", "compiled"] = "auto"
+    backend: Literal["auto", "sequential", "vmap", "compiled", "lightning"] = "auto"
+    trainer: dict[str, Any] = field(default_factory=dict)
     workers: Annotated[int, Range(1, 256)] = 1
     chunk: Annotated[int | None, Range(1)] = None
     check: Literal["auto", "every", "off"] = "auto"
@@ -64,6 +68,11 @@ class LocalConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, "local.")
+        if self.trainer and self.backend not in ("auto", "lightning"):
+            raise UserError(
+                f"local.trainer must be empty with local.backend {self.backend}, which uses no Trainer of "
+                "Lightning: set local.backend to lightning."
+            )
         if self.keep_optimizer and (self.backend not in ("auto", "sequential") or self.workers > 1):
             raise UserError(
                 f"local.keep_optimizer must be false with local.backend {self.backend} and local.workers "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -13,7 +14,7 @@ from flsel.errors import UserError
 from flsel.local.answer_checks import check_evaluation, check_losses
 from flsel.local.measure import pooled
 from flsel.local.program import Program
-from flsel.local.tasks import Classifier, loss_of, writes_to_inputs
+from flsel.local.tasks import writes_to_inputs
 from flsel.local.torch_internals import writes_to
 from flsel.local.visit import Visit, from_one
 from flsel.params import Params, height, row
@@ -30,17 +31,26 @@ class Evaluator:
         program: The client's side of the run.
         server: The server's holdout, or None.
         scores: Further metrics of held-out sets, or None.
+        logged: Runs the task's own validation of the loaded model on a set, and returns what it logs; None
+            where the task has none.
     """
 
     def __init__(
-        self, program: Program, server: Examples | None = None, scores: Scores | None = None
+        self,
+        program: Program,
+        server: Examples | None = None,
+        scores: Scores | None = None,
+        logged: Callable[[Examples], dict[str, float]] | None = None,
     ) -> None:
         self._server = server
         self._program = program
         self._scores = scores
+        self._logged = logged
 
     def score(self, params: Params, examples: Examples, round: int = 0) -> dict[str, float]:
         """Measure a model on a held-out set: ``loss``, ``accuracy`` in [0, 1], and further metrics by name.
+
+        What the task's own validation logs takes the place of a metric of the same name.
 
         Args:
             params: The model.
@@ -49,6 +59,9 @@ class Evaluator:
         """
         loss, accuracy = self.measure(params, examples, round, scored=True)
         more = {} if self._scores is None else self._scores.values()
+        if self._logged is not None:
+            self._program.load(params)
+            more |= self._logged(examples)
         return {"loss": loss, "accuracy": accuracy, **more}
 
     def measure(
@@ -101,7 +114,7 @@ class Evaluator:
         """
         self._program.load(params)
         data = self._program.population
-        if isinstance(self._program.task, Classifier):
+        if self._program.by_logits:
             found = pooled(self._program, range(len(data)))
             if not check_losses(from_one(params, range(len(data)), round, self._program), found[0]):
                 return found
@@ -168,11 +181,11 @@ class Evaluator:
                 hits += (logits.argmax(dim=1) == labels).sum()
                 if scores is not None:
                     scores.update(logits, labels)
-                if isinstance(task, Classifier):
+                if self._program.by_logits:
                     loss = torch.nn.functional.cross_entropy(logits, labels)
                 else:
                     # A step may write to its batch, which clients get a copy of, too.
-                    loss = loss_of(task.training_step((inputs.clone(), labels.clone()), first))
+                    loss = self._program.measured_loss((inputs.clone(), labels.clone()), first)
                 total += loss.detach().double() * len(labels)
         if writes_to(x, unknown=0) != written:
             raise UserError(writes_to_inputs(self._program.model))

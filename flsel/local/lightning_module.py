@@ -1,13 +1,16 @@
-"""Run a user's LightningModule on clients: which parts run, which flsel replaces, and which it refuses."""
+"""Run a user's LightningModule on clients: which parts run, what flsel replaces, what needs a Trainer."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any
+
+from torch import nn
 
 from flsel.errors import UserError, short
 
@@ -16,40 +19,32 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("flsel")
 
-_STEP = "let training_step or the optimizer do it (an optimizer's step may clip gradients)"
-_BATCH = "let training_step do it to the batch that it gets, or the dataset's __getitem__ to an example"
-_MAKE = "make its layers in __init__"
-_ROUND = "let a callback do it, whose hook of that name is called once a round (docs/callbacks.md)"
-# Hooks that could change what is trained, and what does the same on clients.
-REFUSED = {
-    **dict.fromkeys(
-        ("backward", "on_before_backward", "on_after_backward", "on_before_zero_grad",
-         "on_before_optimizer_step", "configure_gradient_clipping", "optimizer_step", "optimizer_zero_grad",
-         "on_train_batch_end"),
-        _STEP,
-    ),
-    **dict.fromkeys(
-        ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer",
-         "on_train_batch_start"),
-        _BATCH,
-    ),
-    **dict.fromkeys(("setup", "configure_model", "configure_sharded_model"), _MAKE),
-    **dict.fromkeys(
-        ("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_epoch_end", "on_train_end"),
-        _ROUND,
-    ),
-    "configure_callbacks": "name them under callbacks",
-    "lr_scheduler_step": "a schedule over rounds is local.lr_schedule",
-}  # fmt: skip
-# Hooks in whose place flsel measures, loads data and keeps checkpoints itself.
-REPLACED = (
-    "validation_step", "test_step", "predict_step",
-    *(f"on_{stage}_{when}" for stage in ("validation", "test", "predict") for when in (
+NEEDS_TRAINER = "which needs Lightning's own Trainer: set local.backend to lightning, or to auto"
+"""How sentences end about what plain steps cannot train."""
+# What clients call themselves, and methods that nobody overrides to have them called.
+_STEPS = frozenset((
+    "backward", "optimizer_step", "configure_gradient_clipping", "on_before_optimizer_step",
+    "on_after_backward", "on_before_zero_grad", "optimizer_zero_grad", "lr_scheduler_step",
+))  # fmt: skip
+_CALLED = frozenset(("forward", "training_step", "configure_optimizers"))
+# Hooks of validation, which a Trainer calls on held-out sets.
+VALIDATION = (
+    "validation_step", "on_validation_model_train", "on_validation_model_zero_grad",
+    *(f"on_validation_{when}" for when in (
         "start", "end", "batch_start", "batch_end", "epoch_start", "epoch_end", "model_eval")),
-    "on_validation_model_train", "on_test_model_train", "on_validation_model_zero_grad",
+)  # fmt: skip
+# Hooks in whose place flsel loads data and keeps checkpoints itself.
+REPLACED = (
+    "test_step", "predict_step", "on_test_model_train",
+    *(f"on_{stage}_{when}" for stage in ("test", "predict") for when in (
+        "start", "end", "batch_start", "batch_end", "epoch_start", "epoch_end", "model_eval")),
     "train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader", "prepare_data",
     "on_fit_end", "teardown", "on_save_checkpoint", "on_load_checkpoint",
 )  # fmt: skip
+
+
+class NeedsTrainer(UserError):
+    """A module that only Lightning's own Trainer can train."""
 
 
 class _NoTrainer:
@@ -62,19 +57,15 @@ class _NoTrainer:
         """Refuse what Lightning asks before it answers ``global_step`` and ``current_epoch``.
 
         Raises:
-            UserError: Always: there is no count over all clients, and 0 would be a wrong number.
+            NeedsTrainer: Always: Lightning would answer 0, a wrong number.
         """
-        raise UserError(
-            "training_step must not ask for global_step, current_epoch or a rank, which clients do not have: "
-            "batch_idx counts a client's steps, and a callback may set an attribute of the model between "
-            "rounds (docs/callbacks.md)."
-        )
+        raise NeedsTrainer(f"training_step asks for global_step, current_epoch or a rank, {NEEDS_TRAINER}.")
 
     def __getattr__(self, name: str) -> Any:
         """Refuse what is asked of the trainer.
 
         Raises:
-            UserError: Always, but for names of Python's own protocols.
+            NeedsTrainer: Always, but for names of Python's own protocols.
         """
         if name.startswith("__"):
             raise AttributeError(name)
@@ -84,38 +75,71 @@ class _NoTrainer:
 _NO_TRAINER = _NoTrainer()
 
 
-def take(model: LightningModule) -> LightningModule:
+def take(model: LightningModule, *, whole: bool = False) -> LightningModule:
     """Make a LightningModule a client's program.
 
+    Args:
+        model: The module.
+        whole: Only Lightning's own Trainer can train it.
+
     Raises:
-        UserError: If it brings no loss, or has what clients would not call though it could change the loss.
+        NeedsTrainer: If it has what only a Trainer calls.
+        UserError: If it brings no ``training_step``.
     """
     from lightning.pytorch import LightningModule
 
     made, name = type(model), type(model).__name__
     if getattr(made, "training_step", None) is LightningModule.training_step:
         raise UserError(f"model {name} is a LightningModule without a training_step.")
-    if not model.automatic_optimization:
-        raise UserError(
-            f"model {name} sets automatic_optimization to False, and clients step by "
-            "themselves: let training_step return the loss, and leave backward and step to flsel."
-        )
-    own = {hook for hook in (*REFUSED, *REPLACED) if _overrides(model, hook, LightningModule)}
-    for hook, instead in REFUSED.items():
-        if hook in own:
-            raise UserError(f"model {name} overrides {hook}, which clients do not call: {instead}.")
+    own = _overridden(model)
     if replaced := [hook for hook in REPLACED if hook in own]:
         say_once(
             f"model {name}: {', '.join(replaced)} will not be called: flsel loads the data, measures the "
-            "loss of training_step and the accuracy of forward, and keeps checkpoints itself"
+            "model on the test set by forward and validation_step, and keeps checkpoints itself"
         )
+    if not whole:
+        if not model.automatic_optimization:
+            raise NeedsTrainer(f"model {name} sets automatic_optimization to False, {NEEDS_TRAINER}.")
+        if hooks := sorted(own - _CALLED - {*REPLACED, *VALIDATION}):
+            raise NeedsTrainer(f"model {name} overrides {', '.join(hooks)}, {NEEDS_TRAINER}.")
+        _act_as_client(model)
+    without_trainer(model)
+    return model
+
+
+def has_validation(model: LightningModule) -> bool:
+    """Tell whether a module measures itself."""
+    return "validation_step" in _overridden(model)
+
+
+def has_own_steps(model: LightningModule) -> bool:
+    """Tell whether a module decides itself when its optimizers step, or changes gradients before they do."""
+    return not model.automatic_optimization or bool(_overridden(model) & _STEPS)
+
+
+def _act_as_client(model: LightningModule) -> None:
+    """Let steps that are called without a trainer say what they miss."""
     model.log = MethodType(_log, model)  # type: ignore[method-assign]
     model.log_dict = MethodType(_log_dict, model)  # type: ignore[method-assign]
     model.optimizers = MethodType(_optimizers, model)  # type: ignore[method-assign]
-    without_trainer(model)
     if _takes_batch_alone(model.training_step):
         model.training_step = MethodType(_step_of_batch, model)  # type: ignore[method-assign]
-    return model
+
+
+@contextmanager
+def whole_module(model: Any) -> Iterator[LightningModule]:
+    """Give a module back what it was built with, so that a Trainer can run it, and take it again after."""
+    own = vars(model)
+    put = {
+        name: own.pop(name)
+        for name in ("log", "log_dict", "optimizers", "training_step")
+        if isinstance(own.get(name), MethodType) and own[name].__func__.__module__ == __name__
+    }
+    try:
+        yield model
+    finally:
+        own.update(put)
+        without_trainer(model)
 
 
 def without_trainer(model: LightningModule) -> None:
@@ -124,8 +148,19 @@ def without_trainer(model: LightningModule) -> None:
     model.trainer = _NO_TRAINER  # type: ignore[assignment]
 
 
-def _overrides(model: LightningModule, hook: str, base: type) -> bool:
-    return hook in vars(model) or getattr(type(model), hook, None) is not getattr(base, hook, None)
+def _overridden(model: LightningModule) -> set[str]:
+    """Name the public methods of Lightning's that a module has others of."""
+    from lightning.pytorch import LightningModule
+    from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
+
+    bases = (LightningModule, ModelHooks, DataHooks, CheckpointHooks)
+    named = {name for base in bases for name, made in vars(base).items() if callable(made)}
+    hooks = {name for name in named if not name.startswith("_")} - set(vars(nn.Module))
+    return {
+        name
+        for name in hooks
+        if name in vars(model) or getattr(type(model), name, None) is not getattr(LightningModule, name)
+    }
 
 
 def _takes_batch_alone(step: Any) -> bool:
@@ -142,11 +177,8 @@ def _step_of_batch(model: Any, batch: Any, batch_idx: int) -> Any:
     return type(model).training_step(model, batch)
 
 
-def _refusal(name: str) -> UserError:
-    return UserError(
-        f"training_step must not use self.{name}, which clients do not have: let it return the loss, and let "
-        "the optimizer's step or a callback (docs/callbacks.md) do the rest."
-    )
+def _refusal(name: str) -> NeedsTrainer:
+    return NeedsTrainer(f"training_step uses self.{name}, {NEEDS_TRAINER}.")
 
 
 def _optimizers(model: Any, *arguments: Any, **options: Any) -> Any:
@@ -155,18 +187,19 @@ def _optimizers(model: Any, *arguments: Any, **options: Any) -> Any:
 
 def _log(model: Any, name: Any = None, *values: Any, **options: Any) -> None:
     # What clients log in their own steps is not the run's, and cannot be read under vmap.
-    _tell_of_logs(type(model).__name__, short(name, 60))
+    tell_of_logs(type(model).__name__, short(name, 60))
 
 
 def _log_dict(model: Any, dictionary: Any = None, *values: Any, **options: Any) -> None:
-    _tell_of_logs(type(model).__name__, short(", ".join(map(str, dictionary or ())), 60))
+    tell_of_logs(type(model).__name__, short(", ".join(map(str, dictionary or ())), 60))
 
 
 @cache
-def _tell_of_logs(model: str, name: str) -> None:
+def tell_of_logs(model: str, name: str) -> None:
+    """Say once in a process that what a model logs in training is dropped."""
     say_once(
-        f"model {model} logs {name}, which is dropped: clients have no logger. Columns of metrics.csv are "
-        "added by a callback's on_evaluation (docs/callbacks.md)"
+        f"model {model} logs {name} in training, which is dropped: columns of metrics.csv are what "
+        "validation_step logs, and what a callback's on_evaluation adds (docs/callbacks.md)"
     )
 
 

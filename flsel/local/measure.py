@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from flsel.local.agreement import Question
 from flsel.local.gradients import gradients_at_once
 from flsel.local.program import Program
-from flsel.local.tasks import Classifier, convolves, loss_of
+from flsel.local.tasks import convolves
 from flsel.local.visit import Visit, alike
 from flsel.params import Params
 
@@ -28,7 +28,7 @@ def losses(visits: Sequence[Visit], *, plain: bool = False) -> Tensor:
         first = visits[group[0]]
         first.program.load(first.start)
         clients = [visits[position].client for position in group]
-        if not isinstance(first.program.task, Classifier):
+        if not first.program.by_logits:
             found[group] = _step_losses(first.program, clients, plain)
         elif plain:
             alone = [pooled(first.program, [client], plain=True)[0] for client in clients]
@@ -85,11 +85,11 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
 
 def _each_loss(program: Program, where: Tensor) -> Tensor:
     """Return the loss of the loaded model on each example, ``[n]``."""
-    if isinstance(program.task, Classifier):
+    if program.by_logits:
         x, y = program.batch(where)
         return nn.functional.cross_entropy(program.task(x), y, reduction="none")
     # A task's own loss is a mean over its batch.
-    return torch.stack([loss_of(program.task.training_step(program.batch(one[None]), 0)) for one in where])
+    return torch.stack([program.measured_loss(program.batch(one[None])) for one in where])
 
 
 def is_plain(question: Question, program: Program) -> bool:
@@ -97,7 +97,7 @@ def is_plain(question: Question, program: Program) -> bool:
     if program.channels_last:
         return False
     if question == "losses":
-        return not isinstance(program.task, Classifier)
+        return not program.by_logits
     return question == "evaluation" or program.task.device.type == "cpu"
 
 
@@ -115,7 +115,7 @@ def pooled(program: Program, clients: Sequence[int], *, plain: bool = False) -> 
     """Evaluate the loaded model on several clients per forward pass and take the means client by client.
 
     Args:
-        program: The client's side, its task a :class:`~flsel.local.tasks.Classifier`.
+        program: The client's side, its losses cross-entropies of logits (:attr:`Program.by_logits`).
         clients: The clients.
         plain: Images have their channels first.
 
@@ -147,7 +147,7 @@ def _step_losses(program: Program, clients: Sequence[int], plain: bool) -> Tenso
         for row, (client, shard) in enumerate(zip(clients, shards, strict=True)):
             program.seed_draws("evaluation", client)
             for part in _parts(program, shard):
-                loss = loss_of(program.task.training_step(program.batch(shard[part]), part.start))
+                loss = program.measured_loss(program.batch(shard[part]), part.start)
                 found.append(loss.detach())
                 owner.append(row)
                 share.append(len(shard[part]) / len(shard))
@@ -169,7 +169,7 @@ def _gradient(program: Program, client: int, sums: Params) -> None:
     for part in _parts(program, shard):
         where = shard[part]
         with program.fabric.autocast():
-            loss = loss_of(program.task.training_step(program.batch(where), 0))
+            loss = program.measured_loss(program.batch(where))
         grads = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
         for total, grad in zip(sums.values(), grads, strict=True):
             if grad is not None:

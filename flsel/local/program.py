@@ -21,7 +21,7 @@ from flsel.local.features import Features
 from flsel.local.module_snapshot import ModuleSnapshot
 from flsel.local.optimizer_states import OptimizerMemory
 from flsel.local.plain import PlainFabric
-from flsel.local.tasks import Task
+from flsel.local.tasks import Classifier, Task, loss_of
 from flsel.local.torch_internals import copy_all
 from flsel.objectives import Objective
 from flsel.objectives.objective import overrides
@@ -50,6 +50,8 @@ class Program:
         channels_last: Evaluations lay out images with their channels last.
         differentiates: The task computes gradients in evaluations, too: a penalty or an energy, say.
         features: Looks at what enters the output layer, for an objective that reads or feeds it; else None.
+        whole: Only Lightning's own Trainer can train the task. Outside of training its loss is the
+            cross-entropy of its logits.
         memory: What clients' optimizers remember between visits; None starts each of them anew.
         agreement: What the self-check has found.
         kept: What the task keeps beside what is sent; visits and evaluations leave it as it was.
@@ -68,6 +70,7 @@ class Program:
     channels_last: bool = False
     differentiates: bool = False
     features: Features | None = None
+    whole: bool = False
     memory: OptimizerMemory | None = None
     agreement: Agreement = field(default_factory=Agreement)
     kept: ModuleSnapshot = field(init=False)
@@ -86,6 +89,17 @@ class Program:
     def trainable(self) -> Params:
         """Return the live trainable parameters, by name."""
         return {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+
+    @property
+    def by_logits(self) -> bool:
+        """Whether losses outside of training are cross-entropies of the task's logits."""
+        return self.whole or isinstance(self.task, Classifier)
+
+    def measured_loss(self, batch: tuple[Tensor, Tensor], batch_idx: int = 0) -> Tensor:
+        """Return the mean loss of the loaded model on a batch outside of training, a scalar."""
+        if self.whole:
+            return nn.functional.cross_entropy(self.task(batch[0]), batch[1])
+        return loss_of(self.task.training_step(batch, batch_idx))
 
     def load(self, params: Params) -> None:
         """Copy a model into the task."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 from weakref import WeakSet
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flsel.errors import UserError
-from flsel.local.lightning_module import take
+from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_own_steps, take
 from flsel.local.memos import Memos, Names, Value
 from flsel.local.torch_internals import BATCH_NORM, CONVOLUTION, without_compiler
 from flsel.params import called
@@ -78,14 +78,18 @@ class Classifier(nn.Module):
 Task: TypeAlias = "Classifier | LightningModule"
 
 
-def is_lightning(model: object) -> bool:
+def is_lightning(model: object) -> TypeGuard[LightningModule]:
     """Tell whether a model is a LightningModule; without Lightning imported there is none."""
     lightning = sys.modules.get("lightning.pytorch")
     return lightning is not None and isinstance(model, lightning.LightningModule)
 
 
 def as_task(
-    model: nn.Module, optimizer: OptimizerFactory | None, classifier: type[Classifier] = Classifier
+    model: nn.Module,
+    optimizer: OptimizerFactory | None,
+    classifier: type[Classifier] = Classifier,
+    *,
+    whole: bool = False,
 ) -> Task:
     """Turn a model into a client's program.
 
@@ -93,13 +97,14 @@ def as_task(
         model: A LightningModule is taken as it is; any other module must return logits.
         optimizer: Local optimizer; None means the LightningModule's own, or SGD with learning rate 0.1.
         classifier: What a network is put in.
+        whole: Only Lightning's own Trainer can train a LightningModule.
 
     Raises:
-        UserError: If there is nothing to train, or a LightningModule brings no loss, or hooks that
-            clients do not call.
+        UserError: If there is nothing to train, or a LightningModule brings no step, or only a Trainer can
+            train it.
     """
     given = type(model).__name__
-    taken = take(cast("LightningModule", model)) if is_lightning(model) else None
+    taken = take(model, whole=whole) if is_lightning(model) else None
     if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
         raise UserError(f"model must be a torch module with trainable parameters, got {given}.")
     if any(p.is_complex() or p.is_meta for p in model.parameters()):
@@ -109,28 +114,52 @@ def as_task(
     return classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)))
 
 
-def make_optimizer(task: Task, override: OptimizerFactory | None) -> Optimizer:
+class OwnSteps(Optimizer):
+    """Stands for the optimizers and schedules of a module that Lightning's Trainer steps.
+
+    Args:
+        params: The module's trainable parameters.
+    """
+
+    def __init__(self, params: Iterable[nn.Parameter]) -> None:
+        super().__init__(params, {})
+
+
+def make_optimizer(task: Task, override: OptimizerFactory | None, *, whole: bool = False) -> Optimizer:
     """Make a task's local optimizer.
 
     Args:
         task: The client's program.
         override: Takes the place of the task's ``configure_optimizers`` if given.
+        whole: Only Lightning's own Trainer can train the task, with optimizers that it asks the task for.
+
+    Returns:
+        The optimizer; :class:`OwnSteps` where a Trainer steps by other rules than one optimizer's.
 
     Raises:
+        NeedsTrainer: If only a Trainer can use what ``configure_optimizers`` returns.
         UserError: If it is not one optimizer of the task's parameters, or one that needs a closure.
     """
+    if whole and override is None:
+        try:
+            if not (is_lightning(task) and has_own_steps(task)):
+                return make_optimizer(task, None)
+        except NeedsTrainer:  # several optimizers, say
+            pass
+        return OwnSteps(_trainable(task))
     source = f"configure_optimizers of {type(task).__name__}" if override is None else "local.optimizer"
     made: Any
     with without_compiler():
-        if override is None:
-            made = _alone(task.configure_optimizers())
-        else:
-            made = override(p for p in task.parameters() if p.requires_grad)
+        made = override(_trainable(task)) if override else _alone(task.configure_optimizers())
+    if isinstance(made, (list, tuple, dict)) and override is None:
+        raise NeedsTrainer(f"{source} returns several optimizers or a schedule, {NEEDS_TRAINER}.")
     if not isinstance(made, Optimizer):
         raise UserError(
             f"{source} must return one torch optimizer, got {type(made).__name__}; a learning-rate schedule "
             "over rounds is set with local.lr_schedule."
         )
+    if override is None and _needs_closure(made):
+        raise NeedsTrainer(f"{source} returns {type(made).__name__}, {NEEDS_TRAINER}.")
     check_optimizer(made, source)
     own = {id(p) for p in task.parameters()}
     for group in made.param_groups:
@@ -158,6 +187,16 @@ def _check_copies(optimizer: Optimizer, task: Task, source: str) -> None:
                 )
 
 
+def _trainable(task: Task) -> Iterator[nn.Parameter]:
+    return (param for param in task.parameters() if param.requires_grad)
+
+
+def _needs_closure(optimizer: Optimizer) -> bool:
+    """Tell whether an optimizer's step computes the loss again, as L-BFGS's."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is closure.empty
+
+
 def _alone(made: object) -> object:
     """Take the optimizer out of what else Lightning lets ``configure_optimizers`` return for one."""
     if isinstance(made, dict) and set(made) == {"optimizer"}:
@@ -172,8 +211,7 @@ def check_optimizer(optimizer: Optimizer, where: str) -> None:
         UserError: If it needs a closure, or one of its numbers is not finite or beyond the precision of the
             parameters; the message starts with ``where``.
     """
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is closure.empty:
+    if _needs_closure(optimizer):
         raise UserError(
             f"{where} must step with one gradient, and {type(optimizer).__name__} needs a closure that "
             "computes the loss again; take SGD or Adam, for example."

@@ -16,7 +16,7 @@ from flsel.availability import Availability, Trace
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
 from flsel.data.check_arrays import fits_memory
-from flsel.data.population import FederatedData, Source
+from flsel.data.population import Examples, FederatedData, Source
 from flsel.engine.check_plans import check_asynchronous
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
@@ -27,19 +27,20 @@ from flsel.local import torch_internals
 from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.learning_rates import lr_factors
+from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation
 from flsel.local.measure import examples_at_once
 from flsel.local.optimizer_states import OptimizerMemory, check_remembers
 from flsel.local.program import Program
 from flsel.local.reach import Reach
 from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.tasks import check_optimizer, make_optimizer
+from flsel.local.tasks import check_optimizer, is_lightning, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer
 from flsel.local.vmap_limits import require_vmap, why_not_vmap
 from flsel.params import model_bytes
 from flsel.runner.callbacks import check_callbacks
-from flsel.runner.device import set_up
+from flsel.runner.device import set_up, trainer_flags
 from flsel.runner.load_data import load_data, on_device, sample
 from flsel.runner.make_clock import make_clock
 from flsel.runner.network import check_logits, find_features, head_names, make_model
@@ -116,9 +117,12 @@ def build(
             f"{config.clients_per_round} of {clients}."
         )
     program, data = _make_program(config, data, own)
-    federation = _make_federation(
-        config, program, data, trainer or _make_trainer(config.local, program, workers)
-    )
+    if trainer is not None and program.whole:
+        raise UserError(
+            f"model {type(program.model).__name__} needs Lightning's own Trainer, which only simulated "
+            "clients have: flsel deploy takes models that local.backend sequential can train."
+        )
+    federation = _make_federation(config, program, data, trainer or _make_trainer(config, program, workers))
     server = Server(
         federation,
         config.evaluation,
@@ -173,7 +177,25 @@ def _warn_of_bias(name: str) -> None:
 def _make_program(
     config: RunConfig, data: FederatedData, callbacks: Sequence[Any]
 ) -> tuple[Program, FederatedData]:
-    """Make the client's side, and the data on its device."""
+    """Make the client's side, and the data on its device.
+
+    Raises:
+        NeedsTrainer: If only Lightning's own Trainer can train the model, and another backend is set.
+    """
+    try:
+        return _assemble(config, data, callbacks, whole=False)
+    except NeedsTrainer as reason:
+        if config.local.backend not in ("auto", "lightning"):
+            raise
+        said = str(reason).partition(f", {NEEDS_TRAINER}")[0]
+        _LOG.info("local.backend auto: lightning, since %s", said)
+        return _assemble(config, data, callbacks, whole=True)
+
+
+def _assemble(
+    config: RunConfig, data: FederatedData, callbacks: Sequence[Any], *, whole: bool
+) -> tuple[Program, FederatedData]:
+    """Make the client's side for plain steps, or for Lightning's own Trainer."""
     model = make_model(
         config.model, data.population.num_classes, tuple(sample(data, 1).shape[1:]), config.seed
     )
@@ -182,7 +204,7 @@ def _make_program(
         f"a visit of {spec.num_steps(largest):,} local steps (local.epochs, local.steps, local.batch_size)",
         8 * spec.num_steps(largest) * spec.size,
     )
-    fabric, task = set_up(config, model, callbacks)
+    fabric, task = set_up(config, model, callbacks, whole=whole)
     data = on_device(data, task)
     program = Program(
         task=task,
@@ -192,14 +214,20 @@ def _make_program(
         objective=Spec.of(config.objective, "objective").build(),
         lr_factors=lr_factors(config.local.lr_schedule, config.rounds),
         seed=config.seed,
-        optimizer=make_optimizer(task, config.local.optimizer),
+        optimizer=make_optimizer(task, config.local.optimizer, whole=whole),
         fabric=fabric,
         at_once=config.evaluation.batch_size or examples_at_once(task),
         agreement=Agreement(config.local.check),
+        whole=whole,
     )
     program = check_logits(program, data.test)
     memory = None
     if config.local.keep_optimizer:
+        if whole:
+            raise UserError(
+                "local.keep_optimizer must be false where Lightning's Trainer trains, which makes new "
+                "optimizers for each client."
+            )
         check_remembers(program.optimizer)
         memory = OptimizerMemory(len(program.population), program.task.device)
     return replace(program, features=find_features(program, data, config.output_layer), memory=memory), data
@@ -218,7 +246,7 @@ def _make_federation(
         data=data,
         program=program,
         trainer=trainer,
-        evaluator=Evaluator(program, data.server, scores),
+        evaluator=Evaluator(program, data.server, scores, _validation(config, program)),
         available=_availability(config.availability, data, config.seed),
         reach=reach,
         head=head_names(config.selector.needs, program.model, data, config.output_layer),
@@ -230,8 +258,19 @@ def _make_federation(
     )
 
 
-def _make_trainer(local: LocalConfig, program: Program, workers: WorkerPool | None) -> LocalTrainer:
-    backend = local.backend
+def _validation(config: RunConfig, program: Program) -> Callable[[Examples], dict[str, float]] | None:
+    """Return what runs a LightningModule's own validation on a set; None where it has none."""
+    if not (is_lightning(program.task) and has_validation(program.task)):
+        return None
+    from flsel.local.lightning_trainer import validate
+
+    return functools.partial(validate, trainer_flags(config), program)
+
+
+def _make_trainer(config: RunConfig, program: Program, workers: WorkerPool | None) -> LocalTrainer:
+    local, backend = config.local, config.local.backend
+    if program.whole or local.trainer or backend == "lightning":
+        return _make_lightning_trainer(config)
     if backend == "auto" and program.memory is not None:
         backend = "sequential"
     if backend == "auto":
@@ -259,6 +298,18 @@ def _make_trainer(local: LocalConfig, program: Program, workers: WorkerPool | No
             "processes they have is max_concurrent and nodes."
         )
     return CheckedTrainer(workers.trainer(make, local), f"{backend} in {local.workers} workers")
+
+
+def _make_lightning_trainer(config: RunConfig) -> LocalTrainer:
+    from flsel.local.lightning_trainer import LightningTrainer
+
+    if config.local.workers > 1:
+        raise UserError(
+            f"local.workers must be 1 where Lightning's Trainer trains clients, got {config.local.workers}."
+        )
+    flags = trainer_flags(config)
+    flags.check()
+    return LightningTrainer(flags, config.local.optimizer)
 
 
 def _availability(mode: Availability, data: FederatedData, seed: int) -> Callable[[int], Tensor]:

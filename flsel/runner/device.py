@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -19,14 +19,15 @@ from flsel.local.torch_internals import has_bf16
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
-    from lightning.pytorch import LightningModule
+
+    from flsel.local.lightning_trainer import TrainerFlags
 
 _LOG = logging.getLogger("flsel")
 _BFLOAT = "bf16-true"
 
 
 def set_up(
-    config: RunConfig, model: nn.Module, callbacks: Sequence[Any]
+    config: RunConfig, model: nn.Module, callbacks: Sequence[Any], *, whole: bool = False
 ) -> tuple[Fabric | PlainFabric, Task]:
     """Make a model the client's program, on its device and in its precision.
 
@@ -34,30 +35,44 @@ def set_up(
         config: The settings.
         model: The network, or a LightningModule.
         callbacks: The callbacks of the run, which get a LightningModule.
+        whole: Only Lightning's own Trainer can train it.
 
     Raises:
         UserError: If there is no such device, or the model cannot be trained.
     """
     if config.precision == _BFLOAT:
-        fabric, task = set_up(replace(config, precision="32-true"), model, callbacks)
+        fabric, task = set_up(replace(config, precision="32-true"), model, callbacks, whole=whole)
         return fabric, _rounding(task)
-    on_cpu = config.accelerator == "cpu" or (
-        config.accelerator == "auto" and not (torch.cuda.is_available() or torch.backends.mps.is_available())
-    )
+    on_cpu = _on_cpu(config)
     if on_cpu and config.device != 0:
         raise UserError(f"device must be 0 where the processor trains, got {config.device}.")
-    if on_cpu and config.precision in DTYPES and not callbacks and not is_lightning(model):
+    light = config.precision in DTYPES and config.local.backend != "lightning" and not config.local.trainer
+    if on_cpu and light and not callbacks and not is_lightning(model):
         plain, task = PlainFabric(config.precision), as_task(model, config.local.optimizer)
         plain.setup_module(task)
         return plain, task
     from flsel.local.lightning import LightningClassifier
 
     fabric = _make_fabric(config, 1 if on_cpu else [config.device])
-    task = as_task(model, config.local.optimizer, LightningClassifier)
+    task = as_task(model, config.local.optimizer, LightningClassifier, whole=whole)
     fabric.setup_module(task)
-    if is_lightning(model):
-        without_trainer(cast("LightningModule", model))
+    if is_lightning(task):
+        without_trainer(task)
     return fabric, task
+
+
+def trainer_flags(config: RunConfig) -> TrainerFlags:
+    """Return the arguments of Lightning's Trainer that the settings decide."""
+    from flsel.local.lightning_trainer import TrainerFlags
+
+    precision = "32-true" if config.precision == _BFLOAT else config.precision
+    devices = 1 if _on_cpu(config) else [config.device]
+    return TrainerFlags(config.accelerator, devices, precision, config.local.trainer)
+
+
+def _on_cpu(config: RunConfig) -> bool:
+    found = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return config.accelerator == "cpu" or (config.accelerator == "auto" and not found)
 
 
 def _rounding(task: Task) -> Task:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +20,9 @@ from flsel.errors import UserError, users_code
 from flsel.local.channels_last import takes_channels_last
 from flsel.local.features import Features
 from flsel.local.head import find_head, find_layer
+from flsel.local.lightning_module import NeedsTrainer
 from flsel.local.program import Program
-from flsel.local.tasks import Classifier, loss_of, writes_to_inputs
+from flsel.local.tasks import writes_to_inputs
 from flsel.local.torch_internals import writes_to
 from flsel.objectives.objective import overrides
 from flsel.rng import repeatable, torch_seed
@@ -97,12 +99,23 @@ def _differentiates(program: Program, x: Tensor, y: Tensor) -> bool:
     """Tell whether a task's outputs or losses fail without gradients, and only then."""
     for differentiates in (False, True):
         # An error that it raises in both is reported by the first call.
-        with suppress(Exception), replace(program, differentiates=differentiates).measuring():
+        with _trying(), replace(program, differentiates=differentiates).measuring():
             program.task(x.clone())
-            if not isinstance(program.task, Classifier):
-                loss_of(program.task.training_step((x.clone(), y.clone()), 0))
+            if not program.by_logits:
+                program.measured_loss((x.clone(), y.clone()))
             return differentiates
     return False
+
+
+@contextmanager
+def _trying() -> Iterator[None]:
+    """Pass over every error but that only a Trainer can train the task."""
+    try:
+        yield
+    except NeedsTrainer:
+        raise
+    except Exception:
+        return
 
 
 def _parameters(program: Program) -> list[tuple[str, int, bool]]:

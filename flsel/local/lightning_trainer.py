@@ -1,0 +1,323 @@
+"""Local training and validation by Lightning's own Trainer, which calls every hook of a LightningModule."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset
+
+from flsel.data.population import Examples
+from flsel.errors import UserError, meant, users_code
+from flsel.local.dropout import Masks, step_keys, visit_key
+from flsel.local.lightning_module import tell_of_logs, whole_module
+from flsel.local.program import Program
+from flsel.local.tasks import OptimizerFactory, loss_of
+from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit
+from flsel.params import Params
+from flsel.rng import repeatable, seed_layers
+
+# Arguments of the Trainer that other settings decide, or that make no sense for one client of many.
+_DECIDED = frozenset((
+    "accelerator", "strategy", "devices", "num_nodes", "precision", "logger", "callbacks", "fast_dev_run",
+    "max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_val_batches",
+    "limit_test_batches", "limit_predict_batches", "val_check_interval", "check_val_every_n_epoch",
+    "num_sanity_val_steps", "enable_checkpointing", "enable_progress_bar", "enable_model_summary",
+    "inference_mode", "use_distributed_sampler", "reload_dataloaders_every_n_epochs", "default_root_dir",
+    "barebones", "sync_batchnorm", "model_registry",
+))  # fmt: skip
+_RATES = ("lr", "initial_lr", "max_lr", "min_lr")  # what torch's schedulers keep in an optimizer's groups
+
+
+@dataclass(frozen=True)
+class TrainerFlags:
+    """Arguments of Lightning's Trainer that a run decides.
+
+    Attributes:
+        accelerator: Lightning's accelerator.
+        devices: Number of devices, or the index of the one that trains.
+        precision: Lightning's precision flag.
+        more: Further arguments, from the setting ``local.trainer``.
+    """
+
+    accelerator: str
+    devices: int | list[int]
+    precision: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Make a Trainer once.
+
+        Raises:
+            UserError: If an argument is unknown, decided by flsel, or refused by Lightning.
+        """
+        allowed = {*inspect.signature(Trainer).parameters} - _DECIDED
+        for name in self.more:
+            if name not in allowed:
+                raise UserError(
+                    f"local.trainer.{name} must be an argument of Lightning's Trainer that flsel leaves open"
+                    f"{meant(name, allowed)}"
+                )
+        with users_code("local.trainer is refused by Lightning", reads=True):
+            self.make(max_epochs=1)
+
+    def make(self, **given: Any) -> Trainer:
+        """Make a Trainer that writes nothing, shows nothing and handles no signals."""
+        with _quiet():
+            trainer = Trainer(
+                accelerator=self.accelerator,
+                devices=self.devices,
+                precision=self.precision,  # type: ignore[arg-type]
+                logger=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                num_sanity_val_steps=0,
+                use_distributed_sampler=False,
+                inference_mode=False,
+                **{**self.more, **given},
+            )
+        # A signal ends a run after its round; Lightning would end the visit.
+        trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+        return trainer
+
+
+@final
+class LightningTrainer(LocalTrainer):
+    """Train clients in turn, each by a Lightning Trainer of its own.
+
+    A visit has the batches of the other trainers. Each of its passes over the client's examples is an epoch.
+    The objective corrects gradients before each step of an optimizer, and before clipping.
+
+    Args:
+        flags: Arguments of the Trainer.
+        optimizer: Takes the place of the module's ``configure_optimizers`` if given.
+    """
+
+    def __init__(self, flags: TrainerFlags, optimizer: OptimizerFactory | None = None) -> None:
+        self._flags = flags
+        self._optimizer = optimizer
+
+    def train(self, visits: Sequence[Visit]) -> Params:
+        """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
+        devices = {visit.program.task.device for visit in visits}
+        with repeatable(0, [device for device in devices if device.type == "cuda"]):
+            for row, visit in enumerate(visits):
+                self._visit(visit)
+                live = visit.program.state()
+                with torch.no_grad():
+                    for name, end in ends.items():
+                        end[row] = live[name]
+        return ends
+
+    def one_by_one(self, program: Program) -> bool:
+        """Return True: there is nothing to compare with sequential."""
+        return True
+
+    def _visit(self, visit: Visit) -> None:
+        """Fit the task on one client's examples."""
+        program = visit.program
+        program.kept.begin()
+        program.task.train()
+        program.load(visit.start)
+        for param in program.task.parameters():
+            param.grad = None
+        try:
+            table = program.batches(visit.client, visit.draw)
+            if len(table):
+                self._fit(visit, table)
+            program.kept.check_frozen(program.model)
+        finally:
+            program.task.zero_grad()
+            program.kept.restore()
+
+    def _fit(self, visit: Visit, table: Tensor) -> None:
+        program, device = visit.program, visit.program.task.device
+        examples = len(program.population.shards[visit.client])
+        passes = _Passes(program, table, -(-examples // program.spec.size))
+        corrections = _Corrections(visit)
+        trainer = self._flags.make(
+            max_epochs=len(passes),
+            limit_val_batches=0,
+            reload_dataloaders_every_n_epochs=int(len(passes) > 1),
+            callbacks=[corrections],
+        )
+        seed_layers(device, visit_key(program.seed, visit.draw, visit.client))
+        with _quiet(), whole_module(program.task) as module, self._wrapped(module, visit, corrections):
+            trainer.fit(module, datamodule=passes)
+        if trainer.callback_metrics:
+            tell_of_logs(type(module).__name__, ", ".join(trainer.callback_metrics))
+        program.task.to(device)  # the Trainer leaves it on the CPU
+
+    @contextmanager
+    def _wrapped(self, module: LightningModule, visit: Visit, at: _Corrections) -> Iterator[None]:
+        """Put the objective's loss and dropout's masks around the module's own step."""
+        program = visit.program
+        plain_step = module.training_step
+        own = dict(vars(module))
+        keys = step_keys([visit_key(program.seed, visit.draw, visit.client)], range(_steps(visit)))
+        models = program.opponents(visit.start, visit.client)
+        drawn = program.drawn(visit.client, visit.round, visit.draw)
+
+        @functools.wraps(plain_step)
+        def training_step(*given: Any, **named: Any) -> Any:
+            step = at.step
+            with Masks(keys[step, 0].to(program.task.device)):
+                if not models and not drawn:
+                    return plain_step(*given, **named)
+                rows = {name: values[step] for name, values in drawn.items()}
+                batch = named["batch"] if "batch" in named else given[0]
+                return program.loss(lambda: loss_of(plain_step(*given, **named)), batch, models, rows)
+
+        module.training_step = training_step  # type: ignore[method-assign]
+        if self._optimizer is not None:
+            module.configure_optimizers = functools.partial(  # type: ignore[method-assign]
+                _made, self._optimizer, module
+            )
+        try:
+            yield
+        finally:
+            for name in ("training_step", "configure_optimizers"):
+                vars(module).pop(name, None)
+                if name in own:
+                    vars(module)[name] = own[name]
+
+
+def validate(flags: TrainerFlags, program: Program, examples: Examples) -> dict[str, float]:
+    """Return what a LightningModule's ``validation_step`` logs over a set, weighted as Lightning weighs it.
+
+    Args:
+        flags: Arguments of the Trainer.
+        program: The client's side, with the model loaded.
+        examples: The set.
+    """
+    device, size = program.task.device, program.at_once
+    where = [torch.arange(first, min(first + size, len(examples))) for first in range(0, len(examples), size)]
+    trainer = flags.make()
+    with program.evaluating(plain=True), _quiet(), whole_module(program.task) as module:
+        loader = _loader(functools.partial(_normalised, program, examples), where)
+        trainer.validate(module, dataloaders=loader, verbose=False)
+        program.task.to(device)
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+class _Passes(LightningDataModule):
+    """The batches of a visit, pass by pass over the client's examples.
+
+    Args:
+        program: The client's side.
+        table: Positions, int64 ``[steps, size]``, -1 padded.
+        length: Batches of a pass.
+    """
+
+    def __init__(self, program: Program, table: Tensor, length: int) -> None:
+        super().__init__()
+        self._program, self._table, self._length = program, table, length
+
+    def __len__(self) -> int:
+        return -(-len(self._table) // self._length)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Return the batches of the Trainer's epoch."""
+        assert self.trainer is not None
+        first = self.trainer.current_epoch * self._length
+        rows = [row[row >= 0] for row in self._table[first : first + self._length]]
+        return _loader(self._program.batch, rows)
+
+
+class _Batches(Dataset[Any]):
+    """Makes whole batches from positions."""
+
+    def __init__(self, batch: Callable[[Tensor], Any]) -> None:
+        self._batch = batch
+
+    def __getitem__(self, where: Tensor) -> Any:
+        return self._batch(where)
+
+
+def _loader(batch: Callable[[Tensor], Any], where: list[Tensor]) -> DataLoader[Any]:
+    # A generator of its own: the loader would draw from torch's, on which random layers depend.
+    return DataLoader(_Batches(batch), batch_size=None, sampler=where, generator=torch.Generator())
+
+
+class _Corrections(Callback):
+    """Lets the objective correct gradients, and the run's schedule scale learning rates.
+
+    Attributes:
+        step: Batches that were begun, less one.
+    """
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._params = visit.program.trainable()
+        self.step = -1
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Scale learning rates by the factor of the communication round."""
+        factor = self._visit.program.lr_factors[self._visit.round]
+        if factor == 1.0:
+            return
+        for optimizer in trainer.optimizers:
+            for group in optimizer.param_groups:
+                group.update({name: group[name] * factor for name in _RATES if name in group})
+        for config in trainer.lr_scheduler_configs:
+            if hasattr(config.scheduler, "base_lrs"):
+                config.scheduler.base_lrs = [rate * factor for rate in config.scheduler.base_lrs]
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Count the batch."""
+        self.step += 1
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
+    ) -> None:
+        """Correct the gradients of the optimizer's parameters."""
+        own = {id(param) for group in optimizer.param_groups for param in group["params"]}
+        params = self._params
+        grads = {n: p.grad for n, p in params.items() if p.grad is not None and id(p) in own}
+        visit, objective = self._visit, self._visit.program.objective
+        with torch.no_grad():
+            for name, grad in objective.corrected(grads, params, visit.start, visit.client).items():
+                params[name].grad = grad
+
+
+def _steps(visit: Visit) -> int:
+    return visit.program.spec.num_steps(len(visit.program.population.shards[visit.client]))
+
+
+def _made(optimizer: OptimizerFactory, module: LightningModule) -> Optimizer:
+    return optimizer(param for param in module.parameters() if param.requires_grad)
+
+
+def _normalised(program: Program, examples: Examples, where: Tensor) -> tuple[Tensor, Tensor]:
+    device = program.task.device
+    x, y = examples.x[where.to(examples.x.device)], examples.y[where.to(examples.y.device)]
+    return program.population.normalize(x.to(device)), y.to(device)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Lightning's advice about trainers of long runs from the log of a visit."""
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\.")
+            yield
+    finally:
+        logger.setLevel(level)
