@@ -130,7 +130,8 @@ class Federation:
         updates = self._updates(job, keep, deltas)
         if self.program.memory is not None:
             self.program.memory.keep(dict.fromkeys(updates.clients.tolist()))
-        weights = selector_calls.weigh(selector, view, updates, deltas)
+        ratio = 1.0 if job.arrival is None else job.arrival.chosen / len(plan)
+        weights = selector_calls.weigh(selector, view, updates, deltas, chosen_per_arrived=ratio)
         if selector.two_phase:
             sent = {updates.plan.paths[k] for k in weights.nonzero().flatten().tolist()}
             view.ledger.charge(models_up(len(sent) * objective.messages, view.params))

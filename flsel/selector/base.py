@@ -31,6 +31,8 @@ class Selector(Checked, Stateful, ABC):
     Attributes:
         equal_weights: Whether :meth:`weigh` gives every update 1/K, unless it is overridden. A client that
             was drawn twice then counts twice.
+        inverse_probability: Whether :meth:`weigh` divides by the probability that a client is chosen. Where
+            fewer of the chosen clients arrive, a round multiplies these weights by chosen over arrived.
         two_phase: Whether participants keep their update until :meth:`weigh` has given it a weight. An update
             of weight zero is not sent, and the ledger counts no model for it. For such an update,
             :meth:`weigh` may use what a client can report in a few numbers. The selector charges these.
@@ -41,6 +43,7 @@ class Selector(Checked, Stateful, ABC):
     """
 
     equal_weights: ClassVar[bool] = False
+    inverse_probability: ClassVar[bool] = False
     two_phase: ClassVar[bool] = False
     only_synchronous: ClassVar[str] = ""
 
@@ -52,7 +55,7 @@ class Selector(Checked, Stateful, ABC):
     @property
     def assumes_arrival(self) -> bool:
         """Whether the weights are unbiased only if all chosen clients' updates arrive."""
-        return False
+        return self.inverse_probability
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Allocate state before the first round.

@@ -6,14 +6,14 @@ Time-Varying Communication Constraints", IEEE Journal of Selected Topics in Sign
 
 **Deviations**:
 
-- Neither the authors' code nor the paper's text was available. The formulas are those of a summary of the
-  paper, checked against a public implementation. In that implementation the rate counts how often a client is
-  available. Here, as in the summary, it counts how often it takes part.
-- The rate starts at K/N. An update is weighted with the rate after its own round, so that no weight is above
-  p_i / beta. This order is ours.
-- The weights of a round need not sum to one.
-- A client that was asked counts as a participant, whether or not its update arrives. Ties are broken at
-  random.
+- The paper's text was not available. The formulas are those of a summary of it and of the authors' code
+  (github.com/mriberodiaz/f3ast).
+- The rate starts at min(1, K p_i), at which all clients with K p_i below one rank alike. The code starts it
+  at p_i, and divides weights by K. Its default of beta is 0.01, its example has 0.001, as here.
+- An update is weighted with the rate after its own round, as in the code. So no weight is above p_i / beta.
+  The weights of a round need not sum to one.
+- A client that was asked counts as a participant, whether or not its update arrives. Where fewer arrive than
+  were asked, the weights grow by asked over arrived. Ties are broken at random.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class F3AST(Selector):
         beta: Share of the present round in the rate (beta), a moving average over about 1 / beta rounds.
     """
 
+    inverse_probability = True
     only_synchronous = "its rates count joint cohorts, whose weights they make unbiased"
     beta: Annotated[float, Range(above=0, below=1), Tunable(1e-4, 0.1, log=True)] = 0.001
 
@@ -52,10 +53,10 @@ class F3AST(Selector):
     def select(self, view: View) -> Plan:
         """Choose by the rates so far, then count the cohort into them."""
         pool = with_examples(view.pool, view.sizes)
-        rate = self.rate_
+        share, rate = shares(view.sizes.numpy()), self.rate_
         if not rate.any():
-            rate = torch.full_like(rate, view.clients_per_round / len(rate))
-        index = shares(view.sizes.numpy())[pool] / rate.numpy()[pool]
+            rate = torch.from_numpy((view.clients_per_round * share).clip(max=1.0))
+        index = _ratio(share, rate.numpy())[pool]
         chosen = pool[largest(index, view.clients_per_round, view.rng)]
         self.rate_ = (1.0 - self.beta) * rate
         self.rate_[torch.from_numpy(chosen)] += self.beta
@@ -63,9 +64,15 @@ class F3AST(Selector):
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update by p_i / r_i."""
-        share = torch.from_numpy(shares(view.sizes.numpy()))
-        return share[updates.clients] / self.rate_[updates.clients]
+        ratio = _ratio(shares(view.sizes.numpy()), self.rate_.numpy())
+        return torch.from_numpy(ratio)[updates.clients]
 
     def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
         """Return the rates of taking part."""
         return [Diagnostic("rate of taking part", "client", self.rate_.numpy()[clients])]
+
+
+def _ratio(share: np.ndarray, rate: np.ndarray) -> np.ndarray:
+    """Return p_i / r_i, zero for a client without examples."""
+    ratio: np.ndarray = np.divide(share, rate, out=np.zeros(len(share)), where=share > 0)
+    return ratio

@@ -6,7 +6,8 @@ ICLR 2024 (arXiv:2306.03401), Algorithm 2, with the authors' code.
 **Deviations**:
 
 - The clients' shares p_i of the examples replace 1/N. ``shares: equal`` is the paper.
-- A client that was asked counts as a participant, whether or not its update arrives.
+- A client takes part where its update is aggregated, as in the code: one that was asked and came too late,
+  or sent no finite model, stays away. The code's default of ``cutoff`` is 100,000.
 - A selector is refused if its plans have several hops, or if some of its participants send no update. The
   weight of such an update is not defined.
 - The weights of the inner selector are not used. They are still computed, because it may learn from them.
@@ -83,10 +84,9 @@ class FedAU(Selector):
         # Closed gaps of every client, and the sum of their lengths.
         self.gaps_ = torch.zeros(len(sizes), dtype=torch.int64)
         self.length_ = torch.zeros(len(sizes), dtype=torch.int64)
-        self.factor_ = torch.ones(len(sizes), dtype=torch.float64)
 
     def select(self, view: View) -> Plan:
-        """Let the inner selector choose, and count the participations."""
+        """Let the inner selector choose."""
         inner = self._inner()
         plan = inner.select(view)
         self.inner_ = inner.state_dict()
@@ -95,15 +95,6 @@ class FedAU(Selector):
                 "selector.selector of FedAU must have plans of one hop, got "
                 f"{type(inner).__name__}, which chains {plan.hops} clients."
             )
-        there = torch.zeros(len(self.away_), dtype=torch.bool)
-        there[[path[0] for path in plan.paths]] = True
-        mean = self.length_.double() / self.gaps_.clamp(min=1)
-        self.factor_ = torch.where(self.gaps_ > 0, mean, 1.0)  # before the present gap is known
-        away = self.away_ + 1
-        closed = there | (away >= self.cutoff)
-        self.gaps_ = self.gaps_ + closed
-        self.length_ = self.length_ + torch.where(closed, away, 0)
-        self.away_ = torch.where(closed, 0, away)
         return plan
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
@@ -112,15 +103,26 @@ class FedAU(Selector):
             shares(view.sizes.numpy() if self.shares == "size" else np.ones(len(view.sizes)))
         )
         paths = torch.bincount(updates.clients, minlength=len(share))
-        return (share * self.factor_)[updates.clients] / paths[updates.clients]
+        return (share * self._mean_gaps())[updates.clients] / paths[updates.clients]
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
-        """Let the inner selector learn."""
+        """Let the inner selector learn, and count the participations."""
         inner = self._inner()
         inner.observe(view, updates, inner.weigh(view, updates))
         self.inner_ = inner.state_dict()
+        there = torch.zeros(len(self.away_), dtype=torch.bool)
+        there[updates.clients] = True
+        away = self.away_ + 1
+        closed = there | (away >= self.cutoff)
+        self.gaps_ = self.gaps_ + closed
+        self.length_ = self.length_ + torch.where(closed, away, 0)
+        self.away_ = torch.where(closed, 0, away)
+
+    def _mean_gaps(self) -> Tensor:
+        """Return the mean of each client's closed gaps, in rounds; one where none is closed."""
+        return torch.where(self.gaps_ > 0, self.length_.double() / self.gaps_.clamp(min=1), 1.0)
 
     def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
         """Return the mean gaps, and the diagnostics of the inner selector."""
-        own = Diagnostic("mean gap", "client", self.factor_.numpy()[clients], "rounds")
+        own = Diagnostic("mean gap", "client", self._mean_gaps().numpy()[clients], "rounds")
         return [own, *self._inner().diagnostics(clients)]

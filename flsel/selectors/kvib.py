@@ -44,6 +44,7 @@ class KVib(Selector):
     """
 
     only_synchronous = "its chances are those of a cohort that is drawn and comes back together"
+    inverse_probability = True
     needs = Need.DELTAS
     gamma: Annotated[float | Literal["auto"], Range(above=0)] = "auto"
     theta: Annotated[float | Literal["auto"], Range(above=0, high=1), Tunable(0.05, 1.0)] = "auto"

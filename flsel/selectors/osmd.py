@@ -43,6 +43,7 @@ class OSMD(Selector):
     """
 
     only_synchronous = "its chances are those of a cohort that is drawn and comes back together"
+    inverse_probability = True
     needs = Need.DELTAS
     alpha: Annotated[float, Range(above=0, below=1), Tunable(0.05, 0.95)] = 0.4
     eta: Annotated[float | None, Range(above=0)] = None

@@ -1,0 +1,54 @@
+"""Weights where fewer clients arrive than were chosen: their sums are those of rounds in which all arrive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from runs import built, settings
+
+from flsel.config.simulated_time import TimeConfig
+from flsel.devices import LogNormal
+from flsel.selectors import F3AST, MD, OSMD, FedAU, KVib, OptimalSampling, PowD, Uniform
+
+ROUNDS = 60
+
+
+def mean_sum(folder: Path, selector: Any, rules: TimeConfig) -> float:
+    """Mean of the sums of weights of a run's rounds."""
+    config = settings(
+        folder,
+        selector=selector,
+        rounds=ROUNDS,
+        clients=20,
+        clients_per_round=5,
+        devices=LogNormal(),
+        time=rules,
+    )
+    server = built(config).server
+    return float(np.mean([server.step().outcome.weights.sum().item() for _ in range(ROUNDS)]))
+
+
+@pytest.mark.parametrize(
+    "selector", [F3AST(), KVib(), OSMD(), MD(), OptimalSampling(), PowD(d=8), Uniform(), Uniform("scaled")]
+)
+@pytest.mark.parametrize("rules", [{"over_selection": 1.4}, {"deadline": 0.8}])
+def test_sums_of_weights_do_not_depend_on_who_arrives(selector, rules, tmp_path):
+    expected = mean_sum(tmp_path, selector, TimeConfig())
+    assert mean_sum(tmp_path, selector, TimeConfig(**rules)) == pytest.approx(expected, rel=0.2)
+
+
+def test_fedau_counts_clients_whose_update_counts(tmp_path):
+    config = settings(
+        tmp_path, selector=FedAU(cutoff=1000), rounds=ROUNDS, clients=20, clients_per_round=5,
+        devices=LogNormal(), time=TimeConfig(over_selection=1.6),
+    )  # fmt: skip
+    server = built(config).server
+    arrivals = torch.zeros(20, dtype=torch.int64)
+    for _ in range(ROUNDS):
+        for path in server.step().outcome.plan.visits:
+            arrivals[path[0]] += 1
+    assert torch.equal(server.selector.gaps_, arrivals)
