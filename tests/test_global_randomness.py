@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 import runs
 import torch
 
+from flsel.engine.selector_calls import select
 from flsel.engine.watches import _warn_of_draws, _warn_unkept
 from flsel.errors import UserError
 from flsel.execution.run import run
-from flsel.selector import Plan, Selector, View
+from flsel.metrics import Ledger
+from flsel.selector import Need, Plan, Selector, View
 
 DRAWS = {
     "random": random.random,
@@ -40,6 +45,75 @@ def test_global_randomness_is_said_once(tmp_path, caplog, source):
     said = [record.getMessage() for record in caplog.records if "global generator" in record.getMessage()]
     assert len(said) == (source != "none")
     assert all(f"Careless draws from the global generator of {source}, so" in line for line in said)
+
+
+class Busy:
+    """A thread that draws from a global generator all the time."""
+
+    def __init__(self, source: str) -> None:
+        self._draw, self._over = DRAWS[source], threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._draw()
+            time.sleep(0.0005)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+class Waits(Careless):
+    needs = Need.LOSSES
+
+    def select(self, view: View) -> Plan:
+        time.sleep(0.01 if self.source != "numpy.random" else 0.0)
+        view.losses(view.pool)
+        return super().select(view)
+
+
+class Slow:
+    """Answers that take a while, in which clients and messages draw."""
+
+    def losses(self, clients: object, at: object) -> torch.Tensor:
+        DRAWS[self.source]()
+        time.sleep(0.01)
+        return torch.zeros(4)
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+
+def shown(source: str) -> View:
+    rest = {"params": {}, "rng": np.random.default_rng(0), "ledger": Ledger(), "needs": Need.LOSSES}
+    everybody, sizes = torch.ones(4, dtype=torch.bool), torch.ones(4, dtype=torch.int64)
+    return View(0, 9, 2, everybody, sizes, 2, answers=Slow(source), **rest)
+
+
+@pytest.mark.parametrize("other", ["random", "torch"])
+@pytest.mark.parametrize("source", ["random", "torch", "none"])
+def test_what_other_threads_draw_is_not_the_selectors(caplog, source, other):
+    _warn_of_draws.cache_clear()
+    with caplog.at_level(logging.WARNING, logger="flsel"), Busy(other):
+        select(Waits(source), shown(other), [])
+    assert [f"global generator of {source}," in text for text in caplog.messages] == [True] * (
+        source != "none"
+    )
+    assert sys.getprofile() is None
+
+
+@pytest.mark.parametrize("source", ["random", "torch", "numpy.random"])
+def test_what_is_drawn_while_a_question_is_answered_is_not_the_selectors(caplog, source):
+    _warn_of_draws.cache_clear()
+    view = shown(source)
+    with caplog.at_level(logging.WARNING, logger="flsel"):
+        select(Waits("none"), view, [])
+    assert caplog.messages == []
+    assert view.asked_total == set()
 
 
 class Counts(Selector):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from flsel.engine.check_plans import check_plan, check_weights
 from flsel.engine.returned import ANY_UPDATE
-from flsel.engine.watches import own_randomness, remembered, unwritten
+from flsel.engine.watches import OwnDraws, remembered, unwatched, unwritten
 from flsel.params import Params
 from flsel.selector import Plan, Selector, Updates, View
 
@@ -32,8 +32,8 @@ def select(
     """
     name = type(selector).__name__
     watched = unwritten(f"{name}.select", shown)
-    with own_randomness(name, view.round), remembered(selector, view.round), watched:
-        plan = selector.select(view)
+    with OwnDraws(name, view.round) as draws, remembered(selector, view.round), watched:
+        plan = selector.select(unwatched(view, draws))
     check(plan, view, name)
     return plan
 

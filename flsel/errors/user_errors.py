@@ -128,10 +128,14 @@ def going_on(command: str, folder: str | Path) -> str:
 
 
 def short(text: object, most: int = 300) -> str:
-    """Put a text on one line, without its middle if it is longer than ``most`` characters."""
+    """Put a text on one line, without its middle if it is longer than ``most`` characters.
+
+    Characters that a terminal obeys or does not show, such as escape codes, become question marks.
+    """
     line = " ".join(str(text).split())
     half = (most - 5) // 2
-    return line if len(line) <= most else f"{line[:half]} ... {line[-half:]}"
+    cut = line if len(line) <= most else f"{line[:half]} ... {line[-half:]}"
+    return "".join(character if character.isprintable() else "?" for character in cut)
 
 
 def bounded(message: str) -> str:

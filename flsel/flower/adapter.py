@@ -1,54 +1,45 @@
-"""The one module that imports flwr, and its public names only: messages, apps and the channel over a grid."""
+"""The server's side of Flower: its grid as a channel, its strategies, and apps made of functions."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-# Before flwr is imported, which reads them. A user who wants Flower's telemetry sets them.
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}
-for _name, _value in QUIET.items():
-    os.environ.setdefault(_name, _value)
-
-import numpy as np  # noqa: E402
-from flwr.app import (  # noqa: E402
-    Array,
+from flsel.errors import short
+from flsel.flower.decoder import Malformed
+from flsel.flower.records import (
+    ANSWER,
+    CONFIG,
+    QUIET,
+    TYPES,
     ArrayRecord,
+    ClientApp,
     ConfigRecord,
     Context,
     Message,
     MetricRecord,
     RecordDict,
+    from_array_record,
+    from_records,
+    handles,
+    to_array_record,
+    to_records,
 )
-from flwr.clientapp import ClientApp  # noqa: E402
-from flwr.serverapp import Grid, ServerApp  # noqa: E402
-from flwr.serverapp.strategy import FedAvg, Result, Strategy  # noqa: E402
+from flsel.flower.wire import Models, Reply, Request, Value
 
-from flsel.errors import short  # noqa: E402
-from flsel.flower.wire import Models, Reply, Request, Value  # noqa: E402
+# After flsel.flower.records, which silences flwr before it is imported.
+from flwr.serverapp import Grid, ServerApp  # isort: skip
+from flwr.serverapp.strategy import FedAvg, Result, Strategy  # isort: skip
 
 __all__ = [
     "QUIET", "ArrayRecord", "ClientApp", "ConfigRecord", "Context", "FedAvg", "Grid", "GridChannel",
-    "Message", "MetricRecord", "PatientGrid", "Result", "Strategy", "client_app", "from_array_record",
-    "from_records", "handles", "message", "reply", "server_app", "to_array_record", "to_records",
+    "Message", "MetricRecord", "PatientGrid", "RecordDict", "Result", "Strategy", "client_app",
+    "from_array_record", "from_records", "message", "reply", "server_app", "to_array_record", "to_records",
 ]  # fmt: skip
 
-_VALUES = "flsel"
 _POLL_SECONDS = 0.1
-_CONFIG = "config"  # Flower's own strategies call the settings of a training so.
-_TYPES = {
-    "hello": "query.flsel_hello",
-    "losses": "query.flsel_losses",
-    "squared": "query.flsel_squared",
-    "gradients": "query.flsel_gradients",
-    "visits": "train.flsel_visits",
-}
+_MOST_SAID = 2000  # Characters of a node's error that are looked at.
 
 
 class GridChannel:
@@ -92,9 +83,13 @@ class PatientGrid(Grid):
     def __init__(self, grid: Grid, timeout: float) -> None:
         self._grid, self._timeout = grid, timeout
         self.seconds: dict[str, float] = {}
+        self.unread: dict[str, Exception] = {}
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Send messages and wait for the replies; :attr:`seconds` has what each took, by the message's id."""
+        """Send messages and wait for the replies.
+
+        :attr:`seconds` has what each took by the message's id, and :attr:`unread` those that are no messages.
+        """
         sent = list(messages)
         found = _deliver(self._grid, sent, min(self._timeout, self._timeout if timeout is None else timeout))
         self.seconds = {
@@ -102,7 +97,12 @@ class PatientGrid(Grid):
             for one, (_, seconds) in zip(sent, found, strict=True)
             if seconds is not None
         }
-        return [got for got, _ in found if got is not None]
+        self.unread = {
+            one.metadata.message_id: got
+            for one, (got, _) in zip(sent, found, strict=True)
+            if isinstance(got, Exception)
+        }
+        return [got for got, _ in found if isinstance(got, Message)]
 
     def set_run(self, run: Any) -> None:
         """Set the run of the grid."""
@@ -134,9 +134,11 @@ class PatientGrid(Grid):
         return self._grid.pull_messages(message_ids)
 
 
-def _deliver(
-    grid: Grid, messages: list[Message], timeout: float
-) -> list[tuple[Message | None, float | None]]:
+Answer: TypeAlias = Message | Exception
+"""A reply, or why Flower could not read it."""
+
+
+def _deliver(grid: Grid, messages: list[Message], timeout: float) -> list[tuple[Answer | None, float | None]]:
     """Send messages and wait for the replies, at most ``timeout`` seconds.
 
     Replies belong to messages by the id that they answer: a lost message comes back from the SuperLink, not
@@ -151,14 +153,33 @@ def _deliver(
     if len(accepted) != len(messages):
         # Ids are missing where messages were refused or too large: those that are there name their messages.
         accepted = [m.metadata.message_id if m.metadata.message_id in accepted else "" for m in messages]
-    left, got = {name for name in accepted if name}, dict[str, tuple[Message, float]]()
+    left, got = {name for name in accepted if name}, dict[str, tuple[Answer, float]]()
     while left and time.monotonic() < started + timeout:
-        for found in grid.pull_messages(left):
-            got[found.metadata.reply_to_message_id] = (found, time.monotonic() - started)
+        began = time.monotonic()
+        got |= {name: (found, time.monotonic() - started) for name, found in _pulled(grid, left).items()}
         left -= got.keys()
         if left:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(max(_POLL_SECONDS, time.monotonic() - began))
     return [got.get(name, (None, timeout)) if name else (None, None) for name in accepted]
+
+
+def _pulled(grid: Grid, names: set[str]) -> dict[str, Answer]:
+    """Return the replies that are there, by the ids of their messages.
+
+    Each is fetched by itself: Flower delivers a reply once, and one that it cannot read would take along all
+    those that come with it.
+    """
+    found: dict[str, Answer] = {}
+    for name in sorted(names):
+        try:
+            for one in grid.pull_messages([name]):
+                found[name] = one
+        except Exception as error:  # Flower's decoding of what a node sent, which may be anything.
+            found[name] = error
+    failed = [one for one in found.values() if isinstance(one, Exception)]
+    if len(failed) == len(names) > 1:
+        raise failed[0]  # It is the connection, not what a node sent.
+    return found
 
 
 def message(request: Request, timeout: float) -> Message:
@@ -170,14 +191,11 @@ def message(request: Request, timeout: float) -> Message:
         request: The request; a ``train`` becomes what Flower's own strategies send.
         timeout: Seconds to live.
     """
-    kind, values = (
-        _TYPES.get(request.action, request.action),
-        _CONFIG if request.action == "train" else _VALUES,
-    )
-    return Message(to_records(request.models, request.values, values), request.node, kind, ttl=timeout)
+    kind = TYPES.get(request.action, request.action)
+    return Message(to_records(request.models, request.values, CONFIG), request.node, kind, ttl=timeout)
 
 
-def reply(got: Message | None, seconds: float, timeout: float) -> Reply:
+def reply(got: Answer | None, seconds: float, timeout: float) -> Reply:
     """Return what a node answered.
 
     Args:
@@ -187,49 +205,20 @@ def reply(got: Message | None, seconds: float, timeout: float) -> Reply:
     """
     if got is None:
         return Reply(seconds=seconds, error=f"no answer within {timeout:g} s")
-    if got.has_error():
-        return Reply(seconds=seconds, error=f"Flower error {got.error.code}: {short(got.error.reason)}")
-    models, values = from_records(got.content)
-    return Reply(models, values, seconds, str(values.get("error", "")))
-
-
-def to_records(models: Models, values: Mapping[str, Value], name: str = _VALUES) -> RecordDict:
-    """Return models and plain values as Flower's records.
-
-    Args:
-        models: Models by name.
-        values: Plain values.
-        name: Name of the record that holds the values.
-    """
-    records = RecordDict({name: ConfigRecord(dict(values))})
-    for key, arrays in models.items():
-        records[key] = to_array_record(arrays)
-    return records
-
-
-def to_array_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
-    """Return arrays as Flower's record."""
-    return ArrayRecord({key: Array(np.asarray(value, order="C")) for key, value in arrays.items()})
-
-
-def from_array_record(record: ArrayRecord) -> dict[str, np.ndarray]:
-    """Return the arrays of Flower's record; nothing is unpickled."""
-    return {key: array.numpy() for key, array in record.items()}
-
-
-def from_records(records: RecordDict) -> tuple[Models, Mapping[str, Value]]:
-    """Return the models and the plain values of Flower's records, metrics among them."""
-    models = {name: from_array_record(record) for name, record in records.array_records.items()}
-    values: dict[str, Any] = dict(records.config_records.get(_VALUES, {}))
-    for metrics in records.metric_records.values():
-        values |= metrics
-    return models, values
-
-
-def handles(app: ClientApp, action: str, handle: Callable[[Message, Context], Message]) -> None:
-    """Let an app answer one of flsel's questions."""
-    category, name = _TYPES[action].split(".")
-    (app.train if category == "train" else app.query)(name)(handle)
+    try:
+        if isinstance(got, Exception):
+            raise got
+        if got.has_error():
+            reason = str(got.error.reason)[:_MOST_SAID]
+            return Reply(seconds=seconds, error=f"Flower error {got.error.code}: {reason}")
+        models, values = from_records(got.content)
+        said = str(got.content.config_records.get(ANSWER, {}).get("error", ""))[:_MOST_SAID]
+    except Malformed as error:
+        return Reply(seconds=seconds, error=str(error), malformed=True)
+    except Exception as error:  # Flower's types check little of what came over the network.
+        why = f"{type(error).__name__}: {short(error, 100)}"
+        return Reply(seconds=seconds, error=f"its answer cannot be read ({why})", malformed=True)
+    return Reply(models, values, seconds, said)
 
 
 def client_app(answer: Callable[[str, Models, Mapping[str, Value], Mapping[str, Any]], Reply]) -> ClientApp:
@@ -239,10 +228,10 @@ def client_app(answer: Callable[[str, Models, Mapping[str, Value], Mapping[str, 
         answer: Gets the action, the models, the values and the node's configuration.
     """
     app = ClientApp()
-    for action in _TYPES:
+    for action in TYPES:
 
         def handle(asked: Message, context: Context, action: str = action) -> Message:
-            models, values = from_records(asked.content)
+            models, values = from_records(asked.content, CONFIG)
             found = answer(action, models, values, dict(context.node_config))
             said = {**found.values, **({"error": found.error} if found.error else {})}
             return Message(to_records(found.models, said), reply_to=asked)

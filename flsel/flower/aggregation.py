@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from flsel.errors import UserError
-from flsel.flower.wire import Value
+from flsel.flower.decoder import finite_numbers
 from flsel.params import Params, is_running
 
 MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], Optimizer]
@@ -102,20 +101,18 @@ def head(deltas: Params, layer: Layer | None, name: str) -> Params:
     return {"weight": deltas[weight].flatten(2), **({} if bias is None else {"bias": deltas[bias]})}
 
 
-def steps_of(values: Mapping[str, Value]) -> int:
+def steps_of(values: Mapping[str, Any]) -> int:
     """Return the local steps that a training's metrics tell; clients that tell none count alike."""
-    told = values.get("steps")
-    return max(int(told), 1) if isinstance(told, int | float) and math.isfinite(told) else 1
+    return max(int(values.get("steps", 1)), 1)
 
 
-def averaged(told: Sequence[Mapping[str, Value]], weights: Tensor) -> dict[str, float]:
-    """Average what all clients' metrics tell, by the weights."""
+def averaged(told: Sequence[Mapping[str, Any]], weights: Tensor) -> dict[str, float]:
+    """Average the finite numbers that all clients' metrics tell, by the weights."""
     total = float(weights.sum())
-    names = set.intersection(*(set(values) for values in told)) if told and total > 0 else set()
-    found: dict[str, float] = {}
-    for name in sorted(names):
-        numbers = [values[name] for values in told]
-        if all(isinstance(number, int | float) for number in numbers):
-            pairs = zip(numbers, weights.tolist(), strict=True)
-            found[name] = sum(float(number) * weight for number, weight in pairs) / total  # type: ignore[arg-type]
-    return found
+    numbers = [finite_numbers(values) for values in told]
+    names = set.intersection(*map(set, numbers)) if told and total > 0 else set()
+    return {
+        name: sum(found[name] * weight for found, weight in zip(numbers, weights.tolist(), strict=True))
+        / total
+        for name in sorted(names)
+    }

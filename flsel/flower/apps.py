@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,7 @@ def serve(file: Path, channel: GridChannel, settings: Mapping[str, Any], *, own_
         UserError: If nodes are missing, or as :func:`flsel.run`.
     """
     nodes, timeout = int(settings["nodes"]), float(settings["timeout"])
+    end = time.monotonic() + float(settings["wait"])
     found = channel.wait_for(nodes, float(settings["wait"]))
     if len(found) < nodes:
         raise UserError(f"{nodes} nodes must be connected, got {len(found)} within {settings['wait']} s.")
@@ -75,6 +77,9 @@ def serve(file: Path, channel: GridChannel, settings: Mapping[str, Any], *, own_
     config = read_config(Path(folder)) if folder else RunConfig.from_file(file)
     source = load_source(config.data, clients=config.clients, seed=config.seed)
     natural = 0 if source.owner is None else int(source.owner.max()) + 1
-    trainer = GridTrainer(channel, config, config.clients or natural, timeout=timeout, own_data=own_data)
+    trainer = GridTrainer(
+        channel, config, config.clients or natural, timeout=timeout, wait=max(end - time.monotonic(), 0.0),
+        own_data=own_data,
+    )  # fmt: skip
     built = build(config, source, trainer, callbacks=(NodeLog(trainer),))
     execute(Session(config, Path(folder), built) if folder else Session.start(config, built))

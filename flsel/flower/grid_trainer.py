@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import torch
@@ -17,15 +16,23 @@ from flsel.config.fingerprint import fingerprint
 from flsel.data.population import Population
 from flsel.errors import UserError
 from flsel.flower.contacts import Contacts
+from flsel.flower.decoder import Malformed, counts, read, whole_number
 from flsel.flower.members import label_table
+from flsel.flower.model_arrays import to_arrays, to_params
 from flsel.flower.node import clients_of
-from flsel.flower.wire import Asked, Channel, LostError, Reply, Request, Value, to_arrays, to_params
+from flsel.flower.wire import Asked, Channel, LostError, Reply, Request, Value
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
-from flsel.params import Params
+from flsel.params import Params, finite_rows
 
 _LOG = logging.getLogger("flsel")
 _NO_NODE = "it must run the app that flsel deploy wrote, but its hello names no partition"
+# The server makes a row for each example that a node says to have.
+_HELLO = {
+    "partition": whole_number(0, 10**7),
+    "partitions": whole_number(0, 10**7),
+    "labels": counts(10**6, 10**8),
+}
 
 
 @final
@@ -42,6 +49,7 @@ class GridTrainer(LocalTrainer):
         config: The run's settings; every node must have the same.
         clients: Number of clients (N).
         timeout: Seconds that a node has for an answer, and that a round waits for any node.
+        wait: Seconds to wait for the nodes of all clients; each is greeted once in any case.
         own_data: Every node is one client, with data of its own.
 
     Attributes:
@@ -60,6 +68,7 @@ class GridTrainer(LocalTrainer):
         clients: int,
         *,
         timeout: float = 600.0,
+        wait: float = 0.0,
         own_data: bool = False,
     ) -> None:
         check_deployable(config, own_data=own_data)
@@ -70,15 +79,15 @@ class GridTrainer(LocalTrainer):
         }
         self._clients = clients
         self._contacts = Contacts()
-        self._counts: list[list[int]] = [[]] * clients
+        self._counts: dict[int, list[int]] = {}
         self.asked: list[Asked] = []
-        self.homes = self._meet()
+        self.homes = self._meet(wait)
 
     def population(self, known: Population) -> Population:
         """Return the clients' data, where nodes have their own: label counts, and examples that are none."""
         if not self._own_data:
             return known
-        counts = label_table(self._counts, known.num_classes)
+        counts = label_table([self._counts[c] for c in range(self._clients)], known.num_classes)
         sizes = counts.sum(dim=1).tolist()
         y = torch.repeat_interleave(torch.arange(known.num_classes).repeat(len(sizes)), counts.flatten())
         # One example stands for all: nodes train on theirs, and the server measures on its own.
@@ -113,68 +122,104 @@ class GridTrainer(LocalTrainer):
 
     def losses(self, visits: Sequence[Visit]) -> Tensor:
         """Return the clients' losses (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        return self._ask("losses", visits, {"loss": torch.zeros((), dtype=torch.float64)})[0]["loss"]
+        return self._answers("losses", visits, {"loss": torch.zeros((), dtype=torch.float64)})["loss"]
 
     def squared_losses(self, visits: Sequence[Visit]) -> Tensor:
         """Return the clients' squared losses (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        return self._ask("squared", visits, {"loss": torch.zeros((), dtype=torch.float64)})[0]["loss"]
+        return self._answers("squared", visits, {"loss": torch.zeros((), dtype=torch.float64)})["loss"]
 
     def gradients(self, visits: Sequence[Visit]) -> Params:
         """Return the clients' gradients (see :class:`flsel.local.trainer.LocalTrainer`)."""
         live = {name: value.detach() for name, value in visits[0].program.trainable().items()}
-        return self._ask("gradients", visits, live)[0]
+        return self._answers("gradients", visits, live)
 
-    def _meet(self) -> dict[int, int]:
+    def _meet(self, wait: float) -> dict[int, int]:
         """Ask every node for its clients, and return the node of each client."""
         homes: dict[int, int] = {}
-        greeted = self._greet(0)
-        for node, reply in greeted:
-            if reply.error:
-                raise UserError(f"node {node} cannot take part: {reply.error}")
-            for client in self._clients_at(reply):
-                if client in homes:
-                    raise UserError(f"nodes {homes[client]} and {node} both have client {client}.")
-                homes[client] = node
-                self._counts[client] = _counts(reply)
+        places: set[tuple[int, int]] = set()
+
+        def admit(node: int, reply: Reply, connected: set[int]) -> str:
+            try:
+                part, parts, counts = self._place(reply)
+            except Malformed as error:
+                return str(error)
+            clients = clients_of(part, parts, self._clients)
+            for client in clients:
+                if homes.get(client, node) != node and homes[client] in connected:
+                    return f"nodes {homes[client]} and {node} both have client {client}"
+            homes.update(dict.fromkeys(clients, node))
+            self._counts |= dict.fromkeys(clients, counts)
+            places.add((part, parts))
+            return ""
+
+        def complete(wrong: Mapping[int, str]) -> bool:
+            return len(homes) == self._clients and not wrong
+
+        wrong = self._contacts.meet(self._channel, self._said, self._timeout, wait, admit, complete)
+        if wrong:
+            node, why = min(wrong.items())
+            raise UserError(f"node {node} cannot take part: {why}.")
         missing = [client for client in range(self._clients) if client not in homes]
         if missing:
+            absent = {part for _, parts in places for part in range(parts)} - {part for part, _ in places}
+            known = f" of partition-id {', '.join(map(str, sorted(absent)[:10]))}" if absent else ""
             raise UserError(
                 f"every client needs a node: {len(missing)} of {self._clients} have none, client "
-                f"{missing[0]} first. {len(greeted)} nodes are connected."
+                f"{missing[0]} first. {len(places)} nodes came within {wait:g} s; those{known} are missing."
             )
         return homes
 
     def _refresh(self, round: int) -> dict[int, int]:
         """Return connected clients' nodes; a node that came back under another id has its clients again."""
-        for node, reply in self._greet(round):
-            if reply.error:
-                _LOG.warning("node %s does not take part: %s", node, reply.error)
-                continue
-            back = dict.fromkeys(self._clients_at(reply), node)
-            changed = self._own_data and any(_counts(reply) != self._counts[client] for client in back)
-            if changed:
-                _LOG.warning("node %s does not take part: its labels are others than before", node)
-            else:
-                self.homes |= back
         connected = set(self._channel.nodes())
+        for node, reply in self._contacts.greet(self._channel, self._said, self._timeout, round):
+            why = reply.error or self._rejoin(node, reply, connected)
+            if why:
+                self._contacts.refuse(node, why)
+        connected &= set(self._channel.nodes())
         return {client: node for client, node in self.homes.items() if node in connected}
 
-    def _greet(self, round: int) -> list[tuple[int, Reply]]:
-        """Greet new nodes; the reply of one that is no node of this run has an error."""
-        greeted = self._contacts.greet(self._channel, self._said, self._timeout, round)
-        return [
-            (node, reply if reply.error or _place(reply) else replace(reply, error=_NO_NODE))
-            for node, reply in greeted
-        ]
+    def _rejoin(self, node: int, reply: Reply, connected: set[int]) -> str:
+        """Take a node as that of clients that came back, or say why it is none."""
+        try:
+            part, parts, counts = self._place(reply)
+        except Malformed as error:
+            return str(error)
+        clients = clients_of(part, parts, self._clients)
+        for client in clients:
+            if self._contacts.taken(node, self.homes[client], reply, connected):
+                return f"it says that it has client {client}, which node {self.homes[client]} has"
+            if self._own_data and counts != self._counts[client]:
+                return "its labels are others than before"
+        self.homes |= dict.fromkeys(clients, node)
+        return ""
 
-    def _clients_at(self, reply: Reply) -> list[int]:
-        part, parts = _place(reply)
+    def _place(self, reply: Reply) -> tuple[int, int, list[int]]:
+        """Return the number of a node, the number of all nodes, and its label counts, from its hello.
+
+        Raises:
+            Malformed: If it is no hello of a node of this run.
+        """
+        if not {"partition", "partitions"} <= reply.values.keys():
+            raise Malformed(_NO_NODE)
+        said = read(reply.values, _HELLO, ["labels"] if self._own_data else [])
+        part, parts = said["partition"], said["partitions"]
+        if part >= parts:
+            raise Malformed(f"{_NO_NODE} of its {parts}")
         if self._own_data and parts != self._clients:
-            raise UserError(
+            raise Malformed(
                 "num-partitions must be the number of clients where nodes have their own data, got "
-                f"{parts} of {self._clients}."
+                f"{parts} of {self._clients}"
             )
-        return clients_of(part, parts, self._clients)
+        return part, parts, said.get("labels", [])
+
+    def _answers(self, action: str, visits: Sequence[Visit], like: Params) -> Params:
+        """Ask the nodes a selector's question; an answer that is not finite is none."""
+        found, _ = self._ask(action, visits, like)
+        lost = torch.ones(len(visits), dtype=torch.bool).index_fill(0, finite_rows(found), False)
+        for value in found.values():
+            value[lost] = math.nan
+        return found
 
     def _ask(self, action: str, visits: Sequence[Visit], like: Params) -> tuple[Params, int]:
         """Ask the nodes.
@@ -228,19 +273,8 @@ def _read(reply: Reply, like: Params, rows: int) -> tuple[Params, str]:
         return {}, reply.error
     try:
         return to_params(reply.models.get("answer", {}), like, rows), ""
-    except UserError as error:
+    except Malformed as error:
         return {}, str(error)
-
-
-def _place(reply: Reply) -> tuple[int, ...]:
-    """Return the number of a node and of all nodes, from its hello; empty if it does not hold both."""
-    part, parts = reply.values.get("partition"), reply.values.get("partitions")
-    return (part, parts) if isinstance(part, int) and isinstance(parts, int) and 0 <= part < parts else ()
-
-
-def _counts(reply: Reply) -> list[int]:
-    counts = reply.values.get("labels", [])
-    return [int(count) for count in counts] if isinstance(counts, list) else []
 
 
 def check_deployable(config: RunConfig, *, own_data: bool = False) -> None:

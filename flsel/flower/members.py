@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-import flsel
-from flsel.errors import UserError, short
-from flsel.flower.contacts import POLL_SECONDS, Contacts
-from flsel.flower.wire import Channel, Reply, Value
+from flsel.errors import UserError
+from flsel.flower.contacts import Contacts
+from flsel.flower.decoder import Malformed, counts, read, text, whole_number
+from flsel.flower.wire import PROTOCOL, Channel, Reply, Value
 from flsel.params import whole
 
 _LOG = logging.getLogger("flsel")
+_MOST_EXAMPLES = 10**12
+_HELLO = {
+    "client": text(100),
+    "examples": whole_number(0, _MOST_EXAMPLES),
+    "answers": text(200, least=0),
+    "labels": counts(10**6, _MOST_EXAMPLES),
+}
 
 
 class Members:
@@ -47,17 +53,24 @@ class Members:
         self.answers: dict[int, frozenset[str]] = {}
         self.nodes: dict[int, int] = {}
         self._count, self._labels, self._timeout, self._wait = clients, labels, timeout, wait
+        self._said: dict[str, Value] = {}
         self._contacts = Contacts()
 
-    def gather(self, channel: Channel, round: int) -> Tensor:
+    def gather(self, channel: Channel, round: int, config: Mapping[str, Value] | None = None) -> Tensor:
         """Meet new nodes, and tell which clients can be asked in a round, bool ``[N]``; at least one can.
+
+        Args:
+            channel: Reaches the clients.
+            round: Communication round.
+            config: Settings that the app's own trainings get, which questions get as well.
 
         Raises:
             UserError: If the clients are not met in time, are too many, or two nodes are the same client.
             LostError: If no client is connected for as long as is waited.
         """
+        self._said = hello(round, config or {}, labels=self._labels)
         if not self.names:
-            self._meet_all(channel, round)
+            self._meet_all(channel)
         lost = f"no client is connected for {self._wait:g} s."
         return self._contacts.reachable(
             lambda: self._refresh(channel, round), len(self.names), round, self._wait, lost
@@ -84,56 +97,103 @@ class Members:
         names, sizes, labels = (state[name] for name in ("names", "sizes", "labels"))
         self.names, self.sizes, self.label_counts = names, whole(sizes), labels
 
-    def _meet_all(self, channel: Channel, round: int) -> None:
+    def _meet_all(self, channel: Channel) -> None:
         """Wait until every client said hello, and number them."""
-        met: dict[str, tuple[int, Reply]] = {}
-        end = time.monotonic() + self._wait
-        while True:
-            for node, reply in self._greet(channel, round):
-                if reply.error:
-                    hint = "" if reply.values else "; its ClientApp must call flsel.flower.answer"
-                    raise UserError(f"node {node} cannot take part: {reply.error}{hint}")
-                name = _text(reply.values, "client")
-                if name in met:
-                    raise UserError(
-                        f"nodes {met[name][0]} and {node} both are client {name}: give each SuperNode a "
-                        "partition-id or client-id of its own in --node-config."
-                    )
-                met[name] = (node, reply)
-            if len(met) >= self._count or time.monotonic() >= end:
-                break
-            time.sleep(POLL_SECONDS)
+        met: dict[str, tuple[int, dict[str, Any]]] = {}
+        twice: set[int] = set()
+
+        def admit(node: int, reply: Reply, connected: set[int]) -> str:
+            try:
+                said = self._read(reply)
+            except Malformed as error:
+                return str(error)
+            other = met.get(said["client"], (node,))[0]
+            if other != node and other in connected:
+                twice.add(node)
+                return (
+                    f"nodes {other} and {node} both are client {said['client']}: give each SuperNode a "
+                    "partition-id or client-id of its own in --node-config"
+                )
+            met[said["client"]] = (node, said)
+            return ""
+
+        def complete(wrong: Mapping[int, str]) -> bool:
+            return len(met) >= self._count and not twice & wrong.keys()
+
+        wrong = self._contacts.meet(channel, self._said, self._timeout, self._wait, admit, complete)
+        for node in sorted(twice & wrong.keys()):
+            raise UserError(f"{wrong[node]}.")
         if len(met) != self._count:
-            late = "" if len(met) > self._count else f" within {self._wait:g} s"
-            raise UserError(
-                f"clients must be the number of clients, got {self._count}, and {len(met)} came{late}."
-            )
+            raise UserError(self._missing(sorted(met, key=_order), wrong))
         self.names = sorted(met, key=_order)
-        replies = [met[name][1] for name in self.names]
-        self.sizes = whole([_whole(reply.values, "examples") for reply in replies])
-        self.label_counts = [_counts(reply.values) if self._labels else [] for reply in replies]
+        known = [met[name][1] for name in self.names]
+        self.sizes = whole([said["examples"] for said in known])
+        self.label_counts = [said.get("labels", []) for said in known]
         for client, name in enumerate(self.names):
             self._settle(client, *met[name])
 
+    def _missing(self, met: Sequence[str], wrong: Mapping[int, str]) -> str:
+        """Say which clients did not come, as far as that is known."""
+        absent = [name for name in map(str, range(self._count)) if name not in met]
+        numbered = bool(met) and all(name.isdecimal() and int(name) < self._count for name in met)
+        late = "" if len(met) > self._count else f" within {self._wait:g} s"
+        who = f": {_listed(absent)} missing" if numbered and absent else f": {_listed(met)}" if met else ""
+        came = f"{len(met)} came{late}{who}"
+        if not wrong:
+            return f"clients must be the number of clients, got {self._count}, and {came}."
+        node, why = min(wrong.items())
+        others = f" and {len(wrong) - 1} others" if len(wrong) > 1 else ""
+        hint = "; its ClientApp must call flsel.flower.answer" if "flsel_hello" in why else ""
+        return f"node {node}{others} cannot take part: {why}{hint}. Of {self._count} clients {came}."
+
     def _refresh(self, channel: Channel, round: int) -> dict[int, int]:
         """Greet nodes that are new: clients that came back, or strangers; return connected clients' nodes."""
-        for node, reply in self._greet(channel, round):
-            name = str(reply.values.get("client", ""))
-            if not reply.error and name in self.names:
-                self._settle(self.names.index(name), node, reply)
-            else:
-                why = reply.error or f"it is client {short(name, 60)}, and the clients were numbered before"
-                _LOG.warning("node %s does not take part: %s", node, why)
         connected = set(channel.nodes())
+        for node, reply in self._contacts.greet(channel, self._said, self._timeout, round):
+            why = reply.error or self._rejoin(node, reply, connected)
+            if why:
+                self._contacts.refuse(node, why)
+        connected &= set(channel.nodes())
         return {client: node for client, node in self.nodes.items() if node in connected}
 
-    def _greet(self, channel: Channel, round: int) -> list[tuple[int, Reply]]:
-        said: dict[str, Value] = {"version": flsel.__version__, "labels": int(self._labels)}
-        return self._contacts.greet(channel, said, self._timeout, round)
+    def _rejoin(self, node: int, reply: Reply, connected: set[int]) -> str:
+        """Take a node as that of a client that came back, or say why it is none."""
+        try:
+            said = self._read(reply)
+        except Malformed as error:
+            return str(error)
+        if said["client"] not in self.names:
+            return f"it is client {said['client']}, and the clients were numbered before"
+        client = self.names.index(said["client"])
+        if self._contacts.taken(node, self.nodes.get(client, node), reply, connected):
+            return f"it says that it is client {said['client']}, which node {self.nodes[client]} is"
+        self._settle(client, node, said)
+        return ""
 
-    def _settle(self, client: int, node: int, reply: Reply) -> None:
+    def _read(self, reply: Reply) -> dict[str, Any]:
+        """Return what a hello says.
+
+        Raises:
+            Malformed: If it is none.
+        """
+        required = ("client", "examples", "answers", "labels")[: 4 if self._labels else 3]
+        said = read(reply.values, _HELLO, required)
+        if self._labels and sum(said["labels"]) != said["examples"]:
+            raise Malformed(
+                f"labels of an answer must be counts of its {said['examples']} examples, got "
+                f"{sum(said['labels'])}."
+            )
+        return said
+
+    def _settle(self, client: int, node: int, said: Mapping[str, Any]) -> None:
         self.nodes[client] = node
-        self.answers[client] = frozenset(_text(reply.values, "answers").split())
+        self.answers[client] = frozenset(said["answers"].split())
+
+
+def hello(round: int, config: Mapping[str, Value], *, labels: bool) -> dict[str, Value]:
+    """Return what a greeting says."""
+    own: dict[str, Value] = {"protocol": PROTOCOL, "labels": int(labels)}
+    return {**config, "server-round": round + 1, **own}
 
 
 def label_table(counts: Sequence[Sequence[int]], classes: int) -> Tensor:
@@ -160,22 +220,5 @@ def _order(name: str) -> tuple[bool, int, str]:
     return not number, int(name) if number else 0, name
 
 
-def _text(values: Mapping[str, Value], name: str) -> str:
-    found = values.get(name)
-    if not isinstance(found, str):
-        raise UserError(f"{name} of a hello must be a text, got {short(found, 60)}.")
-    return found
-
-
-def _whole(values: Mapping[str, Value], name: str) -> int:
-    found = values.get(name)
-    if not isinstance(found, int) or found < 0:
-        raise UserError(f"{name} of a hello must be a whole number >= 0, got {short(found, 60)}.")
-    return found
-
-
-def _counts(values: Mapping[str, Value]) -> list[int]:
-    found = values.get("labels")
-    if not isinstance(found, list) or not all(isinstance(count, int) and count >= 0 for count in found):
-        raise UserError(f"labels of a hello must be whole numbers >= 0, got {short(found, 60)}.")
-    return [int(count) for count in found]
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

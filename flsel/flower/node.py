@@ -14,7 +14,8 @@ from flsel.config.fingerprint import fingerprint
 from flsel.data.population import Population, Source
 from flsel.data.sources import load_source
 from flsel.errors import UserError, short
-from flsel.flower.wire import Models, Reply, Value, to_arrays, to_params
+from flsel.flower.model_arrays import to_arrays, to_params
+from flsel.flower.wire import Models, Reply, Value
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from flsel.errors import UserError, users_code
+from flsel.flower.decoder import Malformed, names_among, number, read
 from flsel.flower.members import Members, label_table
 from flsel.flower.remote_model import Holdout, Model, single
-from flsel.flower.wire import Channel, Models, Reply, Request, Value, to_params
+from flsel.flower.wire import Channel, Reply, Request, Value
 from flsel.metrics import Cost, Ledger, models_down, models_up, training
 from flsel.params import Params, height, row
 from flsel.selector import Need
 
+T = TypeVar("T")
+# NaN is the answer of a client without examples.
+_LOSSES = {"loss": number(missing=True), "squared": number(0, missing=True)}
 _ASKED = {"losses": Need.LOSSES, "gradients": Need.GRADIENTS}
 _ONCE = Need.OWN_LOSS | Need.SQUARED_LOSS
 
@@ -64,11 +70,10 @@ class RemoteAnswers:
         """Return the clients' mean losses and mean squared losses, each float64 ``[n]``."""
         asked = [client for client in dict.fromkeys(clients) if self.available[client]]
         self.ledger.charge(models_down(1, self.model.params) + Cost(passes=1, scalars_up=1), len(asked))
-        replies = self._ask("losses", asked, {"start0": self.model.sent(at or self.model.params)})
-        table = [
-            [_number(replies[client].values, name) if client in replies else math.nan for client in clients]
-            for name in ("loss", "squared")
-        ]
+        model = self.model.sent(at or self.model.params)
+        told = self._ask("losses", asked, model, lambda reply: read(reply.values, _LOSSES, _LOSSES))
+        nothing = dict.fromkeys(_LOSSES, math.nan)
+        table = [[told.get(client, nothing)[name] for client in clients] for name in _LOSSES]
         mean, squared = torch.tensor(table, dtype=torch.float64).reshape(2, -1)
         return mean, squared
 
@@ -78,12 +83,14 @@ class RemoteAnswers:
         params, distinct = self.model.params, list(dict.fromkeys(clients))
         each = training(params, down=1, up=1) + Cost(shadow_trainings=1)
         self.ledger.charge(each, len(distinct))
-        models = {"arrays": self.model.sent(params)}
-        replies = self._ask("train", distinct, models, {**self.config, "flsel-probe": True})
-        ends = self._stack(clients, replies, params, self.model.received)
-        for client, reply in replies.items():
-            self.took[client] = reply.seconds
-        return ends
+
+        def end(reply: Reply) -> tuple[Params, float]:
+            return self.model.received(single(reply.models)), reply.seconds
+
+        found = self._ask("train", distinct, self.model.sent(params), end, {"flsel-probe": True})
+        for client, (_, seconds) in found.items():
+            self.took[client] = seconds
+        return _stack(clients, {client: end for client, (end, _) in found.items()}, params)
 
     def gradients(self, clients: Sequence[int]) -> Params:
         """Return the gradients of the clients' losses, rows of NaN where a client gave none."""
@@ -91,11 +98,19 @@ class RemoteAnswers:
         params, distinct = self.model.params, list(dict.fromkeys(clients))
         each = models_down(1, params) + models_up(1, params) + Cost(passes=1)
         self.ledger.charge(each, len(distinct))
-        replies = self._ask("gradients", distinct, {"start0": self.model.sent(params)})
-        # Which of the tensors are trained the clients know: the first answer tells.
-        first = next((reply.models.get("answer", {}) for reply in replies.values()), {})
-        like = {name: value for name, value in params.items() if name in first} or params
-        return self._stack(clients, replies, like, lambda arrays: to_params(arrays, like))
+
+        def gradient(reply: Reply) -> Params:
+            names = read(reply.values, {"trained": names_among(params)}, ["trained"])["trained"]
+            return self.model.gradient(single(reply.models), names)
+
+        found = self._ask("gradients", distinct, self.model.sent(params), gradient)
+        # Which of the tensors are trained the clients know: what most of them say.
+        most = Counter(frozenset(told) for told in found.values()).most_common(1)
+        like = {name: value for name, value in params.items() if not most or name in most[0][0]}
+        for client in [client for client, told in found.items() if told.keys() != like.keys()]:
+            self.members.heard(client, self.round, "it trains other arrays than most clients")
+            del found[client]
+        return _stack(clients, found, like)
 
     def server_loss(self, at: Params) -> float:
         """Return the loss on the server's holdout."""
@@ -138,35 +153,22 @@ class RemoteAnswers:
         self,
         action: str,
         clients: Sequence[int],
-        models: Models,
+        model: Mapping[str, np.ndarray],
+        reader: Callable[[Reply], T],
         values: Mapping[str, Value] | None = None,
-    ) -> dict[int, Reply]:
-        """Ask clients, each once, and return the replies of those that answered."""
-        requests = [Request(self.members.nodes[client], action, models, values or {}) for client in clients]
+    ) -> dict[int, T]:
+        """Ask clients about a model, each once, and return what those say whose answer can be read."""
+        asked = {**self.config, **(values or {})}
+        requests = [Request(self.members.nodes[c], action, {"arrays": model}, asked) for c in clients]
         replies = self.channel.exchange(requests, self.timeout) if requests else []
+        found: dict[int, T] = {}
         for client, reply in zip(clients, replies, strict=True):
-            self.members.heard(client, self.round, reply.error)
-        return {client: r for client, r in zip(clients, replies, strict=True) if not r.error}
-
-    def _stack(
-        self,
-        clients: Sequence[int],
-        replies: Mapping[int, Reply],
-        like: Params,
-        read: Callable[[Mapping[str, np.ndarray]], Params],
-    ) -> Params:
-        """Stack the models of replies in the order of the clients; rows of NaN where there is none."""
-        found = {n: v.new_full((len(clients), *v.shape), math.nan) for n, v in like.items()}
-        for position, client in enumerate(clients):
-            if client not in replies:
-                continue
+            error = reply.error
             try:
-                model = read(single(replies[client].models))
-            except UserError as error:
-                self.members.heard(client, self.round, str(error))
-                continue
-            for name, value in model.items():
-                found[name][position] = value
+                found |= {} if error else {client: reader(reply)}
+            except Malformed as malformed:
+                error = str(malformed)
+            self.members.heard(client, self.round, error)
         return found
 
     def _require_available(self, clients: Sequence[int]) -> None:
@@ -209,6 +211,11 @@ def check_needs(needs: Need, name: str, holdout: Holdout, members: Members) -> N
             )
 
 
-def _number(values: Mapping[str, Value], name: str) -> float:
-    found = values.get(name)
-    return float(found) if isinstance(found, int | float) else math.nan
+def _stack(clients: Sequence[int], found: Mapping[int, Params], like: Params) -> Params:
+    """Stack models in the order of the clients; rows of NaN where there is none that is finite."""
+    stack = {n: v.new_full((len(clients), *v.shape), math.nan) for n, v in like.items()}
+    for position, client in enumerate(clients):
+        if client in found and all(bool(value.isfinite().all()) for value in found[client].values()):
+            for name, value in found[client].items():
+                stack[name][position] = value
+    return stack

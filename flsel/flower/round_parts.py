@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from flsel.flower.aggregation import Layer, MakeOptimizer
 from flsel.flower.remote_answers import RemoteAnswers
 from flsel.flower.remote_model import Holdout
-from flsel.flower.wire import Value
 from flsel.metrics import Ledger
 from flsel.params import Params
 from flsel.selector import Plan, View
@@ -89,6 +89,7 @@ class Open:
     hop: int = 0
     seconds: list[float] = field(default_factory=list)
     lost: dict[int, float] = field(default_factory=dict)
-    firsts: dict[int, Mapping[str, Value]] = field(default_factory=dict)
-    lasts: dict[int, Mapping[str, Value]] = field(default_factory=dict)
+    malformed: dict[int, str] = field(default_factory=dict)
+    firsts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    lasts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     trainings: list[Training] = field(default_factory=list)

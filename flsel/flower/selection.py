@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,9 @@ from torch import Tensor
 from flsel.engine import selector_calls
 from flsel.errors import UserError
 from flsel.flower.aggregation import ServerStep, averaged, head, output_layer, steps_of
+from flsel.flower.decoder import Malformed, number, read
 from flsel.flower.members import Members
+from flsel.flower.model_arrays import converted
 from flsel.flower.remote_answers import RemoteAnswers, check_needs
 from flsel.flower.remote_model import Model, Watch, single
 from flsel.flower.round_parts import Open, RoundSummary, Rules, Training
@@ -24,6 +27,16 @@ from flsel.metrics import Cost, Ledger, training
 from flsel.params import Params, finite_rows, repeated, row, rows, weighted_sum, whole
 from flsel.rng import generator
 from flsel.selector import IDLE, Late, Need, Plan, Selector, Updates, View
+
+_LOG = logging.getLogger("flsel")
+_OWN = {"own-loss": Need.OWN_LOSS, "squared-loss": Need.SQUARED_LOSS}
+# What a training may tell of itself; its other metrics are only averaged.
+_TOLD = {
+    "own-loss": number(missing=True),
+    "squared-loss": number(0, missing=True),
+    "steps": number(0, 1e9),
+    "num-examples": number(0, 1e12),
+}
 
 
 class Selection:
@@ -49,6 +62,8 @@ class Selection:
         self._loaded: Mapping[str, Any] | None = None
         self._boundary: dict[str, Any] = {}
         self._open: Open | None = None
+        self._usable, self._said_converted = False, False
+        self._malformed: dict[int, str] = {}
 
     @property
     def chained(self) -> bool:
@@ -78,7 +93,7 @@ class Selection:
             UserError: If the clients cannot take part, or the selector's plan breaks the contract.
         """
         began, model = time.monotonic(), Model.of(arrays)
-        available = self.members.gather(channel, self.round)
+        available = self.members.gather(channel, self.round, config)
         weight = output_layer(model.params, self.rules.output_layer)
         classes = self.rules.num_classes or (0 if weight is None else len(model.params[weight[0]]))
         if classes < 1:
@@ -173,6 +188,7 @@ class Selection:
             state, self._loaded = self._loaded, None
             self.selector.load_state_dict(state["selector"])
             self.counts, self._took = state["counts"], state["durations"]
+            self._usable = True
             self.ledger, self._elapsed = Ledger(state["ledger"]), float(state["seconds"])
             self._step.load_state_dict(state["optimizer"])
 
@@ -192,13 +208,16 @@ class Selection:
 
     def _place(self, training: Training, reply: Reply) -> None:
         """Put an end model in its paths; NaN where there is none."""
-        open, client, error = self._now(), training.client, reply.error
-        end: Params = {}
+        open, client, error, malformed = self._now(), training.client, reply.error, reply.malformed
+        end, told = dict[str, Tensor](), dict[str, Any]()
         if not error:
             try:
-                end = open.answers.model.received(single(reply.models))
-            except UserError as refused:
-                error = str(refused)
+                arrays, told = single(reply.models), read(reply.values, _TOLD)
+                end = open.answers.model.received(arrays)
+                self._say_converted(converted(arrays, end), end)
+            except Malformed as refused:
+                error, malformed = str(refused), True
+        open.malformed |= {client: error} if malformed else {}
         self.members.heard(client, self.round, error)
         where = torch.tensor(training.paths)
         for name, value in open.at.items():
@@ -209,26 +228,30 @@ class Selection:
         self._took[client] = reply.seconds
         for k in training.paths:
             first = all(other == IDLE for other in open.plan.paths[k][: open.hop])
-            open.firsts |= {k: reply.values} if first else {}
-            open.lasts[k] = reply.values
+            open.firsts |= {k: told} if first else {}
+            open.lasts[k] = {**reply.values, **told}
             open.seconds[k] += reply.seconds
 
     def _close(self, open: Open) -> RoundSummary:
         """Weigh what came back, let the selector learn, and aggregate."""
         view, plan, model = open.view, open.plan, open.answers.model
         deltas = {name: end - model.params[name] for name, end in open.at.items()}
-        keep = finite_rows(deltas)
-        kept = keep.tolist()
+        kept = finite_rows(deltas).tolist()
+        own = self._own_losses(open, kept)
+        kept = [k for k in kept if k in own]
         gone = [plan.visits[k][-1] for k in range(len(plan)) if k not in set(kept)]
         weights, arrays = torch.zeros(0, dtype=torch.float64), None
         if kept:
-            deltas = rows(deltas, keep)
-            updates = self._updates(open, kept, deltas)
+            self._usable = True
+            deltas = rows(deltas, whole(kept))
+            updates = self._updates(open, own, deltas)
             weights = selector_calls.weigh(self.selector, view, updates, deltas)
             selector_calls.observe(self.selector, view, updates, weights, deltas)
             delta = weighted_sum(deltas, weights)
             assert self._step is not None  # see _begin
             arrays = model.sent(self._step(model.params, delta, weights))
+        elif not self._usable:
+            self._refuse_malformed(open, {client for client in gone if client not in open.lost})
         clients = whole([client for visits in plan.visits for client in visits])
         self.counts.index_add_(0, clients, torch.ones_like(clients))
         view.ledger.charge(Cost(dropped_updates=len(gone)))
@@ -248,12 +271,35 @@ class Selection:
             seconds=seconds,
         )
 
-    def _updates(self, open: Open, kept: list[int], deltas: Params) -> Updates:
-        needs, plan = self.selector.needs, Plan(tuple(open.plan.paths[k] for k in kept))
+    def _refuse_malformed(self, open: Open, answered: set[int]) -> None:
+        """End a run whose clients' models were never like the one that they were sent.
+
+        Raises:
+            UserError: If that is all that clients returned so far, and more than one client.
+        """
+        self._malformed |= open.malformed
+        if not answered and open.malformed and len(self._malformed) >= min(2, len(self.members.sizes)):
+            client, why = next(iter(open.malformed.items()))
+            raise UserError(
+                f"round {self.round - 1}: no client returned a model like the one that was sent. Client "
+                f"{self.members.names[client]}: {why}"
+            )
+
+    def _say_converted(self, found: str, model: Params) -> None:
+        if found and not self._said_converted:
+            self._said_converted = True
+            own = str(next(iter(model.values())).dtype).removeprefix("torch.")
+            _LOG.warning("clients return models of %s, which are converted to the model's %s", found, own)
+
+    def _updates(self, open: Open, own: Mapping[int, Sequence[float]], deltas: Params) -> Updates:
+        needs, kept = self.selector.needs, list(own)
+        plan = Plan(tuple(open.plan.paths[k] for k in kept))
         sizes = self.members.sizes.tolist()
         answers: dict[str, Any] = {}
-        if needs & (Need.OWN_LOSS | Need.SQUARED_LOSS):
-            answers["own_loss"], answers["squared_loss"] = self._told(open, kept)
+        for place, need in enumerate((Need.OWN_LOSS, Need.SQUARED_LOSS)):
+            if needs & need:
+                losses = [own[k][place] for k in kept]
+                answers[str(need.name).lower()] = torch.tensor(losses, dtype=torch.float64)
         if Need.DURATIONS in needs:
             answers["durations"] = torch.tensor([open.seconds[k] for k in kept], dtype=torch.float64)
         if Need.DELTAS in needs:
@@ -272,15 +318,26 @@ class Selection:
             late=Late.of(late),
         )
 
-    def _told(self, open: Open, kept: list[int]) -> tuple[Tensor, Tensor]:
-        """Return the global model's losses at each path's first client, asked where not reported."""
-        found = {
-            open.plan.visits[k][0]: [open.firsts[k].get("own-loss"), open.firsts[k].get("squared-loss")]
-            for k in kept
+    def _own_losses(self, open: Open, kept: list[int]) -> dict[int, tuple[float, float]]:
+        """Return the global model's loss and squared loss at each path's first client, where needed.
+
+        They are asked for where the training did not tell them. A path without them is left out, unless the
+        client has no examples.
+        """
+        wanted = [name for name, need in _OWN.items() if self.selector.needs & need]
+        if not wanted:
+            return dict.fromkeys(kept, (math.nan, math.nan))
+        first = {k: open.plan.visits[k][0] for k in kept}
+        told: dict[int, list[Any]] = {
+            first[k]: [open.firsts[k].get(name, math.nan) for name in _OWN] for k in kept
         }
-        silent = sorted(client for client, told in found.items() if None in told)
+        silent = sorted({first[k] for k in kept if not all(name in open.firsts[k] for name in wanted)})
         if silent:
             mean, squared = open.answers.both_losses(silent, None)
-            found |= {c: [m, s] for c, m, s in zip(silent, mean.tolist(), squared.tolist(), strict=True)}
-        table = torch.tensor([found[open.plan.visits[k][0]] for k in kept], dtype=torch.float64)
-        return table[:, 0], table[:, 1]
+            told |= {c: [m, s] for c, m, s in zip(silent, mean.tolist(), squared.tolist(), strict=True)}
+        empty = {client for client in told if not self.members.sizes[client]}
+        return {
+            k: (told[client][0], told[client][1])
+            for k, client in first.items()
+            if client in empty or not any(math.isnan(told[client][list(_OWN).index(name)]) for name in wanted)
+        }

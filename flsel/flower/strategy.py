@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated, Any
@@ -28,6 +29,8 @@ from flsel.flower.adapter import (
     to_array_record,
 )
 from flsel.flower.aggregation import MakeOptimizer
+from flsel.flower.decoder import Malformed
+from flsel.flower.evaluations import well_formed
 from flsel.flower.members import Members
 from flsel.flower.remote_model import Holdout
 from flsel.flower.round_parts import RoundSummary, Rules
@@ -105,6 +108,7 @@ class SelectorStrategy(Checked, Strategy):
         )  # fmt: skip
         self._selection = Selection(self.selector, members, rules)
         self._sent: list[Message] = []
+        self._evaluated: dict[str, Message] = {}
         self._grid: PatientGrid | None = None
         self._evaluation = FedAvg()
 
@@ -160,7 +164,10 @@ class SelectorStrategy(Checked, Strategy):
         if selection.chained:
             trainings = selection.trainings()
         else:
-            model = from_array_record(arrays)
+            try:
+                model = from_array_record(arrays)
+            except Malformed as error:
+                raise UserError(f"initial_arrays must be a model: {error}") from None
             trainings = selection.open(GridChannel(grid), model, self.rounds, settings)
         nodes = selection.members.nodes
         self._sent = [
@@ -194,18 +201,28 @@ class SelectorStrategy(Checked, Strategy):
         if self.fraction_evaluate == 0:
             return []
         members = self._selection.members
-        free = np.flatnonzero(members.gather(GridChannel(grid), self._selection.round).numpy())
+        settings, models = {**config, "server-round": server_round}, {"arrays": from_array_record(arrays)}
+        free = np.flatnonzero(members.gather(GridChannel(grid), self._selection.round, config).numpy())
         count = max(1, round(self.fraction_evaluate * len(free)))
         asked = generator(self.seed, "evaluate", server_round).permutation(free)[:count]
-        settings, models = {**config, "server-round": server_round}, {"arrays": from_array_record(arrays)}
-        return [
-            message(Request(members.nodes[int(client)], "evaluate", models, settings), self.timeout)
-            for client in sorted(asked)
-        ]
+        self._evaluated = {
+            members.names[client]: message(
+                Request(members.nodes[client], "evaluate", models, settings), self.timeout
+            )
+            for client in sorted(asked.tolist())
+        }
+        return list(self._evaluated.values())
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Average the clients' metrics by ``num-examples``, as FedAvg does."""
-        return self._evaluation.aggregate_evaluate(server_round, replies)
+        """Average the clients' metrics by ``num-examples``, as FedAvg does, without malformed answers."""
+        asked = {sent.metadata.message_id: name for name, sent in self._evaluated.items()}
+        got = {
+            asked[r.metadata.reply_to_message_id]: r
+            for r in replies
+            if r.metadata.reply_to_message_id in asked
+        }
+        found = well_formed(got, self._evaluation.weighted_by_key)
+        return self._evaluation.aggregate_evaluate(server_round, found)
 
     def summary(self) -> None:
         """Log which selector chooses."""
@@ -226,12 +243,15 @@ class SelectorStrategy(Checked, Strategy):
     def _read(self, sent: Message, got: Mapping[str, Message]) -> Reply:
         """Return the answer to a message, with the seconds that it took."""
         name = sent.metadata.message_id
-        found = got.get(name)
+        found: Message | Exception | None = got.get(name)
+        if self._grid is not None and name in self._grid.unread:
+            found = self._grid.unread[name]
         if self._grid is not None and name in self._grid.seconds:
             seconds = self._grid.seconds[name]
-        elif found is not None:
+        elif isinstance(found, Message):
             # Another loop than start ran the round: the clocks of server and node tell, as far as they agree.
-            seconds = max(found.metadata.created_at - sent.metadata.created_at, 0.0)
+            took = found.metadata.created_at - sent.metadata.created_at
+            seconds = min(max(took, 0.0), self.timeout) if math.isfinite(took) else self.timeout
         else:
             seconds = self.timeout
         return reply(found, seconds, self.timeout)

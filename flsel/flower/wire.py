@@ -1,7 +1,7 @@
 """Messages between server and nodes, independent of a framework.
 
-A request asks one node a question. A reply holds arrays and plain values. Neither side ever unpickles what it
-receives, and the server accepts no array that is larger than the model's.
+A request asks one node a question. A reply holds arrays and plain values, which
+:mod:`flsel.flower.decoder` reads.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import torch
 
-from flsel.errors import UserError
-from flsel.params import Params
+from flsel.errors import UserError, short
+
+PROTOCOL = 1
+"""Version of the questions of a :class:`flsel.flower.SelectorStrategy`, which docs/flower.md describes."""
 
 Models = Mapping[str, Mapping[str, np.ndarray]]
 """Arrays by the name of a model and of a parameter."""
-Value = int | float | str | list[int] | list[float]
+Value = int | float | str | list[int] | list[float] | list[str]
 
 
 class LostError(UserError):
@@ -51,13 +52,18 @@ class Reply:
         models: Models, or stacks of answers.
         values: Plain values by name.
         seconds: From sending the request to receiving the reply.
-        error: Why there is no answer, in one sentence; empty if there is one.
+        error: Why there is no answer, in one short line without control characters; empty if there is one.
+        malformed: Whether the node did answer, but nothing that can be read.
     """
 
     models: Models = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
     seconds: float = 0.0
     error: str = ""
+    malformed: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", short(self.error))
 
 
 class Asked(NamedTuple):
@@ -92,36 +98,3 @@ class Channel(Protocol):
         Returns:
             A reply for each request, in their order; one with an error where none came.
         """
-
-
-def to_arrays(params: Params) -> dict[str, np.ndarray]:
-    """Return a model as arrays."""
-    return {name: value.detach().cpu().contiguous().numpy() for name, value in params.items()}
-
-
-def to_params(arrays: Mapping[str, np.ndarray], like: Params, rows: int | None = None) -> Params:
-    """Return arrays as a model, or as a stack of ``rows`` models.
-
-    Args:
-        arrays: What came over the wire.
-        like: A model whose names, shapes and types the arrays must have.
-        rows: Models in the stack; None for a single model.
-
-    Raises:
-        UserError: If a name, a shape or a type differs, so that nothing larger than the model is accepted.
-    """
-    if arrays.keys() != like.keys():
-        raise UserError(
-            f"an answer must hold the parameters {', '.join(like)}, got {', '.join(arrays)[:200]}."
-        )
-    found: Params = {}
-    for name, wanted in like.items():
-        shape = tuple(wanted.shape) if rows is None else (rows, *wanted.shape)
-        value = torch.from_numpy(np.array(arrays[name]))
-        if tuple(value.shape) != shape or value.dtype != wanted.dtype:
-            raise UserError(
-                f"{name} of an answer must be {wanted.dtype} {list(shape)}, got {value.dtype} "
-                f"{list(value.shape)}."
-            )
-        found[name] = value.to(wanted.device)
-    return found

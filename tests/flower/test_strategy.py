@@ -15,6 +15,7 @@ import torch
 from runs import built, settings
 from torch import optim
 
+import flsel.flower.members
 import flsel.selectors
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
@@ -361,18 +362,10 @@ def test_clients_that_do_not_fit_are_refused(own: OwnApp, change: Any, reason: s
         strategy(own, Uniform()).start(grid, own.initial(), num_rounds=1)
 
 
-def test_another_flsel_on_a_node_is_refused(own: OwnApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    grid = own.grid()
-    push = grid.push_messages
-
-    def newer(messages: Any) -> Any:
-        with monkeypatch.context() as there:
-            there.setattr(flsel, "__version__", "9.9.9")
-            return push(messages)
-
-    monkeypatch.setattr(grid, "push_messages", newer)
-    with pytest.raises(UserError, match=rf"node 100 .* must have flsel {flsel.__version__} .* got 9\.9\.9"):
-        strategy(own, Uniform()).start(grid, own.initial(), num_rounds=1)
+def test_another_protocol_on_a_node_is_refused_at_once(own: OwnApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flsel.flower.members, "PROTOCOL", 9)
+    with pytest.raises(UserError, match=r"node 100 .* must speak version 9 of flsel's protocol .* got 1"):
+        strategy(own, Uniform(), wait=60.0).start(own.grid(), own.initial(), num_rounds=1)
 
 
 @pytest.mark.parametrize(
