@@ -256,13 +256,16 @@ class Trace:
         self._schedule = mode.bind(counts, generator(seed, "availability-scale"))
         self._seed = seed
 
+    def empty(self, rounds: int) -> np.ndarray:
+        """Return the first so many rounds in which no client can be active, int64 ``[E]``."""
+        possible = np.asarray(self._schedule(np.arange(rounds)).any(axis=1))
+        return np.flatnonzero(~possible)
+
     def __call__(self, round: int) -> np.ndarray:
         """Draw the active clients of a round >= 0, bool ``[N]``.
 
-        Clients are active independently of each other; the round is redrawn until at least one is.
-
-        Raises:
-            UserError: If all probabilities are zero, or so small that 10,000 draws give no client.
+        Clients are active independently of each other; the round is redrawn until at least one is. Nobody is
+        active if all probabilities are zero, or so small that 10,000 draws give no client.
         """
         probabilities = self._schedule(np.array([round]))[0]
         if (probabilities >= 1).all():
@@ -272,10 +275,7 @@ class Trace:
             active = rng.random(len(probabilities)) < probabilities
             if active.any():
                 return np.asarray(active)
-        raise UserError(
-            f"no client is available in round {round}: availability gives no client a probability above "
-            f"{probabilities.max():.2g}; use a smaller availability.beta."
-        )
+        return np.zeros(len(probabilities), dtype=bool)
 
 
 def _constant(probabilities: np.ndarray) -> Schedule:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.table import Table
 
+from flsel.availability import Trace
 from flsel.commands.argv import parse, words
 from flsel.commands.device_tables import MOST_ROWS, print_devices
 from flsel.commands.set_up_logging import set_up_logging
@@ -29,12 +30,24 @@ def main(arguments: Sequence[str]) -> int:
     data = load_data(config.data, config.partition, config.clients, seed=config.seed)
     counts = data.population.label_counts().numpy()
     _print(data, counts)
+    _print_empty_rounds(Trace(config.availability, counts, config.seed).empty(config.rounds), config.rounds)
     if config.devices is not None:
         print_devices(config, data)
     picture.parent.mkdir(parents=True, exist_ok=True)
     save_figure(partition_figure(counts, f"{data.name}: {len(counts)} clients"), picture)
     open_console().print(f"wrote {picture}", markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _print_empty_rounds(empty: np.ndarray, rounds: int) -> None:
+    if len(empty):
+        some = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
+        open_console().print(
+            f"no client is available in {len(empty)} of {rounds} rounds ({some}), which pass without "
+            "training",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _print(data: FederatedData, counts: np.ndarray) -> None:

@@ -29,7 +29,7 @@ from flsel.engine.clock import RoundTime
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flight, Flights
 from flsel.engine.returned import ANY_UPDATE, head_of, returned
-from flsel.engine.round_job import RoundOutcome, train
+from flsel.engine.round_job import RoundOutcome, passed, train
 from flsel.errors import DivergedError
 from flsel.local.measure import squared_losses
 from flsel.local.program import Program
@@ -123,11 +123,14 @@ class Arrivals:
         began = time.perf_counter()
         while len(flights.buffer) < self.federation.clients_per_round:
             self.dispatch(flights, round, params, selector)
+            if not flights.flying:
+                break  # nobody is available: the step passes, and the buffer waits
             self.arrive(flights, round)
         wanted, available = self.federation.clients_per_round, self.federation.available(round)
         slots = flights.slots(wanted, available, "weigh", round)
         view = self.federation.view(round, params, selector.needs, flights.clock, slots)
-        plan = Plan.star([flight.client for flight in flights.buffer])
+        arrived = flights.buffer if len(flights.buffer) >= wanted else []
+        plan = Plan.star([flight.client for flight in arrived])
         return Step(view, plan, selector, self.federation.program, flights, time.perf_counter() - began)
 
     def dispatch(self, flights: Flights, round: int, params: Params, selector: Selector) -> None:
@@ -188,6 +191,11 @@ class Arrivals:
         started = time.perf_counter()
         step, ends = self._finite(step, ends)
         flights, view, selector = step.flights, step.view, step.selector
+        if not step.plan.paths:
+            lost = [flight.client for flight in step.lost]
+            outcome = passed(step, flights.ledger, self._finish(step), lost)
+            flights.passed()
+            return outcome
         deltas = Params()
         if selector.needs & ANY_UPDATE or self.rules.mixing == "updates":
             starts = stacked([flights.models[flight.version] for flight in flights.buffer])
@@ -218,8 +226,8 @@ class Arrivals:
         """Wait for others in place of updates that are not finite."""
         flights, lost = step.flights, list(step.lost)
         while True:
-            keep = finite_rows(ends).tolist()
-            if len(keep) == len(flights.buffer):
+            keep = finite_rows(ends).tolist() if step.plan.paths else []
+            if len(keep) == len(flights.buffer) or not step.plan.paths:
                 return replace(step, lost=tuple(lost)), ends
             round = step.view.round
             dropped = [flight for k, flight in enumerate(flights.buffer) if k not in keep]

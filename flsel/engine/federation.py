@@ -20,7 +20,7 @@ from flsel.engine.clock import Clock, RoundTime
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.flights import Slots
 from flsel.engine.returned import head_of, local_updates, returned
-from flsel.engine.round_job import RoundJob, RoundOutcome
+from flsel.engine.round_job import RoundJob, RoundOutcome, passed
 from flsel.engine.stopwatch import Stopwatch
 from flsel.engine.watches import unwritten
 from flsel.errors import DivergedError, UserError
@@ -72,7 +72,7 @@ class Federation:
         object.__setattr__(self, "trained", whole(used))
 
     def open(self, round: int, params: Params, selector: Selector, started: float = 0.0) -> RoundJob:
-        """Decide which clients train.
+        """Decide which clients train; none if nobody is available.
 
         Args:
             round: Communication round that begins.
@@ -86,6 +86,9 @@ class Federation:
         began = time.perf_counter()
         objective = self.program.objective
         view = self.view(round, params, selector.needs, started)
+        if not bool(view.available.any()):
+            # The round passes, and the selector is not asked.
+            return RoundJob(view, Plan(()), selector, self.program, None, time.perf_counter() - began)
         plan = selector_calls.select(selector, view, params.values())
         check_hops(plan, objective, self.program.memory is not None, type(selector).__name__)
         check_phases(selector, objective)
@@ -120,6 +123,9 @@ class Federation:
         """
         started = time.perf_counter()
         view, plan, selector, objective = job.view, job.plan, job.selector, self.program.objective
+        if len(plan) == 0:
+            waited = None if self.clock is None else RoundTime(self.clock.rules.overhead, 0.0, 0.0, 0.0)
+            return passed(job, view.ledger, waited)
         deltas = {name: end.sub_(view.params[name]) for name, end in ends.items()}
         keep = finite_rows(deltas)
         if len(keep) == 0:
@@ -247,7 +253,8 @@ class Federation:
         reachable = self.trainer.reachable(round)
         if reachable is None:
             return self.available
-        if not bool((self.available(round) & reachable).any()):
+        available = self.available(round)
+        if bool(available.any()) and not bool((available & reachable).any()):
             raise UserError(f"none of the clients that are available in round {round} is connected.")
         return lambda at: self.available(at) & reachable
 

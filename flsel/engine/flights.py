@@ -140,15 +140,20 @@ class Flights:
         Args:
             staleness: Staleness of the updates that it aggregated.
         """
-        self.stepped_at = self.clock
-        self.buffer, self.stale, self.ledger = [], [], Ledger()
-        self.waited = self.wasted = 0.0
-        in_air = {flight.order for flight in self.flying}
-        self.ends = {order: end for order, end in self.ends.items() if order in in_air}
-        live = {flight.version for flight in self.flying}
-        self.models = {version: model for version, model in self.models.items() if version in live}
+        self.buffer = []
+        self.passed()
         count, total, most = self._measured
         self._measured = [count + len(staleness), total + sum(staleness), max(most, *staleness)]
+
+    def passed(self) -> None:
+        """Begin to count anew after a step, and drop what belongs to no flight in the air or the buffer."""
+        self.stepped_at = self.clock
+        self.stale, self.ledger = [], Ledger()
+        self.waited = self.wasted = 0.0
+        kept = [*self.flying, *self.buffer]
+        orders, versions = {flight.order for flight in kept}, {flight.version for flight in kept}
+        self.ends = {order: end for order, end in self.ends.items() if order in orders}
+        self.models = {version: model for version, model in self.models.items() if version in versions}
 
     def measure(self) -> dict[str, float]:
         """Return the columns ``async/*``; those on staleness are about the updates since the last call."""

@@ -102,6 +102,10 @@ class Opened(Protocol):
     def plan(self) -> Plan:
         """Whose models the round ends with."""
 
+    @property
+    def seconds(self) -> float:
+        """Wall time that it took to plan."""
+
     def visits(self, hop: int, at: Params | None = None) -> list[Visit]:
         """Say what has to be trained in a hop."""
 
@@ -136,6 +140,27 @@ class RoundOutcome:
     staleness: tuple[int, ...] | None = None
 
 
+def passed(job: Opened, ledger: Ledger, time: RoundTime | None, dropped: Sequence[int] = ()) -> RoundOutcome:
+    """Return what becomes of a round in which nobody trains: the model stays as it is.
+
+    Args:
+        job: The open round, whose plan has no paths.
+        ledger: What it cost.
+        time: The simulated seconds that pass; None without devices.
+        dropped: Clients whose models were not finite.
+    """
+    return RoundOutcome(
+        delta={name: torch.zeros_like(value) for name, value in job.view.params.items()},
+        plan=Plan.star(dropped),
+        weights=torch.zeros(len(dropped), dtype=torch.float64),
+        dropped=tuple(dropped),
+        available=0,
+        ledger=ledger,
+        seconds={"select": job.seconds, "aggregate": 0.0},
+        time=time,
+    )
+
+
 def train(jobs: Sequence[Opened], trainer: LocalTrainer) -> list[Params]:
     """Carry the models of open rounds along their paths, those of all jobs together.
 
@@ -144,10 +169,10 @@ def train(jobs: Sequence[Opened], trainer: LocalTrainer) -> list[Params]:
         trainer: Trains one hop of all of them in a call.
 
     Returns:
-        For each job the ends of its paths, each tensor ``[K, ...]``.
+        For each job the ends of its paths, each tensor ``[K, ...]``; nothing for a plan without paths.
     """
     at: list[Params | None] = [None] * len(jobs)
-    for hop in range(max(job.plan.hops for job in jobs)):
+    for hop in range(max(job.plan.hops for job in jobs)):  # none where nobody is available
         going = [i for i, job in enumerate(jobs) if hop < job.plan.hops]
         asked = {i: jobs[i].visits(hop, at[i]) for i in going}
         visits = [visit for part in asked.values() for visit in part]
@@ -157,4 +182,4 @@ def train(jobs: Sequence[Opened], trainer: LocalTrainer) -> list[Params]:
             own = {name: end[first : first + len(part)] for name, end in ends.items()} if part else None
             at[i] = jobs[i].place(hop, own, at[i])
             first += len(part)
-    return [stack for stack in at if stack is not None]
+    return [stack or {} for stack in at]

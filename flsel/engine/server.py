@@ -142,7 +142,8 @@ class Server:
         outcome = self._aggregated(job, ends)
         self.total_read |= bool(job.view.asked_total)
         started = time.perf_counter()
-        self._apply(outcome.delta, float(outcome.weights.sum()))
+        if job.plan.paths:  # else the round passes, and no optimizer of the server steps
+            self._apply(outcome.delta, float(outcome.weights.sum()))
         clients = whole([c for visits in outcome.plan.visits for c in visits])
         self.counts.index_add_(0, clients, torch.ones_like(clients))
         self.ledger.charge(outcome.ledger)
@@ -152,7 +153,7 @@ class Server:
             self.elapsed.seconds = self.flights.clock  # which no sum of differences drifts from
         if outcome.dropped:
             self.ledger.charge(Cost(dropped_updates=len(outcome.dropped)))
-        self.round = began + outcome.plan.hops
+        self.round = began + max(job.plan.hops, 1)
         for phase, seconds in outcome.seconds.items():
             self._seconds[phase] += seconds
         self._seconds["aggregate"] += time.perf_counter() - started

@@ -119,7 +119,7 @@ class Stack:
         due = False
         for run, models in ends.items():
             with run.recorded():
-                share = seconds * visits[run] / sum(visits.values())
+                share = seconds * visits[run] / max(sum(visits.values()), 1)
                 record = run.session.close_round(rounds[run], models, share)
                 self._round_ended(run, record)
                 every = run.session.config.output.checkpoint_every
