@@ -75,9 +75,10 @@ bench: $(INSTALLED) ## Measure speed and memory, and keep the tables in benchmar
 	$(BIN)/python benchmarks/run.py
 
 # Keeps the versions it finds in constraints.txt where they still fit; LOCK_FLAGS=--upgrade takes the newest.
+# flwr-datasets, which Flower's users install beside it, fits few versions of fsspec.
 lock-flower: $(BIN)/uv ## Regenerate constraints-flower.txt, the versions beside which Flower fits.
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra flower --no-annotate \
-		--custom-compile-command "make lock-flower" $(LOCK_FLAGS) pyproject.toml --output-file constraints-flower.txt
+	@echo flwr-datasets | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra flower --no-annotate \
+		--custom-compile-command "make lock-flower" $(LOCK_FLAGS) pyproject.toml - --output-file constraints-flower.txt
 
 lock: $(BIN)/uv ## Regenerate constraints.txt after a change of dependencies in pyproject.toml.
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --no-annotate \
