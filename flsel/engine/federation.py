@@ -128,6 +128,8 @@ class Federation:
             return passed(job, view.ledger, waited)
         deltas = {name: end.sub_(view.params[name]) for name, end in ends.items()}
         keep = finite_rows(deltas)
+        if len(keep) == 0 and self.trainer.unanswered:
+            return passed(job, view.ledger, None, [path[-1] for path in plan.visits])
         if len(keep) == 0:
             raise DivergedError(
                 f"every client of round {view.round} returned a non-finite model; lower the learning rate of "
@@ -245,17 +247,10 @@ class Federation:
         )
 
     def _present(self, round: int) -> Callable[[int], Tensor]:
-        """Return the available clients of a round, as far as they are connected now.
-
-        Raises:
-            UserError: If no client is.
-        """
+        """Return the available clients of a round, as far as they are connected now."""
         reachable = self.trainer.reachable(round)
         if reachable is None:
             return self.available
-        available = self.available(round)
-        if bool(available.any()) and not bool((available & reachable).any()):
-            raise UserError(f"none of the clients that are available in round {round} is connected.")
         return lambda at: self.available(at) & reachable
 
     def _updates(self, job: RoundJob, keep: Tensor, deltas: Params) -> Updates:

@@ -142,7 +142,9 @@ class Server:
         outcome = self._aggregated(job, ends)
         self.total_read |= bool(job.view.asked_total)
         started = time.perf_counter()
-        if job.plan.paths:  # else the round passes, and no optimizer of the server steps
+        if len(outcome.dropped) < len(
+            outcome.plan
+        ):  # else the round passes, and no optimizer of the server steps
             self._apply(outcome.delta, float(outcome.weights.sum()))
         clients = whole([c for visits in outcome.plan.visits for c in visits])
         self.counts.index_add_(0, clients, torch.ones_like(clients))

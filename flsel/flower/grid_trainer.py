@@ -109,11 +109,14 @@ class GridTrainer(LocalTrainer):
     def train(self, visits: Sequence[Visit]) -> Params:
         """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`).
 
+        If no node that was asked answers, the round passes.
+
         Raises:
-            LostError: If no node answered.
+            LostError: If no connected node answered.
         """
         found, answered = self._ask("visits", visits, visits[0].start)
-        if not answered:
+        self.unanswered = answered == 0
+        if self.unanswered and {self.homes[v.client] for v in visits}.issuperset(self._channel.nodes()):
             raise LostError(
                 f"round {visits[0].round} failed: no node that was asked answered within "
                 f"{self._timeout:g} s; see the warnings above, and go on with --resume."

@@ -245,7 +245,9 @@ class Selection:
             self._usable = True
             deltas = rows(deltas, whole(kept))
             updates = self._updates(open, own, deltas)
-            weights = selector_calls.weigh(self.selector, view, updates, deltas)
+            arrived = [k for k in range(len(plan)) if not open.lost.keys() & set(plan.visits[k])]
+            ratio = len(plan) / max(len(arrived), len(kept))
+            weights = selector_calls.weigh(self.selector, view, updates, deltas, chosen_per_arrived=ratio)
             selector_calls.observe(self.selector, view, updates, weights, deltas)
             delta = weighted_sum(deltas, weights)
             assert self._step is not None  # see _begin

@@ -20,7 +20,13 @@ class LocalTrainer(ABC):
     The visits of one call, at least one, may belong to different federations, rounds and starts; their
     models have the same names and shapes. Row i of an answer depends on visit i alone: not on the other
     visits, their order or earlier calls, beyond the rounding of sums.
+
+    Attributes:
+        unanswered: Whether nobody answered the last training, so that its round passes. A trainer that asks
+            other machines sets it.
     """
+
+    unanswered = False
 
     @abstractmethod
     def train(self, visits: Sequence[Visit]) -> Params:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from channels import InProcess, outcome, replaced
 from runs import resumed, same, settings, started
+from torch import optim
 
 import flsel.flower.node
 from flsel.availability import LN
@@ -115,6 +119,39 @@ def test_a_round_that_nobody_answers_says_so_and_can_be_resumed(tmp_path: Path) 
     with pytest.raises(UserError, match=r"round 1 failed: no node that was asked answered within 1 s"):
         deployed(config, InProcess(config, 1, fault))
     assert (tmp_path / "run/checkpoints/last.ckpt").exists()
+
+
+def test_a_round_passes_if_those_that_were_asked_do_not_answer(tmp_path: Path) -> None:
+    momentum = partial(optim.SGD, lr=1.0, momentum=0.9)
+    config = settings(tmp_path, local=SEQUENTIAL, clients_per_round=1, server_optimizer=momentum)
+
+    def fault(request: Request, reply: Reply) -> Reply | None:
+        return None if 2 in request.values["rounds"] else reply  # type: ignore[operator]
+
+    models, dropped = [], []
+    trainer = GridTrainer(InProcess(config, 4, fault), config, 8, timeout=1.0)
+    with started(config, trainer=trainer) as session:
+        while not session.server.finished:
+            dropped.append(session.step().outcome.dropped)
+            models.append({name: value.clone() for name, value in session.server.params.items()})
+    assert [len(clients) for clients in dropped] == [0, 0, 1, 0, 0, 0]
+    same = [all(torch.equal(a[n], b[n]) for n in a) for a, b in itertools.pairwise(models)]
+    assert same == [False, True, False, False, False]
+
+
+def test_a_round_passes_if_nobody_who_is_available_is_connected(tmp_path: Path) -> None:
+    config = settings(tmp_path, local=SEQUENTIAL, clients_per_round=1, rounds=3)
+    channel = InProcess(config, 8)
+    trainer = GridTrainer(channel, config, 8, timeout=0.0)
+    with started(config, trainer=trainer) as session:
+        for node in list(channel.parts)[1:]:
+            del channel.parts[node]
+        everybody = session.server.federation.available
+        away = torch.ones(8, dtype=torch.bool).index_fill(0, torch.tensor([0]), False)
+        object.__setattr__(session.server.federation, "available", lambda round: everybody(round) & away)
+        steps = [session.step().outcome for _ in range(3)]
+    assert [(len(step.plan), step.available) for step in steps] == [(0, 0)] * 3
+    assert session.server.round == 3
 
 
 @pytest.mark.parametrize(
