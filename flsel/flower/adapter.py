@@ -11,6 +11,7 @@ from flsel.flower.decoder import Malformed
 from flsel.flower.records import (
     ANSWER,
     CONFIG,
+    MODEL,
     QUIET,
     TYPES,
     ArrayRecord,
@@ -47,10 +48,11 @@ class GridChannel:
 
     Args:
         grid: The grid of a ServerApp.
+        names: Names of the model and of the settings in the messages of the app's own trainings.
     """
 
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
+    def __init__(self, grid: Grid, names: tuple[str, str] = (MODEL, CONFIG)) -> None:
+        self._grid, self._names = grid, names
 
     def nodes(self) -> list[int]:
         """Return the ids of the connected nodes, ascending."""
@@ -65,7 +67,8 @@ class GridChannel:
 
     def exchange(self, requests: Sequence[Request], timeout: float) -> list[Reply]:
         """Send requests and collect the replies (see :class:`flsel.flower.wire.Channel`)."""
-        found = _deliver(self._grid, [message(request, timeout) for request in requests], timeout)
+        sent = [message(request, timeout, self._names) for request in requests]
+        found = _deliver(self._grid, sent, timeout)
         return [
             Reply(error="Flower refused the message") if seconds is None else reply(got, seconds, timeout)
             for got, seconds in found
@@ -182,7 +185,7 @@ def _pulled(grid: Grid, names: set[str]) -> dict[str, Answer]:
     return found
 
 
-def message(request: Request, timeout: float) -> Message:
+def message(request: Request, timeout: float, names: tuple[str, str] = (MODEL, CONFIG)) -> Message:
     """Make a message of a request.
 
     Every message has a time to live, since Flower tells of a node that died no earlier.
@@ -190,9 +193,12 @@ def message(request: Request, timeout: float) -> Message:
     Args:
         request: The request; a ``train`` becomes what Flower's own strategies send.
         timeout: Seconds to live.
+        names: Names of the model and of the settings in the messages of the app's own trainings.
     """
     kind = TYPES.get(request.action, request.action)
-    return Message(to_records(request.models, request.values, CONFIG), request.node, kind, ttl=timeout)
+    model, config = (MODEL, CONFIG) if request.action in TYPES else names
+    models = {model if name == MODEL else name: arrays for name, arrays in request.models.items()}
+    return Message(to_records(models, request.values, config), request.node, kind, ttl=timeout)
 
 
 def reply(got: Answer | None, seconds: float, timeout: float) -> Reply:

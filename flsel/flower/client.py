@@ -15,6 +15,7 @@ import numpy as np
 from flsel.errors import UserError, short
 from flsel.flower.records import (
     CONFIG,
+    MODEL,
     ArrayRecord,
     ClientApp,
     Context,
@@ -27,7 +28,6 @@ from flsel.flower.wire import PROTOCOL, Value
 
 _NAMES = ("client-id", "partition-id")
 _MOST_LABEL = 10**6
-_ARRAYS = "arrays"
 
 
 def answer(
@@ -77,14 +77,14 @@ def answer(
 
     def tell_losses(asked: Mapping[str, Any], message: Message, context: Context) -> Message:
         assert losses is not None  # the server asks for what the hello offers
-        found = _loss_of_each(losses(message.content.array_records[_ARRAYS], context))
+        found = _loss_of_each(losses(message.content.array_records[MODEL], context))
         return _said(message, {"loss": _mean(found), "squared": _mean(found * found)})
 
     def tell_gradient(asked: Mapping[str, Any], message: Message, context: Context) -> Message:
         assert gradient is not None
-        sent = message.content.array_records[_ARRAYS]
+        sent = message.content.array_records[MODEL]
         moved, names = _stepped(from_array_record(sent), from_array_record(gradient(sent, context)))
-        return Message(to_records({_ARRAYS: moved}, {"trained": names}), reply_to=message)
+        return Message(to_records({MODEL: moved}, {"trained": names}), reply_to=message)
 
     for action, tell in (("hello", hello), ("losses", tell_losses), ("gradients", tell_gradient)):
         handles(app, action, functools.partial(_answered, tell))
@@ -106,11 +106,11 @@ def _said(message: Message, values: dict[str, Value]) -> Message:
     Mods such as Flower's ``LocalDpMod`` take every answer for a trained model: they want the names of the
     model that was sent, and divide by how far it moved. One number for each array is enough.
     """
-    sent = from_array_record(message.content.array_records.get(_ARRAYS, ArrayRecord()))
+    sent = from_array_record(message.content.array_records.get(MODEL, ArrayRecord()))
     moved = {
         name: np.full(1, array.flat[0] + 1 if array.size else 1, array.dtype) for name, array in sent.items()
     }
-    return Message(to_records({_ARRAYS: moved}, values), reply_to=message)
+    return Message(to_records({MODEL: moved}, values), reply_to=message)
 
 
 def _stepped(

@@ -71,7 +71,7 @@ class Contacts:
             for node, reply in zip(new, replies, strict=True):
                 if reply.values.get("error"):
                     raise UserError(f"node {node} cannot take part: {reply.error}")
-                why = reply.error or admit(node, reply, connected)
+                why = admit(node, reply, connected)
                 if not why:
                     self._greeted.add(node)
                 elif wait and wrong.get(node) != why:
@@ -95,7 +95,7 @@ class Contacts:
         requests = [_greeting(node, said) for node in new]
         replies = channel.exchange(requests, timeout) if new else []
         for node, reply in zip(new, replies, strict=True):
-            if reply.values:
+            if reply.values or is_plain(reply):
                 self._greeted.add(node)
             else:
                 self.failed(node, round)
@@ -170,6 +170,11 @@ class Contacts:
     def free(self, node: int, round: int) -> bool:
         """Tell whether a node may be asked in a round."""
         return self._failures.get(node, 0) < 2 or round >= self._until[node]
+
+
+def is_plain(reply: Reply) -> bool:
+    """Tell whether a greeting was refused by a Flower app that knows nothing of flsel."""
+    return "'flsel_hello'" in reply.error
 
 
 def _greeting(node: int, said: Mapping[str, Value]) -> Request:

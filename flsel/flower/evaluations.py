@@ -1,4 +1,4 @@
-"""Choose among clients' evaluations those that Flower's average takes."""
+"""Choose among clients' metrics those that Flower's average takes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Shape = frozenset[tuple[str, int]]
 
 
 def well_formed(replies: Mapping[str, Message], weight: str) -> list[Message]:
-    """Return the evaluations that can be averaged; of each other one a warning tells why it is left out.
+    """Return the answers whose metrics can be averaged; a warning tells why another one is left out.
 
     Args:
-        replies: Evaluations by the clients' names.
+        replies: Answers by the clients' names.
         weight: The metric by which they are weighed.
     """
     shapes, weights = dict[str, Shape](), dict[str, float]()
@@ -32,12 +32,12 @@ def well_formed(replies: Mapping[str, Message], weight: str) -> list[Message]:
             weights[name] = read(metrics, {weight: number(0, 1e12)}, [weight])[weight]
             shapes[name] = frozenset((n, len(v) if isinstance(v, list) else -1) for n, v in metrics.items())
         except Malformed as error:
-            _LOG.warning("client %s did not evaluate: %s", name, error)
+            _LOG.warning("metrics of client %s are left out: %s", name, error)
     most = Counter(shapes.values()).most_common(1)
     for name, shape in shapes.items():
         if shape != most[0][0]:
             _LOG.warning(
-                "client %s did not evaluate: its metrics are others than those of most clients", name
+                "metrics of client %s are left out: they are others than those of most clients", name
             )
     return [replies[name] for name, shape in shapes.items() if shape == most[0][0] and weights[name]]
 

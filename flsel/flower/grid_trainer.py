@@ -176,7 +176,7 @@ class GridTrainer(LocalTrainer):
         """Return connected clients' nodes; a node that came back under another id has its clients again."""
         connected = set(self._channel.nodes())
         for node, reply in self._contacts.greet(self._channel, self._said, self._timeout, round):
-            why = reply.error or self._rejoin(node, reply, connected)
+            why = self._rejoin(node, reply, connected)
             if why:
                 self._contacts.refuse(node, why)
         connected &= set(self._channel.nodes())
@@ -203,6 +203,8 @@ class GridTrainer(LocalTrainer):
         Raises:
             Malformed: If it is no hello of a node of this run.
         """
+        if reply.error:
+            raise Malformed(reply.error)
         if not {"partition", "partitions"} <= reply.values.keys():
             raise Malformed(_NO_NODE)
         said = read(reply.values, _HELLO, ["labels"] if self._own_data else [])

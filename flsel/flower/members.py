@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from flsel.errors import UserError
-from flsel.flower.contacts import Contacts
+from flsel.flower.contacts import Contacts, is_plain
 from flsel.flower.decoder import Malformed, counts, read, text, whole_number
 from flsel.flower.wire import PROTOCOL, Channel, Reply, Value
 from flsel.params import whole
@@ -41,6 +41,7 @@ class Members:
     Attributes:
         names: The clients' names, by their numbers; empty before they were met.
         sizes: Training examples per client, int64 ``[N]``.
+        unknown: Clients whose sizes are not known before they train: the mean of the others, or one.
         label_counts: Label counts of each client, as far as its labels go; empty lists if not asked for.
         answers: What each client can answer, such as ``losses``.
         nodes: The node of each client that was met in this process.
@@ -49,6 +50,7 @@ class Members:
     def __init__(self, clients: int, *, labels: bool, timeout: float, wait: float) -> None:
         self.names: list[str] = []
         self.sizes = whole([])
+        self.unknown: set[int] = set()
         self.label_counts: list[list[int]] = []
         self.answers: dict[int, frozenset[str]] = {}
         self.nodes: dict[int, int] = {}
@@ -88,14 +90,21 @@ class Members:
         if why:
             _LOG.warning("client %s gave no answer in round %d: %s", self.names[client], round, why)
 
+    def told_size(self, client: int, examples: float | None) -> None:
+        """Take a client's number of examples from its training, if it is not known otherwise."""
+        if client in self.unknown and examples is not None and round(examples) >= 1:
+            self.sizes[client] = round(examples)
+
     def state_dict(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
-        return {"names": self.names, "sizes": self.sizes.tolist(), "labels": self.label_counts}
+        sizes, unknown = self.sizes.tolist(), sorted(self.unknown)
+        return {"names": self.names, "sizes": sizes, "labels": self.label_counts, "unknown": unknown}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned."""
         names, sizes, labels = (state[name] for name in ("names", "sizes", "labels"))
         self.names, self.sizes, self.label_counts = names, whole(sizes), labels
+        self.unknown = set(state["unknown"])
 
     def _meet_all(self, channel: Channel) -> None:
         """Wait until every client said hello, and number them."""
@@ -104,7 +113,7 @@ class Members:
 
         def admit(node: int, reply: Reply, connected: set[int]) -> str:
             try:
-                said = self._read(reply)
+                said = self._read(node, reply)
             except Malformed as error:
                 return str(error)
             other = met.get(said["client"], (node,))[0]
@@ -127,7 +136,9 @@ class Members:
             raise UserError(self._missing(sorted(met, key=_order), wrong))
         self.names = sorted(met, key=_order)
         known = [met[name][1] for name in self.names]
-        self.sizes = whole([said["examples"] for said in known])
+        self.unknown = {client for client, said in enumerate(known) if "examples" not in said}
+        told = [said["examples"] for said in known if "examples" in said]
+        self.sizes = whole([said.get("examples", max(sum(told) // max(len(told), 1), 1)) for said in known])
         self.label_counts = [said.get("labels", []) for said in known]
         for client, name in enumerate(self.names):
             self._settle(client, *met[name])
@@ -143,14 +154,14 @@ class Members:
             return f"clients must be the number of clients, got {self._count}, and {came}."
         node, why = min(wrong.items())
         others = f" and {len(wrong) - 1} others" if len(wrong) > 1 else ""
-        hint = "; its ClientApp must call flsel.flower.answer" if "flsel_hello" in why else ""
+        hint = "; its ClientApp must call flsel.flower.answer" if "'flsel_hello'" in why else ""
         return f"node {node}{others} cannot take part: {why}{hint}. Of {self._count} clients {came}."
 
     def _refresh(self, channel: Channel, round: int) -> dict[int, int]:
         """Greet nodes that are new: clients that came back, or strangers; return connected clients' nodes."""
         connected = set(channel.nodes())
         for node, reply in self._contacts.greet(channel, self._said, self._timeout, round):
-            why = reply.error or self._rejoin(node, reply, connected)
+            why = self._rejoin(node, reply, connected)
             if why:
                 self._contacts.refuse(node, why)
         connected &= set(channel.nodes())
@@ -159,7 +170,7 @@ class Members:
     def _rejoin(self, node: int, reply: Reply, connected: set[int]) -> str:
         """Take a node as that of a client that came back, or say why it is none."""
         try:
-            said = self._read(reply)
+            said = self._read(node, reply)
         except Malformed as error:
             return str(error)
         if said["client"] not in self.names:
@@ -170,12 +181,16 @@ class Members:
         self._settle(client, node, said)
         return ""
 
-    def _read(self, reply: Reply) -> dict[str, Any]:
-        """Return what a hello says.
+    def _read(self, node: int, reply: Reply) -> dict[str, Any]:
+        """Return what a hello says; a plain Flower client, which says nothing, goes by its node's id.
 
         Raises:
-            Malformed: If it is none.
+            Malformed: If it is none, or label counts are asked for and the client says none.
         """
+        if is_plain(reply) and not self._labels:
+            return {"client": str(node), "answers": ""}
+        if reply.error:
+            raise Malformed(reply.error)
         required = ("client", "examples", "answers", "labels")[: 4 if self._labels else 3]
         said = read(reply.values, _HELLO, required)
         if self._labels and sum(said["labels"]) != said["examples"]:

@@ -34,8 +34,8 @@ from flsel.flower.decoder import Malformed, npy  # noqa: E402
 from flsel.flower.wire import Models, Value  # noqa: E402
 
 __all__ = [
-    "ANSWER", "CONFIG", "QUIET", "TYPES", "Array", "ArrayRecord", "ClientApp", "ConfigRecord", "Context",
-    "Message", "MetricRecord", "RecordDict", "from_array_record", "from_records", "handles",
+    "ANSWER", "CONFIG", "MODEL", "QUIET", "TYPES", "Array", "ArrayRecord", "ClientApp", "ConfigRecord",
+    "Context", "Message", "MetricRecord", "RecordDict", "from_array_record", "from_records", "handles",
     "to_array_record", "to_records",
 ]  # fmt: skip
 
@@ -43,6 +43,8 @@ ANSWER = "flsel"
 """Name of the record that holds the plain values of an answer."""
 CONFIG = "config"
 """Name of the record that holds the plain values of a question, as Flower's own strategies call it."""
+MODEL = "arrays"
+"""Name of the record that holds the model of a question, as Flower's own strategies call it."""
 TYPES = {
     "hello": "query.flsel_hello",
     "losses": "query.flsel_losses",

@@ -28,6 +28,7 @@ class Rules:
         output_layer: Names of the output layer's weight and bias; None takes the last matrix.
         holdout: What the server can measure.
         optimizer: Makes the server optimizer; None adds the weighted updates.
+        weighted_by: Metric of a training that has the client's number of examples.
     """
 
     clients_per_round: int
@@ -37,6 +38,7 @@ class Rules:
     output_layer: Layer | None
     holdout: Holdout
     optimizer: MakeOptimizer | None
+    weighted_by: str = "num-examples"
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,7 @@ from flsel.selector import IDLE, Late, Need, Plan, Selector, Updates, View
 _LOG = logging.getLogger("flsel")
 _OWN = {"own-loss": Need.OWN_LOSS, "squared-loss": Need.SQUARED_LOSS}
 # What a training may tell of itself; its other metrics are only averaged.
-_TOLD = {
-    "own-loss": number(missing=True),
-    "squared-loss": number(0, missing=True),
-    "steps": number(0, 1e9),
-    "num-examples": number(0, 1e12),
-}
+_TOLD = {"own-loss": number(missing=True), "squared-loss": number(0, missing=True), "steps": number(0, 1e9)}
 
 
 class Selection:
@@ -62,6 +57,7 @@ class Selection:
         self._loaded: Mapping[str, Any] | None = None
         self._boundary: dict[str, Any] = {}
         self._open: Open | None = None
+        self._told = {**_TOLD, rules.weighted_by: number(0, 1e12)}
         self._usable, self._said_converted = False, False
         self._malformed: dict[int, str] = {}
 
@@ -212,7 +208,7 @@ class Selection:
         end, told = dict[str, Tensor](), dict[str, Any]()
         if not error:
             try:
-                arrays, told = single(reply.models), read(reply.values, _TOLD)
+                arrays, told = single(reply.models), read(reply.values, self._told)
                 end = open.answers.model.received(arrays)
                 self._say_converted(converted(arrays, end), end)
             except Malformed as refused:
@@ -226,6 +222,7 @@ class Selection:
             open.lost[client] = max(reply.seconds, self.rules.timeout)
             return
         self._took[client] = reply.seconds
+        self.members.told_size(client, told.get(self.rules.weighted_by))
         for k in training.paths:
             first = all(other == IDLE for other in open.plan.paths[k][: open.hop])
             open.firsts |= {k: told} if first else {}

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from flsel.arguments import Checked, Range, shown
-from flsel.errors import UserError
+from flsel.errors import UserError, users_code
 from flsel.flower.adapter import (
     ArrayRecord,
     ConfigRecord,
@@ -21,6 +21,7 @@ from flsel.flower.adapter import (
     Message,
     MetricRecord,
     PatientGrid,
+    RecordDict,
     Result,
     Strategy,
     from_array_record,
@@ -32,6 +33,7 @@ from flsel.flower.aggregation import MakeOptimizer
 from flsel.flower.decoder import Malformed
 from flsel.flower.evaluations import well_formed
 from flsel.flower.members import Members
+from flsel.flower.records import CONFIG, MODEL
 from flsel.flower.remote_model import Holdout
 from flsel.flower.round_parts import RoundSummary, Rules
 from flsel.flower.selection import Selection
@@ -42,6 +44,7 @@ from flsel.selector import Need, Selector
 _LOG = logging.getLogger("flsel")
 Measured = Callable[[ArrayRecord], float]
 Outputs = Callable[[ArrayRecord], Sequence[float]]
+Aggregation = Callable[[list[RecordDict], str], MetricRecord]
 
 
 @dataclass(eq=False)
@@ -68,6 +71,13 @@ class SelectorStrategy(Checked, Strategy):
         noise_outputs: Returns a model's mean outputs on noise, C numbers, for selectors that ask.
         optimizer: Makes a torch optimizer of the global model, which sees minus the weighted update as its
             gradient; by default the update is added.
+        weighted_by_key: Metric that has a client's number of examples: weighs evaluations, and sizes clients
+            whose app does not call :func:`flsel.flower.answer`.
+        arrayrecord_key: Name of the model in the messages of trainings and evaluations.
+        configrecord_key: Name of the settings in these messages.
+        train_metrics_aggr_fn: Makes the metrics of a round of the aggregated clients' answers, as for
+            Flower's FedAvg; by default they are averaged by the selector's weights.
+        evaluate_metrics_aggr_fn: The same of the evaluations; by default FedAvg's mean.
         rounds: Communication rounds of the whole run, where something else than :meth:`start` runs them.
         history: What each round did, without its model.
 
@@ -88,6 +98,11 @@ class SelectorStrategy(Checked, Strategy):
     server_loss: Measured | None = None
     noise_outputs: Outputs | None = None
     optimizer: MakeOptimizer | None = None
+    weighted_by_key: str = "num-examples"
+    arrayrecord_key: str = MODEL
+    configrecord_key: str = CONFIG
+    train_metrics_aggr_fn: Aggregation | None = None
+    evaluate_metrics_aggr_fn: Aggregation | None = None
     rounds: Annotated[int | None, Range(1)] = None
     history: list[RoundSummary] = field(default_factory=list, init=False, repr=False)
 
@@ -104,13 +119,16 @@ class SelectorStrategy(Checked, Strategy):
         holdout = Holdout(_on_arrays(self.server_loss), _on_arrays(self.noise_outputs))
         rules = Rules(
             self.clients_per_round, self.seed, self.timeout, self.num_classes, self.output_layer, holdout,
-            self.optimizer,
+            self.optimizer, self.weighted_by_key,
         )  # fmt: skip
         self._selection = Selection(self.selector, members, rules)
-        self._sent: list[Message] = []
+        self._names = (self.arrayrecord_key, self.configrecord_key)
+        self._sent: list[tuple[int, Message]] = []
         self._evaluated: dict[str, Message] = {}
         self._grid: PatientGrid | None = None
-        self._evaluation = FedAvg()
+        self._evaluation = FedAvg(
+            weighted_by_key=self.weighted_by_key, evaluate_metrics_aggr_fn=self.evaluate_metrics_aggr_fn
+        )
 
     @property
     def round(self) -> int:
@@ -168,21 +186,21 @@ class SelectorStrategy(Checked, Strategy):
                 model = from_array_record(arrays)
             except Malformed as error:
                 raise UserError(f"initial_arrays must be a model: {error}") from None
-            trainings = selection.open(GridChannel(grid), model, self.rounds, settings)
+            trainings = selection.open(GridChannel(grid, self._names), model, self.rounds, settings)
         nodes = selection.members.nodes
         self._sent = [
-            message(Request(nodes[t.client], "train", {"arrays": t.arrays}, settings), self.timeout)
+            (t.client, self._message(Request(nodes[t.client], "train", {MODEL: t.arrays}, settings)))
             for t in trainings
         ]
-        return self._sent
+        return [sent for _, sent in self._sent]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Weigh and aggregate what came back, and let the selector learn; no arrays if no client answered."""
         got = {found.metadata.reply_to_message_id: found for found in replies}
-        outcome = self._selection.returned([self._read(sent, got) for sent in self._sent])
-        self._sent = []
+        outcome = self._selection.returned([self._read(message, got) for _, message in self._sent])
+        sent, self._sent = self._sent, []
         if outcome is None:
             return None, None
         self.history.append(replace(outcome, arrays=None))  # A model for each round would fill the memory.
@@ -192,7 +210,8 @@ class SelectorStrategy(Checked, Strategy):
                 server_round, len(outcome.lost) + len(outcome.dropped), self.timeout,
             )  # fmt: skip
         arrays = None if outcome.arrays is None else to_array_record(outcome.arrays)
-        return arrays, MetricRecord(self._row(outcome))
+        own = self._aggregated({c: got.get(m.metadata.message_id) for c, m in sent if c in outcome.clients})
+        return arrays, MetricRecord(self._row(outcome, own))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -201,14 +220,12 @@ class SelectorStrategy(Checked, Strategy):
         if self.fraction_evaluate == 0:
             return []
         members = self._selection.members
-        settings, models = {**config, "server-round": server_round}, {"arrays": from_array_record(arrays)}
+        settings, models = {**config, "server-round": server_round}, {MODEL: from_array_record(arrays)}
         free = np.flatnonzero(members.gather(GridChannel(grid), self._selection.round, config).numpy())
         count = max(1, round(self.fraction_evaluate * len(free)))
         asked = generator(self.seed, "evaluate", server_round).permutation(free)[:count]
         self._evaluated = {
-            members.names[client]: message(
-                Request(members.nodes[client], "evaluate", models, settings), self.timeout
-            )
+            members.names[client]: self._message(Request(members.nodes[client], "evaluate", models, settings))
             for client in sorted(asked.tolist())
         }
         return list(self._evaluated.values())
@@ -256,10 +273,22 @@ class SelectorStrategy(Checked, Strategy):
             seconds = self.timeout
         return reply(found, seconds, self.timeout)
 
-    def _row(self, outcome: RoundSummary) -> dict[str, Any]:
+    def _message(self, request: Request) -> Message:
+        return message(request, self.timeout, self._names)
+
+    def _aggregated(self, replies: Mapping[int, Message | None]) -> Mapping[str, Any] | None:
+        """Return what the user's function makes of a round's answers; None without one."""
+        if self.train_metrics_aggr_fn is None:
+            return None
+        names = self._selection.members.names
+        found = well_formed({names[c]: r for c, r in replies.items() if r is not None}, self.weighted_by_key)
+        with users_code("train_metrics_aggr_fn failed"):
+            return dict(self.train_metrics_aggr_fn([one.content for one in found], self.weighted_by_key))
+
+    def _row(self, outcome: RoundSummary, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the log entry of a round: clients aggregated, clients lost, and its cost."""
         return {
-            **outcome.metrics,
+            **(outcome.metrics if own is None else own),
             "clients": sorted(outcome.clients),
             "weights": [outcome.clients[client] for client in sorted(outcome.clients)],
             "lost": outcome.lost,

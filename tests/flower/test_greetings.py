@@ -103,7 +103,7 @@ def test_an_app_without_answers_is_told_what_to_call() -> None:
     grid = grid_of()
     grid.apps[103] = (ClientApp(), {"partition-id": 3})
     with pytest.raises(UserError, match=r"its ClientApp must call flsel\.flower\.answer\. Of 5 clients"):
-        start(grid, given={"wait": 0.0})
+        start(grid, selector=FedGS(), given={"wait": 0.0, "clients_per_round": 2})
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:

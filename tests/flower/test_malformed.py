@@ -439,7 +439,7 @@ EVALUATIONS: dict[str, Kind] = (
 def test_a_malformed_evaluation_is_left_out(kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "flsel"):
         asked = run(Uniform(), spoiled(kind, "evaluate"), fraction_evaluate=1.0)
-    one_line(caplog, f"client {BAD} did not evaluate: ")
+    one_line(caplog, f"metrics of client {BAD} are left out: ")
     found = asked.result.evaluate_metrics_clientapp[1]  # type: ignore[attr-defined]
     assert found["loss"] == pytest.approx(np.mean([0, 1, 3, 4]))
 

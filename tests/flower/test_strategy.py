@@ -359,7 +359,7 @@ def test_clients_that_do_not_fit_are_refused(own: OwnApp, change: Any, reason: s
     grid = own.grid()
     change(grid.apps, own)
     with pytest.raises(UserError, match=reason):
-        strategy(own, Uniform()).start(grid, own.initial(), num_rounds=1)
+        strategy(own, FedGS()).start(grid, own.initial(), num_rounds=1)
 
 
 def test_another_protocol_on_a_node_is_refused_at_once(own: OwnApp, monkeypatch: pytest.MonkeyPatch) -> None:
