@@ -258,7 +258,7 @@ def test_a_round_costs_as_many_medians_as_the_spread_says() -> None:
 def test_recorded_devices_are_read_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "devices.csv"
     head = "client,seconds,down,up,delay\n"
-    path.write_text(head + "1,0.02,2e6,1e6,0.5\n0,0.01,1e6,1e6,0\n7,1,1,1,0\n")
+    path.write_text(head + "1,0.02,2e6,1e6,0.5\n0,0.01,1e6,1e6,0\n")
     table = Recorded(str(path)).table(np.array([5, 5]), 0)
     assert table.seconds.tolist() == [0.01, 0.02]
     assert table.delay.tolist() == [0.0, 0.5]
@@ -269,7 +269,8 @@ def test_recorded_devices_are_read_and_checked(tmp_path: Path) -> None:
     }  # fmt: skip
     good = "0,0.01,1,1,0\n"
     for text, said in (
-        (head + good, "lacks client 1"),
+        (head + "1_0,0.01,1,1,0\n", "a whole number >= 0 as client, .*csv has '1_0' in line 2"),
+        (head + "0,1_0,1,1,0\n", "a finite number > 0 as seconds, .*csv has '1_0' in line 2"),
         (head + good + "1,fast,1,1,0\n", "a finite number > 0 as seconds, .*csv has 'fast' in line 3"),
         (head + good + "\n1,-1,1,1,0\n", "a finite number > 0 as seconds, .*csv has '-1' in line 4"),
         (head + good + "1,1,nan,1,0\n", "a finite number > 0 as down, .*csv has 'nan' in line 3"),
@@ -290,6 +291,20 @@ def test_recorded_devices_are_read_and_checked(tmp_path: Path) -> None:
             Recorded(str(path)).table(np.array([5, 5]), 0)
     with pytest.raises(UserError, match="can be read"):
         Recorded(str(tmp_path / "none.csv")).table(np.array([5]), 0)
+
+
+@pytest.mark.parametrize("head", ["seconds,down,up,delay,name\n", "client,seconds,down,up,delay\n"])
+def test_recorded_devices_are_drawn_by_the_seed(head: str, tmp_path: Path) -> None:
+    path = tmp_path / "devices.csv"
+    columns = range(head.count(",") + 1)
+    rows = [[str(k + 1) for _ in columns] for k in range(6)]
+    path.write_text(head + "".join(",".join(row) + "\n" for row in rows))
+    fewer, more = (Recorded(str(path)).table(np.full(n, 5), 0).seconds for n in (4, 15))
+    assert len(set(fewer)) == 4
+    assert sorted(np.unique(more, return_counts=True)[1]) == [2, 2, 2, 3, 3, 3]
+    assert sorted(more[:6]) == sorted(more[6:12]) == [1, 2, 3, 4, 5, 6]
+    assert more.tolist() == Recorded(str(path)).table(np.full(15, 5), 0).seconds.tolist()
+    assert more.tolist() != Recorded(str(path)).table(np.full(15, 5), 1).seconds.tolist()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from flsel.data.check_arrays import (
     same_inputs,
 )
 from flsel.data.population import Examples, Normalize, Source
+from flsel.data.unused import Unused, part_of
 from flsel.errors import UserError, short, users_code
 from flsel.files import check_regular
 
@@ -32,17 +33,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Shape = tuple[int, ...]
-_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+# What inputs and labels are called, before or after the name of their part: x_train, train_images.
+_INPUTS, _TARGETS = ("x", "images", "data"), ("y", "labels")
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _MOST_HEADER = 1 << 16  # bytes of a member that may be its header
 
 
 def load_npz(path: Path, shape: Shape | None = None) -> Source:
-    """Load the arrays ``x_train``, ``y_train`` and, where they exist, ``x_test``, ``y_test``.
+    """Load the arrays ``x_train``, ``y_train`` and, where they exist, those of ``val`` and ``test``.
 
-    Inputs are uint8 images ``[S, H, W]``, ``[S, H, W, C]`` or ``[S, C, H, W]``, normalised by the mean and
-    standard deviation of the training images, or prepared numbers ``[S, ...]``. The number of classes is the
-    highest training label plus one.
+    ``train_images`` and ``train_labels`` are other names of the same (MedMNIST). The log names arrays that
+    are not used. Inputs are uint8 images ``[S, H, W]``, ``[S, H, W, C]`` or ``[S, C, H, W]``, normalised by
+    the mean and standard deviation of the training images, or prepared numbers ``[S, ...]``. The number of
+    classes is the highest training label plus one.
 
     Args:
         path: The file.
@@ -52,24 +55,71 @@ def load_npz(path: Path, shape: Shape | None = None) -> Source:
         UserError: If the file cannot be read, an array is missing, or its shape, type or values are wrong.
     """
     arrays = _read_npz(path)
-    y = as_labels(_array(arrays, path, "y_train"), f"{path}: y_train")
-    classes = count_classes(y, f"{path}: y_train")
-    train = _npz_part(arrays, path, "train", shape, classes)
-    test = None
-    if "x_test" in arrays or "y_test" in arrays:
-        test = _npz_part(arrays, path, "test", shape, classes)
-        same_inputs(train, test, f"{path}: x_test")
-    return Source(train, test, classes, None, measured(train.x), path.stem)
+    labels = _array(arrays, path, ("train", "y"))
+    y = as_labels(labels.tensor, labels.where)
+    classes = count_classes(y, labels.where)
+    parts = {"train": _npz_part(arrays, path, "train", shape, classes)}
+    for part in ("validation", "test"):
+        if (part, "x") in arrays or (part, "y") in arrays:
+            parts[part] = _npz_part(arrays, path, part, shape, classes)
+            same_inputs(parts["train"], parts[part], f"{path}: the inputs of {part}")
+    return Source(
+        train=parts["train"],
+        test=parts.get("test"),
+        num_classes=classes,
+        owner=None,
+        normalize=measured(parts["train"].x),
+        name=path.stem,
+        validation=parts.get("validation"),
+    )
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
+class _Array(NamedTuple):
+    tensor: Tensor
+    where: str
+
+
+_Key = tuple[str, str]  # a part, and x or y
+
+
+def _key(name: str) -> _Key | None:
+    """Return what an array is by its name, such as x_train or val_labels."""
+    head, _, tail = name.rpartition("_")
+    for kind, part in ((head, part_of(tail)), (tail, part_of(head))):
+        if part is not None and kind.lower() in (*_INPUTS, *_TARGETS):
+            return part, "x" if kind.lower() in _INPUTS else "y"
+    return None
+
+
+def _read_npz(path: Path) -> dict[_Key, _Array]:
     if not path.is_file():
         raise UserError(f"data.path must be an npz file, but there is no file {path}.")
     if not zipfile.is_zipfile(path):
         raise UserError(f"{path} is not a readable npz file, an archive of named arrays.")
     with users_code(f"{path} is not a readable npz file", reads=True), zipfile.ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        return {name: _member(archive, members[name], path) for name in _ARRAYS if name in members}
+        named: dict[_Key, str] = {}
+        unused = Unused(path)
+        for name in members:
+            key = _key(name)
+            if key is None:
+                unused.add(name)
+            elif key in named:
+                raise UserError(f"{path} must have one array for each part, got {named[key]} and {name}.")
+            else:
+                named[key] = name
+        if not {("train", "x"), ("train", "y")} <= named.keys():
+            raise UserError(
+                f"{path} must have the arrays x_train and y_train (or train_images and train_labels), found "
+                f"{short(', '.join(members) or 'none', 120)}."
+            )
+        unused.tell()
+        return {
+            key: _Array(
+                as_tensor(_member(archive, members[name], path), f"{path}: {name}"), f"{path}: {name}"
+            )
+            for key, name in named.items()
+        }
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> np.ndarray:
@@ -95,20 +145,21 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> np
     return array
 
 
-def _array(arrays: Mapping[str, np.ndarray], path: Path, name: str) -> Tensor:
-    if name not in arrays:
-        raise UserError(f"{path} must have the array {name}, found {', '.join(arrays) or 'none of them'}.")
-    return as_tensor(arrays[name], f"{path}: {name}")
+def _array(arrays: Mapping[_Key, _Array], path: Path, key: _Key) -> _Array:
+    if key not in arrays:
+        found = ", ".join(array.where.removeprefix(f"{path}: ") for array in arrays.values())
+        raise UserError(f"{path} must have the array {key[1]}_{key[0]}, found {found}.")
+    return arrays[key]
 
 
 def _npz_part(
-    arrays: Mapping[str, np.ndarray], path: Path, part: str, shape: Shape | None, classes: int
+    arrays: Mapping[_Key, _Array], path: Path, part: str, shape: Shape | None, classes: int
 ) -> Examples:
-    x = as_inputs(
-        _reshaped(_array(arrays, path, f"x_{part}"), shape, f"{path}: x_{part}"), f"{path}: x_{part}"
-    )
-    y = as_labels(_array(arrays, path, f"y_{part}"), f"{path}: y_{part}")
-    return examples(x, y, num_classes=classes, where=f"{path}: x_{part}, y_{part}")
+    inputs, labels = (_array(arrays, path, (part, kind)) for kind in ("x", "y"))
+    x = as_inputs(_reshaped(inputs.tensor, shape, inputs.where), inputs.where)
+    y = as_labels(labels.tensor, labels.where)
+    where = f"{inputs.where}, {labels.where.removeprefix(f'{path}: ')}"
+    return examples(x, y, num_classes=classes, where=where)
 
 
 def _reshaped(x: Tensor, shape: Shape | None, where: str) -> Tensor:
@@ -121,6 +172,7 @@ def _reshaped(x: Tensor, shape: Shape | None, where: str) -> Tensor:
 
 
 class _Users(NamedTuple):
+    names: list[str]
     x: list[np.ndarray]  # per user [n_k, ...]
     y: list[np.ndarray]  # per user [n_k]
 
@@ -130,40 +182,86 @@ class _Users(NamedTuple):
 
 
 def load_leaf(path: Path, shape: Shape | None = None) -> Source:
-    """Load LEAF's ``path/train/*.json`` and, where there is one, ``path/test/*.json``.
+    """Load LEAF's ``path/train/*.json`` and, where they exist, the folders ``val`` and ``test``.
 
-    Every user is a natural client, in the order of the sorted file names and of the users within a file. The
-    test data of all users are united. Inputs and labels must be numbers; the number of classes is the highest
-    label plus one.
+    Every user is a natural client, in the order of the sorted file names and of the users within a file.
+    Users without training examples are left out. The test data of all users are united. Inputs and labels are
+    numbers, or texts of one length and single characters (Shakespeare), which become the numbers of their
+    characters among all that occur. The number of classes is the highest label plus one.
 
     Args:
         path: The directory.
         shape: Shape of one example; LEAF stores images flat, FEMNIST's are [1, 28, 28].
 
     Raises:
-        UserError: If files are missing or malformed, or an input or label is not a number.
+        UserError: If files are missing or malformed, or inputs or labels are neither.
     """
-    folder = path / "train"
-    users = _read_users(folder)
-    if 0 in users.sizes:
-        raise UserError(f"{folder}: user number {users.sizes.index(0)} has no examples; remove that user.")
-    held = _read_users(path / "test") if (path / "test").is_dir() else None
-    labels = _joined(users.y + (held.y if held else []), str(path))
+    unused = Unused(path)
+    folders = unused.parts(folders=True)
+    unused.tell()
+    if "train" not in folders:
+        raise UserError(
+            f"{path / 'train'} must hold LEAF files *.json, found none; set data.path to its parent."
+        )
+    read = _as_numbers({part: _read_users(folder) for part, folder in folders.items()}, path)
+    users = read["train"] = _with_examples(read["train"], folders["train"])
+    labels = _joined([y for part in read.values() for y in part.y], str(path))
     classes = count_classes(as_labels(labels, f"{path}: y"), str(path))
-    train = _united(users, str(folder), shape, classes)
-    test = None
-    if held is not None:
-        test = _united(held, str(path / "test"), shape, classes)
-        same_inputs(train, test, str(path / "test"))
-    owner = np.repeat(np.arange(len(users.y)), users.sizes)
-    return Source(train, test, classes, owner, Normalize(), path.name)
+    parts = {part: _united(found, str(folders[part]), shape, classes) for part, found in read.items()}
+    for part, found in parts.items():
+        same_inputs(parts["train"], found, str(folders[part]))
+    return Source(
+        train=parts["train"],
+        test=parts.get("test"),
+        num_classes=classes,
+        owner=np.repeat(np.arange(len(users.y)), users.sizes),
+        normalize=Normalize(),
+        name=path.name,
+        validation=parts.get("validation"),
+    )
+
+
+def _with_examples(users: _Users, folder: Path) -> _Users:
+    """Leave out users without examples, and name them in the log."""
+    unused = Unused(folder)
+    for name, size in zip(users.names, users.sizes, strict=True):
+        if size == 0:
+            unused.add(f"user {name} without training examples")
+    unused.tell()
+    kept = [at for at, size in enumerate(users.sizes) if size]
+    return _Users(*([part[at] for at in kept] for part in users))  # type: ignore[arg-type]
+
+
+def _as_numbers(parts: dict[str, _Users], path: Path) -> dict[str, _Users]:
+    """Turn texts into the numbers of their characters among all that occur, in the order of code points."""
+    found = dict[str, list[np.ndarray]]()
+    for kind in ("x", "y"):
+        every = [array for users in parts.values() for array in (users.x if kind == "x" else users.y)]
+        arrays = [array for array in every if len(array)]
+        found[kind] = [array for array in arrays if array.dtype == np.uint32]
+        if len(found[kind]) not in (0, len(arrays)):
+            raise UserError(f"{path} must have texts or numbers as {kind} of all users, got both.")
+    texts = [array.ravel() for arrays in found.values() for array in arrays]
+    if not texts:
+        return parts
+    if not all(found.values()):
+        raise UserError(
+            f"{path} must have texts as both x and y, which are characters, or numbers as both: turn other "
+            "texts, and names of files, into numbers (docs/models-and-data.md)."
+        )
+    known = np.unique(np.concatenate(texts))
+
+    def numbered(arrays: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.searchsorted(known, a).astype(np.int64) if a.dtype == np.uint32 else a for a in arrays]
+
+    return {part: _Users(users.names, numbered(users.x), numbered(users.y)) for part, users in parts.items()}
 
 
 def _read_users(folder: Path) -> _Users:
     files = sorted(folder.glob("*.json"))
     if not files:
         raise UserError(f"{folder} must hold LEAF files *.json, found none; set data.path to its parent.")
-    found, seen = _Users([], []), set[str]()
+    found, seen = _Users([], [], []), set[str]()
     for file in files:
         content = _read_json(file)
         for position, user in enumerate(map(str, content["users"])):
@@ -171,6 +269,7 @@ def _read_users(folder: Path) -> _Users:
                 raise UserError(f"{file}: user {user!r} appears twice; every user must have one entry.")
             seen.add(user)
             x, y = _user(content, position, f"{file}: user {user!r}")
+            found.names.append(user)
             found.x.append(x)
             found.y.append(y)
     return found
@@ -199,10 +298,25 @@ def _user(content: Mapping[str, Any], position: int, where: str) -> tuple[np.nda
         raise UserError(
             f"{where} has {len(x)} inputs, {len(y)} labels and num_samples {expected}; they must agree."
         )
+    x, y = _characters(x, f"{where}: x"), _characters(y, f"{where}: y")
     for name, array in (("x", x), ("y", y)):
         if len(array):
             check_dtype(array.dtype, f"{where}: {name}")
     return x.astype(np.float32) if x.dtype.kind == "f" else x, y
+
+
+def _characters(texts: np.ndarray, where: str) -> np.ndarray:
+    """Return texts' code points, uint32 ``[n, length]`` or of single characters ``[n]``; keep numbers."""
+    if texts.dtype.kind != "U" or texts.ndim != 1:
+        return texts
+    lengths = {len(text) for text in texts.tolist()}
+    if len(lengths) != 1 or 0 in lengths:
+        raise UserError(
+            f"{where} must have texts of one length, got {min(lengths)} to {max(lengths)} characters: turn "
+            "each into as many numbers (docs/models-and-data.md)."
+        )
+    points = np.frombuffer(texts.tobytes(), dtype=np.uint32).reshape(len(texts), -1)
+    return points[:, 0] if points.shape[1] == 1 else points
 
 
 def _united(users: _Users, where: str, shape: Shape | None, classes: int) -> Examples:

@@ -23,10 +23,10 @@ def check_dtype(dtype: np.dtype[Any], where: str) -> None:
     """Refuse arrays of anything but numbers that torch has too.
 
     Raises:
-        UserError: If they hold texts, objects, dates, truth values or complex numbers; the message starts
-            with ``where``.
+        UserError: If they hold texts, objects, dates or complex numbers; the message starts with
+            ``where``.
     """
-    if dtype.kind not in "fiu" or dtype.itemsize > 8:
+    if dtype.kind not in "bfiu" or dtype.itemsize > 8:
         raise UserError(
             f"{where} must hold numbers of at most 64 bits, got dtype {short(dtype, 60)}; turn texts and "
             "names of files into numbers first."
@@ -91,8 +91,8 @@ def as_inputs(x: Tensor, where: str) -> Tensor:
     """Bring inputs to ``[S, ...]`` float32, int64 (tokens), or uint8 images ``[S, channels, height, width]``.
 
     Args:
-        x: Floats or integers of any shape ``[S, ...]``; uint8 images ``[S, H, W]``, ``[S, H, W, C]`` or
-            ``[S, C, H, W]`` with 1 or 3 channels (the last where both fit).
+        x: Floats, booleans or integers of any shape ``[S, ...]``; uint8 images ``[S, H, W]``,
+            ``[S, H, W, C]`` or ``[S, C, H, W]`` with 1 or 3 channels (the last where both fit).
         where: What errors name, such as a file and an array.
 
     Raises:
@@ -102,9 +102,9 @@ def as_inputs(x: Tensor, where: str) -> Tensor:
         raise UserError(f"{where} must have one row per example, got a single number.")
     if x.dtype == torch.uint8:
         return _as_images(x, where)
-    if x.is_floating_point():
+    if x.is_floating_point() or x.dtype == torch.bool:
         return x.detach().to(torch.float32)
-    if x.is_complex() or x.dtype == torch.bool:
+    if x.is_complex():
         raise UserError(f"{where} must be real numbers, got dtype {x.dtype}.")
     return x.to(torch.int64)
 
@@ -123,18 +123,32 @@ def _as_images(x: Tensor, where: str) -> Tensor:
 
 
 def as_labels(y: Tensor, where: str) -> Tensor:
-    """Convert class labels to int64 ``[S]``.
+    """Convert class labels, ``[S]`` or ``[S, 1]``, to int64 ``[S]``.
 
     Raises:
-        UserError: If ``y`` is not one whole number per example.
+        UserError: If ``y`` is not one integer per example.
     """
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim != 1:
-        raise UserError(f"{where} must be one class label per example, shape [S], got shape {list(y.shape)}.")
-    if y.is_complex() or (y.is_floating_point() and not (y == y.round()).logical_and(y.isfinite()).all()):
         raise UserError(
-            f"{where} must be class labels (whole numbers from 0), got fractions, NaN or infinity."
+            f"{where} must be one class label per example, shape [S], got {_described(y)} of shape "
+            f"{list(y.shape)}."
+        )
+    if len(y) and (y.is_complex() or y.is_floating_point()):
+        raise UserError(
+            f"{where} must be class labels, integers from 0, got {y.dtype}: convert classes to integers. "
+            "flsel trains classifiers, no regression."
         )
     return y.to(torch.int64)
+
+
+def _described(y: Tensor) -> str:
+    """Name targets that are no class labels, with what would make them so."""
+    if y.ndim != 2 or len(y) == 0 or not bool(((y == 0) | (y == 1)).all()):
+        return "targets"
+    if bool((y.sum(1) == 1).all()):
+        return "one-hot rows (take their argmax)"
+    return "several labels for an example (flsel trains on one)"
 
 
 def count_classes(y: Tensor, where: str) -> int:

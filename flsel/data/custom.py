@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import operator
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
     TensorDataset,
     default_collate,
     default_convert,
@@ -28,6 +30,7 @@ from flsel.data.population import Examples, Source
 from flsel.errors import UserError, imported, users_code
 from flsel.rng import repeatable, torch_seed
 
+_LOG = logging.getLogger("flsel")
 _RULE = (
     "must return a LightningDataModule, a Dataset (arrays (inputs, labels) do), or Datasets as (train, test) "
     "or (train, validation, test)"
@@ -185,7 +188,22 @@ def _loaded(module: Any, method: str, path: str) -> Any:
             f"{path}.{method} has a collate_fn, and flsel makes the batches: let the dataset's __getitem__ "
             "do what it does to an example."
         )
+    rest = _dropped(loader)
+    if rest and method != "train_dataloader" and isinstance(loader.sampler, SequentialSampler):
+        return Subset(loader.dataset, range(len(loader.dataset) - rest))
+    if rest:
+        _LOG.warning(
+            "%s.%s drops the last %d examples of each epoch (drop_last): flsel makes the batches itself and "
+            "uses them; local.last_batch says what becomes of a short batch", path, method, rest,
+        )  # fmt: skip
     return dataset
+
+
+def _dropped(loader: Any) -> int:
+    """Return how many examples a loader leaves out of each epoch, since they fill no batch."""
+    size = getattr(loader, "batch_size", None)
+    dropping = getattr(loader, "drop_last", False) and not isinstance(loader.dataset, IterableDataset)
+    return len(loader.dataset) % size if dropping and size else 0
 
 
 def _chooses(loader: Any) -> bool:
@@ -200,6 +218,8 @@ def _chooses(loader: Any) -> bool:
 def _other(dataset: Any, train: Examples, classes: int, where: str) -> Examples | None:
     if dataset is None:
         return None
+    if getattr(dataset, "owner", None) is not None:
+        _LOG.warning("%s has an owner, which is not used: its examples are one set", where)
     x, y = materialise(dataset, where)
     part = examples(x, y, num_classes=classes, where=where)
     same_inputs(train, part, where)
@@ -226,8 +246,9 @@ def _owner(dataset: Any, size: int, path: str) -> np.ndarray | None:
     with users_code(f"owner of {path} is no list of numbers", reads=True):
         owner = np.asarray(dataset.owner)
     whole = owner.shape == (size,) and owner.dtype.kind in "iu"
-    if not whole or owner.min() < 0 or owner.max() >= size:
+    if not whole or owner.min() < -1 or not 0 <= owner.max() < size:
         raise UserError(
-            f"owner of {path} must be one client number >= 0 for each of {size} training examples."
+            f"owner of {path} must be one client number >= 0, or -1 for nobody, for each of {size} training "
+            "examples."
         )
     return owner.astype(np.int64)

@@ -71,9 +71,10 @@ class DataConfig:
         root: Directory of the torchvision datasets; the environment variable FLSEL_DATA, or else
             ~/.cache/flsel, if not given.
         download: Fetch a missing dataset (for a LightningDataModule: call its prepare_data).
-        path: Directory (folder: train/ and test/ of class folders; leaf: train/ and test/ of JSON files) or
+        path: Directory (folder: train/, val/ and test/ of class folders; leaf: the same of JSON files) or
             file (npz: x_train, y_train, x_test, y_test).
         shape: Shape of one example, for leaf and npz files that store them flat, such as [1, 28, 28].
+        image_size: Height and width to which the images of a folder are resized, such as [32, 32].
         coarse_labels: CIFAR-100: the 20 superclasses instead of the 100 classes.
         init_args: Arguments of the class or function that ``name`` imports.
         validation: Share of the training set held out for validation; 0 for none. A validation set
@@ -96,6 +97,7 @@ class DataConfig:
     download: bool = False
     path: Annotated[str | None, UserPath()] = None
     shape: Annotated[tuple[int, ...] | None, Range(1)] = None
+    image_size: Annotated[tuple[int, int] | None, Range(1)] = None
     coarse_labels: bool = False
     init_args: dict[str, Any] = field(default_factory=dict)
     validation: Annotated[float, Range(0, below=1)] = 0.1
@@ -113,6 +115,8 @@ class DataConfig:
             )
         if self.name in ("folder", "npz", "leaf") and self.path is None:
             raise UserError(f"data.path must be given for data.name {self.name}.")
+        if self.image_size is not None and self.name != "folder":
+            raise UserError(f"data.image_size must be null for data.name {self.name}: only folder resizes.")
         if self.coarse_labels and self.name != "cifar100":
             raise UserError(
                 f"data.coarse_labels must be false for data.name {self.name}: only cifar100 has them."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -50,8 +51,8 @@ def federate(
         config: The shares; 0 gives None for server and validation.
         deal: Partition of the remaining examples, or None for the dataset's natural clients.
         seed: The run's seed.
-        clients: With natural clients: use only the first so many. Others are left out of the holdouts too,
-            but not out of a test or validation set that the dataset brings.
+        clients: With natural clients: draw so many by the seed. Others are left out of the holdouts too, but
+            not out of a test or validation set that the dataset brings.
 
     Returns:
         Clients and disjoint holdouts.
@@ -61,25 +62,28 @@ def federate(
             would be no test set, a client gets no examples, or the partition deals an example twice or one
             that does not exist.
     """
+    chosen = nobodys = np.arange(0)
     if deal is None:
-        count = _natural_count(source, clients)
-        usable = np.flatnonzero(_owner(source) < count)
+        nobodys = np.flatnonzero(_owner(source) == -1)
+        chosen = _natural_clients(source, clients, seed)
+        source = replace(source, owner=_renumbered(_owner(source), chosen))
+        usable = np.flatnonzero(_owner(source) >= 0)
     else:
         usable = np.arange(len(source.train))
-    roles = _roles(source, _shares(source, config), usable, generator(seed, "holdout"))
-    pool = usable[roles == Role.TRAIN]
+    held_from, roles = _roles(source, _shares(source, config), (usable, nobodys), generator(seed, "holdout"))
+    pool = np.setdiff1d(usable, held_from[roles != Role.TRAIN], assume_unique=True)
     if deal is None:
-        dealt = natural_shards(_owner(source)[pool], count)
+        dealt = natural_shards(_owner(source)[pool], len(chosen))
     else:
         dealt = deal(source.train.y.numpy()[pool], generator(seed, "partition"))
     train, shards = source.train, _checked(dealt, pool)
     known = None
     if deal is None and source.true_models is not None:
-        known = partial(source.true_models, count)
+        known = partial(_models_of, source.true_models, chosen)
     population = Population(train.x, train.y, shards, source.num_classes, source.normalize, known)
 
     def held(role: Role) -> Examples:
-        return train.take(torch.from_numpy(usable[roles == role]))
+        return train.take(torch.from_numpy(held_from[roles == role]))
 
     validation = held(Role.VALIDATION) if source.validation is None else source.validation
     return FederatedData(
@@ -111,13 +115,27 @@ def _owner(source: Source) -> np.ndarray:
     return source.owner
 
 
-def _natural_count(source: Source, clients: int | None) -> int:
+def _natural_clients(source: Source, clients: int | None, seed: int) -> np.ndarray:
+    """Return the natural clients of a run, int64 ``[N]``, ascending: all, or so many drawn by the seed."""
     owners = int(_owner(source).max()) + 1
     if clients is not None and not 1 <= clients <= owners:
         raise UserError(
             f"clients must be in 1..{owners}, the natural clients of {source.name}, got {clients}."
         )
-    return owners if clients is None else clients
+    if clients in (None, owners):
+        return np.arange(owners)
+    return np.asarray(np.sort(generator(seed, "clients").choice(owners, clients, replace=False)))
+
+
+def _renumbered(owner: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Number the chosen clients from 0, in their order; -1 stands for all others and for nobody."""
+    numbers = np.full(int(owner.max()) + 2, -1, dtype=np.int64)  # the last one for -1
+    numbers[chosen] = np.arange(len(chosen))
+    return np.asarray(numbers[owner])
+
+
+def _models_of(models: Callable[[int], np.ndarray], chosen: np.ndarray) -> np.ndarray:
+    return np.asarray(models(int(chosen.max()) + 1)[chosen])
 
 
 def _shares(source: Source, config: DataConfig) -> dict[Role, float]:
@@ -131,17 +149,33 @@ def _shares(source: Source, config: DataConfig) -> dict[Role, float]:
 
 
 def _roles(
-    source: Source, shares: dict[Role, float], usable: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    owner = np.zeros(len(usable), dtype=np.int64) if source.owner is None else source.owner[usable]
-    roles = hold_out(owner, shares, rng)
+    source: Source,
+    shares: dict[Role, float],
+    examples: tuple[np.ndarray, np.ndarray],
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the examples from which holdouts are taken, int64 ``[n]``, and the role of each.
+
+    Args:
+        source: The dataset.
+        shares: Shares of the clients' examples.
+        examples: Those of the clients, and those of nobody, from which holdouts are taken if they are enough.
+        rng: Source of the draws.
+    """
+    usable, nobodys = examples
+    owner = np.zeros(len(source.train), dtype=np.int64) if source.owner is None else source.owner
+    owner = owner - min(int(owner.min()), 0)
+    if sum(shares.values()) * len(usable) < len(nobodys):
+        shares = {role: share * len(usable) / len(nobodys) for role, share in shares.items()}
+        usable, owner = nobodys, np.zeros(len(owner), dtype=np.int64)
+    roles = hold_out(owner[usable], shares, rng)
     for role, share in shares.items():
         if share > 0 and not (roles == role).any():
             raise UserError(
                 f"data.{role.name.lower()} = {share:g} of the {len(usable)} training examples of "
                 f"{source.name} leaves none; raise it."
             )
-    return roles
+    return usable, roles
 
 
 def hold_out(owner: np.ndarray, shares: dict[Role, float], rng: np.random.Generator) -> np.ndarray:

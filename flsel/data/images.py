@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from flsel.data.check_arrays import as_inputs, examples, fits_memory, measured, same_inputs
 from flsel.data.idx import idx_pair, read_idx
 from flsel.data.population import Examples, Normalize, Source
+from flsel.data.unused import Unused
 from flsel.errors import UserError, users_code
 from flsel.files import check_regular, home
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from flsel.data.data_config import DataConfig
+
+
+Size = tuple[int, int]
 
 
 class _Known(NamedTuple):
@@ -44,6 +48,7 @@ _KNOWN = {
     ),
 }
 _COARSE_CLASSES = 20
+_DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # grey pictures of 16 bits
 _MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 _CHUNK = 64  # images per task, to spare threads the hand-over for each
 
@@ -111,71 +116,105 @@ def _coarse_labels(root: Path, *, train: bool) -> list[int]:
     return labels
 
 
-def load_folder(path: Path) -> Source:
-    """Load ``path/train/<class>/<image>`` and, where there is one, ``path/test/<class>/<image>``.
+def load_folder(path: Path, size: Size | None = None) -> Source:
+    """Load ``path/train/<class>/<image>``, and the folders ``val`` and ``test`` beside it where they exist.
 
-    Images are decoded once, to one channel if all of them are grey and to RGB otherwise, and normalised
-    by the mean and standard deviation of the training images.
+    Images are decoded once, turned as their EXIF data say, to one channel if all of them are grey and to
+    RGB otherwise, and normalised by the mean and standard deviation of the training images. The log says what
+    lies there and is not used.
+
+    Args:
+        path: The folder.
+        size: Height and width to which images are resized (bilinear, antialiased), or None.
 
     Raises:
         UserError: If there are no images, a test class is unknown, a file cannot be decoded, or sizes differ.
     """
-    from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
-
-    if not (path / "train").is_dir():
+    unused = Unused(path)
+    parts = unused.parts(folders=True)
+    if "train" not in parts:
         raise UserError(f"data.path must hold a folder train with one folder per class, got {path}.")
-    try:
-        classes, index = find_classes(path / "train")
-        train_files = make_dataset(path / "train", index, extensions=IMG_EXTENSIONS)
-    except FileNotFoundError as error:
+    files = {part: _files(folder, unused) for part, folder in parts.items()}
+    classes = sorted({label for label, _ in files["train"]})
+    if not classes:
         raise UserError(
-            f"{path / 'train'} must have images in every class folder: {_first_line(error)}"
-        ) from None
-    train, test = _decode(train_files, len(classes)), None
-    if (path / "test").is_dir():
-        test = _decode(_test_files(path / "test", index), len(classes))
-        same_inputs(train, test, str(path / "test"))
-    if _is_grey(train.x) and (test is None or _is_grey(test.x)):
-        train = Examples(train.x[:, :1].contiguous(), train.y)
-        test = test and Examples(test.x[:, :1].contiguous(), test.y)
-    return Source(train, test, len(classes), None, measured(train.x), path.name)
-
-
-def _test_files(folder: Path, index: dict[str, int]) -> list[tuple[str, int]]:
-    unknown = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name not in index)
-    if unknown:
-        raise UserError(
-            f"{folder / unknown[0]} is no class of the training set; remove it or add it to train."
+            f"{parts['train']} must have a folder of images for each class, and it has no images."
         )
-    from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
+    index = {label: number for number, label in enumerate(classes)}
+    decoded = {}
+    for part, listed in files.items():
+        if unknown := sorted({label for label, _ in listed} - index.keys()):
+            raise UserError(
+                f"{parts[part] / unknown[0]} is no class of the training set; remove it or add it to train."
+            )
+        if not listed:
+            raise UserError(f"{parts[part]} has no images; add some or remove the folder.")
+        decoded[part] = _decode([(file, index[label]) for label, file in listed], len(classes), size)
+        same_inputs(decoded["train"], decoded[part], str(parts[part]))
+    if all(_is_grey(part.x) for part in decoded.values()):
+        decoded = {name: Examples(part.x[:, :1].contiguous(), part.y) for name, part in decoded.items()}
+    unused.tell()
+    train = decoded["train"]
+    return Source(
+        train=train,
+        test=decoded.get("test"),
+        num_classes=len(classes),
+        owner=None,
+        normalize=measured(train.x),
+        name=path.name,
+        validation=decoded.get("validation"),
+    )
 
-    files = make_dataset(folder, index, extensions=IMG_EXTENSIONS, allow_empty=True)
-    if not files:
-        raise UserError(f"{folder} has no images; add some or remove the folder.")
-    return list(files)
+
+def _files(folder: Path, unused: Unused) -> list[tuple[str, Path]]:
+    """List the images below the class folders of a part, each with its class, in a fixed order."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS
+
+    found = []
+    for entry in unused.visible(folder):
+        if not entry.is_dir():
+            unused.add(entry)
+            continue
+        images, rest = list[Path](), list[Path]()
+        for file in _below(entry, unused):
+            (images if file.suffix.lower() in IMG_EXTENSIONS else rest).append(file)
+        for path in rest if images else [entry]:
+            unused.add(path)
+        found += [(entry.name, file) for file in images]
+    return found
 
 
-def _decode(files: Sequence[tuple[str, int]], classes: int) -> Examples:
+def _below(folder: Path, unused: Unused) -> Iterator[Path]:
+    """Yield the files below a folder: its own first, then those of its folders."""
+    entries = unused.visible(folder)
+    yield from (entry for entry in entries if not entry.is_dir())
+    for entry in entries:
+        if entry.is_dir():
+            yield from _below(entry, unused)
+
+
+def _decode(files: Sequence[tuple[Path, int]], classes: int, size: Size | None) -> Examples:
     with warnings.catch_warnings():
         # Pillow warns of odd notes beside the pixels, and no more than that of pictures which are up to twice
         # as large as it decodes.
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        pixels = _all_pixels([Path(file) for file, _ in files])
+        pixels = _all_pixels([file for file, _ in files], size)
     labels = torch.tensor([label for _, label in files], dtype=torch.int64)
-    where = str(Path(files[0][0]).parents[1])
+    where = str(files[0][0].parents[1])
     return examples(torch.from_numpy(pixels), labels, num_classes=classes, where=where)
 
 
-def _all_pixels(files: Sequence[Path]) -> np.ndarray:
-    """Decode images of one size, ``[S, 3, H, W]``."""
-    height, width = size = _pixels(files[0]).shape[:2]
+def _all_pixels(files: Sequence[Path], resized: Size | None) -> np.ndarray:
+    """Decode images of one size, or resized to it, ``[S, 3, H, W]``."""
+    height, width = size = resized or _pixels(files[0]).shape[:2]
     fits_memory(f"{files[0].parents[1]}: {len(files)} images", len(files) * 3 * height * width)
     pixels = np.empty((len(files), 3, height, width), dtype=np.uint8)
 
     def decode(begin: int) -> None:
         for position in range(begin, min(begin + _CHUNK, len(files))):
-            pixels[position] = np.moveaxis(_pixels(files[position], size), -1, 0)
+            picture = _pixels(files[position], size, resized=resized is not None)
+            pixels[position] = np.moveaxis(picture, -1, 0)
 
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for _ in pool.map(decode, range(0, len(files), _CHUNK)):
@@ -183,21 +222,35 @@ def _all_pixels(files: Sequence[Path]) -> np.ndarray:
     return pixels
 
 
-def _pixels(file: Path, size: tuple[int, ...] | None = None) -> np.ndarray:
-    """Decode one image to RGB, ``[H, W, 3]``, if it is one of 8 bits and of the height and width ``size``."""
+def _pixels(file: Path, size: tuple[int, ...] | None = None, *, resized: bool = False) -> np.ndarray:
+    """Decode one image to RGB, ``[H, W, 3]``, as it is to be looked at.
+
+    Args:
+        file: The file.
+        size: Height and width that it must have, or get.
+        resized: Resize it.
+    """
     check_regular(file)
-    with users_code(f"cannot read the image {file}", reads=True), Image.open(file) as image:
-        if image.mode not in _MODES:
-            raise UserError(f"{file} must be an image of 8 bits per channel, got the mode {image.mode}.")
-        frames = getattr(image, "n_frames", 1)
+    with users_code(f"cannot read the image {file}", reads=True), Image.open(file) as opened:
+        if opened.mode not in (*_MODES, *_DEEP_MODES):
+            raise UserError(
+                f"{file} must be an image of 8 or 16 bits per channel, got the mode {opened.mode}."
+            )
+        frames = getattr(opened, "n_frames", 1)
         if frames > 1:
             raise UserError(f"{file} must be one picture, and it has {frames} frames.")
+        image = ImageOps.exif_transpose(opened)
+        if image.mode in _DEEP_MODES:
+            image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
+        image = image.convert("RGB")
+        if resized and size is not None:
+            image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
         if size is not None and size != (image.height, image.width):
             raise UserError(
                 f"{file} has {image.width} x {image.height} pixels but the first image {size[1]} x "
-                f"{size[0]}; all images must have one size."
+                f"{size[0]}: set data.image_size, such as [{size[0]}, {size[1]}], to resize all images."
             )
-        return np.asarray(image.convert("RGB"))
+        return np.asarray(image)
 
 
 def _is_grey(x: Tensor) -> bool:

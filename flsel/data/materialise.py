@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +17,11 @@ from flsel.data.check_arrays import as_inputs, as_labels, as_tensor, fits_memory
 from flsel.errors import UserError, short, users_code
 from flsel.rng import global_states, repeatable, torch_seed
 
-# What the label of an example that is a mapping may be called, and its input where there is more beside it.
+# What the label of an example that is a mapping may be called.
 _LABELS = ("label", "labels", "y", "target", "targets", "class")
-_INPUTS = ("input", "inputs", "x", "image", "img", "images", "features", "data", "pixel_values", "input_ids")
+
+_TEXTS = (str, bytes, Path, type(None))  # names of files and the like, which no model takes
+_LOG = logging.getLogger("flsel")
 
 # Examples that are read a second time, and where reading draws from a global generator.
 _AGAIN, _AGAIN_IF_DRAWN = 32, 1000
@@ -102,14 +107,21 @@ def _example(dataset: Any, position: int, where: str) -> tuple[Tensor, int]:
 def _entries(item: Mapping[str, Any], where: str) -> tuple[Any, Any]:
     """Find the input and the label of an example that is a mapping."""
     labels = [name for name in _LABELS if name in item]
-    others = [name for name in item if name not in _LABELS]
-    inputs = others if len(others) == 1 else [name for name in _INPUTS if name in item]
+    inputs = [name for name in item if name not in _LABELS and not isinstance(item[name], _TEXTS)]
+    if texts := [name for name in item if isinstance(item[name], _TEXTS)]:
+        _tell_of_texts(where.rpartition(", example ")[0], ", ".join(map(str, texts)))
     if len(labels) != 1 or len(inputs) != 1:
         raise UserError(
             f"{where} must have one input and one entry called {', '.join(_LABELS[:-1])} or {_LABELS[-1]}, "
-            f"found {short(', '.join(map(str, item)) or 'nothing', 100)}."
+            f"found {short(', '.join(map(str, item)) or 'nothing', 100)}: a model gets one tensor, so let "
+            "the dataset give pairs (input, label) and leave out what does not train."
         )
     return item[inputs[0]], item[labels[0]]
+
+
+@functools.lru_cache(maxsize=16)
+def _tell_of_texts(where: str, names: str) -> None:
+    _LOG.warning("%s: not used: the texts %s", where, names)
 
 
 def _input(item: Any, where: str) -> Tensor:
@@ -126,6 +138,6 @@ def _input(item: Any, where: str) -> Tensor:
 def _label(label: Any, where: str) -> int:
     with users_code(f"{where} has a label that is no number", reads=True):
         array = np.asarray(label.cpu() if isinstance(label, Tensor) else label)
-    if array.size != 1 or array.dtype.kind not in "iu":
+    if array.size != 1 or array.dtype.kind not in "biu":
         raise UserError(f"{where} must have a class label (a whole number from 0), got {short(repr(label))}.")
     return int(array.reshape(()))

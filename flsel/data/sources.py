@@ -46,7 +46,8 @@ def _load(config: DataConfig, clients: int | None, seed: int) -> Source:
         case "folder":
             from flsel.data.images import load_folder
 
-            return load_folder(_path(config))
+            size = config.image_size
+            return load_folder(_path(config), None if size is None else (size[0], size[1]))
         case "npz":
             from flsel.data.array_files import load_npz
 

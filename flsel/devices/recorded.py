@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import functools
+import logging
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +18,19 @@ from flsel.arguments import shown
 from flsel.devices.base import Devices, Table
 from flsel.errors import UserError
 
-_WANTED = ("client", "seconds", "down", "up", "delay")
+_WANTED = ("seconds", "down", "up", "delay")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LOG = logging.getLogger("flsel")
 
 
 @final
 @dataclass(frozen=True)
 class Recorded(Devices):
-    """Devices from a CSV file with the columns ``client,seconds,down,up,delay`` and, if wanted, ``jitter``.
+    """Devices from a CSV file with the columns ``seconds,down,up,delay`` and maybe ``client`` and ``jitter``.
 
-    Each client of the run has one row; rows of other clients and other columns are left out. The columns mean
-    what :class:`Table` says.
+    If the column ``client`` names just the clients of the run, each has its row. Otherwise each client gets a
+    row that is drawn by the run's seed, and no row is drawn twice while others are left. Other columns are
+    left out. The columns mean what :class:`Table` says.
 
     Attributes:
         path: Path of the CSV file.
@@ -36,27 +42,32 @@ class Recorded(Devices):
         """Read the file.
 
         Raises:
-            UserError: If the file is unreadable, or lacks a column or a client, or a number is out of range.
+            UserError: If the file is unreadable, or lacks a column, or a number is out of range.
         """
         devices: dict[int, dict[str, float]] = {}
         for line, row in _rows(self.path):
-            client = _number(self.path, line, row, "client")
+            client = _number(self.path, line, row, "client") if "client" in row else len(devices)
             if client in devices:
                 raise UserError(
                     f"devices.path must have one row for each client, {self.path} has a second one for "
                     f"client {client:.0f} in line {line}."
                 )
             devices[int(client)] = {
-                name: _number(self.path, line, row, name) for name in (*_WANTED[1:], "jitter") if name in row
+                name: _number(self.path, line, row, name) for name in (*_WANTED, "jitter") if name in row
             }
-        missing = [client for client in range(len(sizes)) if client not in devices]
-        if missing:
-            raise UserError(
-                f"devices.path must have a row for each of {len(sizes)} clients, {self.path} lacks client "
-                f"{missing[0]}" + (f" and {len(missing) - 1} more." if len(missing) > 1 else ".")
-            )
-        found = [devices[client] for client in range(len(sizes))]
-        return Table(**{name: np.array([device[name] for device in found]) for name in found[0]})
+        rows, clients = [devices[client] for client in sorted(devices)], len(sizes)
+        if devices.keys() != set(range(clients)):
+            _tell_of_draw(self.path, len(rows), clients)
+            rounds = [rng.permutation(len(rows)) for _ in range(-(-clients // len(rows)))]
+            rows = [rows[at] for at in np.concatenate(rounds)[:clients]]
+        return Table(**{name: np.array([device[name] for device in rows]) for name in rows[0]})
+
+
+@functools.cache
+def _tell_of_draw(path: str, rows: int, clients: int) -> None:
+    _LOG.warning(
+        "%s has %d devices, and each of %d clients gets one that the seed draws", path, rows, clients
+    )
 
 
 def _rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -97,7 +108,10 @@ def _number(path: str, line: int, row: dict[str, str], name: str) -> float:
     """Return a number that a device can have."""
     whole, zero = name == "client", name in ("client", "delay", "jitter")
     try:
-        number = int(row[name]) if whole else float(row[name])
+        text = row[name].strip()
+        if not _NUMBER.fullmatch(text):
+            raise ValueError(text)
+        number = int(text) if whole else float(text)
         fits = math.isfinite(number) and (number >= 0 if zero else number > 0)
     except (ValueError, OverflowError):
         fits = False

@@ -10,6 +10,7 @@ from flsel.partition.fedcor import FedCorDirichlet
 from flsel.partition.fedgen import FedGenDirichlet
 from flsel.partition.fedgs import FedGSLogNormal, LabelLimited
 from flsel.partition.fedpns import FedPNSMix
+from flsel.partition.from_file import FromFile
 
 __all__ = [
     "IID",
@@ -20,6 +21,7 @@ __all__ = [
     "FedGSLogNormal",
     "FedGenDirichlet",
     "FedPNSMix",
+    "FromFile",
     "HicsDirichlet",
     "LabelLimited",
     "Natural",

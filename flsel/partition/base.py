@@ -59,6 +59,18 @@ class Partition(Checked, ABC):
             )
         return shards
 
+    def owners(self, labels: np.ndarray) -> np.ndarray | None:
+        """Return the client of every training example of the data set, int64 ``[S]``, -1 for nobody.
+
+        A scheme that names examples by their place in the data set overrides this: holdouts are then taken
+        out of the clients' examples, and no place moves. None, the default, lets :meth:`split` deal what the
+        holdouts leave.
+
+        Args:
+            labels: Label of every training example, int64 ``[S]``.
+        """
+        return None
+
     @abstractmethod
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Deal the examples, after the arguments were checked.

@@ -13,7 +13,7 @@ from flsel.data.data_config import DataConfig
 from flsel.data.federate import federate
 from flsel.data.population import Examples, FederatedData, Source
 from flsel.data.sources import load_source
-from flsel.errors import UserError, users_code
+from flsel.errors import UserError, short, users_code
 from flsel.local.tasks import Task
 from flsel.partition import Natural, Partition
 from flsel.rng import repeatable, torch_seed
@@ -44,7 +44,11 @@ def load_data(
     """
     if source is None:
         source = load_source(data, clients=clients, seed=seed)
-    natural = isinstance(partition, Natural)
+    with repeatable(torch_seed(seed, "partition")):
+        owner = partition.owners(source.train.y.numpy())
+    if owner is not None:
+        source = replace(source, owner=_checked_owner(owner, len(source.train), partition), true_models=None)
+    natural = isinstance(partition, Natural) or owner is not None
     if natural and source.owner is None:
         raise UserError(
             f"partition must be set, since {source.name} has no natural clients: "
@@ -94,10 +98,21 @@ def on_device(data: FederatedData, task: Task) -> FederatedData:
     )
 
 
+def _checked_owner(owner: object, examples: int, partition: Partition) -> np.ndarray:
+    """Check what a partition says about the clients of a data set's examples."""
+    array = np.asarray(owner)
+    if array.shape != (examples,) or array.dtype.kind not in "iu" or array.min(initial=0) < -1:
+        raise UserError(
+            f"{type(partition).__name__}.owners must return one client number, or -1, for each of {examples} "
+            f"training examples, got {short(array, 60)} of shape {list(array.shape)}."
+        )
+    return array.astype(np.int64)
+
+
 def _tell_if_cut(source: Source, clients: int | None) -> None:
     owners = 0 if source.owner is None else int(source.owner.max()) + 1
     if clients is not None and clients < owners:
         _LOG.warning(
-            "%s has %d natural clients, the first %d are used; clients: null takes all",
+            "%s has %d natural clients, %d of them are drawn by the seed; clients: null takes all",
             source.name, owners, clients,
         )  # fmt: skip

@@ -98,8 +98,8 @@ FLOATS = {"x_train": np.zeros((9, 7)), "x_test": np.zeros((4, 7))}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x_train": None}, "must have the array x_train, found y_train, x_test, y_test"),
-        ({"y_train": None}, "must have the array y_train"),
+        ({"x_train": None}, r"must have the arrays x_train and y_train .*, found y_train, x_test, y_test"),
+        ({"y_train": None}, "must have the arrays x_train and y_train .*, found x_train, x_test, y_test"),
         ({"y_test": None}, "must have the array y_test"),
         ({"x_test": None}, "must have the array x_test"),
         ({"y_train": np.arange(8) % 3}, "x_train, y_train has 9 inputs but 8 labels"),
@@ -107,9 +107,14 @@ FLOATS = {"x_train": np.zeros((9, 7)), "x_test": np.zeros((4, 7))}
         ({"y_test": np.array([0, 1, 2, 3])}, r"y_test has the label 3, but labels must be in 0..2"),
         ({"y_train": np.zeros((9, 3))}, r"y_train must be one class label per example.*\[9, 3\]"),
         ({"y_train": np.linspace(0, 1, 9)}, "y_train must be class labels"),
+        ({"y_train": np.arange(9.0)}, "y_train must be class labels, integers from 0, got torch.float64"),
+        (
+            {"y_train": np.eye(9, 3, dtype=int) + np.eye(9, 3, -3, dtype=int) + np.eye(9, 3, -6, dtype=int)},
+            "one-hot rows",
+        ),
+        ({"y_train": np.ones((9, 3), dtype=int)}, "several labels for an example"),
         ({"y_train": np.array(list("abcabcabc"))}, "y_train must hold numbers"),
         ({"x_train": np.array(list("abcabcabc"))}, "x_train must hold numbers"),
-        ({"x_train": np.zeros(9, dtype=bool)}, "x_train must hold numbers"),
         ({"x_train": np.float64(1)}, "x_train must have one row per example"),
         (
             {"x_train": np.zeros((9, 20), dtype=np.uint8)},
@@ -119,7 +124,7 @@ FLOATS = {"x_train": np.zeros((9, 7)), "x_test": np.zeros((4, 7))}
         ({**FLOATS, "x_train": NAN}, "x_train, y_train has NaN or infinite inputs, first in example 3"),
         ({**FLOATS, "x_train": LARGE}, "NaN or infinite inputs, first in example 5"),
         ({**FLOATS, "x_test": np.full((4, 7), -np.inf)}, "x_test, y_test has NaN or infinite inputs"),
-        ({**FLOATS, "x_test": np.zeros((4, 6))}, r"x_test has examples \[6\]"),
+        ({**FLOATS, "x_test": np.zeros((4, 6))}, r"the inputs of test has examples \[6\]"),
         ({"x_train": np.zeros((0, 4, 5)), "y_train": np.zeros(0)}, "y_train has no examples"),
         ({"x_test": np.zeros((0, 4, 5)), "y_test": np.zeros(0)}, "x_test, y_test has no examples"),
     ],
@@ -310,12 +315,18 @@ def changed(**changes):
             "must have lists x and y",
         ),
         (leaf_file({"ann": ([[1.0, 2.0]], [0]), "bob": ([[1.0]], [0])}), "one shape, but users differ"),
-        (leaf_file({"ann": (["some text"], [0])}), "x must hold numbers"),
-        (leaf_file({"ann": ([[1.0]], ["e"])}), "y must hold numbers"),
+        (
+            leaf_file({"ann": (["some", "text", "a"], [0, 1, 2])}),
+            "texts of one length, got 1 to 4 characters",
+        ),
+        (
+            leaf_file({"ann": (["ab"], [0]), "bob": ([3], [0])}),
+            "texts or numbers as x of all users, got both",
+        ),
+        (leaf_file({"ann": ([{}], [0])}), "x must hold numbers"),
         (leaf_file({"ann": ([[1.0]], [0.5])}), "must be class labels"),
         (leaf_file({"ann": ([[1.0]], [-2])}), "has the label -2"),
         (leaf_file({"ann": ([[float("nan")]], [0])}), "NaN or infinite inputs"),
-        (leaf_file({"ann": ([[1.0]], [0]), "bob": ([], [])}), "user number 1 has no examples"),
         (leaf_file({}), "has no examples"),
     ],
 )
@@ -338,3 +349,46 @@ def test_leaf_test_data_must_fit(tmp_path):
 def test_leaf_missing(tmp_path):
     with pytest.raises(UserError, match=r"train must hold LEAF files"):
         load(name="leaf", path=str(tmp_path))
+
+
+def test_labels_in_a_column_and_boolean_features(tmp_path):
+    features = np.arange(18).reshape(9, 2) % 2 == 0
+    source = npz(tmp_path, x_train=features, x_test=features[:4], y_train=(np.arange(9) % 3)[:, None])
+    assert source.train.x.dtype == torch.float32
+    assert source.train.y.tolist() == [0, 1, 2] * 3
+
+
+def test_npz_by_other_names_with_a_validation_set(tmp_path, caplog):
+    given = {
+        "train_images": np.zeros((6, 4, 5), np.uint8), "train_labels": np.arange(6)[:, None] % 2,
+        "val_images": np.zeros((3, 4, 5), np.uint8), "val_labels": np.zeros((3, 1), int),
+        "readme": np.ones(2),
+    }  # fmt: skip
+    np.savez(tmp_path / "medmnist.npz", **given)
+    source = load(name="npz", path=str(tmp_path / "medmnist.npz"))
+    assert (len(source.train), len(source.validation), source.test) == (6, 3, None)
+    assert "not used: readme" in caplog.text
+
+
+def test_leaf_of_texts(tmp_path):
+    train = leaf_file({"ann": (["to b", "o be"], ["e", " "]), "bob": (["e, o"], ["r"]), "eve": ([], [])})
+    source = leaf(tmp_path, [train], [leaf_file({"new": (["r to"], ["o"])})])
+    known = sorted(set("to bo bee, orr too e"))
+    expected = [[known.index(letter) for letter in text] for text in ("to b", "o be", "e, o")]
+    assert source.train.x.tolist() == expected
+    assert source.train.y.tolist() == [known.index(letter) for letter in "e r"]
+    assert source.test.x.tolist() == [[known.index(letter) for letter in "r to"]]
+    assert source.owner.tolist() == [0, 0, 1]
+
+
+def test_a_leaf_user_without_training_examples_is_named(tmp_path, caplog):
+    users = {"ann": ([[1.0]], [0]), "bob": ([], []), "eve": ([[2.0]], [1])}
+    source = leaf(tmp_path, [leaf_file(users)], [leaf_file({"bob": ([[3.0]], [1]), "ann": ([], [])})])
+    assert source.owner.tolist() == [0, 1]
+    assert "not used: user bob without training examples" in caplog.text
+    assert len(source.test) == 1
+
+
+def test_names_of_files_are_no_texts(tmp_path):
+    with pytest.raises(UserError, match="must have texts as both x and y, which are characters, or numbers"):
+        leaf(tmp_path, [leaf_file({"ann": (["01.jpg", "02.jpg"], [0, 1])})])

@@ -183,7 +183,7 @@ def broken(what: str):
         "test shape": (single(), Listed([(torch.zeros(3), 0)])),
         "test label": (single(), Listed([(torch.zeros(2), 3)])),
         "owner length": natural([0]) and Listed([row, row], owner=[0]),
-        "owner negative": natural([0, -1]),
+        "owner negative": natural([0, -2]),
         "owner fraction": natural([0.5, 1.0]),
         "owner beyond": natural([0, 10**9]),
     }[what]
@@ -480,9 +480,16 @@ def test_examples_that_are_mappings(names):
     assert source.train.y.tolist() == [0, 1, 2]
 
 
-def test_further_entries_of_a_mapping_are_left_out():
-    MAPPINGS[:] = [{"image": torch.zeros(2), "label": 0, "path": "a.png"}]
+def test_texts_of_a_mapping_are_left_out_with_a_line(caplog):
+    MAPPINGS[:] = [{"image": torch.zeros(2), "label": 0, "path": "a.png", "note": None}]
     assert load("mappings").train.x.shape == (1, 2)
+    assert "not used: the texts path, note" in caplog.text
+
+
+def test_further_numbers_of_a_mapping_are_refused_by_name():
+    MAPPINGS[:] = [{"input_ids": torch.zeros(2), "attention_mask": torch.ones(2), "label": 0}]
+    with pytest.raises(UserError, match=r"found input_ids, attention_mask, label: a model gets one tensor"):
+        load("mappings")
 
 
 def test_three_datasets():

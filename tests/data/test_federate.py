@@ -150,12 +150,17 @@ def test_training_inputs_are_not_copied():
     assert data.test.x.data_ptr() != source.train.x.data_ptr()
 
 
-def test_only_the_first_natural_clients():
+def test_some_natural_clients_are_drawn_by_the_seed():
     owner = np.repeat(np.arange(10), 20)
     data = federate(numbered(200, owner), DataConfig(), deal=None, seed=0, clients=4)
     dealt, held = positions(data)
     assert len(dealt) == 4
-    assert sorted(chain(*dealt, *held)) == list(range(80))
+    drawn = sorted({place // 20 for place in chain(*dealt, *held)})
+    assert len(drawn) == 4
+    assert drawn != [0, 1, 2, 3]
+    assert [sorted({place // 20 for place in shard}) for shard in dealt] == [[owner] for owner in drawn]
+    other = federate(numbered(200, owner), DataConfig(), deal=None, seed=1, clients=4)
+    assert {place // 20 for place in chain(*positions(other)[0])} != set(drawn)
 
 
 def test_natural_shards():

@@ -1,5 +1,6 @@
 import hashlib
 import pickle
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -265,14 +266,13 @@ def test_a_broken_image_is_named(folder, keep):
         load(name="folder", path=str(folder))
 
 
-def test_images_of_sixteen_bits(folder):
-    Image.fromarray(np.zeros((6, 8), dtype=np.uint16)).save(folder / "train/ape/1.png")
-    with pytest.raises(UserError, match=r"ape/1.png must be an image of 8 bits"):
-        load(name="folder", path=str(folder))
+def test_grey_images_of_sixteen_bits_are_scaled(folder):
+    Image.fromarray(np.full((6, 8), 65535, dtype=np.uint16)).save(folder / "train/ape/1.png")
+    assert int(load(name="folder", path=str(folder)).train.x.max()) == 255
 
 
 def test_an_unknown_test_class(folder):
-    (folder / "test" / "cat").mkdir()
+    shutil.copytree(folder / "test" / "ape", folder / "test" / "cat")
     with pytest.raises(UserError, match=r"test/cat is no class of the training set"):
         load(name="folder", path=str(folder))
 
@@ -332,3 +332,54 @@ def test_idx_files_of_another_kind(mnist, head):
     (mnist / "MNIST/raw/train-images-idx3-ubyte").write_bytes(head + bytes(12 * 784))
     with pytest.raises(UserError, match="MNIST/raw"):
         load(name="mnist", root=str(mnist))
+
+
+def test_hidden_files_and_folders_are_neither_classes_nor_examples(folder, caplog):
+    plain = load(name="folder", path=str(folder))
+    picture = folder / "train/ape/0.png"
+    for place in (
+        "train/.ipynb_checkpoints/a-checkpoint.png", "train/ape/.ipynb_checkpoints/0-checkpoint.png",
+        "train/@eaDir/0.png/SYNOFILE_THUMB_M.png", "train/__MACOSX/ape/._0.png",
+        "train/.Trash-1000/files/0.png",
+        "train/ape/._0.png", "train/#recycle/0.png", "train/$RECYCLE.BIN/0.png", "test/.DS_Store",
+        "train/ape/Thumbs.db", "notes.txt",
+    ):  # fmt: skip
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(picture, folder / place)
+    found = load(name="folder", path=str(folder))
+    assert found.num_classes == plain.num_classes
+    assert torch.equal(found.train.x, plain.train.x)
+    assert torch.equal(found.test.x, plain.test.x)
+    assert "not used: " in caplog.text
+    assert "notes.txt" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "Validation"])
+def test_a_folder_of_validation_images(folder, name):
+    shutil.copytree(folder / "test", folder / name)
+    source = load(name="folder", path=str(folder))
+    assert torch.equal(source.validation.x, source.test.x)
+
+
+def test_names_of_parts_in_any_case_and_twice(folder):
+    (folder / "test").rename(folder / "Test")
+    assert load(name="folder", path=str(folder)).test is not None
+    shutil.copytree(folder / "Test", folder / "testing")
+    with pytest.raises(UserError, match=r"Test and .*testing are both a test set"):
+        load(name="folder", path=str(folder))
+
+
+def test_images_are_resized_and_turned(folder):
+    image = Image.new("RGB", (20, 10))
+    image.putpixel((0, 0), (255, 255, 255))
+    exif = image.getexif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    image.save(folder / "train/ape/big.JPG", exif=exif, quality=95)
+    with pytest.raises(UserError, match=r"set data.image_size, such as \[6, 8\]"):
+        load(name="folder", path=str(folder))
+    source = load(name="folder", path=str(folder), image_size=[20, 10])
+    assert source.train.x.shape[1:] == (3, 20, 10)
+    turned = source.train.x[source.train.y == 0][-1]
+    assert int(turned[0, 0, -1]) > 100 > int(turned[0, -1, 0])
+    with pytest.raises(UserError, match=r"data.image_size must be null for data.name mnist"):
+        DataConfig(name="mnist", image_size=[3, 3])
