@@ -29,31 +29,38 @@ class Members:
     """The clients of a federation, named by their nodes.
 
     Flower's node ids are new at each registration, so a client goes by the name that its node says, and its
-    number is the position of that name among the sorted ones. Names, sizes and label counts are fixed when
-    all clients have been met; a client that comes back on a new node is the same client.
+    number is the position of that name among the sorted ones of those that came before the first round.
+    Clients that come later get the numbers after them. Sizes and label counts are fixed when a client has
+    been met; a client that comes back on a new node is the same client.
 
     Args:
-        clients: Number of clients (N).
+        clients: Most clients (N).
+        least: Clients that must have come before the first round.
         labels: Whether to ask for label counts.
         timeout: Seconds that a node has for an answer.
-        wait: Seconds to wait for all clients at first, and later for any of them.
+        wait: Seconds to wait for the clients at first, and later for any of them.
 
     Attributes:
-        names: The clients' names, by their numbers; empty before they were met.
+        names: The names of the clients that were met, by their numbers.
         sizes: Training examples per client, int64 ``[N]``.
         unknown: Clients whose sizes are not known before they train: the mean of the others, or one.
         label_counts: Label counts of each client, as far as its labels go; empty lists if not asked for.
         answers: What each client can answer, such as ``losses``.
         nodes: The node of each client that was met in this process.
+        asked: What every client must be able to answer.
     """
 
-    def __init__(self, clients: int, *, labels: bool, timeout: float, wait: float) -> None:
+    def __init__(
+        self, clients: int, *, labels: bool, timeout: float, wait: float, least: int | None = None
+    ) -> None:
         self.names: list[str] = []
         self.sizes = whole([])
         self.unknown: set[int] = set()
         self.label_counts: list[list[int]] = []
         self.answers: dict[int, frozenset[str]] = {}
         self.nodes: dict[int, int] = {}
+        self.asked: frozenset[str] = frozenset()
+        self._least = clients if least is None else least
         self._count, self._labels, self._timeout, self._wait = clients, labels, timeout, wait
         self._said: dict[str, Value] = {}
         self._contacts = Contacts()
@@ -75,7 +82,7 @@ class Members:
             self._meet_all(channel)
         lost = f"no client is connected for {self._wait:g} s."
         return self._contacts.reachable(
-            lambda: self._refresh(channel, round), len(self.names), round, self._wait, lost
+            lambda: self._refresh(channel, round), self._count, round, self._wait, lost
         )
 
     def heard(self, client: int, round: int, error: str) -> None:
@@ -127,19 +134,18 @@ class Members:
             return ""
 
         def complete(wrong: Mapping[int, str]) -> bool:
-            return len(met) >= self._count and not twice & wrong.keys()
+            return len(met) >= self._least and not twice & wrong.keys()
 
         wrong = self._contacts.meet(channel, self._said, self._timeout, self._wait, admit, complete)
         for node in sorted(twice & wrong.keys()):
             raise UserError(f"{wrong[node]}.")
-        if len(met) != self._count:
+        if not self._least <= len(met) <= self._count:
             raise UserError(self._missing(sorted(met, key=_order), wrong))
         self.names = sorted(met, key=_order)
-        known = [met[name][1] for name in self.names]
-        self.unknown = {client for client, said in enumerate(known) if "examples" not in said}
-        told = [said["examples"] for said in known if "examples" in said]
-        self.sizes = whole([said.get("examples", max(sum(told) // max(len(told), 1), 1)) for said in known])
-        self.label_counts = [said.get("labels", []) for said in known]
+        known = [said["examples"] for _, said in met.values() if "examples" in said]
+        self.sizes = whole([max(sum(known) // max(len(known), 1), 1)] * self._count)
+        self.unknown = set(range(self._count))
+        self.label_counts = [[] for _ in range(self._count)]
         for client, name in enumerate(self.names):
             self._settle(client, *met[name])
 
@@ -150,6 +156,8 @@ class Members:
         late = "" if len(met) > self._count else f" within {self._wait:g} s"
         who = f": {_listed(absent)} missing" if numbered and absent else f": {_listed(met)}" if met else ""
         came = f"{len(met)} came{late}{who}"
+        if not wrong and self._least < self._count:
+            return f"min_clients must be at most as many clients as come, got {self._least}, and {came}."
         if not wrong:
             return f"clients must be the number of clients, got {self._count}, and {came}."
         node, why = min(wrong.items())
@@ -173,8 +181,13 @@ class Members:
             said = self._read(node, reply)
         except Malformed as error:
             return str(error)
+        silent = sorted(self.asked - set(said["answers"].split()))
+        if silent:
+            return f"it does not answer for its {silent[0]}"
         if said["client"] not in self.names:
-            return f"it is client {said['client']}, and the clients were numbered before"
+            if len(self.names) == self._count:
+                return f"it is client {said['client']}, and {self._count} clients came before"
+            self.names.append(said["client"])
         client = self.names.index(said["client"])
         if self._contacts.taken(node, self.nodes.get(client, node), reply, connected):
             return f"it says that it is client {said['client']}, which node {self.nodes[client]} is"
@@ -201,6 +214,11 @@ class Members:
         return said
 
     def _settle(self, client: int, node: int, said: Mapping[str, Any]) -> None:
+        """Note the node of a client, and what its first hello says."""
+        if client in self.unknown and "examples" in said:
+            self.unknown.remove(client)
+            self.sizes[client] = said["examples"]
+            self.label_counts[client] = said.get("labels", [])
         self.nodes[client] = node
         self.answers[client] = frozenset(said["answers"].split())
 

@@ -179,6 +179,12 @@ class RemoteAnswers:
                 )
 
 
+def asked_of_clients(needs: Need) -> frozenset[str]:
+    """Return what a selector asks clients for, in the words of their hellos."""
+    words = {word for word, need in _ASKED.items() if need in needs}
+    return frozenset(words | ({"losses"} if needs & _ONCE else set()))
+
+
 def check_needs(needs: Need, name: str, holdout: Holdout, members: Members) -> None:
     """Refuse a selector whose questions no client can answer.
 
@@ -199,11 +205,8 @@ def check_needs(needs: Need, name: str, holdout: Holdout, members: Members) -> N
     ):
         if need in needs and given is None:
             raise UserError(f"{name} asks the server itself: give SelectorStrategy {argument}=.")
-    asked = {word for word, need in _ASKED.items() if need in needs} | (
-        {"losses"} if needs & _ONCE else set()
-    )
     for client, able in members.answers.items():
-        for word in sorted(asked - able):
+        for word in sorted(asked_of_clients(needs) - able):
             argument = "gradient" if word == "gradients" else word
             raise UserError(
                 f"{name} asks clients for their {word}, and client {members.names[client]} does not answer: "

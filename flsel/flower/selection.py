@@ -19,7 +19,7 @@ from flsel.flower.aggregation import ServerStep, averaged, head, output_layer, s
 from flsel.flower.decoder import Malformed, number, read
 from flsel.flower.members import Members
 from flsel.flower.model_arrays import converted
-from flsel.flower.remote_answers import RemoteAnswers, check_needs
+from flsel.flower.remote_answers import RemoteAnswers, asked_of_clients, check_needs
 from flsel.flower.remote_model import Model, Watch, single
 from flsel.flower.round_parts import Open, RoundSummary, Rules, Training
 from flsel.flower.wire import Channel, Reply, Value
@@ -48,6 +48,7 @@ class Selection:
         self.selector, self.members, self.rules = selector, members, rules
         self.name = type(selector).__name__
         check_needs(selector.needs, self.name, rules.holdout, members)
+        members.asked = asked_of_clients(selector.needs)
         self.round = 0
         self.ledger = Ledger()
         self.counts = whole([])
@@ -168,13 +169,8 @@ class Selection:
 
     def _begin(self, classes: int, model: Model) -> None:
         """Allocate what is kept, before the first round, or restore it."""
-        check_needs(self.selector.needs, self.name, self.rules.holdout, self.members)
-        if self.rules.clients_per_round > len(self.members.sizes):
-            raise UserError(
-                "clients_per_round must be at most the number of clients, got clients_per_round "
-                f"{self.rules.clients_per_round} of {len(self.members.sizes)}."
-            )
         if self._step is None:
+            check_needs(self.selector.needs, self.name, self.rules.holdout, self.members)
             clients = len(self.members.sizes)
             self.counts = torch.zeros(clients, dtype=torch.int64)
             self._took = torch.full((clients,), math.nan, dtype=torch.float64)

@@ -58,8 +58,10 @@ class SelectorStrategy(Checked, Strategy):
 
     Attributes:
         selector: The selector.
-        clients: Clients of the federation (N); the first round waits for all of them.
+        clients: Clients of the federation (N).
         clients_per_round: Most clients per round that are aggregated (K).
+        min_clients: Clients that must have come before the first round; others may come later, up to
+            ``clients`` of them. None waits for all, as selectors that need label counts must.
         seed: Seed of the selector's draws.
         timeout: Seconds that a client has for an answer; then its update is lost.
         wait: Seconds to wait for the clients before the first round, and for any client later.
@@ -89,6 +91,7 @@ class SelectorStrategy(Checked, Strategy):
     _: KW_ONLY
     clients: Annotated[int, Range(1)]
     clients_per_round: Annotated[int, Range(1)]
+    min_clients: Annotated[int | None, Range(1)] = None
     seed: Annotated[int, Range(0)] = 0
     timeout: Annotated[float, Range(above=0)] = 600.0
     wait: Annotated[float, Range(0)] = 300.0
@@ -114,8 +117,16 @@ class SelectorStrategy(Checked, Strategy):
             raise UserError(
                 f"clients_per_round must be at most clients ({self.clients}), got {self.clients_per_round}."
             )
+        least = self.clients if self.min_clients is None else self.min_clients
+        if least > self.clients:
+            raise UserError(f"min_clients must be at most clients ({self.clients}), got {least}.")
         labels = Need.LABELS in self.selector.needs
-        members = Members(self.clients, labels=labels, timeout=self.timeout, wait=self.wait)
+        if labels and least < self.clients:
+            raise UserError(
+                f"min_clients must be clients ({self.clients}) for {type(self.selector).__name__}, which "
+                f"reads the label counts of all clients from the first round on, got {least}."
+            )
+        members = Members(self.clients, labels=labels, timeout=self.timeout, wait=self.wait, least=least)
         holdout = Holdout(_on_arrays(self.server_loss), _on_arrays(self.noise_outputs))
         rules = Rules(
             self.clients_per_round, self.seed, self.timeout, self.num_classes, self.output_layer, holdout,

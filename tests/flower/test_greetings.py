@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flsel.errors import UserError
-from flsel.selectors import FedGS, Uniform
+from flsel.selectors import DivFL, FedGS, Oort, PowD, Uniform
 
 pytest.importorskip("flwr", reason="flwr is not installed: make test-flower", exc_type=ImportError)
 
@@ -181,3 +181,49 @@ def test_arrays_that_are_no_model_are_refused(arrays: list[np.ndarray], kinds: s
     asked = SelectorStrategy(Uniform(), clients=CLIENTS, clients_per_round=2, wait=0.0, num_classes=2)
     with pytest.raises(UserError, match=rf"^initial_arrays must be a model.*{kinds}"):
         asked.start(grid_of(), ArrayRecord({str(i): Array(a) for i, a in enumerate(arrays)}))
+
+
+@pytest.mark.parametrize("selector", [Uniform(), PowD(d=8), DivFL(), Oort()], ids=lambda s: type(s).__name__)
+def test_clients_that_come_later_take_part(selector: Any) -> None:
+    grid = grid_of()
+
+    def come(round: int, arrays: ArrayRecord) -> None:
+        if round == 2:
+            names = {200 + i: {"client-id": f"late-{i}", "partition-id": 5 + i} for i in range(2)}
+            grid.apps |= {node: (tiny_app(), config) for node, config in names.items()}
+        if round == 4:
+            grid.apps[300] = (tiny_app(), {"client-id": "too late", "partition-id": 9})
+
+    given = {"clients": CLIENTS + 2, "min_clients": 3, "clients_per_round": CLIENTS + 2, "num_classes": 3}
+    asked = start(grid, rounds=6, selector=selector, evaluate_fn=come, given=given)
+    seen = [sorted(step.clients) for step in asked.history]
+    assert seen[0] == seen[1] == [*range(CLIENTS)]
+    assert seen[2] == seen[5] == [*range(CLIENTS + 2)]
+    state = asked.state_dict()["members"]
+    assert state["names"] == [*map(str, range(CLIENTS)), "late-0", "late-1"]
+    assert state["sizes"] == [4] * (CLIENTS + 2)
+    assert 300 not in grid.asked("train")
+
+
+def test_the_first_round_waits_for_as_many_as_must_have_come() -> None:
+    with pytest.raises(UserError, match=r"min_clients must be at most .* got 6, and 5 came within 0 s"):
+        start(grid_of(), given={"clients": 9, "min_clients": 6, "wait": 0.0})
+    with pytest.raises(UserError, match=r"min_clients must be at most clients \(5\), got 6"):
+        start(grid_of(), given={"min_clients": 6})
+    with pytest.raises(UserError, match=r"min_clients must be clients \(5\) for FedGS, which reads"):
+        start(grid_of(), selector=FedGS(), given={"min_clients": 4})
+
+
+def test_a_late_client_that_cannot_answer_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    grid, silent = grid_of(), ClientApp()
+    answer(silent, labels=lambda context: [0, 1])
+
+    def come(round: int, arrays: ArrayRecord) -> None:
+        if round == 1:
+            grid.apps[200] = (silent, {"partition-id": 7})
+
+    given = {"clients": CLIENTS + 1, "min_clients": CLIENTS, "num_classes": 3}
+    with caplog.at_level(logging.WARNING, "flsel"):
+        asked = start(grid, rounds=3, selector=PowD(d=8), evaluate_fn=come, given=given)
+    assert [len(step.clients) for step in asked.history] == [CLIENTS] * 3
+    assert caplog.messages == ["node 200 does not take part: it does not answer for its losses"]
