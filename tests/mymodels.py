@@ -59,6 +59,11 @@ class WrongOutput(nn.Sequential):
         super().__init__(nn.Linear(INPUTS, CLASSES - 1))
 
 
+class OneLogit(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(INPUTS, 1))
+
+
 class WrongInput(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(nn.Linear(INPUTS + 1, CLASSES))

@@ -91,7 +91,16 @@ def test_settings(arguments: list[str], sentence: str, capfd: Any) -> None:
             "training_step must return a scalar loss, or a mapping with one under 'loss', got NoneType.",
         ),
         ("NoParameters", "model must be a torch module with trainable parameters, got NoParameters."),
-        ("WrongOutput", "model WrongOutput must return logits of shape (2, 4) for 2 examples, got (2, 3)."),
+        (
+            "WrongOutput",
+            "model WrongOutput must return logits of shape (2, 4) for 2 examples, got (2, 3): set its number of "
+            "outputs, such as --model.num_classes 4.",
+        ),
+        (
+            "OneLogit",
+            "model OneLogit must return logits of shape (2, 4) for 2 examples, got (2, 1): give it one "
+            "output for each class and train it by cross-entropy.",
+        ),
         (
             "WrongInput",
             "model WrongInput does not accept inputs of shape (8,): RuntimeError: mat1 and mat2 shapes",

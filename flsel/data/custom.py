@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
+    DataLoader,
     Dataset,
     IterableDataset,
     RandomSampler,
@@ -188,15 +189,30 @@ def _loaded(module: Any, method: str, path: str) -> Any:
             f"{path}.{method} has a collate_fn, and flsel makes the batches: let the dataset's __getitem__ "
             "do what it does to an example."
         )
+    if loader is not None and getattr(type(loader), "__iter__", None) is not DataLoader.__iter__:
+        raise UserError(
+            f"{path}.{method} must return a plain DataLoader, got {type(loader).__name__}, which makes "
+            "batches its own way: let the dataset give the examples."
+        )
     rest = _dropped(loader)
     if rest and method != "train_dataloader" and isinstance(loader.sampler, SequentialSampler):
         return Subset(loader.dataset, range(len(loader.dataset) - rest))
-    if rest:
-        _LOG.warning(
-            "%s.%s drops the last %d examples of each epoch (drop_last): flsel makes the batches itself and "
-            "uses them; local.last_batch says what becomes of a short batch", path, method, rest,
-        )  # fmt: skip
+    if method == "train_dataloader" and loader is not None:
+        _tell_unused(loader, rest, f"{path}.{method}")
     return dataset
+
+
+def _tell_unused(loader: Any, rest: int, where: str) -> None:
+    """Name the settings of a training loader that say how Lightning batches, and not how flsel does."""
+    unused = [f"drop_last (of the last {rest} examples of each epoch)"] if rest else []
+    if getattr(loader, "batch_size", None) is not None:
+        unused.append(f"batch_size {loader.batch_size}")
+        unused += ["shuffle false"] if isinstance(loader.sampler, SequentialSampler) else []
+    if unused:
+        _LOG.warning(
+            "%s: not used: %s; clients shuffle their examples, and local.batch_size and local.last_batch say "
+            "how they make batches", where, ", ".join(unused),
+        )  # fmt: skip
 
 
 def _dropped(loader: Any) -> int:

@@ -88,11 +88,24 @@ def check_logits(program: Program, test: Examples) -> Program:
     if not isinstance(logits, Tensor) or logits.shape != (len(x), classes):
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise UserError(
-            f"{name} must return logits of shape ({len(x)}, {classes}) for {len(x)} examples, got {shape}."
+            f"{name} must return logits of shape ({len(x)}, {classes}) for {len(x)} examples, got {shape}"
+            f"{_advice(shape, len(x), classes)}"
         )
     if not logits.is_floating_point():
         raise UserError(f"{name} must return logits that are real numbers, got {logits.dtype}.")
     return replace(program, channels_last=takes_channels_last(program.task, x, y))
+
+
+def _advice(shape: tuple[int, ...] | str, examples: int, classes: int) -> str:
+    """Say what makes a classifier of a model whose output has another shape."""
+    if shape in ((examples,), (examples, 1)):
+        return (
+            ": give it one output for each class and train it by cross-entropy"
+            f"{', which for two classes is the loss of one output with a sigmoid' * (classes == 2)}."
+        )
+    if isinstance(shape, tuple) and len(shape) == 2:
+        return f": set its number of outputs, such as --model.num_classes {classes}."
+    return "."
 
 
 def _differentiates(program: Program, x: Tensor, y: Tensor) -> bool:

@@ -492,6 +492,44 @@ def test_further_numbers_of_a_mapping_are_refused_by_name():
         load("mappings")
 
 
+class Loads(TrainOnly):
+    def __init__(self, kind=DataLoader, **options):
+        super().__init__()
+        self.kind, self.options = kind, options
+
+    def train_dataloader(self):
+        return self.kind(TensorDataset(X, Y), **self.options)
+
+
+class Weighs(DataLoader):
+    def __iter__(self):
+        return iter([])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (
+            {"batch_size": 5, "shuffle": True, "drop_last": True},
+            "not used: drop_last (of the last 2 examples of each epoch), batch_size 5; clients shuffle",
+        ),
+        ({"batch_size": 3}, "not used: batch_size 3, shuffle false; clients shuffle"),
+        ({"batch_size": None, "shuffle": True}, ""),
+    ],
+)
+def test_settings_of_a_loader_that_are_not_used_are_named(options, named, caplog):
+    globals()["loads"] = lambda: Loads(**options)
+    assert len(load("loads").train) == len(X)
+    assert bool(caplog.text) == bool(named)
+    assert named in caplog.text
+
+
+def test_a_loader_with_an_iteration_of_its_own_is_refused():
+    globals()["loads"] = lambda: Loads(Weighs)
+    with pytest.raises(UserError, match="train_dataloader must return a plain DataLoader, got Weighs"):
+        load("loads")
+
+
 def test_three_datasets():
     source = load("triple")
     assert [len(part) for part in (source.train, source.validation, source.test)] == [12, 3, 2]
