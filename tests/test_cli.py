@@ -290,8 +290,9 @@ def test_a_file_that_an_installed_module_hides_is_named(
     Path("selectors.py").write_text("from flsel.selectors import Uniform\n\nclass Mine(Uniform): ...\n")
     assert main(["train", "--selector", "selectors.Mine"]) == 2
     assert capsys.readouterr().err == (
-        "flsel: error: selector cannot be selectors.Mine: selectors has no Mine. Your selectors.py is not "
-        "seen beside the installed module of that name: rename it.\n"
+        "flsel: error: selector cannot be selectors.Mine: settings call nothing of Python's standard "
+        "library; call it in a function of your own, and name that. Your selectors.py is not seen beside the "
+        "installed module of that name: rename it.\n"
     )
 
 

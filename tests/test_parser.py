@@ -182,7 +182,7 @@ WRONG = [
     (["--model", "flsel.models.MLPP"], "model cannot be flsel.models.MLPP: flsel.models has no MLPP; did you mean flsel.models.MLP?"),
     (["--model", "nothere.Net"], "model cannot be nothere.Net: there is no module nothere in the current folder or among the installed packages."),
     (["--model", "flsel.nothere.Net"], "model cannot be flsel.nothere.Net: flsel has no nothere."),
-    (["--model", "collections.OrderedDict"], "model must be derived from Module, and collections.OrderedDict is not."),
+    (["--model", "collections.OrderedDict"], "model cannot be collections.OrderedDict: settings call nothing of Python's standard library; call it in a function of your own, and name that."),
     (["--selector", "mymodels.make_net"], "selector must be derived from Selector, and mymodels.make_net is not."),
     (["--selector", "mymodels.NoSelect"], "selector cannot be mymodels.NoSelect, which does not define select."),
     # arguments of classes

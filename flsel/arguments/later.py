@@ -18,6 +18,9 @@ else:
             home = sys.modules.get(cls.home)
             return made is cls or (home is not None and issubclass(made, getattr(home, cls.__name__)))
 
+        def __instancecheck__(cls, value: object) -> bool:
+            return cls.__subclasscheck__(type(value))
+
     class Callback(metaclass=_Standing):
         """Stands for ``lightning.pytorch.Callback``: what is derived from that is derived from this."""
 

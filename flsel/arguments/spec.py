@@ -10,9 +10,12 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from torch import nn
+
 from flsel.arguments import Checked, arguments, check_arguments, shown
+from flsel.arguments.class_paths import bases_of, callable_at, check_made
 from flsel.arguments.declared import with_paths
-from flsel.errors import UserError, imported, users_code
+from flsel.errors import UserError, users_code
 
 
 @dataclass(frozen=True)
@@ -23,31 +26,33 @@ class Spec:
         class_path: Its import path.
         init_args: Its arguments by name; one may be such a mapping itself.
         key: The setting that it is, for messages.
+        bases: What it must be derived from, or return, one of them; empty for a function given from Python.
     """
 
     class_path: str
     init_args: Mapping[str, Any] = field(default_factory=dict)
     key: str = field(default="", compare=False)
+    bases: tuple[type, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of(cls, value: Any, key: str) -> Spec:
+    def of(cls, value: Any, key: str, *bases: type) -> Spec:
         """Describe a class or a function, also with arguments (``partial``), or an object that keeps its own.
 
         Raises:
             UserError: If it has no import path, or the object does not keep an argument under its name.
         """
         if isinstance(value, Spec):
-            return replace(value, key=key)
+            return replace(value, key=key, bases=bases or value.bases)
         if isinstance(value, partial):
             signature = inspect.signature(value.func)
             given = dict(signature.bind_partial(*value.args, **value.keywords).arguments)
             for name, parameter in signature.parameters.items():
                 if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                     given |= given.pop(name, {})
-            return cls(_path(value.func, key), given, key)
+            return cls(_path(value.func, key), given, key, bases)
         if not isinstance(value, Checked):
             if _importable(value):
-                return cls(_path(value, key), {}, key)
+                return cls(_path(value, key), {}, key, bases)
             raise UserError(f"{key} must be a class or a function that can be imported, got {shown(value)}.")
         made: Any = type(value)
         for name in arguments(made):
@@ -60,10 +65,9 @@ class Spec:
         """The class or function itself.
 
         Raises:
-            UserError: If it cannot be imported.
+            UserError: If it cannot be imported, or is nothing that settings may call.
         """
-        made: Callable[..., Any] = imported(self.key, self.class_path)
-        return made
+        return callable_at(self.key, self.class_path, *self.bases)
 
     def build(self, *given: Any, **known: Any) -> Any:
         """Call it.
@@ -75,7 +79,7 @@ class Spec:
         Raises:
             UserError: Whatever goes wrong, with the setting's key.
         """
-        made, taken = self.made, {name: _built(value) for name, value in self.init_args.items()} | known
+        made, taken = self.made, self._arguments() | known
         try:
             what = f"{self.key} {self.class_path.rpartition('.')[2]} cannot be built"
             with users_code(what):
@@ -83,12 +87,20 @@ class Spec:
                 taken = with_paths(made, taken)
             # A call that does not fit, or an `__init__` that returns something, fails before the user's code.
             with users_code(what, reads=not self.class_path.startswith("flsel.")):
-                return made(*given, **taken)
+                found = made(*given, **taken)
         except UserError as error:
             named = str(error).partition(" ")[0] in taken
             raise (UserError(f"{self.key}.{error}") if named else error) from error.__cause__
+        check_made(self.key, self.class_path, found, *self.bases)
+        return found
 
     __call__ = build
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the arguments, with what is described in them built."""
+        declared = arguments(self.made)
+        hints = {name: declared[name].hint if name in declared else Any for name in self.init_args}
+        return {name: _built(f"{self.key}.{name}", it, hints[name]) for name, it in self.init_args.items()}
 
     def plain(self) -> Any:
         """Return what a YAML file holds: ``{class_path, init_args}``, or a function's path alone.
@@ -164,8 +176,9 @@ def _path(made: Any, key: str) -> str:
     return path
 
 
-def _built(value: Any) -> Any:
-    """Build what is described in an argument."""
+def _built(key: str, value: Any, hint: Any) -> Any:
+    """Build what is described in an argument, of the type that is declared, or a module without one."""
     if isinstance(value, Mapping) and "class_path" in value:
-        return Spec(value["class_path"], value.get("init_args", {})).build()
-    return [_built(item) for item in value] if isinstance(value, list) else value
+        bases = bases_of(hint) or (nn.Module, Checked)
+        return Spec(value["class_path"], value.get("init_args", {}), key, bases).build()
+    return [_built(key, item, hint) for item in value] if isinstance(value, list) else value

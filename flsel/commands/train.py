@@ -9,7 +9,7 @@ from flsel.commands.argv import Word, parse, words
 from flsel.commands.set_up_logging import set_up_logging
 from flsel.errors import UserError
 from flsel.execution.on_ray.workers import Workers, workers
-from flsel.execution.run import execute
+from flsel.execution.run import execute, finished, show
 from flsel.files import home
 from flsel.runner.build import build
 from flsel.runner.saved_settings import read_config
@@ -28,6 +28,10 @@ def main(arguments: Sequence[str]) -> int:
 def _train(given: Sequence[Word], processes: Workers) -> int:
     if any(key == "resume" for key, _ in given):
         folder, rounds = _resumed(given)
+        if (done := finished(folder, rounds)) is not None:
+            set_up_logging(quiet=bool(done.settings.get("quiet")))
+            show(done)
+            return 0
         config = read_config(folder, rounds)
         set_up_logging(quiet=config.quiet)
         execute(Session(config, folder, build(config, workers=processes)))

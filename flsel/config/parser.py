@@ -7,11 +7,12 @@ from argparse import ArgumentError
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, is_dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from jsonargparse import ArgumentParser
 
-from flsel.arguments import Argument, arguments, check_arguments, shown, takes_any
+from flsel.arguments import Argument, alternatives, arguments, check_arguments, shown, takes_any
+from flsel.arguments.class_paths import check_inside, refuse_standard
 from flsel.arguments.spec import Spec
 from flsel.config.layers import Layers
 from flsel.config.plugin import Plugin, items, plugin, rule
@@ -103,7 +104,7 @@ def _spec(key: str, asked: Plugin, value: Any) -> Spec:
     found = to_types(key, made, given, asked.given)
     # What a function has as defaults stays with it: its path alone says as much.
     kept = found if inspect.isclass(made) else {name: found[name] for name in given}
-    return Spec(f"{made.__module__}.{made.__qualname__}", kept, key)
+    return Spec(f"{made.__module__}.{made.__qualname__}", kept, key, (asked.base,))
 
 
 def _typed(key: str, argument: Argument, value: Any) -> Any:
@@ -117,10 +118,16 @@ def _typed(key: str, argument: Argument, value: Any) -> Any:
     # An argument without a type whose default is a class or a function is read as an import path.
     path = argument.hint is Any and callable(argument.default)
     parser = _reader(type | Callable | Any if path else argument.hint)
+    check_inside(key, read)
+    for part in alternatives(argument.hint) if not path else (Callable,):
+        if Callable in (part, get_origin(part)) or part is type:
+            refuse_standard(key, read)
     try:
-        return parser.parse_object({"value": value}, defaults=False).as_dict()["value"]
+        found = parser.parse_object({"value": value}, defaults=False).as_dict()["value"]
     except (ArgumentError, ValueError, RecursionError) as error:
-        raise _mismatch(key, argument, loaded(value)) from error
+        raise _mismatch(key, argument, read) from error
+    check_inside(key, found)
+    return found
 
 
 def _reader(hint: Any) -> ArgumentParser:

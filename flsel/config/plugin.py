@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, TypeGuard, get_args, get_origin
 
 from flsel.arguments import Argument, Checked, alternatives, shown
+from flsel.arguments.class_paths import callable_at, refuse_standard
 from flsel.errors import UserError, closest, imported
 
 # Where the classes live that can be named without a module path, by what they are derived from.
@@ -67,13 +68,10 @@ class Plugin:
             if close:
                 raise UserError(f"{key} has no class {name}; did you mean {close}? (--{key}.help lists them)")
             raise UserError(f"{key} must be {self.rule()}, got {shown(name)}.")
+        refuse_standard(key, name)
         made = imported(key, name)
         if self.factory and callable(made) and not inspect.isclass(made):
-            if not hasattr(made, "__qualname__"):
-                raise UserError(
-                    f"{key} must be a class or a function, and {name} is a {type(made).__name__}."
-                )
-            return made
+            return callable_at(key, name, self.base)
         if not _derived(made, self.base):
             raise UserError(f"{key} must be derived from {self.base.__name__}, and {name} is not.")
         if inspect.isabstract(made):
@@ -116,7 +114,7 @@ def plugin(hint: Any) -> Plugin | None:
     for part in alternatives(hint):
         if get_origin(part) is Callable:
             given, made = get_args(part)
-            return Plugin(made, len(given), factory=True)
+            return Plugin(made, len(given) if isinstance(given, list) else 0, factory=True)
         if _derived(part, Checked):
             return Plugin(part)
     return None

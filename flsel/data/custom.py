@@ -7,7 +7,7 @@ import logging
 import operator
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,10 +25,11 @@ from torch.utils.data import (
     default_convert,
 )
 
+from flsel.arguments.class_paths import callable_at
 from flsel.data.check_arrays import count_classes, examples, measured, same_inputs
 from flsel.data.materialise import materialise
 from flsel.data.population import Examples, Source
-from flsel.errors import UserError, imported, users_code
+from flsel.errors import UserError, users_code
 from flsel.rng import repeatable, torch_seed
 
 _LOG = logging.getLogger("flsel")
@@ -36,6 +37,17 @@ _RULE = (
     "must return a LightningDataModule, a Dataset (arrays (inputs, labels) do), or Datasets as (train, test) "
     "or (train, validation, test)"
 )
+
+
+@runtime_checkable
+class DataModule(Protocol):
+    """A LightningDataModule by its methods, so that neither of Lightning's packages need be imported."""
+
+    def setup(self, stage: str) -> None:
+        """Make the datasets."""
+
+    def train_dataloader(self) -> Any:
+        """Return the loader of the training set."""
 
 
 def load_custom(name: str, init_args: Mapping[str, Any], *, download: bool) -> Source:
@@ -99,10 +111,7 @@ def _load(made: Any, name: str, download: bool) -> Source:
 
 
 def _resolve(path: str) -> Any:
-    thing = imported("data.name", path)
-    if not callable(thing):
-        raise UserError(f"data.name {path} must be a class or function, got {type(thing).__name__}.")
-    return thing
+    return callable_at("data.name", path, Dataset, DataModule, tuple, list)
 
 
 def _call(thing: Any, path: str, arguments: Mapping[str, Any]) -> Any:
@@ -117,8 +126,7 @@ def _call(thing: Any, path: str, arguments: Mapping[str, Any]) -> Any:
 
 def _datasets(made: Any, name: str, download: bool) -> tuple[Any, Any, Any]:
     """Return the training, validation and test sets; the last two may be None."""
-    # By its methods, so that neither of the two Lightning packages need be imported.
-    if hasattr(made, "setup") and hasattr(made, "train_dataloader"):
+    if isinstance(made, DataModule):
         return _from_module(made, name, download)
     if isinstance(made, Dataset) or _are_arrays(made):
         return _paired(made, name), None, None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from flsel.arguments import arguments
+from flsel.arguments.later import Metric
 from flsel.arguments.spec import Spec
 from flsel.errors import UserError, users_code
 from flsel.metrics import Better
@@ -29,15 +30,10 @@ class Scores:
     def __init__(self, given: Sequence[Any], num_classes: int, device: torch.device) -> None:
         self._metrics: dict[str, Any] = {}
         for at, each in enumerate(given):
-            spec = Spec.of(each, f"evaluation.metrics[{at}]")
+            spec = Spec.of(each, f"evaluation.metrics[{at}]", Metric)
             asks = "num_classes" in arguments(spec.made) and spec.init_args.get("num_classes") is None
             with users_code(f"{spec.key} cannot be built"):
                 made = spec.build(**{"num_classes": num_classes} if asks else {})
-            if not hasattr(made, "compute"):
-                raise UserError(
-                    f"{spec.key} must make a metric of torchmetrics, got {type(made).__name__} of "
-                    f"{spec.class_path}."
-                )
             self._metrics[_new_name(name_of(spec), self._metrics)] = made.to(device)
 
     def reset(self) -> None:

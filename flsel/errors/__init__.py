@@ -1,6 +1,6 @@
 """Errors that a user can mend, their words, and the one place that runs and blames users' own code."""
 
-from flsel.errors.blame import blamed, imported, relayed, users_code, written_by
+from flsel.errors.blame import blamed, hidden, imported, relayed, users_code, written_by
 from flsel.errors.user_errors import (
     DivergedError,
     Interrupted,
@@ -31,6 +31,7 @@ __all__ = [
     "closest",
     "edits",
     "going_on",
+    "hidden",
     "imported",
     "keep_whole",
     "located",

@@ -102,7 +102,7 @@ def imported(key: str, path: str) -> Any:
         with users_code(failed):
             if not hasattr(found, parts[at]):
                 lack = _lacks(found, ".".join(parts[:at]), parts[at])
-                raise UserError(f"{start}: {lack}{_hidden(parts[0])}")
+                raise UserError(f"{start}: {lack}{hidden(parts[0])}")
             found = getattr(found, parts[at])
     return found
 
@@ -189,7 +189,7 @@ def written_by(file: str) -> str:
     return "library" if installed else "user"
 
 
-def _hidden(name: str) -> str:
+def hidden(name: str) -> str:
     """Tell of a file in the current folder that an installed module of its name keeps from being imported."""
     own, taken = Path(f"{name}.py"), getattr(sys.modules.get(name), "__file__", None)
     if not own.is_file() or (taken and own.resolve() == Path(taken).resolve()):

@@ -16,6 +16,7 @@ from flsel.execution.single_run import single_run
 from flsel.execution.stack import Stack
 from flsel.files import home
 from flsel.runner.build import build
+from flsel.runner.checkpoint import belongs
 from flsel.runner.result import Result
 from flsel.runner.saved_settings import read_config
 from flsel.runner.session import Session
@@ -63,10 +64,39 @@ def resume(folder: str | Path, rounds: int | None = None, *, pictures: bool = Fa
     Raises:
         UserError: As :func:`run`, or if what is in the folder is damaged or another process writes to it.
     """
+    if (done := finished(home(folder), rounds)) is not None:
+        show(done)
+        return done
     with single_run(), workers() as processes:
         config = read_config(home(folder), rounds)
         built = build(config, workers=processes)
         return execute(Session(config, home(folder), built, pictured=pictures))
+
+
+def finished(folder: Path, rounds: int | None) -> Result | None:
+    """Return the result of a run that is complete, without importing or calling what its settings name.
+
+    Args:
+        folder: The run's folder.
+        rounds: Communication rounds that the run shall have; None keeps the number.
+
+    Returns:
+        The result; None if something is left to do, or to be checked.
+    """
+    try:
+        done = Result.load(folder)
+    except UserError:  # reported by whatever resumes the run
+        return None
+    asked = done.settings.get("rounds") if rounds is None else rounds
+    complete = asked == done.summary["planned_rounds"] and belongs(folder, done.settings)
+    return done if complete else None
+
+
+def show(done: Result) -> None:
+    """Say that a run is finished, and what it measured."""
+    _LOG.info("%s is finished; nothing is left to resume", done.folder)
+    if not done.settings.get("quiet") and not in_notebook():
+        _say(done)
 
 
 def execute(session: Session) -> Result:
@@ -89,10 +119,10 @@ def execute(session: Session) -> Result:
 
 
 def _execute(active: ActiveRun) -> None:
-    def show(_: ActiveRun, record: RoundRecord) -> None:
+    def advance(_: ActiveRun, record: RoundRecord) -> None:
         progress.update(record.completed, record.metrics or {})
 
-    with Stack([active], show) as stack:
+    with Stack([active], advance) as stack:
         if not stack.active:
             if active.error is None:
                 _LOG.info("%s is finished; nothing is left to resume", active.folder)

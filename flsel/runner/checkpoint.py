@@ -122,6 +122,20 @@ class Checkpoints:
         return fingerprint({key: before[key] for key in self._settings}) == self._fingerprint
 
 
+def belongs(run: Path, settings: dict[str, Any]) -> bool:
+    """Tell whether a run's last checkpoint was written with settings, without importing what they name.
+
+    Args:
+        run: The run's folder.
+        settings: The settings as plain values; the number of rounds is no matter.
+    """
+    last, _ = _places(run)
+    known = {key: value for key, value in settings.items() if key != "rounds"}
+    with suppress(UserError):
+        return last.exists() and bool(_read(last)["fingerprint"] == fingerprint(known))
+    return False
+
+
 def _places(run: Path) -> tuple[Path, Path]:
     """Return where a run's last checkpoint lies, and the one before it."""
     folder = run / "checkpoints"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from flsel.arguments import takes
+from flsel.arguments.class_paths import check_made
 from flsel.arguments.spec import Spec
 from flsel.config import model_object
 from flsel.data.population import Examples, FederatedData
@@ -45,7 +46,7 @@ def make_model(model: Any, num_classes: int, input_shape: tuple[int, ...], seed:
     # An object or a lambda from Python is no setting that a file could hold; whatever else is, is a Spec.
     copied = model_object.copied(model)
     if copied is None:
-        spec = Spec.of(model, "model")
+        spec = Spec.of(model, "model", nn.Module)
         made, asked, is_set = spec.build, spec.made, spec.init_args
     else:
         made, asked, is_set = copied, copied, {}
@@ -53,7 +54,8 @@ def make_model(model: Any, num_classes: int, input_shape: tuple[int, ...], seed:
     with repeatable(torch_seed(seed, "model")):
         with users_code("model cannot be built"):
             network: nn.Module = made(**missing)
-            lazy = isinstance(network, nn.Module) and any(map(is_lazy, network.parameters()))
+        check_made("model", getattr(asked, "__qualname__", type(asked).__name__), network, nn.Module)
+        lazy = any(map(is_lazy, network.parameters()))
         if lazy:
             # Lazy layers take their shapes from the first inputs and draw their weights then.
             with torch.no_grad():

@@ -227,15 +227,23 @@ class Result:
 
         return RunConfig.from_file(self.folder / "config.yaml")
 
+    def _config(self, *names: str) -> RunConfig:
+        """Return the settings, but import no class that others than those named here need."""
+        from flsel.config import RunConfig
+
+        known = vars(self).get("config")  # it may hold a model object
+        return known or RunConfig.from_dict(
+            {name: self.settings[name] for name in names if name in self.settings}
+        )
+
     @cached_property
     def model(self) -> nn.Module:
         """The trained model, in eval mode on the CPU; :attr:`normalize` makes its inputs."""
         from flsel.runner.checkpoint import read_model
         from flsel.runner.trained import trained_model
 
-        return trained_model(
-            self.config.model, self.config.seed, self.summary["data"], read_model(self.folder)
-        )
+        config = self._config("model", "seed")
+        return trained_model(config.model, config.seed, self.summary["data"], read_model(self.folder))
 
     @cached_property
     def normalize(self) -> Normalize:
@@ -263,7 +271,7 @@ class Result:
         from flsel.report.picture import Picture
         from flsel.runner.load_data import load_data
 
-        config = self.config
+        config = self._config("data", "partition", "clients", "clients_per_round", "seed")
         dealt = load_data(config.data, config.partition, config.clients, seed=config.seed)
         counts = dealt.population.label_counts().numpy()
         return Picture(partition_figure(counts, f"{self.dataset}: {len(counts)} clients"))

@@ -76,7 +76,7 @@ class Keeps(MulticlassF1Score):
 @pytest.mark.parametrize(
     ("metrics", "said"),
     [
-        ((print,), r"evaluation\.metrics\[0\] must make a metric of torchmetrics, got NoneType"),
+        ((print,), r"evaluation\.metrics\[0\] cannot be builtins.print: settings call nothing of"),
         ((partial(MulticlassF1Score, average=None),), "evaluation.metrics MulticlassF1Score must give one"),
         ((partial(MulticlassF1Score, averge="macro"),), "Unexpected keyword arguments: `averge`"),
         ((partial(MulticlassF1Score, average="mean"),), r"evaluation\.metrics\[0\]\.average must be one of"),

@@ -544,5 +544,5 @@ def test_an_unknown_import_path(name):
 
 
 def test_an_import_path_to_something_else():
-    with pytest.raises(UserError, match="not_callable must be a class or function, got int"):
+    with pytest.raises(UserError, match=r"must be a class or a function, and .*not_callable is a int"):
         load("not_callable")

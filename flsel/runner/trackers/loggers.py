@@ -9,8 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flsel.arguments.class_paths import callable_at, check_made
 from flsel.config.groups import TrackConfig
-from flsel.errors import UserError, imported, users_code
+from flsel.errors import UserError, users_code
 from flsel.files import run_id
 from flsel.runner.provenance import git_commit
 from flsel.runner.trackers.values import hyper_parameters
@@ -103,13 +104,12 @@ def _own(path: str, run_dir: Path) -> Logger:
     """Make a Lightning logger by import path; it gets the run's folder as save_dir, if it asks for one."""
     from lightning.fabric.loggers.logger import Logger
 
-    made = imported("track.tracker", path)
+    made = callable_at("track.tracker", path, Logger)
     with users_code(f"track.tracker {path} cannot be built", reads=True):
         asked = inspect.signature(made).parameters
         folder = next((name for name in ("save_dir", "root_dir") if name in asked), None)
-        logger = made(**({folder: str(run_dir)} if folder else {}))
-    if not isinstance(logger, Logger):
-        raise UserError(f"track.tracker {path} must make a Lightning logger, got {type(logger).__name__}.")
+        logger: Logger = made(**({folder: str(run_dir)} if folder else {}))
+    check_made("track.tracker", path, logger, Logger)
     return logger
 
 
