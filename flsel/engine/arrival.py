@@ -41,7 +41,6 @@ class Arrival(NamedTuple):
         durations: Seconds of the trainings along each path that is aggregated.
         late: Seconds of the trainings that came too late, by client; without clients that are aggregated.
         work: Every training that took place; None stands for one training of each path, all in time.
-        chosen: Paths of the plan that was made.
     """
 
     plan: Plan
@@ -50,7 +49,6 @@ class Arrival(NamedTuple):
     durations: tuple[float, ...]
     late: dict[int, float]
     work: tuple[ClientTraining, ...] | None
-    chosen: int
 
     @property
     def trainings(self) -> int:
@@ -114,7 +112,7 @@ def arrive(plan: Plan, take: Take, rules: TimeConfig, *, wanted: int) -> Arrival
 def _all_clients(plan: Plan, clients: list[int], take: Take) -> Arrival:
     """Wait for clients that train once each: the usual round, which takes little to simulate."""
     took = take(0, clients, [True] * len(clients))
-    return Arrival(plan, tuple(range(len(clients))), max(took), tuple(took), {}, None, len(plan))
+    return Arrival(plan, tuple(range(len(clients))), max(took), tuple(took), {}, None)
 
 
 def _by_hops(plan: Plan, take: Take, rules: TimeConfig, wanted: int) -> Arrival:
@@ -225,5 +223,4 @@ def _arrival(
         durations=tuple(total[k] for k in kept),
         late={client: late[client] for client in sorted(late) if client not in aggregated},
         work=tuple(work),
-        chosen=len(cut),
     )

@@ -88,14 +88,17 @@ class Federation:
         view = self.view(round, params, selector.needs, started)
         if not bool(view.available.any()):
             # The round passes, and the selector is not asked.
-            return RoundJob(view, Plan(()), selector, self.program, None, time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            return RoundJob(view, Plan(()), selector, self.program, None, seconds)
         plan = selector_calls.select(selector, view, params.values())
         check_hops(plan, objective, self.program.memory is not None, type(selector).__name__)
         check_phases(selector, objective)
         arrival = self._arrival(plan, view, selector)
+        asked = whole([visits[0] for visits in plan.visits])
         plan = plan if arrival is None else arrival.plan
         own_loss = reports.own_losses(self.trainer, self.program, plan, view)
-        job = RoundJob(view, plan, selector, self.program, own_loss, time.perf_counter() - began, arrival)
+        seconds = time.perf_counter() - began
+        job = RoundJob(view, plan, selector, self.program, own_loss, seconds, arrival, asked)
         if self.program.memory is not None:
             self.program.memory.forget()  # of trainings that the selector asked for
         if arrival is None:
@@ -138,8 +141,7 @@ class Federation:
         updates = self._updates(job, keep, deltas)
         if self.program.memory is not None:
             self.program.memory.keep(dict.fromkeys(updates.clients.tolist()))
-        ratio = 1.0 if job.arrival is None else job.arrival.chosen / len(plan)
-        weights = selector_calls.weigh(selector, view, updates, deltas, chosen_per_arrived=ratio)
+        weights = selector_calls.weigh(selector, view, updates, deltas)
         if selector.two_phase:
             sent = {updates.plan.paths[k] for k in weights.nonzero().flatten().tolist()}
             view.ledger.charge(models_up(len(sent) * objective.messages, view.params))
@@ -275,4 +277,5 @@ class Federation:
             needs,
             by=(self.data.population, self.program.spec, self.reach),
             late={} if job.arrival is None else job.arrival.late,
+            asked=job.asked,
         )

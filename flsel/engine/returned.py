@@ -30,6 +30,7 @@ def returned(
     by: tuple[Population, BatchSpec, Reach],
     late: Mapping[int, float],
     steps_since: Tensor | None = None,
+    asked: Tensor | None = None,
 ) -> Updates:
     """Describe the updates that a round aggregates.
 
@@ -40,6 +41,7 @@ def returned(
         by: The clients' data, the batches of a training, and how far a constant gradient comes in them.
         late: Seconds of the trainings that came too late, by client.
         steps_since: Staleness of each update, int64 ``[K]``; None where all start from one model.
+        asked: First clients of all planned paths, int64 ``[A]``; None where all are aggregated.
     """
     population, spec, reach = by
     per_visit = [[len(population.shards[client]) for client in visits] for visits in plan.visits]
@@ -53,6 +55,7 @@ def returned(
         travelled=partial(_travel, reach, steps),
         late=Late.of(late),
         steps_since=steps_since,
+        asked=asked,
     )
 
 

@@ -35,6 +35,7 @@ class RoundJob:
             if it was not asked for.
         seconds: Wall time that it took to plan.
         arrival: What becomes of the plan on simulated devices; None without devices.
+        asked: First clients of all planned paths, int64 ``[A]``, in time or not; None if nobody trains.
     """
 
     view: View
@@ -44,6 +45,7 @@ class RoundJob:
     own_loss: Tensor | None
     seconds: float
     arrival: Arrival | None = None
+    asked: Tensor | None = None
 
     def visits(self, hop: int, at: Params | None = None) -> list[Visit]:
         """Say what has to be trained in a hop.

@@ -38,28 +38,21 @@ def select(
     return plan
 
 
-def weigh(
-    selector: Selector, view: View, updates: Updates, deltas: Params, *, chosen_per_arrived: float = 1.0
-) -> Tensor:
+def weigh(selector: Selector, view: View, updates: Updates, deltas: Params) -> Tensor:
     """Return the weights of updates, float64 ``[K]``.
-
-    Weights that divide by the chance to be chosen are right for all that were chosen. They grow by
-    ``chosen_per_arrived``, so that a round in which fewer arrive does not take a shorter step.
 
     Args:
         selector: The selector.
         view: What it may know.
         updates: The updates, as it sees them.
         deltas: The stacks behind them.
-        chosen_per_arrived: Paths that were chosen over paths that arrived in time, >= 1.
 
     Raises:
         UserError: If the weights break the contract, or the selector writes to what it is shown.
     """
     name = type(selector).__name__
     with unwritten(f"{name}.weigh", _shown(selector, view, deltas)):
-        weights = check_weights(selector.weigh(view, updates), len(updates.plan), name)
-    return weights * chosen_per_arrived if selector.inverse_probability else weights
+        return check_weights(selector.weigh(view, updates), len(updates.plan), name)
 
 
 def observe(selector: Selector, view: View, updates: Updates, weights: Tensor, deltas: Params) -> None:

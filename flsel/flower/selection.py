@@ -238,9 +238,7 @@ class Selection:
             self._usable = True
             deltas = rows(deltas, whole(kept))
             updates = self._updates(open, own, deltas)
-            arrived = [k for k in range(len(plan)) if not open.lost.keys() & set(plan.visits[k])]
-            ratio = len(plan) / max(len(arrived), len(kept))
-            weights = selector_calls.weigh(self.selector, view, updates, deltas, chosen_per_arrived=ratio)
+            weights = selector_calls.weigh(self.selector, view, updates, deltas)
             selector_calls.observe(self.selector, view, updates, weights, deltas)
             delta = weighted_sum(deltas, weights)
             assert self._step is not None  # see _begin
@@ -311,6 +309,7 @@ class Selection:
             needs=needs,
             answers=answers,
             late=Late.of(late),
+            asked=whole([visits[0] for visits in open.plan.visits]),
         )
 
     def _own_losses(self, open: Open, kept: list[int]) -> dict[int, tuple[float, float]]:

@@ -31,8 +31,6 @@ class Selector(Checked, Stateful, ABC):
     Attributes:
         equal_weights: Whether :meth:`weigh` gives every update 1/K, unless it is overridden. A client that
             was drawn twice then counts twice.
-        inverse_probability: Whether :meth:`weigh` divides by the probability that a client is chosen. Where
-            fewer of the chosen clients arrive, a round multiplies these weights by chosen over arrived.
         two_phase: Whether participants keep their update until :meth:`weigh` has given it a weight. An update
             of weight zero is not sent, and the ledger counts no model for it. For such an update,
             :meth:`weigh` may use what a client can report in a few numbers. The selector charges these.
@@ -43,7 +41,6 @@ class Selector(Checked, Stateful, ABC):
     """
 
     equal_weights: ClassVar[bool] = False
-    inverse_probability: ClassVar[bool] = False
     two_phase: ClassVar[bool] = False
     only_synchronous: ClassVar[str] = ""
 
@@ -55,7 +52,7 @@ class Selector(Checked, Stateful, ABC):
     @property
     def assumes_arrival(self) -> bool:
         """Whether the weights are unbiased only if all chosen clients' updates arrive."""
-        return self.inverse_probability
+        return False
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Allocate state before the first round.
@@ -85,6 +82,9 @@ class Selector(Checked, Stateful, ABC):
         If the weights sum to less than one, the old model has the rest of the weight. The default is
         proportional to the training examples along the path (FedAvg), or uniform if there are none or
         ``equal_weights`` is true.
+
+        Weights that divide by the probability that a client is chosen belong to the whole cohort. Use
+        :meth:`Updates.passed_on` for them, because some of the cohort may not arrive.
         """
         total = updates.sizes.sum()
         if self.equal_weights or total == 0:

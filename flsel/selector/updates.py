@@ -48,6 +48,8 @@ class Updates:
         travelled: Answers :attr:`travel`; None if every step goes as far as plain SGD's.
         late: Clients that were asked and came too late, or too stale; none without devices.
         steps_since: Answers :attr:`staleness`; None if all updates start from the present model.
+        asked: First clients of all planned paths, int64 ``[A]``, whether or not their update is aggregated;
+            None if all are.
     """
 
     plan: Plan
@@ -58,11 +60,29 @@ class Updates:
     travelled: Callable[[], Tensor] | None = None
     late: Late = field(default_factory=lambda: Late.of({}))
     steps_since: Tensor | None = None
+    asked: Tensor | None = None
 
     @property
     def clients(self) -> Tensor:
         """First client of every path, int64 ``[K]``."""
         return whole([visits[0] for visits in self.plan.visits])
+
+    def passed_on(self, weights: Tensor) -> Tensor:
+        """Let the updates share the weight of those that were asked for and are not aggregated.
+
+        Weights that divide by probabilities belong to a whole cohort. Where some of it is late or lost, the
+        others count more, in proportion to their weights, and the sum stays that of the cohort.
+
+        Args:
+            weights: Weight of each client on one path, float64 ``[N]``; read for clients that were asked.
+
+        Returns:
+            Weights of the updates, float64 ``[K]``.
+        """
+        own = weights[self.clients]
+        if self.asked is None or len(self.asked) == len(own) or not own.sum() > 0:
+            return own
+        return own * (weights[self.asked].sum() / own.sum())
 
     @property
     def staleness(self) -> Tensor:

@@ -12,8 +12,9 @@ Time-Varying Communication Constraints", IEEE Journal of Selected Topics in Sign
   at p_i, and divides weights by K. Its default of beta is 0.01, its example has 0.001, as here.
 - An update is weighted with the rate after its own round, as in the code. So no weight is above p_i / beta.
   The weights of a round need not sum to one.
-- A client that was asked counts as a participant, whether or not its update arrives. Where fewer arrive than
-  were asked, the weights grow by asked over arrived. Ties are broken at random.
+- A client that was asked counts as a participant, whether or not its update arrives. Clients
+  that never arrive would fill the cohorts otherwise. Those that arrive share the weight of the others. Ties
+  are broken at random.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class F3AST(Selector):
         beta: Share of the present round in the rate (beta), a moving average over about 1 / beta rounds.
     """
 
-    inverse_probability = True
+    assumes_arrival = True
     only_synchronous = "its rates count joint cohorts, whose weights they make unbiased"
     beta: Annotated[float, Range(above=0, below=1), Tunable(1e-4, 0.1, log=True)] = 0.001
 
@@ -65,7 +66,7 @@ class F3AST(Selector):
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every update by p_i / r_i."""
         ratio = _ratio(shares(view.sizes.numpy()), self.rate_.numpy())
-        return torch.from_numpy(ratio)[updates.clients]
+        return updates.passed_on(torch.from_numpy(ratio))
 
     def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
         """Return the rates of taking part."""

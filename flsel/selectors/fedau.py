@@ -7,7 +7,10 @@ ICLR 2024 (arXiv:2306.03401), Algorithm 2, with the authors' code.
 
 - The clients' shares p_i of the examples replace 1/N. ``shares: equal`` is the paper.
 - A client takes part where its update is aggregated, as in the code: one that was asked and came too late,
-  or sent no finite model, stays away. The code's default of ``cutoff`` is 100,000.
+  or sent no finite model, stays away. A round in which nobody is available counts for the gaps.
+- Clients that were asked and never took part have no share, since no gap tells their weight. So a deadline
+  that some clients never meet does not shorten the steps.
+- The code's default of ``cutoff`` is 100,000 rounds, which is none. The paper's is 50.
 - A selector is refused if its plans have several hops, or if some of its participants send no update. The
   weight of such an update is not defined.
 - The weights of the inner selector are not used. They are still computed, because it may learn from them.
@@ -80,13 +83,17 @@ class FedAU(Selector):
         inner = copy(self._chooser)
         inner.reset(sizes, num_classes)
         self.inner_ = inner.state_dict()
-        self.away_ = torch.zeros(len(sizes), dtype=torch.int64)
+        # The last round of every client that closed a gap.
+        self.closed_ = torch.full((len(sizes),), -1, dtype=torch.int64)
+        self.asked_ = torch.zeros(len(sizes), dtype=torch.bool)
+        self.counted_ = torch.zeros(len(sizes), dtype=torch.bool)
         # Closed gaps of every client, and the sum of their lengths.
         self.gaps_ = torch.zeros(len(sizes), dtype=torch.int64)
         self.length_ = torch.zeros(len(sizes), dtype=torch.int64)
 
     def select(self, view: View) -> Plan:
         """Let the inner selector choose."""
+        self._count(view.round - 1, torch.empty(0, dtype=torch.int64))
         inner = self._inner()
         plan = inner.select(view)
         self.inner_ = inner.state_dict()
@@ -99,9 +106,11 @@ class FedAU(Selector):
 
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every client by its share times its mean gap; one that is on several paths, once in all."""
-        share = torch.from_numpy(
-            shares(view.sizes.numpy() if self.shares == "size" else np.ones(len(view.sizes)))
-        )
+        # Of the clients that took part or may yet: an update that arrives is one of them.
+        able = ~self.asked_ | self.counted_
+        able[updates.clients] = True
+        sizes = view.sizes if self.shares == "size" else torch.ones_like(view.sizes)
+        share = torch.from_numpy(shares((sizes * able).numpy()))
         paths = torch.bincount(updates.clients, minlength=len(share))
         return (share * self._mean_gaps())[updates.clients] / paths[updates.clients]
 
@@ -110,13 +119,21 @@ class FedAU(Selector):
         inner = self._inner()
         inner.observe(view, updates, inner.weigh(view, updates))
         self.inner_ = inner.state_dict()
-        there = torch.zeros(len(self.away_), dtype=torch.bool)
-        there[updates.clients] = True
-        away = self.away_ + 1
-        closed = there | (away >= self.cutoff)
-        self.gaps_ = self.gaps_ + closed
-        self.length_ = self.length_ + torch.where(closed, away, 0)
-        self.away_ = torch.where(closed, 0, away)
+        asked = updates.clients if updates.asked is None else updates.asked
+        self.asked_ = self.asked_.index_fill(0, asked, True)
+        self.counted_ = self.counted_.index_fill(0, updates.clients, True)
+        self._count(view.round, updates.clients)
+
+    def _count(self, round: int, there: Tensor) -> None:
+        """Close the gaps of the clients that took part in a round, and those of the cutoff's length."""
+        took_part = torch.zeros(len(self.gaps_), dtype=torch.bool)
+        took_part[there] = True
+        away = round - self.closed_
+        whole = torch.where(took_part, away - 1, away).clamp(min=0) // self.cutoff
+        self.gaps_ = self.gaps_ + whole + took_part
+        ends = torch.where(took_part, round, self.closed_ + whole * self.cutoff)
+        self.length_ = self.length_ + ends - self.closed_
+        self.closed_ = ends
 
     def _mean_gaps(self) -> Tensor:
         """Return the mean of each client's closed gaps, in rounds; one where none is closed."""

@@ -12,7 +12,8 @@ Sampling with Reduced Variance", TMLR 2025 (arXiv:2310.02698), Algorithm 1, with
   plus gamma N / (theta K). The code leaves the root out.
 - ``gamma: auto`` is the mean squared feedback of the first cohort.
 - Probabilities and shares are those of the clients available now that have examples. Feedback uses shares of
-  all examples. An update that is lost or not finite gives no feedback.
+  all examples. An update that is lost or not finite gives no feedback, and the clients that arrive share its
+  weight.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class KVib(Selector):
     """
 
     only_synchronous = "its chances are those of a cohort that is drawn and comes back together"
-    inverse_probability = True
+    assumes_arrival = True
     needs = Need.DELTAS
     gamma: Annotated[float | Literal["auto"], Range(above=0)] = "auto"
     theta: Annotated[float | Literal["auto"], Range(above=0, high=1), Tunable(0.05, 1.0)] = "auto"
@@ -71,7 +72,7 @@ class KVib(Selector):
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh each client by its share among the candidates, divided by its inclusion probability."""
         able = view.sizes * (self.chance_ > 0)
-        return torch.from_numpy(shares(able.numpy()))[updates.clients] / self.chance_[updates.clients]
+        return updates.passed_on(torch.from_numpy(shares(able.numpy())) / self.chance_)
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Add the squared weighted norms of the updates, over their probabilities."""

@@ -11,7 +11,8 @@ Learning with Bandit Feedback" (arXiv:2112.14332), OSMD sampler and its adaptive
 - The learning rates depend on the largest squared norm, which is that of the updates seen so far. In the code
   it is that of all clients at the start.
 - The distribution is restricted to the clients available now that have examples, and weights are unbiased for
-  their shares. Feedback uses shares of all examples. An update that is lost or not finite gives no feedback.
+  their shares. Feedback uses shares of all examples. An update that is lost or not finite gives no feedback,
+  and the clients that arrive share its weight.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class OSMD(Selector):
     """
 
     only_synchronous = "its chances are those of a cohort that is drawn and comes back together"
-    inverse_probability = True
+    assumes_arrival = True
     needs = Need.DELTAS
     alpha: Annotated[float, Range(above=0, below=1), Tunable(0.05, 0.95)] = 0.4
     eta: Annotated[float | None, Range(above=0)] = None
@@ -74,7 +75,7 @@ class OSMD(Selector):
     def weigh(self, view: View, updates: Updates) -> Tensor:
         """Weigh every draw by the client's share among the candidates, divided by K q_i."""
         share = torch.from_numpy(shares((view.sizes * (self.drawn_ > 0)).numpy()))
-        return share[updates.clients] / (view.clients_per_round * self.drawn_[updates.clients])
+        return updates.passed_on(share / (view.clients_per_round * self.drawn_))
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Move each distribution towards the clients with large updates, favouring small variance."""

@@ -10,35 +10,47 @@ import pytest
 import torch
 from runs import built, settings
 
+from flsel import selectors
 from flsel.config.simulated_time import TimeConfig
 from flsel.devices import LogNormal
-from flsel.selectors import F3AST, MD, OSMD, FedAU, KVib, OptimalSampling, PowD, Uniform
+from flsel.selectors import F3AST, MD, OSMD, FedAU, KVib, OptimalSampling, PowD, Uniform, __all__
 
 ROUNDS = 60
 
 
-def mean_sum(folder: Path, selector: Any, rules: TimeConfig) -> float:
+def mean_sum(folder: Path, selector: Any, rules: TimeConfig, rounds: int = ROUNDS) -> float:
     """Mean of the sums of weights of a run's rounds."""
     config = settings(
         folder,
         selector=selector,
-        rounds=ROUNDS,
+        rounds=rounds,
         clients=20,
         clients_per_round=5,
         devices=LogNormal(),
         time=rules,
     )
     server = built(config).server
-    return float(np.mean([server.step().outcome.weights.sum().item() for _ in range(ROUNDS)]))
+    return float(np.mean([server.step().outcome.weights.sum().item() for _ in range(rounds)]))
 
 
 @pytest.mark.parametrize(
-    "selector", [F3AST(), KVib(), OSMD(), MD(), OptimalSampling(), PowD(d=8), Uniform(), Uniform("scaled")]
+    "selector",
+    [F3AST(), F3AST(0.05), FedAU(), KVib(), OSMD(), MD(), OptimalSampling(), PowD(d=8), Uniform("scaled")],
 )
-@pytest.mark.parametrize("rules", [{"over_selection": 1.4}, {"deadline": 0.8}])
+@pytest.mark.parametrize("rules", [{"over_selection": 1.3}, {"deadline": 0.8}, {"deadline": 0.35}])
 def test_sums_of_weights_do_not_depend_on_who_arrives(selector, rules, tmp_path):
     expected = mean_sum(tmp_path, selector, TimeConfig())
-    assert mean_sum(tmp_path, selector, TimeConfig(**rules)) == pytest.approx(expected, rel=0.2)
+    assert mean_sum(tmp_path, selector, TimeConfig(**rules)) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("name", sorted(set(__all__) - {"Complete", "FedAU", "FedCat"}))
+def test_weights_of_every_other_selector_sum_as_without_deadlines(name, tmp_path):
+    selector = getattr(selectors, name)
+    made = selector(mean=3) if name == "OptimalSampling" else selector()
+    expected = mean_sum(tmp_path, made, TimeConfig(), rounds=8)
+    for rules in ({"over_selection": 1.3}, {"deadline": 0.4}):
+        found = mean_sum(tmp_path, made, TimeConfig(**rules), rounds=8)
+        assert found == pytest.approx(expected, rel=0.3)
 
 
 def test_fedau_counts_clients_whose_update_counts(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,13 @@ SIZES = [3, 1, 2, 4]
 SHARE = np.array(SIZES) / 10
 
 
-def seen(cohort: list[int], seed: int = 0):
-    return view(SIZES, len(cohort), seed=seed, absent=[k for k in range(4) if k not in cohort])
+def seen(cohort: list[int], round: int = 0):
+    shown = view(SIZES, len(cohort), seed=round, absent=[k for k in range(4) if k not in cohort])
+    return replace(shown, round=round)
 
 
-def weights(selector: FedAU, cohort: list[int], seed: int = 0) -> dict[int, float]:
-    shown = seen(cohort, seed)
+def weights(selector: FedAU, cohort: list[int], round: int) -> dict[int, float]:
+    shown = seen(cohort, round)
     order = chosen(selector.select(shown))
     back = updates(order, SIZES)
     found = selector.weigh(shown, back)
@@ -50,12 +52,12 @@ def by_history(history: list[list[int]], client: int, cutoff: int) -> list[float
 @pytest.mark.parametrize("shares", ["size", "equal"])
 def test_weights_are_shares_times_the_mean_gaps_so_far(cutoff, shares):
     rng = generator(0, "history")
-    history = [np.flatnonzero(rng.random(4) < (0.9, 0.3, 0.1, 0.5)).tolist() or [0] for _ in range(60)]
+    history = [np.flatnonzero(rng.random(4) < (0.9, 0.3, 0.1, 0.5)).tolist() for _ in range(60)]
     selector = FedAU(cutoff=cutoff, shares=shares)
     selector.reset(torch.tensor(SIZES), 2)
     found: dict[int, list[float]] = {k: [] for k in range(4)}
-    for cohort in history:
-        for client, weight in weights(selector, cohort).items():
+    for round, cohort in enumerate(history):
+        for client, weight in weights(selector, cohort, round).items() if cohort else ():
             found[client].append(weight / (SHARE[client] if shares == "size" else 0.25))
     for client in range(4):
         assert found[client] == pytest.approx(by_history(history, client, cutoff))
