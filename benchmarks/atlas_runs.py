@@ -49,7 +49,7 @@ def _measured(metrics: dict[str, np.ndarray], target: float, budget: float) -> l
         first_at(target, metrics[name], accuracy, LAST).at for name in ("round", "bytes", "ledger/passes")
     ]
     cheap = float(within.mean()) if len(within) else CHANCE
-    return [float(accuracy[-LAST:].mean()), cheap, _last(metrics["client/accuracy_worst10"]), *costs]
+    return [float(accuracy[-LAST:].mean()), cheap, _last(metrics["client_train/accuracy_worst10"]), *costs]
 
 
 def _last(values: np.ndarray) -> float:

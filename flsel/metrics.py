@@ -67,10 +67,10 @@ METRICS: dict[str, Metric] = {
         Metric("test/accuracy", "test", "accuracy", "max"),
         Metric("validation/loss", "validation", "loss", "min", "nats"),
         Metric("validation/accuracy", "validation", "accuracy", "max"),
-        Metric("client/loss_mean", "clients' mean", "loss", "min", "nats"),
-        Metric("client/accuracy_mean", "clients' mean", "accuracy", "max"),
-        Metric("client/accuracy_worst10", "clients' worst 10 %", "accuracy", "max"),
-        Metric("client/accuracy_variance", "clients'", "variance of accuracy", "min"),
+        Metric("client_train/loss_mean", "clients' mean training", "loss", "min", "nats"),
+        Metric("client_train/accuracy_mean", "clients' mean training", "accuracy", "max"),
+        Metric("client_train/accuracy_worst10", "clients' worst 10 % of training", "accuracy", "max"),
+        Metric("client_train/accuracy_variance", "clients'", "variance of training accuracy", "min"),
         Metric("selection/variance", "", "variance of the selection counts", "min"),
         Metric("selection/distinct", "", "clients selected at least once", None, "clients"),
         Metric("cohort/entropy", "", "label entropy of the cohort", None, "nats"),
@@ -109,6 +109,18 @@ METRICS: dict[str, Metric] = {
 
 ROUND_SECONDS = ("seconds/select", "seconds/train", "seconds/aggregate")
 """Seconds that a deployment would spend too; measuring is the simulation's."""
+
+
+_OF_OLDER_RUNS = {
+    column.replace("client_train/", "client/"): column
+    for column in METRICS
+    if column.startswith("client_train/")
+}
+
+
+def current_name(column: str) -> str:
+    """Return the name of a column, which files of an older flsel may call otherwise."""
+    return _OF_OLDER_RUNS.get(column, column)
 
 
 def names(group: str) -> tuple[str, ...]:

@@ -38,9 +38,12 @@ def test_curves_show_what_was_measured():
 
 
 def test_series_differ_in_colour_and_in_line_style():
-    metrics = [row | {"client/accuracy_mean": 0.4, "client/accuracy_worst10": 0.1} for row in rows(range(5))]
+    metrics = [
+        row | {"client_train/accuracy_mean": 0.4, "client_train/accuracy_worst10": 0.1}
+        for row in rows(range(5))
+    ]
     drawn = lines(curves_figure(metrics, title="x").axes[0])
-    assert set(drawn) == {"test", "validation", "clients' mean", "clients' worst 10 %"}
+    assert set(drawn) == {"test", "validation", "clients' mean training", "clients' worst 10 % of training"}
     assert len({line.get_color() for line in drawn.values()}) == 4
     assert len({line.get_linestyle() for line in drawn.values()}) == 4
 

@@ -26,6 +26,7 @@ from flsel.errors import UserError
 from flsel.models import MLP
 from flsel.partition import IID
 from flsel.runner.result import Result, Spent
+from flsel.runner.run_log import MetricsCsv
 from flsel.selectors import MD, FedCat, PowD
 
 
@@ -56,6 +57,21 @@ def test_a_result_holds_what_the_files_hold(whole: Result) -> None:
     assert whole.ledger["bytes_up"] == sum(step.ledger["bytes_up"] for step in whole.rounds)
     assert whole.counts.tolist() == [sum(p.clients.count(k) for p in whole.rounds) for k in range(8)]
     assert whole.counts.sum() == 18
+
+
+def test_a_run_with_older_names_of_columns_is_read_and_continued(tmp_path: Path) -> None:
+    fresh = flsel.run(settings(tmp_path, rounds=2, evaluation=EvaluationConfig(per_client=True)))
+    for name in ("metrics.csv", "summary.json"):
+        file = fresh.folder / name
+        text = file.read_text()
+        assert "client_train/accuracy_mean" in text
+        file.write_text(text.replace("client_train/", "client/"))
+    old = Result.load(fresh.folder)
+    assert old.final == fresh.final
+    assert list(old.history) == list(fresh.history)
+    table = MetricsCsv(fresh.folder / "metrics.csv")
+    table.append(table.rows()[-1])
+    assert len(table.rows()) == len(fresh.history["round"]) + 1
 
 
 def test_results_are_compared_as_they_are(whole: Result) -> None:

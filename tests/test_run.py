@@ -125,10 +125,10 @@ def test_per_client_metrics_are_means_over_clients(tmp_path: Path) -> None:
         hits.append(float((logits.argmax(1) == data.y[shard]).double().mean()))
         losses.append(float(nn.functional.cross_entropy(logits, data.y[shard])))
     table = torch.tensor(hits, dtype=torch.float64)
-    assert metrics["client/accuracy_mean"] == pytest.approx(float(table.mean()))
-    assert metrics["client/accuracy_worst10"] == pytest.approx(min(hits))
-    assert metrics["client/accuracy_variance"] == pytest.approx(float(table.var(correction=0)))
-    assert metrics["client/loss_mean"] == pytest.approx(sum(losses) / 8, rel=1e-5)
+    assert metrics["client_train/accuracy_mean"] == pytest.approx(float(table.mean()))
+    assert metrics["client_train/accuracy_worst10"] == pytest.approx(min(hits))
+    assert metrics["client_train/accuracy_variance"] == pytest.approx(float(table.var(correction=0)))
+    assert metrics["client_train/loss_mean"] == pytest.approx(sum(losses) / 8, rel=1e-5)
 
 
 def test_a_client_whose_loss_is_nan_is_no_client_without_examples(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_a_client_whose_loss_is_nan_is_no_client_without_examples(tmp_path: Path
         torch.tensor([0.8, 0.4, nan]),
     )
     found = server._client_metrics()
-    assert found["client/accuracy_mean"] == pytest.approx(0.6)
-    assert math.isnan(found["client/loss_mean"])
+    assert found["client_train/accuracy_mean"] == pytest.approx(0.6)
+    assert math.isnan(found["client_train/loss_mean"])
 
 
 def test_the_trace_is_the_same_for_every_selector(tmp_path: Path) -> None:

@@ -283,10 +283,10 @@ class Server:
         losses, accuracies = losses[~accuracies.isnan()], accuracies[~accuracies.isnan()]
         worst = accuracies.sort().values[: max(1, round(len(accuracies) / 10))]
         return {
-            "client/loss_mean": float(losses.mean()),
-            "client/accuracy_mean": float(accuracies.mean()),
-            "client/accuracy_worst10": float(worst.mean()),
-            "client/accuracy_variance": float(accuracies.var(correction=0)),
+            "client_train/loss_mean": float(losses.mean()),
+            "client_train/accuracy_mean": float(accuracies.mean()),
+            "client_train/accuracy_worst10": float(worst.mean()),
+            "client_train/accuracy_variance": float(accuracies.var(correction=0)),
         }
 
     def _selection_metrics(self, cohort: Tensor) -> dict[str, float]:

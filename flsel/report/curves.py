@@ -30,8 +30,8 @@ Rows = Sequence[Mapping[str, float]]
 _LINES = {
     "test": (BLUE, "-"),
     "validation": (ORANGE, "--"),
-    "clients' mean": (GREEN, "-."),
-    "clients' worst 10 %": (PINK, ":"),
+    "clients' mean training": (GREEN, "-."),
+    "clients' worst 10 % of training": (PINK, ":"),
 }
 _MARKED_ROWS = 25
 _LOG_RATIO = 50

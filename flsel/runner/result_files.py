@@ -13,6 +13,7 @@ import numpy as np
 from flsel.errors import UserError, going_on, short
 from flsel.files import check_regular
 from flsel.files.yaml import read_yaml
+from flsel.metrics import current_name
 from flsel.runner.run_log import SUMMARY_FORMAT, JsonLines
 
 
@@ -74,6 +75,8 @@ def read_summary(path: Path) -> dict[str, Any]:
     for name, (right, rule) in _SUMMARY.items():
         if name not in found or not right(found[name]):
             raise _damaged(path, f"{name} must be {rule}")
+    for name in ("final", "best"):
+        found[name] = {current_name(column): value for column, value in found[name].items()}
     return found
 
 

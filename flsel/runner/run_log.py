@@ -21,6 +21,7 @@ from typing import Any
 
 from flsel.errors import UserError
 from flsel.files import check_regular, naming, write_atomic
+from flsel.metrics import current_name
 
 SUMMARY_FORMAT = 1
 
@@ -190,12 +191,12 @@ class MetricsCsv:
         return [self._parse(columns, number, line) for number, line in lines]
 
     def columns(self) -> list[str]:
-        """Return the columns, of which the first is ``round``; none before the first row.
+        """Return the columns by their current names, the first is ``round``; none before the first row.
 
         Raises:
             UserError: If the header is damaged.
         """
-        return self._cells(1, next(iter(self.lines), b""))
+        return [current_name(name) for name in self._cells(1, next(iter(self.lines), b""))]
 
     def _parse(self, columns: list[str], number: int, line: bytes) -> dict[str, float]:
         with suppress(ValueError, KeyError):

@@ -85,7 +85,11 @@ def test_the_pace_follows_the_last_rounds(clock):
 def test_what_is_not_measured_keeps_its_last_value(clock):
     stream = io.StringIO()
     with Progress(9, quiet=False, stream=stream) as shown:
-        for metrics in ({"validation/accuracy": 0.5, "client/loss_mean": 2.0}, None, {"test/accuracy": 0.75}):
+        for metrics in (
+            {"validation/accuracy": 0.5, "client_train/loss_mean": 2.0},
+            None,
+            {"test/accuracy": 0.75},
+        ):
             clock[0] += 10.0
             shown.update(round(clock[0] / 10) - 10, metrics)
     values = [line.split("  ")[1:3] for line in stream.getvalue().splitlines()]

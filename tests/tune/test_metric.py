@@ -145,8 +145,8 @@ def test_losses_mirror_accuracies(values, target):
         ("best(validation/loss)", "max", "validation/loss", "best", "max", None),
         ("ledger/bytes_up", "auto", "ledger/bytes_up", "last", "min", None),
         ("seconds/train", "auto", "seconds/train", "last", "min", None),
-        ("client/accuracy_worst10", "auto", "client/accuracy_worst10", "last", "max", None),
-        ("client/accuracy_variance", "auto", "client/accuracy_variance", "last", "min", None),
+        ("client_train/accuracy_worst10", "auto", "client_train/accuracy_worst10", "last", "max", None),
+        ("client_train/accuracy_variance", "auto", "client_train/accuracy_variance", "last", "min", None),
         ("selection/distinct", "max", "selection/distinct", "last", "max", None),
         ("rounds_to(validation/accuracy,0.7)", "auto", "validation/accuracy", "rounds_to", "min", 0.7),
         ("rounds_to(validation/loss, 1e-1)", "min", "validation/loss", "rounds_to", "min", 0.1),
@@ -192,6 +192,11 @@ def test_a_metric_that_cannot_be_is_one_sentence(text, mode, said):
         parse_metrics(text, mode)
 
 
+def test_older_names_of_columns_are_accepted():
+    now, before = (parse_metrics(f"{group}/accuracy_worst10", "auto") for group in ("client_train", "client"))
+    assert now == before
+
+
 def test_measured_metrics_are_accepted():
     check_logged(parse_metrics("validation/loss, ledger/bytes_up", "auto"), LOGGED)
 
@@ -205,10 +210,10 @@ def test_measured_metrics_are_accepted():
             r"metric validation/loss needs a validation set, .* set data\.validation above 0, such as 0\.1\.",
         ),
         (
-            "client/loss_mean",
+            "client_train/loss_mean",
             LOGGED,
-            r"client/loss_mean is not measured by this run; there are ledger/bytes_up, validation/accuracy, "
-            r"validation/loss\.",
+            r"client_train/loss_mean is not measured by this run; there are ledger/bytes_up, "
+            r"validation/accuracy, validation/loss\.",
         ),
     ],
 )

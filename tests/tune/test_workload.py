@@ -51,7 +51,7 @@ def study(tmp_path):
 
 def report(at=2, **changes):
     rows = [
-        [{"round": at, "validation/accuracy": value, "client/loss_mean": loss, "test/loss": loss}]
+        [{"round": at, "validation/accuracy": value, "client_train/loss_mean": loss, "test/loss": loss}]
         for value, loss in ((0.5, 1.0), (0.7, 3.0))
     ]
     return {
@@ -170,7 +170,7 @@ def test_a_trial_is_a_run_of_the_tracker(study, tmp_path, monkeypatch):
     assert (run.config["tune.trial"], run.config["tune.seeds"]) == (0, [3, 4])
     logged = {key: value for row in run.history for key, value in row.items() if not key.startswith("_")}
     assert logged["validation/accuracy"] == pytest.approx(0.6)
-    assert logged["client/loss_mean"] == 2.0
+    assert logged["client_train/loss_mean"] == 2.0
     assert "test/loss" not in logged
     assert logged["tune/validation/accuracy"] == 0.6
     assert run.summary["tune/status"] == "diverged"

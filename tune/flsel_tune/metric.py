@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from flsel.errors import UserError
-from flsel.metrics import METRICS, first_hit, mean_over_rounds
+from flsel.metrics import METRICS, current_name, first_hit, mean_over_rounds
 
 Rows = Sequence[Mapping[str, float]]
 How = Literal["last", "best", "auc", "rounds_to", "seconds_to"]
@@ -108,7 +108,7 @@ def parse_metrics(
     Raises:
         UserError: If one cannot be read, is measured on the test set, or has no natural direction.
     """
-    parts = [part.strip() for part in re.split(r",(?![^()]*\))", text)]
+    parts = [current_name(part.strip()) for part in re.split(r",(?![^()]*\))", text)]
     modes = [part.strip() for part in mode.split(",")]
     modes = modes * len(parts) if len(modes) == 1 else modes
     if len(modes) != len(parts) or not set(modes) <= {"auto", "max", "min"}:

@@ -91,8 +91,10 @@ def measures(last: int, own: Mapping[str, Better | None] | None = None) -> dict[
         Measure(f"loss/last{last}", f"test loss, mean of the last {last} evaluations", "nats"),
         Measure("loss/auc", "test loss, mean over the rounds", "nats"),
         *(measure for name, better in (own or {}).items() for measure in _own(name, better, last)),
-        Measure("clients/worst10", "accuracy of the worst tenth of the clients", "%", better="max"),
-        Measure("clients/variance", "variance of the clients' accuracies", ""),
+        Measure(
+            "client_train/worst10", "training accuracy of the worst tenth of the clients", "%", better="max"
+        ),
+        Measure("client_train/variance", "variance of the clients' training accuracies", ""),
         Measure("participation/gini", "Gini coefficient of participation", ""),
         Measure("participation/variance", "variance of participation", ""),
         Measure("cohort/entropy", "label entropy of a cohort", "nats", better=None),
@@ -153,9 +155,9 @@ def measure(run: Run, last: int) -> dict[str, float]:
         values = columns[name]
         found[f"{short}/auc"] = mean_over_rounds(columns["round"], values)
     found["accuracy/best"] = float(np.nanmax(columns["test/accuracy"]))
-    for name, column in (("worst10", "client/accuracy_worst10"), ("variance", "client/accuracy_variance")):
-        if column in columns:
-            found[f"clients/{name}"] = float(columns[column][-1])
+    for name in ("worst10", "variance"):
+        if (column := f"client_train/accuracy_{name}") in columns:
+            found[f"client_train/{name}"] = float(columns[column][-1])
     found |= {f"total/{name}": float(columns[name][-1]) for name in COST_AXES if name in columns}
     return found | _participation(run)
 
