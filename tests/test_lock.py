@@ -134,9 +134,12 @@ def test_a_lock_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="which is a folder: remove it"):
         Lock(tmp_path, "run").acquire()
     file.rmdir()
-    file.symlink_to(file)
-    with pytest.raises(UserError, match="symbolic links"):
+    other = tmp_path / "other"
+    other.write_text("kept")
+    os.link(other, file)
+    with pytest.raises(UserError, match="hard link"):
         Lock(tmp_path, "run").acquire()
+    assert other.read_text() == "kept"
 
 
 def test_two_processes_cannot_resume_one_run(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def write_atomic(path: str | Path, data: str | bytes | Callable[[BinaryIO], None
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with naming(path):
-            with open(temporary, "wb") as stream:
+            with open_new(temporary) as stream:
                 _fill(stream, data)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -49,6 +49,67 @@ def write_atomic(path: str | Path, data: str | bytes | Callable[[BinaryIO], None
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open a file of a folder for writing, and nothing that somebody put in its place to have another overwritten.
+
+    A link is not followed; a file with a second name (a hard link), a pipe or a device is not written to.
+
+    Args:
+        path: The file.
+        flags: Of ``os.open``, such as ``os.O_WRONLY | os.O_APPEND | os.O_CREAT``.
+
+    Returns:
+        Its handle.
+
+    Raises:
+        UserError: If something else is in its place.
+        OSError: If the system refuses.
+    """
+    odd = UserError(f"cannot write {path}, which is a link, a pipe or a device: remove it.")
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):
+            raise odd from error
+        raise
+    found = os.fstat(handle)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink < 2:
+        return handle
+    os.close(handle)
+    if not stat.S_ISREG(found.st_mode):
+        raise odd
+    raise UserError(
+        f"cannot write {path}, which is another file, too (a hard link): put a copy in its place."
+    )
+
+
+def open_new(path: Path) -> BinaryIO:
+    """Open a new file; what is in its place, such as a link or the rest of a killed process, is removed."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder inside that of a run, a sweep or a comparison, if it is missing.
+
+    Raises:
+        UserError: If a link is in its place, which leads to another folder, or it cannot be created.
+    """
+    refuse_link(path)
+    with naming(path):
+        path.mkdir(exist_ok=True)
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a link in the place of a folder inside that of a run.
+
+    Raises:
+        UserError: If there is one.
+    """
+    if path.is_symlink():
+        raise UserError(f"{path} must be a folder, and is a link: remove it.")
 
 
 def sync_files(paths: Sequence[Path]) -> None:

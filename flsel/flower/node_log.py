@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
+from flsel.files import open_own
 from flsel.flower.grid_trainer import GridTrainer
 from flsel.flower.wire import Asked
 
@@ -50,5 +52,6 @@ class NodeLog:
             return
         asked, self._trainer.asked = self._trainer.asked, []
         self._since += asked
-        with (self._folder / FILE).open("a", encoding="utf-8") as file:
+        handle = open_own(self._folder / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        with os.fdopen(handle, "a", encoding="utf-8") as file:
             file.writelines(json.dumps(request._asdict()) + "\n" for request in asked)

@@ -18,7 +18,7 @@ from torch import Tensor
 from flsel.config import RunConfig
 from flsel.config.fingerprint import PRESENTATION, fingerprint
 from flsel.errors import UserError, going_on
-from flsel.files import check_regular, naming, sync_files, sync_folder
+from flsel.files import check_regular, make_folder, naming, open_new, sync_files, sync_folder
 from flsel.runner.digest import digest
 from flsel.runner.run_log import Mark
 
@@ -79,11 +79,11 @@ class Checkpoints:
         }
         content |= {"version": VERSION, "fingerprint": self._fingerprint}
         content["settings"] = json.dumps(self._settings)
-        self.last.parent.mkdir(exist_ok=True)
+        make_folder(self.last.parent)
         temporary = self.last.with_name(f".{self.last.name}.tmp")
         try:
             with naming(self.last):
-                with open(temporary, "wb") as stream:
+                with open_new(temporary) as stream:
                     stream.write(_bytes({**content, "sha256": digest(content)}))
                 sync_files([*counts_on, temporary])
                 # A kill between these two leaves the older one alone, with which load() is content.

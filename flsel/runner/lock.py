@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from flsel.errors import UserError
-from flsel.files import naming
+from flsel.files import naming, open_own
 
 LOCK_FILE = ".lock"
 
@@ -72,9 +72,13 @@ class Lock:
         if self._path.is_dir():
             raise UserError(f"cannot lock {self._path}, which is a folder: remove it.")
         with naming(self._path):
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            if self._path.is_symlink() or self._path.is_fifo():
+                self._path.unlink()  # no lock of flsel's
+            handle = open_own(self._path, os.O_RDWR | os.O_CREAT)
         try:
             self._lock(handle)
+            if _key(os.lstat(self._path)) != _key(os.fstat(handle)):  # somebody removed it in between
+                raise self._refusal({})
         except BaseException:
             os.close(handle)
             raise

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from flsel.errors import UserError
-from flsel.files import check_regular, naming, write_atomic
+from flsel.files import check_regular, naming, open_own, write_atomic
 from flsel.metrics import current_name
 
 SUMMARY_FORMAT = 1
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class _Lines:
             UserError: If the file cannot be written, or is not as the last call left it.
         """
         data = text.encode()
-        with naming(self.path), open(self.path, "ab") as stream:
+        with naming(self.path), os.fdopen(open_own(self.path, _APPEND), "ab") as stream:
             if self._ours and stream.tell() != self._bytes:
                 raise UserError(f"{self.path} was removed or changed while the run was writing it.")
             stream.write(data)
@@ -86,8 +87,8 @@ class _Lines:
     def rewind(self, mark: Mark) -> None:
         """Drop what was appended after a mark that :meth:`check` found in order."""
         if self.path.exists():
-            with naming(self.path):
-                os.truncate(self.path, mark.bytes)
+            with naming(self.path), os.fdopen(open_own(self.path, os.O_WRONLY), "wb") as stream:
+                stream.truncate(mark.bytes)
         self._count, self._bytes, self._ours = mark.lines, mark.bytes, True
         self._hash = hashlib.sha256(self._head(mark.bytes))
 

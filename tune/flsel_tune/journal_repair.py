@@ -12,7 +12,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from flsel.errors import UserError, users_code
-from flsel.files import check_regular
+from flsel.files import open_own
 from flsel_tune.study import JOURNAL
 
 _LOG = logging.getLogger("flsel")
@@ -38,7 +38,7 @@ def repair_journal(folder: Path) -> None:
         raise UserError(
             f"{path} is missing, and with it what the trials were: restore it, or start a new sweep."
         )
-    check_regular(path)
+    os.close(open_own(path, os.O_WRONLY))  # Optuna appends to it
     damaged = f"{path} is damaged: restore it, or start a new sweep"
     with users_code(damaged, reads=True), TemporaryDirectory() as apart:
         data = path.read_bytes()
@@ -54,7 +54,8 @@ def repair_journal(folder: Path) -> None:
     if len(whole) < len(data) and _is_no_line(data[len(whole) :]):
         raise UserError(f"{damaged}: what follows its last line is no part of one.")
     if len(whole) < len(data):
-        os.truncate(path, len(whole))
+        with os.fdopen(open_own(path, os.O_WRONLY), "wb") as stream:
+            stream.truncate(len(whole))
         _LOG.warning("%s ended within a line, which is cut; its trial goes on from before that", path)
 
 

@@ -12,7 +12,7 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 
 from flsel.errors import UserError
-from flsel.files import write_atomic
+from flsel.files import make_folder, write_atomic
 from flsel_tune.metric import SweepObjective
 from flsel_tune.study import Study
 from flsel_tune.trial import SweepJob
@@ -36,7 +36,7 @@ def write_figures(study: Study, job: SweepJob) -> list[Path]:
         removed.
     """
     folder = Path(job.folder) / "figures"
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     for old in folder.glob("*.png"):
         old.unlink()
     written = []

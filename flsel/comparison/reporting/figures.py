@@ -19,7 +19,7 @@ from flsel.comparison.reporting.chart import COST, FORMAT, MEASURE, MOST_IN_PANE
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.comparison.reporting.result_charts import charts
 from flsel.errors import UserError
-from flsel.files import home, naming, write_atomic
+from flsel.files import home, make_folder, write_atomic
 from flsel.report.style import looks
 from flsel.runner.cost_axes import COST_AXES
 
@@ -132,8 +132,7 @@ def write_charts(analysis: Analysis, folder: Path) -> list[Path]:
     Raises:
         UserError: If a file cannot be written.
     """
-    with naming(folder):
-        folder.mkdir(exist_ok=True)
+    make_folder(folder)
     known = {chart.name for chart in charts(analysis, looks(analysis.variants), chart_data(analysis))}
     written = []
     for name in _PAPER:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flsel.arguments.class_paths import callable_at, check_made
 from flsel.config.groups import TrackConfig
 from flsel.errors import UserError, users_code
-from flsel.files import run_id
+from flsel.files import refuse_link, run_id
 from flsel.runner.provenance import git_commit
 from flsel.runner.trackers.values import hyper_parameters
 from flsel.runner.trackers.wandb_run import start_run
@@ -51,6 +51,8 @@ def make_loggers(
         UserError: If the tracker's package is missing, or a setting looks like a secret.
     """
     refuse_secrets(resolved_config)
+    for kind in {"wandb", "tensorboard"} & {*config.trackers}:
+        refuse_link(run_dir / kind)
     settings = hyper_parameters(resolved_config, git_commit=git_commit())
     start = {
         "project": config.project,
