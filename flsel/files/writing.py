@@ -52,7 +52,7 @@ def write_atomic(path: str | Path, data: str | bytes | Callable[[BinaryIO], None
 
 
 def open_own(path: Path, flags: int) -> int:
-    """Open a file of a folder for writing, and nothing that somebody put in its place to have another overwritten.
+    """Open a file of a folder for writing, and no other that somebody planted in its place.
 
     A link is not followed; a file with a second name (a hard link), a pipe or a device is not written to.
 

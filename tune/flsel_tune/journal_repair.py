@@ -12,7 +12,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from flsel.errors import UserError, users_code
-from flsel.files import open_own
+from flsel.files import naming, open_own
 from flsel_tune.study import JOURNAL
 
 _LOG = logging.getLogger("flsel")
@@ -38,7 +38,8 @@ def repair_journal(folder: Path) -> None:
         raise UserError(
             f"{path} is missing, and with it what the trials were: restore it, or start a new sweep."
         )
-    os.close(open_own(path, os.O_WRONLY))  # Optuna appends to it
+    with naming(path):
+        os.close(open_own(path, os.O_WRONLY))  # Optuna appends to it
     damaged = f"{path} is damaged: restore it, or start a new sweep"
     with users_code(damaged, reads=True), TemporaryDirectory() as apart:
         data = path.read_bytes()
