@@ -249,7 +249,7 @@ def _make_federation(
         evaluator=Evaluator(program, data.server, scores, _validation(config, program)),
         available=_availability(config.availability, data, config.seed),
         reach=reach,
-        head=head_names(config.selector.needs, program.model, data, config.output_layer),
+        head=head_names(config.selector, program.model, data, config.output_layer),
         rounds=config.rounds,
         clients_per_round=config.asynchronous.updates(config.clients_per_round),
         clock=make_clock(

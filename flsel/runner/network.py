@@ -28,7 +28,7 @@ from flsel.local.torch_internals import writes_to
 from flsel.objectives.objective import overrides
 from flsel.rng import repeatable, torch_seed
 from flsel.runner.load_data import sample
-from flsel.selector import Need
+from flsel.selector import Need, Selector
 
 _LOG = logging.getLogger("flsel")
 
@@ -179,12 +179,25 @@ def _linear_end(program: Program, features: Features, layer: nn.Module, x: Tenso
 
 
 def head_names(
-    needs: Need, model: nn.Module, data: FederatedData, output_layer: str | None
+    selector: Selector, model: nn.Module, data: FederatedData, output_layer: str | None
 ) -> tuple[str, str | None] | None:
-    """Name the output layer's weight and bias, for a selector that looks at it; None for the others."""
-    if Need.HEAD not in needs:
+    """Name the output layer's weight and bias, for a selector that looks at it; None for the others.
+
+    Raises:
+        UserError: If the layer is not found or does not train, or does not fit the selector.
+    """
+    if Need.HEAD not in selector.needs:
         if output_layer is not None:  # refuse a wrong name even if no selector reads the layer
             find_layer(model, None, data.population.num_classes, output_layer)
         return None
     head = find_head(model, sample(data, 2), data.population.num_classes, output_layer)
-    return head.weight_name, head.bias_name
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if head.weight_name not in trained:
+        raise UserError(
+            f"{head.weight_name} must train with {type(selector).__name__}, which compares the clients' updates "
+            "of the output layer, and it is frozen: unfreeze it, or set output_layer to a layer with "
+            f"{data.population.num_classes} outputs that trains."
+        )
+    bias = head.bias_name if head.bias_name in trained else None
+    selector.check_output_layer(has_bias=bias is not None)
+    return head.weight_name, bias

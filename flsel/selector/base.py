@@ -72,6 +72,16 @@ class Selector(Checked, Stateful, ABC):
             UserError: If K does not fit.
         """
 
+    def check_output_layer(self, *, has_bias: bool) -> None:
+        """Refuse an output layer that does not fit the arguments, before a run starts (``Need.HEAD``).
+
+        Args:
+            has_bias: Whether it has a bias that trains. Its weight does.
+
+        Raises:
+            UserError: If it does not fit.
+        """
+
     @abstractmethod
     def select(self, view: View) -> Plan:
         """Choose at most ``view.clients_per_round`` paths of clients that are available."""

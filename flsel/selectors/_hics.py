@@ -24,6 +24,19 @@ Signal = Literal["bias", "weight_mean", "layer"]
 _SAMPLE = 500
 
 
+def check_signal(signal: Signal, *, has_bias: bool) -> None:
+    """Refuse the bias as signal where none trains.
+
+    Raises:
+        UserError: If it is so.
+    """
+    if signal == "bias" and not has_bias:
+        raise UserError(
+            'selector.signal must be "weight_mean" for a model whose output layer has no bias that trains, '
+            'got "bias".'
+        )
+
+
 def signal_of(head: Params, signal: Signal) -> Tensor:
     """Return the C numbers of each update that depend on the client's labels, float64 ``[K, C]``.
 
@@ -32,14 +45,11 @@ def signal_of(head: Params, signal: Signal) -> Tensor:
         signal: ``"bias"`` is the bias update, all else the mean over L of the weight update.
 
     Raises:
-        UserError: If the bias is asked for and the layer has none.
+        UserError: See :func:`check_signal`.
     """
     if signal != "bias":
         return head["weight"].detach().cpu().double().mean(dim=2)
-    if "bias" not in head:
-        raise UserError(
-            'signal must be "weight_mean" or "layer" for a model whose output layer has no bias, got "bias".'
-        )
+    check_signal(signal, has_bias="bias" in head)
     return head["bias"].detach().cpu().double()
 
 

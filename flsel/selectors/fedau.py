@@ -78,6 +78,10 @@ class FedAU(Selector):
             )
         self._chooser.check_clients_per_round(clients_per_round)
 
+    def check_output_layer(self, *, has_bias: bool) -> None:
+        """Check what the inner selector reads."""
+        self._chooser.check_output_layer(has_bias=has_bias)
+
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all participations, and what the inner selector learned."""
         inner = copy(self._chooser)

@@ -42,6 +42,7 @@ from flsel.selectors._hics import (
     Signal,
     annealed,
     auto_temperature,
+    check_signal,
     client_distances,
     client_temperatures,
     entropy,
@@ -110,6 +111,10 @@ class HiCS(Selector):
                 f"temperature must be auto where every client has its own (temperature_per_client), got "
                 f"{self.temperature}."
             )
+
+    def check_output_layer(self, *, has_bias: bool) -> None:
+        """Refuse ``signal="bias"`` where no bias trains."""
+        check_signal(self.signal, has_bias=has_bias)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all updates.

@@ -26,6 +26,7 @@ from flsel.arguments import Range, Tunable
 from flsel.selector import Need, Plan, Selector, Updates, View
 from flsel.selectors._hics import (
     annealed,
+    check_signal,
     group,
     label_entropy,
     log_weights,
@@ -58,6 +59,10 @@ class HiCSOracle(Selector):
     num_clusters: Annotated[int | None, Range(1)] = None
     signal: Literal["bias", "weight_mean"] = "bias"
     linkage: Linkage = "rows"
+
+    def check_output_layer(self, *, has_bias: bool) -> None:
+        """Refuse ``signal="bias"`` where no bias trains."""
+        check_signal(self.signal, has_bias=has_bias)
 
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all updates."""

@@ -415,7 +415,7 @@ def test_steep_preferences_do_not_overflow():
 
 def test_a_model_without_bias_needs_the_weight():
     answer = {"weight": torch.from_numpy(generator(0, "test").normal(size=(2, 3, 4)))}
-    with pytest.raises(UserError, match=r'signal must be "weight_mean" or "layer" for a model .* no bias'):
+    with pytest.raises(UserError, match=r'signal must be "weight_mean" for a model .* no bias'):
         measured(HiCS(), answer)
     for signal in ("weight_mean", "layer"):
         selector = measured(HiCS(signal=signal), answer)
