@@ -194,8 +194,8 @@ def head_names(
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     if head.weight_name not in trained:
         raise UserError(
-            f"{head.weight_name} must train with {type(selector).__name__}, which compares the clients' updates "
-            "of the output layer, and it is frozen: unfreeze it, or set output_layer to a layer with "
+            f"{head.weight_name} must train with {type(selector).__name__}, which compares updates of the "
+            "output layer, and it is frozen: unfreeze it, or set output_layer to a layer with "
             f"{data.population.num_classes} outputs that trains."
         )
     bias = head.bias_name if head.bias_name in trained else None
