@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from flsel.local.agreement import Question
+from flsel.local.each_loss import each_loss
 from flsel.local.gradients import gradients_at_once
 from flsel.local.program import Program
 from flsel.local.tasks import convolves
@@ -78,18 +79,9 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
                 used = torch.unique(batches[batches >= 0])
                 if len(used):
                     program.seed_draws("evaluation", visit.client)
-                    losses = [_each_loss(program, used[part]) for part in _parts(program, used)]
+                    losses = [each_loss(program, used[part]) for part in _parts(program, used)]
                     found[position] = float(torch.cat(losses).double().square().mean())
     return found
-
-
-def _each_loss(program: Program, where: Tensor) -> Tensor:
-    """Return the loss of the loaded model on each example, ``[n]``."""
-    if program.by_logits:
-        x, y = program.batch(where)
-        return nn.functional.cross_entropy(program.task(x), y, reduction="none")
-    # A task's own loss is a mean over its batch.
-    return torch.stack([program.measured_loss(program.batch(one[None])) for one in where])
 
 
 def is_plain(question: Question, program: Program) -> bool:

@@ -49,6 +49,7 @@ class Program:
         at_once: Most examples in a forward pass of an evaluation.
         channels_last: Evaluations lay out images with their channels last.
         differentiates: The task computes gradients in evaluations, too: a penalty or an energy, say.
+        losses_in_one_pass: Losses of single examples can be asked together (:mod:`flsel.local.each_loss`).
         features: Looks at what enters the output layer, for an objective that reads or feeds it; else None.
         whole: Only Lightning's own Trainer can train the task. Outside of training its loss is the
             cross-entropy of its logits.
@@ -69,6 +70,7 @@ class Program:
     at_once: int = 2048
     channels_last: bool = False
     differentiates: bool = False
+    losses_in_one_pass: bool = False
     features: Features | None = None
     whole: bool = False
     memory: OptimizerMemory | None = None

@@ -26,6 +26,7 @@ from flsel.errors import UserError, users_code
 from flsel.local import torch_internals
 from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
+from flsel.local.each_loss import with_single_losses
 from flsel.local.learning_rates import lr_factors
 from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation
 from flsel.local.measure import examples_at_once
@@ -221,6 +222,8 @@ def _assemble(
         whole=whole,
     )
     program = check_logits(program, data.test)
+    if Need.SQUARED_LOSS in config.selector.needs:
+        program = with_single_losses(program, type(config.selector).__name__)
     memory = None
     if config.local.keep_optimizer:
         if whole:
