@@ -14,7 +14,9 @@ ICC 2019 (arXiv:1804.08333), Algorithm 3.
 - If no client meets the deadline, the one that would finish first trains.
 - The deadline decides which clients are chosen. ``time.deadline`` decides whether the server waits for a late
   client.
-- Uploads in parallel (``uploads``) are not in the paper.
+- Uploads in parallel (``uploads``) are not in the paper. The simulated clock lets clients upload in parallel,
+  whatever ``uploads`` is. So a cohort that is planned with the paper's sequential uploads ends earlier than
+  ``deadline``, and ``parallel`` plans what the clock does.
 """
 
 from __future__ import annotations

@@ -19,6 +19,9 @@ Federated Learning", AAAI 2021.
 - S-FedAvg's phi = alpha phi + beta s is ``memory`` = alpha with ``scale`` = beta / (1 - alpha), which is 1 by
   the defaults alpha = 0.75 and beta = 0.25. With this rule the code divides weights by the probabilities.
   Here updates are weighted by examples with both rules.
+- In the code s is the mean of a client's Shapley values over its participations, times 10, and phi starts at
+  1/N. Here s is the value of the present round and phi starts at 0. ``scale`` 10 takes the place of the
+  factor.
 - An update that is lost counts as a participation.
 """
 

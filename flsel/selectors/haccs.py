@@ -6,8 +6,11 @@ Selection for Accelerated Federated Learning", IPDPS 2022, with code of the auth
 **Deviations**:
 
 - The paper's text was not available. The formulas are those of a summary of it and of the code.
-- The paper compares label histograms by Hellinger's distance, the code by the Euclidean distance of their
-  shares: ``distance``.
+- The paper compares label histograms by Hellinger's distance, which is the default, the code by the Euclidean
+  distance of their shares: ``distance``. The default of ``eps`` is the code's and belongs to the Euclidean
+  distance. With Hellinger's distance most clients are clusters of their own where labels differ: 50 clients
+  with 100 examples of Dirichlet(1) labels are 33 to 40 clusters, by the Euclidean distance 7 to 15. Take a
+  larger ``eps``, or ``distance: euclidean``.
 - OPTICS with at least two members and a cut at ``eps`` joins all clients that are connected by distances of
   at most ``eps``, as DBSCAN does. flsel computes these groups directly. A client without a neighbour is a
   cluster.

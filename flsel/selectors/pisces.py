@@ -5,7 +5,9 @@ Z. Jiang, W. Wang, B. Li, B. Li: "Pisces: Efficient Federated Learning via Guide
 
 **Deviations**:
 
-- The paper's text was not available. The rules are those of the code.
+- The paper's text was not available. The rules are those of the code, but for the utility. Here it has Oort's
+  form: examples times the root mean square of their losses. In the code it is the square root of the number
+  of examples times the fourth root of a moving average (weight 0.01) of the batches' losses, not squared.
 - The exploring share decays with each step of the server. In the code it decays with each selection, which is
   the same there.
 - The losses are those of the received model on the examples that a client trains on. In the code they are

@@ -10,8 +10,11 @@ Tier-based Federated Learning System", HPDC 2020 (arXiv:2001.09249), Algorithm 2
 - A tier's mean training loss replaces its accuracy on test data. It is asked every ``interval`` rounds of all
   available clients in the tier, and charged. A tier with a smaller loss counts as better served. A mean that
   is not known counts as the largest loss.
-- The paper gives each tier a number of credits and does not fix it. Here null gives no limit. If no tier with
-  credits has an available client, credits are ignored.
+- The paper gives each tier a number of credits and does not fix it. Public codes cap each of m tiers at about
+  T/m of T rounds. Here null gives no limit. If no tier with credits has an available client, credits are
+  ignored.
+- The paper's server profiles clients by a training before the first round. Here the durations are those of
+  the device profiles, and knowing them costs no time and no bytes.
 - Draws are without replacement (one published port draws with replacement) and among the clients available
   now. A tier without an available client cannot be drawn. A tier with too few gives fewer clients.
 - Clients without examples are in no tier, unless no client has examples. Tiers differ by at most one client
