@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -101,20 +101,33 @@ def solve(problem: Problem, *, restarts: int, moves: int | None, rng: np.random.
 
 def _best_of_all(problem: Problem) -> np.ndarray:
     """Try all sets, or all sets of items to leave out where these are smaller."""
-    pair = problem.weight * problem.distance[np.ix_(problem.items, problem.items)]
-    items = len(pair)
+    items = len(problem.gain)
     if 2 * problem.count <= items:
-        return _best_subset(problem.gain, pair, problem.count)
-    out = _best_subset(-problem.gain - pair.sum(axis=1), pair, items - problem.count)
+        return _best_subset(problem)
+    pair = problem.weight * problem.distance[np.ix_(problem.items, problem.items)]
+    out = _best_subset(replace(problem, gain=-problem.gain - pair.sum(axis=1), count=items - problem.count))
     return np.setdiff1d(np.arange(items), out)
 
 
-def _best_subset(gain: np.ndarray, pair: np.ndarray, count: int) -> np.ndarray:
-    """Return the first best set in lexicographic order, growing all sets member by member."""
+def _best_subset(problem: Problem) -> np.ndarray:
+    """Return the first best set in lexicographic order, growing all promising sets member by member.
+
+    Together, members to come add at most half of the largest distances of each. A set with which even that is
+    below the value of a local search is dropped.
+    """
+    gain, count = problem.gain, problem.count
+    pair = problem.weight * problem.distance[np.ix_(problem.items, problem.items)]
+    largest = np.sort(pair, axis=1)[:, : -count - 1 : -1]
+    half = np.column_stack([np.zeros(len(pair)), largest.cumsum(axis=1) / 2])
+    least = _least(problem)
     last = len(gain) - count  # Room for the members to come.
     sets = np.arange(last + 1)[:, None]
     value, adds = gain[: last + 1], gain + pair[: last + 1]  # adds[s, i]: what item i would add to set s.
     for size in range(1, count):
+        coming = count - size
+        promise = np.where(np.arange(len(gain)) > sets[:, -1:], adds + half[:, coming - 1], -np.inf)
+        most = value + np.partition(promise, -coming, axis=1)[:, -coming:].sum(axis=1)
+        sets, value, adds = sets[most >= least], value[most >= least], adds[most >= least]
         room = last + size - sets[:, -1]
         parent = np.repeat(np.arange(len(sets)), room)
         new = np.arange(len(parent)) + np.repeat(sets[:, -1] + 1 + room - np.cumsum(room), room)
@@ -125,6 +138,15 @@ def _best_subset(gain: np.ndarray, pair: np.ndarray, count: int) -> np.ndarray:
         sets, adds = np.column_stack([sets[parent], new]), adds[parent] + pair[new]
     chosen: np.ndarray = sets[value.argmax()]
     return chosen
+
+
+def _least(problem: Problem) -> float:
+    """Return what the best set is worth at least, less than by rounding."""
+    descent = _Descent(problem, np.empty(0, dtype=np.int64))
+    while descent.improve():
+        pass
+    size = np.abs(problem.gain[descent.members]).sum() + abs(problem.value(descent.members))
+    return problem.value(descent.members) - 1e-9 * float(size)
 
 
 def _search(problem: Problem, *, restarts: int, moves: int | None, rng: np.random.Generator) -> np.ndarray:

@@ -165,3 +165,30 @@ def test_three_thousand_clients(count: int) -> None:
     distance = np.abs(place[:, None] - place)
     problem = Problem(place, distance, np.arange(3000), 2 / (count * (count - 1)), count)
     assert len(set(solve(problem, restarts=8, moves=None, rng=draws()).tolist())) == count
+
+
+@pytest.mark.parametrize("case", range(60))
+def test_pruned_sets_give_the_optimum_of_all_sets(case: int) -> None:
+    rng = draws(case)
+    items, count = [(30, 4), (14, 6), (18, 5), (12, 9), (40, 3), (9, 2)][case % 6]
+    points = rng.random((items, 3)) if case % 4 else np.eye(4)[rng.integers(0, 4, items)]  # the latter tie
+    distance = np.sqrt(((points[:, None] - points[None]) ** 2).sum(2))
+    counts, alpha = rng.integers(0, 2 + case % 5, items), (0.2, 1.0, 5.0)[case % 3]
+    order = rng.permutation(items)
+    problem = cohort_problem(counts, distance, order, count=count, alpha=alpha, paper=case % 7 == 0)
+    sets = np.array(list(itertools.combinations(range(items), count)))
+    pair = problem.weight * distance[np.ix_(order, order)]
+    inside = sum(pair[sets[:, i], sets[:, j]] for i, j in itertools.combinations(range(count), 2))
+    values = problem.gain[sets].sum(axis=1) + inside
+    found = solve(problem, restarts=0, moves=None, rng=rng)
+    assert problem.value(found) == pytest.approx(values.max(), rel=1e-12)
+    if case % 4:
+        np.testing.assert_array_equal(found, sets[values.argmax()])
+
+
+def test_of_six_of_thirty_clients_few_sets_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr(_qubo.np, "partition", lambda x, *a, **k: looked.append(len(x)) or np.sort(x, axis=1))
+    for seed in range(10):
+        solve(random_problem(seed, 30, 6), restarts=0, moves=None, rng=draws())
+    assert max(looked) < 5_000  # of 593,775
