@@ -25,7 +25,8 @@ from flsel.selectors.fedcor import FedCor
 
 CLIENTS = (100, 1_000, 10_000, 100_000)
 BUDGETS = (10, 100)
-ROUNDS = 12
+QUICKSTART = (30, 6)  # N and K of the README's first run
+ROUNDS, QUICKSTART_ROUNDS = 12, 60
 RUN = 500  # Rounds that selectors which anneal are told of.
 # A cell ends early when its rounds have taken this long; it has two rounds at least.
 PATIENCE = 6.0
@@ -106,7 +107,8 @@ def _contender(name: str) -> Selector:
 
 
 def _shapes(cell: Cell) -> dict[str, tuple[int, ...]]:
-    return LOGISTIC if cell.name.startswith("DivFL") and cell.clients >= LARGE else MLP
+    small = cell.clients == QUICKSTART[0] or (cell.name.startswith("DivFL") and cell.clients >= LARGE)
+    return LOGISTIC if small else MLP
 
 
 def _peak() -> float:
@@ -132,6 +134,42 @@ def cells(chosen: argparse.Namespace) -> list[Cell]:
         for name in chosen.only
         for clients in CLIENTS
         for clients_per_round in ([clients] if name == "Complete" else BUDGETS)
+    ]
+
+
+def quickstart_cells(chosen: argparse.Namespace) -> list[Cell]:
+    """List every selector at the quickstart's size, Uniform first."""
+    clients, budget = QUICKSTART
+    names = ["Uniform", *(name for name in chosen.only if name != "Uniform")]
+    rounds = 4 if chosen.quick else QUICKSTART_ROUNDS
+    return [
+        Cell(
+            name,
+            clients,
+            clients if name == "Complete" else budget,
+            rounds,
+            PATIENCE,
+            chosen.threads,
+            chosen.clock == "cpu",
+        )
+        for name in names
+    ]
+
+
+def quickstart_rows(chosen: argparse.Namespace) -> list[list[str]]:
+    """Measure the selectors' own work at the quickstart's size, in milliseconds and in Uniform's."""
+    found = {cell.name: alone(cell) for cell in quickstart_cells(chosen)}
+    usual = found["Uniform"]
+    assert isinstance(usual, Measured)
+    return [
+        [name, measured, "", "", ""]
+        if isinstance(measured, str)
+        else [
+            name,
+            *(f"{1000 * seconds:.2f}" for seconds in (measured.first, measured.mean, measured.worst)),
+            f"{measured.mean / usual.mean:.1f}",
+        ]
+        for name, measured in found.items()
     ]
 
 
@@ -177,6 +215,10 @@ def _options() -> argparse.Namespace:
 
 def main() -> None:
     chosen = _options()
+    columns = ("selector", "first, ms", "mean, ms", "worst, ms", "of Uniform's")
+    clients, budget = QUICKSTART
+    about = table(columns, quickstart_rows(chosen))
+    print(f"**The quickstart's size, N = {clients}, K = {budget}**\n\n{about}\n")
     rows: dict[int, list[list[str]]] = {clients: [] for clients in CLIENTS}
     for cell in cells(chosen):
         rows[cell.clients].append(row(cell, alone(cell)))
