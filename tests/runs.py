@@ -64,23 +64,34 @@ def resumed(folder: Path, rounds: int | None = None, **given: Any) -> Session:
     return Session(config, folder, build(config, **given))
 
 
-def differ_when_resumed(config: RunConfig, starts: Sequence[int]) -> list[int]:
-    """Rounds among ``starts`` from which a saved and loaded run goes another way than one that went on."""
+def differ_when_resumed(config: RunConfig, starts: Sequence[int], rounds: int | None = None) -> list[int]:
+    """Rounds among ``starts`` from which a saved and loaded run goes another way than one that went on.
+
+    Args:
+        config: The run.
+        starts: Rounds after which it is stopped.
+        rounds: How many rounds it then runs; None: all that are left.
+    """
     server, states, plans = built(config).server, [], []
     for _ in range(config.rounds):
-        buffer = io.BytesIO()
-        torch.save(server.state_dict(), buffer)
-        buffer.seek(0)
-        states.append(torch.load(buffer, weights_only=True))
+        states.append(_saved(server))
         plans.append(server.step().outcome.plan)
+    states.append(_saved(server))
     differ = []
     for start in starts:
-        again = built(config).server
+        again, end = built(config).server, min(config.rounds, start + (rounds or config.rounds))
         again.load_state_dict(states[start])
-        planned = [again.step().outcome.plan for _ in range(start, config.rounds)]
-        if planned != plans[start:] or not same(again.state_dict(), server.state_dict()):
+        planned = [again.step().outcome.plan for _ in range(start, end)]
+        if planned != plans[start:end] or not same(_saved(again), states[end]):
             differ.append(start)
     return differ
+
+
+def _saved(server: Server) -> Any:
+    buffer = io.BytesIO()
+    torch.save(server.state_dict(), buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
 
 
 def run_round(server: Server, round: int = 0) -> RoundOutcome:

@@ -33,13 +33,18 @@ CHOICES = {
     "partition": ["Natural", "IID", "Dirichlet"],
     "availability": ["IDL", "LN", "MDF"],
     "server_optimizer": ["SGD", "Adam"],
-    "local.backend": ["sequential", "vmap"],
+    "local.backend": ["sequential", "compiled"],
 }
 BASE = [
     "--clients", "12", "--clients_per_round", "3", "--accelerator", "cpu", "--threads", "1", "--quiet",
     "--data.synthetic.size_mean", "2", "--data.synthetic.size_std", "0.5", "--data.synthetic.dimension", "8",
     "--local.steps", "3", "--local.optimizer", "SGD", "--local.optimizer.lr", "0.05",
     "--local.optimizer.momentum", "0.9",
+]  # fmt: skip
+# Updates that arrive late, in runs whose selectors take them.
+ASYNCHRONOUS = [
+    "--selector", "Uniform", "--selector.weights", "equal", "--devices", "Phones", "--objective", "FedProx",
+    "--asynchronous.concurrency", "6", "--asynchronous.buffer", "3", "--asynchronous.bound", "8",
 ]  # fmt: skip
 MOST_TRIES = 60
 # What of a trial depends on the clock or on how often it was killed.
@@ -107,6 +112,7 @@ def make(name: str, rng: random.Random, rounds: int) -> Kind:
     drawn = [word for key, values in CHOICES.items() for word in (f"--{key}", rng.choice(values))]
     drawn += ["--seed", str(rng.randrange(1000))]
     if name == "train":
+        drawn += rng.choice([[], ASYNCHRONOUS])
         every = ["--rounds", str(rounds), "--output.checkpoint_every", str(rng.choice([1, 3, 10]))]
         return Kind(
             ["train", *BASE, *drawn, *every, "--output.name", "run"], "--output.dir", "run", left_behind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import numpy as np
 import pytest
 import torch
 from runs import built, differ_when_resumed, same, settings
-from torch import Tensor
+from torch import Tensor, optim
 
 import flsel
+from flsel.availability import LN
 from flsel.config import RunConfig
-from flsel.config.groups import EvaluationConfig
+from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.config.simulated_time import AsyncConfig, TimeConfig
-from flsel.devices import Devices, Equal, HalfNormal, LogNormal, Table
+from flsel.data.data_config import DataConfig, SyntheticConfig
+from flsel.devices import Devices, Equal, HalfNormal, LogNormal, Phones, Table
 from flsel.engine.server import RoundRecord, Server
 from flsel.errors import DivergedError, UserError
 from flsel.local.trainer import LocalTrainer
@@ -224,6 +227,25 @@ def test_a_resumed_run_goes_the_same_way_after_any_step(tmp_path: Path, backend:
     local = replace(settings(tmp_path).local, backend=backend)
     config = asynchronous(tmp_path, clients_per_round=2, bound=4, local=local)
     assert differ_when_resumed(config, range(6)) == []
+
+
+def test_a_rich_run_keeps_its_bits_when_it_is_stopped_in_any_round(tmp_path: Path) -> None:
+    # Clients of a hundred examples and models that fit them: gradients of single examples nearly vanish.
+    config = settings(
+        tmp_path,
+        rounds=48,
+        clients=24,
+        clients_per_round=5,
+        seed=7,
+        data=DataConfig(synthetic=SyntheticConfig(size_mean=3)),
+        devices=Phones(),
+        availability=LN(),
+        asynchronous=AsyncConfig(9, buffer=3, bound=8),
+        selector=Uniform(weights="equal"),
+        local=LocalConfig(optimizer=partial(optim.SGD, lr=0.05)),
+        server_optimizer=partial(optim.SGD, lr=1.0, momentum=0.9),
+    )
+    assert differ_when_resumed(config, range(config.rounds), rounds=6) == []
 
 
 def test_a_run_is_resumed_after_any_arrival(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Models as researchers write them: every backend ends where a plain loop ends, with the self-check off.
+"""Models as researchers write them: every backend ends where a plain loop ends, with the self-check on.
 
 ``make fuzz`` runs random combinations of the zoo's parts: FLSEL_FUZZ is their number.
 """
@@ -30,7 +30,7 @@ CASES = of_each_part()
 
 
 def check(case: Case) -> dict[str, str]:
-    found = outcomes(case)
+    found = outcomes(case, "auto")
     wrong = {backend: found[backend] for backend in found if not found[backend].right}
     assert not wrong, (case, wrong)
     return {backend: outcome.how for backend, outcome in found.items()}

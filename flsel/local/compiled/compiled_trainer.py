@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
 from flsel.local.compiled.pool import Pool, forget, is_large, pays, signature, together
-from flsel.local.compiled.refuse import BRANCHES, Convolves, Refused, Unpadded, Unstackable
+from flsel.local.compiled.refuse import BRANCHES, Convolves, Refused, Unstackable
 from flsel.local.lightning_module import say_once
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
@@ -97,8 +97,8 @@ class CompiledTrainer(LocalTrainer):
                 if not engine.takes(wanted):
                     self._say_sizes(programs)
                     break
-                if self._train_stack(engine, rows[part], wanted[part], ends):
-                    done += width
+                engine.train(rows[part], wanted[part], ends)
+                done += width
             except UserError:
                 raise
             except Convolves:  # by functions, which no module showed: begin again, one model at a time
@@ -124,18 +124,6 @@ class CompiledTrainer(LocalTrainer):
             except Exception as error:
                 self._give_up(programs, _reason(error), self._sequential)
         return self._sequential.train(visits)
-
-    @staticmethod
-    def _train_stack(engine: Engine, rows: list[int], visits: list[Visit], ends: Params) -> bool:
-        """Train visits by compiled steps; tell whether their batches could be one stack's."""
-        while engine.takes(visits):
-            try:
-                engine.train(rows, visits, ends)
-            except Unpadded:
-                engine.unpad()
-            else:
-                return True
-        return False
 
     def _engine(self, programs: tuple[Program, ...]) -> Engine:
         """Return the compiled steps of programs, or of a pool that they belong to."""

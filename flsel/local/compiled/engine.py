@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from flsel.local.compiled.batch_independence import weighs_examples
 from flsel.local.compiled.cohort import Cohort, padded, starts_of
 from flsel.local.compiled.gather_examples import ExampleGatherer
 from flsel.local.compiled.pool import Pool, is_large
-from flsel.local.compiled.refuse import Convolves, Unpadded, Unstackable
+from flsel.local.compiled.refuse import Convolves
 from flsel.local.compiled.stacked_params import StackedParams
 from flsel.local.compiled.step import CompiledStep
-from flsel.local.compiled.trace import Example, kept_by, visit_inputs
+from flsel.local.compiled.trace import Example, kept_by
 from flsel.local.tasks import convolves
-from flsel.local.verify import OTHER, Sample, apart, blanked, without_zeros
+from flsel.local.verify import blanked
 from flsel.local.visit import Visit
 from flsel.params import Params, padded_rows, row, whole
 
@@ -54,7 +51,6 @@ class Engine:
         self._single = convolves(self._program.task) and not tabled
         self._large = is_large(self._program)
         self._weighs = weighs_examples(self._program)
-        self._verified: set[int] = set()  # lengths of batches whose gradient was compared
         self._steps: OrderedDict[tuple[int, int, int], CompiledStep] = OrderedDict()
         self._stacks: dict[int, StackedParams] = {}
         self._inputs: ExampleGatherer | None = None
@@ -68,12 +64,6 @@ class Engine:
             return True
         tables = [visit.program.dealt(visit.client, visit.draw) for visit in visits]
         return len({int(length) for table in tables for length in (table >= 0).sum(axis=1)}) <= 1
-
-    def unpad(self) -> None:
-        """Pad no batch from now on."""
-        self._weighs = False
-        self._steps.clear()
-        self._verified.clear()
 
     @torch.no_grad()
     def train(self, rows: list[int], visits: list[Visit], ends: Params) -> None:
@@ -165,7 +155,6 @@ class Engine:
                     begun.add(step)
             most = min(span.stop, at + max(1, room // max(step.term_bytes, 1)))
             part = range(at, next((s for s in range(at + 1, most) if sizes[s] != size), most))
-            self._verify(step, cohort, models, part, size)
             places, weights = cohort.table(part, size)
             y = cohort.y.index_select(0, places.reshape(-1)).view(weights.shape)
             keys = cohort.keys(part) if step.drops else places  # unread
@@ -175,68 +164,6 @@ class Engine:
                 step.load(part, places, [label.squeeze(1) for label in labels] if self._single else labels)
             yield step, part
             at = part.stop
-
-    def _verify(
-        self, step: CompiledStep, cohort: Cohort, models: tuple[Params, ...], part: range, size: int
-    ) -> None:
-        """Compare gradients of a step with those of the module itself, for each length of batch that is new.
-
-        A length that was compared in a step of another size is compared again where it is the shortest: what
-        hangs on a batch's length does so from some length on, as a rule.
-
-        Raises:
-            Unpadded: If one is another because its batch was padded.
-            Unstackable: If one is another.
-        """
-        lengths = cohort.lengths[: len(cohort.rows), part.start : part.stop]
-        shortest = min(step.verified, default=size + 1)
-        new = [n for n in np.unique(lengths).tolist() if n and (n not in self._verified or n < shortest)]
-        for length in new:
-            one, later = (int(index) for index in np.argwhere(lengths == length)[0])
-            if not self._agrees(step, cohort, models, (one, part.start + later), (length, size)):
-                raise Unpadded(OTHER) if length < size else Unstackable(OTHER)
-            step.verified.add(length)
-            self._verified.add(length)
-
-    def _agrees(
-        self,
-        step: CompiledStep,
-        cohort: Cohort,
-        models: tuple[Params, ...],
-        where: tuple[int, int],
-        lengths: tuple[int, int],
-    ) -> bool:
-        """Tell whether the recorded gradient of a client and a step is that of the module itself.
-
-        Args:
-            step: The recorded step.
-            cohort: The clients.
-            models: Frozen models of the objective's contrast.
-            where: Row of the client, number of the step.
-            lengths: Of its batch, of the recorded step's batches.
-        """
-        (one, at), (length, size) = where, lengths
-        starts = without_zeros(cohort.starts)
-        places, weights = (table[0] for table in cohort.table(range(at, at + 1), size))
-        places = places.view(weights.shape)
-        batch = self._program.batch(places)
-        example = self._example_of(cohort, models, at, batch, weights if self._weighs else None)
-        params, visit = row(starts, 0) if self._single else starts, visit_inputs(self._program, example)
-        with self._program.fabric.autocast(), blanked(self._program):
-            found = step.gradients(params, visit, example.labels, example.x)
-        sample = Sample(
-            model=row(starts, one),
-            start=row(cohort.starts, one),
-            client=int(cohort.clients[one]),
-            models=tuple(row(model, one) for model in models),
-            drawn=row({name: table[:, at] for name, table in cohort.drawn.items()}, one),
-            places=places[one, :length],
-            key=cohort.keys(range(at, at + 1))[0, one],
-            seed=cohort.seeds[one],
-            step=at,
-        )
-        own = found if self._single else row(found, one)
-        return apart(self._program, sample, own, corrected=True) is None
 
     def _sizes(self, cohort: Cohort) -> list[int]:
         """Return the size of the batches that stand for those of each step."""
@@ -277,24 +204,11 @@ class Engine:
     ) -> Example:
         x, y = self._program.batch(torch.from_numpy(cohort.positions[:, 0, :size].clip(min=0)))
         weights = next(iter(stack.params.values())).new_full(y.shape, 1.0 / size) if self._weighs else None
-        example = self._example_of(cohort, models, 0, (x, y), weights)
-        return replace(example, params=stack.params)
-
-    def _example_of(
-        self,
-        cohort: Cohort,
-        models: tuple[Params, ...],
-        at: int,
-        batch: tuple[Tensor, Tensor],
-        weights: Tensor | None,
-    ) -> Example:
-        """Put a stack's step together at its starts; of one model without the dimension of the stack."""
-        (x, y), keys = batch, cohort.keys(range(at, at + 1))[0]
-        params, drawn = cohort.starts, {name: table[:, at] for name, table in cohort.drawn.items()}
+        keys, drawn = cohort.keys(range(1))[0], {name: table[:, 0] for name, table in cohort.drawn.items()}
         if self._single:
             x, y, keys, weights = x[0], y[0], keys[0], None if weights is None else weights[0]
-            params, drawn = row(params, 0), row(drawn, 0)
-        return Example(params, cohort.starts, cohort.clients, models, x, y, keys, weights, drawn)
+            drawn = row(drawn, 0)
+        return Example(stack.params, cohort.starts, cohort.clients, models, x, y, keys, weights, drawn)
 
     def _ready(self) -> ExampleGatherer:
         if self._inputs is None:

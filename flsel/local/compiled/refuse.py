@@ -34,10 +34,6 @@ class Convolves(Refused):
     """A step for a stack of models has convolutions, which a CPU computes faster for one model at a time."""
 
 
-class Unpadded(Refused):
-    """A batch cannot be padded: what a model makes of its examples depends on how many there are."""
-
-
 @contextlib.contextmanager
 def watched(kept: ModuleSnapshot) -> Iterator[None]:
     """Refuse a step that leaves traces of itself elsewhere than in the loss."""

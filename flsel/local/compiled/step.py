@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,8 +56,6 @@ class CompiledStep:
         traced = trace(stack.program, example)
         traced.inputs[-1] = self.x
         fuse_graph(traced.graph, self.x.device)
-        self.verified: set[int] = set()  # lengths of batches whose gradient was compared
-        self._graph = traced.graph
         parts = split(traced)
         with torch.no_grad():
             constants = list(parts.visit(*traced.inputs[traced.params :][: traced.visit]))
@@ -79,21 +76,6 @@ class CompiledStep:
         values = self._visit(*visit_inputs(self._stack.program, now))
         for mine, value in zip(self._constants, values, strict=True):
             mine.copy_(value)
-
-    def gradients(
-        self, params: Params, visit: Sequence[Tensor], labels: Sequence[Tensor], x: Tensor
-    ) -> Params:
-        """Compute the corrected gradient as it was recorded, in one piece.
-
-        Args:
-            params: Parameters of the models.
-            visit: What stays the same in the visit (:func:`visit_inputs`).
-            labels: Labels, keys (and weights) of one step.
-            x: Its inputs.
-        """
-        batch = self._inputs.buffer(x).copy_(x)
-        found = self._graph(*params.values(), *visit, *labels, batch)
-        return dict(zip(self._names, found, strict=True))
 
     def load(self, span: range, places: Tensor, labels: list[Tensor]) -> None:
         """Get ready for S steps of a visit.
