@@ -12,6 +12,7 @@ import flsel
 import flsel.errors
 from flsel.commands.cli import main
 from flsel.config.groups import OutputConfig
+from flsel.partition import IID
 
 
 def config(folder: Path, model: object) -> flsel.RunConfig:
@@ -57,9 +58,37 @@ class AsksNothing(nn.Module):
         return self.layer(x)
 
 
-@pytest.mark.parametrize("made", [PassesOn, AsksNothing])
+def declared(**kwargs) -> Asks:
+    return Asks(**kwargs)
+
+
+class Tokens(nn.Module):
+    """A lazy layer behind an embedding."""
+
+    def __init__(self, num_classes=None):
+        super().__init__()
+        self.net = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.LazyLinear(num_classes))
+
+    def forward(self, x):
+        return self.net(x)
+
+
+def test_a_lazy_layer_behind_an_embedding_is_shown_integers(tmp_path):
+    x = torch.arange(120).view(40, 3) % 9
+    data = flsel.DataConfig(name=(x, torch.arange(40) % 5), server=0, validation=0)
+    result = flsel.run(
+        flsel.RunConfig(
+            rounds=2, clients=3, clients_per_round=2, model=Tokens, data=data, partition=IID(), quiet=True,
+            output=OutputConfig(str(tmp_path)),
+        )
+    )  # fmt: skip
+    assert result.model.net[2].weight.shape == (5, 12)
+    assert flsel.Result.load(result.folder).model(x).shape == (40, 5)
+
+
+@pytest.mark.parametrize("made", [PassesOn, AsksNothing, declared])
 def test_arguments_that_a_class_passes_on_to_its_base_are_told_too(tmp_path, made):
-    assert isinstance(flsel.run(config(tmp_path, made)).model, made)
+    assert isinstance(flsel.run(config(tmp_path, made)).model, Asks if made is declared else made)
 
 
 def test_other_parameters_are_other_settings(tmp_path):

@@ -92,8 +92,11 @@ def takes_any(made: Callable[..., Any]) -> bool:
 
 
 def takes(made: Callable[..., Any], name: str) -> bool:
-    """Tell whether a class or a function has an argument, also one that ``**kwargs`` pass on to its base."""
-    bases = made.__mro__ if inspect.isclass(made) else (made,)
+    """Tell whether a class or a function has an argument.
+
+    ``**kwargs`` pass on to the base class, or to the class that a function declares to return.
+    """
+    bases = made.__mro__ if inspect.isclass(made) else (made, *_returned(made))
     for base in bases:
         if base is object:
             break
@@ -102,6 +105,14 @@ def takes(made: Callable[..., Any], name: str) -> bool:
         if not takes_any(base):
             break
     return False
+
+
+def _returned(made: Callable[..., Any]) -> tuple[type, ...]:
+    """Return the class that a function declares to return, and its bases."""
+    with suppress(NameError, TypeError):
+        found = get_type_hints(inspect.unwrap(made)).get("return")
+        return found.__mro__ if inspect.isclass(found) else ()
+    return ()
 
 
 def _type_hints(made: Callable[..., Any]) -> dict[str, Any]:

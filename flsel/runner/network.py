@@ -33,16 +33,16 @@ from flsel.selector import Need, Selector
 _LOG = logging.getLogger("flsel")
 
 
-def make_model(model: Any, num_classes: int, input_shape: tuple[int, ...], seed: int) -> nn.Module:
+def make_model(model: Any, num_classes: int, example: Tensor, seed: int) -> nn.Module:
     """Build the initial model under its own seed, telling it the data's shapes where it asks.
 
     Args:
         model: The setting ``model``.
         num_classes: C.
-        input_shape: Shape of one input.
+        example: One input as the model sees it; its shape and dtype count, its values do not.
         seed: The run's seed.
     """
-    known = {"num_classes": num_classes, "input_shape": input_shape}
+    known = {"num_classes": num_classes, "input_shape": tuple(example.shape)}
     # An object or a lambda from Python is no setting that a file could hold; whatever else is, is a Spec.
     copied = model_object.copied(model)
     if copied is None:
@@ -59,7 +59,7 @@ def make_model(model: Any, num_classes: int, input_shape: tuple[int, ...], seed:
         if lazy:
             # Lazy layers take their shapes from the first inputs and draw their weights then.
             with torch.no_grad():
-                network.eval()(torch.zeros(2, *input_shape))
+                network.eval()(example.new_zeros(2, *example.shape))
         return network
 
 

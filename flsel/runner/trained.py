@@ -17,9 +17,11 @@ def describe_inputs(population: Population) -> dict[str, Any]:
     """Describe what a model of the run sees, for ``summary.json``: :func:`trained_model` reads it."""
     where = torch.cat(population.shards[:1])[:1]
     normalize = population.normalize
+    seen = normalize(population.x[where])[0]
     return {
         "num_classes": population.num_classes,
-        "input_shape": list(normalize(population.x[where]).shape[1:]),
+        "input_shape": list(seen.shape),
+        "integers": not seen.is_floating_point(),
         "scale": normalize.scale.flatten().tolist(),
         "shift": normalize.shift.flatten().tolist(),
     }
@@ -39,7 +41,10 @@ def trained_model(
     Raises:
         UserError: If the model no longer has these parameters.
     """
-    model = make_model(given, inputs["num_classes"], tuple(inputs["input_shape"]), seed)
+    # Older summaries do not say whether inputs are integers.
+    dtype = torch.int64 if inputs.get("integers") else None
+    example = torch.zeros(inputs["input_shape"], dtype=dtype)
+    model = make_model(given, inputs["num_classes"], example, seed)
     model.to(next(iter(params.values())).dtype)
     wrong = model.load_state_dict(params, strict=False).unexpected_keys
     if wrong:
