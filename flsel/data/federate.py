@@ -109,6 +109,22 @@ def natural_shards(owner: np.ndarray, clients: int) -> list[np.ndarray]:
     return np.split(order, np.cumsum(np.bincount(owner, minlength=clients))[:-1])
 
 
+def owners_of(dealt: Sequence[np.ndarray], examples: int) -> np.ndarray:
+    """Return the client of every example, int64 ``[S]``, -1 for nobody.
+
+    Args:
+        dealt: For each client the positions of its examples in ``0..examples-1``.
+        examples: S.
+
+    Raises:
+        UserError: If a client gets no examples, or an example is dealt twice or does not exist.
+    """
+    owner = np.full(examples, -1, dtype=np.int64)
+    for client, shard in enumerate(_checked(dealt, np.arange(examples))):
+        owner[shard.numpy()] = client
+    return owner
+
+
 def _owner(source: Source) -> np.ndarray:
     if source.owner is None:
         raise UserError(f"partition must not be natural: {source.name} has no natural clients.")

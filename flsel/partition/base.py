@@ -26,7 +26,13 @@ class Partition(Checked, ABC):
 
     A scheme overrides :meth:`split`, stores nothing but its arguments and draws from the given generator
     alone, so equal arguments give equal clients.
+
+    Attributes:
+        after_holdouts: Whether ``split`` deals what the holdouts leave. By default it deals all training
+            examples, by the data set's own indices, and holdouts are then taken out of the clients' examples.
     """
+
+    after_holdouts = False
 
     @final
     def __call__(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -62,9 +68,8 @@ class Partition(Checked, ABC):
     def owners(self, labels: np.ndarray) -> np.ndarray | None:
         """Return the client of every training example of the data set, int64 ``[S]``, -1 for nobody.
 
-        A scheme that names examples by their place in the data set overrides this: holdouts are then taken
-        out of the clients' examples, and no place moves. None, the default, lets :meth:`split` deal what the
-        holdouts leave.
+        A scheme that knows the number of clients itself overrides this. None, the default, lets :meth:`split`
+        deal the examples.
 
         Args:
             labels: Label of every training example, int64 ``[S]``.

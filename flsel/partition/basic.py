@@ -20,6 +20,8 @@ class IID(Partition):
     Every example is dealt exactly once; sizes differ by at most one.
     """
 
+    after_holdouts = True
+
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Deal equally many random examples to every client."""
         return _random(apportion(len(labels), np.ones(clients)), rng)
@@ -37,6 +39,7 @@ class BySize(Partition):
         sizes: Relative sizes, repeated over the clients; they replace the log-normal draw.
     """
 
+    after_holdouts = True
     sigma: Annotated[float, Range(0)] = 1.0
     sizes: Annotated[tuple[float, ...] | None, Range(above=0)] = None
 
@@ -67,6 +70,7 @@ class Shards(Partition):
         per_client: Shards per client.
     """
 
+    after_holdouts = True
     per_client: Annotated[int, Range(1)] = 2
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -89,6 +93,8 @@ class Natural(Partition):
 
     This class is a marker. The dataset itself assigns examples to clients, so nothing is dealt.
     """
+
+    after_holdouts = True
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Refuse: there is nothing to deal."""

@@ -38,6 +38,7 @@ class Dirichlet(Partition):
         sizes: Relative sizes of the clients, repeated over them; ``[1]`` makes them equal.
     """
 
+    after_holdouts = True
     alpha: Annotated[float, Range(above=0)] = 0.5
     sizes: Annotated[tuple[float, ...], Range(above=0)] = (1.0,)
 
@@ -71,6 +72,7 @@ class DirichletPerClass(Partition):
         min_size: Smallest number of examples of a client.
     """
 
+    after_holdouts = True
     alpha: Annotated[float, Range(above=0)] = 0.5
     min_size: Annotated[int, Range(0)] = 10
 
@@ -119,6 +121,7 @@ class HicsDirichlet(Partition):
             one block of 50 clients.
     """
 
+    after_holdouts = True
     alphas: Annotated[tuple[float, ...], Range(above=0)] = (0.001, 0.002, 0.005, 0.01, 0.5)
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:

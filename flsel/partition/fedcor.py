@@ -33,6 +33,7 @@ class FedCorDirichlet(Partition):
         alpha: Concentration; the paper uses 0.2.
     """
 
+    after_holdouts = True
     alpha: Annotated[float, Range(above=0)] = 0.2
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -33,6 +33,7 @@ class FedGenDirichlet(Partition):
         min_size: Smallest number of examples of a client.
     """
 
+    after_holdouts = True
     alpha: Annotated[float, Range(above=0)] = 0.1
     share: Annotated[float, Range(above=0, high=1)] = 0.5
     min_size: Annotated[int, Range(0)] = 10

@@ -37,6 +37,7 @@ class FedGSLogNormal(Partition):
         alpha: Concentration; the paper uses 1.75.
     """
 
+    after_holdouts = True
     alpha: Annotated[float, Range(above=0)] = 1.75
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -84,6 +85,7 @@ class LabelLimited(Partition):
         labels_per_client: Labels that each client holds, from 1 to C.
     """
 
+    after_holdouts = True
     labels_per_client: Annotated[int, Range(1)] = 2
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:

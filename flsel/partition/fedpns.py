@@ -33,6 +33,7 @@ class FedPNSMix(Partition):
         samples: Examples per client (D_i), a multiple of ``labels_per_client``.
     """
 
+    after_holdouts = True
     iid_share: Annotated[float, Range(0, 1)] = 0.3
     labels_per_client: Annotated[int, Range(1)] = 1
     samples: Annotated[int, Range(1)] = 200

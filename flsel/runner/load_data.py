@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from flsel.data.data_config import DataConfig
-from flsel.data.federate import federate
+from flsel.data.federate import federate, owners_of
 from flsel.data.population import Examples, FederatedData, Source
 from flsel.data.sources import load_source
 from flsel.errors import UserError, short, users_code
 from flsel.local.tasks import Task
 from flsel.partition import Natural, Partition
-from flsel.rng import repeatable, torch_seed
+from flsel.rng import generator, repeatable, torch_seed
 
 _LOG = logging.getLogger("flsel")
 
@@ -44,10 +44,20 @@ def load_data(
     """
     if source is None:
         source = load_source(data, clients=clients, seed=seed)
+
+    def deal(labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+        if clients is None:
+            raise UserError("clients must be a number where a partition deals the examples, got null.")
+        with repeatable(torch_seed(seed, "partition")):
+            return partition(labels, clients, rng)
+
+    labels = source.train.y.numpy()
     with repeatable(torch_seed(seed, "partition")):
-        owner = partition.owners(source.train.y.numpy())
+        owner = partition.owners(labels)
+    if owner is None and not partition.after_holdouts:
+        owner = owners_of(deal(labels, generator(seed, "partition")), len(labels))
     if owner is not None:
-        source = replace(source, owner=_checked_owner(owner, len(source.train), partition), true_models=None)
+        source = replace(source, owner=_checked_owner(owner, len(labels), partition), true_models=None)
     natural = isinstance(partition, Natural) or owner is not None
     if natural and source.owner is None:
         raise UserError(
@@ -57,13 +67,6 @@ def load_data(
     if natural:
         _tell_if_cut(source, clients)
         return federate(source, data, deal=None, seed=seed, clients=clients)
-    if clients is None:
-        raise UserError("clients must be a number where a partition deals the examples, got null.")
-
-    def deal(labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-        with repeatable(torch_seed(seed, "partition")):
-            return partition(labels, clients, rng)
-
     return federate(source, data, deal=deal, seed=seed)
 
 

@@ -39,7 +39,7 @@ def make_model(model: Any, num_classes: int, example: Tensor, seed: int) -> nn.M
     Args:
         model: The setting ``model``.
         num_classes: C.
-        example: One input as the model sees it; its shape and dtype count, its values do not.
+        example: One input as the model sees it; its shape counts, and whether it holds integers.
         seed: The run's seed.
     """
     known = {"num_classes": num_classes, "input_shape": tuple(example.shape)}
@@ -58,8 +58,9 @@ def make_model(model: Any, num_classes: int, example: Tensor, seed: int) -> nn.M
         lazy = any(map(is_lazy, network.parameters()))
         if lazy:
             # Lazy layers take their shapes from the first inputs and draw their weights then.
+            dtype = None if example.is_floating_point() else example.dtype
             with torch.no_grad():
-                network.eval()(example.new_zeros(2, *example.shape))
+                network.eval()(torch.zeros(2, *example.shape, dtype=dtype))
         return network
 
 

@@ -13,7 +13,7 @@ import torch
 from flsel.data.data_config import DataConfig
 from flsel.data.population import Examples, FederatedData, Normalize, Source
 from flsel.errors import UserError
-from flsel.partition import FromFile
+from flsel.partition import FromFile, Partition
 from flsel.runner.load_data import load_data
 
 SPLIT = {"0": [0, 3, 6, 9, 12], "1": [1, 4, 7, 10, 13], "10": [2, 5, 8, 11, 14]}
@@ -55,6 +55,36 @@ def test_clients_give_their_share_where_all_examples_are_theirs(tmp_path):
     for shard, indices in zip(shards(data), SPLIT.values(), strict=True):
         assert set(shard) < set(indices)
     assert sorted(chain(*shards(data), held(data))) == list(range(15))
+
+
+class ByHand(Partition):
+    """A published split as a class of one's own."""
+
+    lists = tuple(SPLIT.values())
+
+    def split(self, labels, clients, rng):
+        assert len(labels) == 100
+        return [np.array(indices) for indices in self.lists]
+
+
+class Overlaps(ByHand):
+    lists = ([0, 1], [1, 2], [3])
+
+
+class LeavesOneOut(ByHand):
+    lists = ([0, 1], [2], np.arange(0))
+
+
+@pytest.mark.parametrize("holdouts", [{}, {"server": 0.3, "validation": 0.2}])
+def test_split_of_a_partition_of_ones_own_deals_the_data_sets_own_indices(holdouts):
+    data = load_data(DataConfig(**holdouts), ByHand(), 3, seed=0, source=source(100))
+    assert shards(data) == [sorted(indices) for indices in SPLIT.values()]
+    for partition, message in (
+        (Overlaps(), "the partition deals example 1 to clients 2 times"),
+        (LeavesOneOut(), r"client 2 has no examples after the partition \(1 of 3"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_data(DataConfig(), partition, 3, seed=0, source=source(100))
 
 
 @pytest.mark.parametrize("kind", ["lists", "owners", "npz", "npy"])
