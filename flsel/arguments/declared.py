@@ -96,7 +96,9 @@ def takes(made: Callable[..., Any], name: str) -> bool:
 
     ``**kwargs`` pass on to the base class, or to the class that a function declares to return.
     """
-    bases = made.__mro__ if inspect.isclass(made) else (made, *_returned(made))
+    bases: tuple[Callable[..., Any], ...] = (
+        made.__mro__ if inspect.isclass(made) else (made, *_returned(made))
+    )
     for base in bases:
         if base is object:
             break
