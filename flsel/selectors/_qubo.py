@@ -112,30 +112,27 @@ def _best_of_all(problem: Problem) -> np.ndarray:
 def _best_subset(problem: Problem) -> np.ndarray:
     """Return the first best set in lexicographic order, growing all promising sets member by member.
 
-    Together, members to come add at most half of the largest distances of each. A set with which even that is
-    below the value of a local search is dropped.
+    What members to come add is at most the sum of the largest promises, where an item promises what it adds to
+    the set and half of its largest distances to others. A set or a member with which even that is below the
+    value of a local search is dropped.
     """
     gain, count = problem.gain, problem.count
     pair = problem.weight * problem.distance[np.ix_(problem.items, problem.items)]
     largest = np.sort(pair, axis=1)[:, : -count - 1 : -1]
     half = np.column_stack([np.zeros(len(pair)), largest.cumsum(axis=1) / 2])
-    least = _least(problem)
-    last = len(gain) - count  # Room for the members to come.
-    sets = np.arange(last + 1)[:, None]
-    value, adds = gain[: last + 1], gain + pair[: last + 1]  # adds[s, i]: what item i would add to set s.
+    least, order = _least(problem), np.arange(len(gain))
+    sets, value = np.arange(len(gain) - count + 1)[:, None], gain[: len(gain) - count + 1]
+    adds = gain + pair[: len(sets)]  # adds[s, i]: what item i would add to set s.
     for size in range(1, count):
         coming = count - size
-        promise = np.where(np.arange(len(gain)) > sets[:, -1:], adds + half[:, coming - 1], -np.inf)
-        most = value + np.partition(promise, -coming, axis=1)[:, -coming:].sum(axis=1)
-        sets, value, adds = sets[most >= least], value[most >= least], adds[most >= least]
-        room = last + size - sets[:, -1]
-        parent = np.repeat(np.arange(len(sets)), room)
-        new = np.arange(len(parent)) + np.repeat(sets[:, -1] + 1 + room - np.cumsum(room), room)
-        value = value[parent] + adds[parent, new]
-        if size == count - 1:
-            best = value.argmax()
-            return np.append(sets[parent[best]], new[best])
-        sets, adds = np.column_stack([sets[parent], new]), adds[parent] + pair[new]
+        promise = np.where(order > sets[:, -1:], adds + half[:, coming - 1], -np.inf)
+        best = np.partition(promise, -coming, axis=1)[:, -coming:]
+        spare = value + best.sum(axis=1) - least
+        able = (promise >= (best[:, 0] - spare)[:, None]) & (spare >= 0)[:, None]
+        parent, new = np.nonzero(able[:, : len(gain) - coming + 1])  # with room for the members to come
+        sets, value = np.column_stack([sets[parent], new]), value[parent] + adds[parent, new]
+        if coming > 1:
+            adds = adds[parent] + pair[new]
     chosen: np.ndarray = sets[value.argmax()]
     return chosen
 
