@@ -112,9 +112,9 @@ def _best_of_all(problem: Problem) -> np.ndarray:
 def _best_subset(problem: Problem) -> np.ndarray:
     """Return the first best set in lexicographic order, growing all promising sets member by member.
 
-    What members to come add is at most the sum of the largest promises, where an item promises what it adds to
-    the set and half of its largest distances to others. A set or a member with which even that is below the
-    value of a local search is dropped.
+    Members to come add at most the sum of the largest promises. An item promises what it adds to the set and
+    half of its largest distances to others. A set or a member with which even that is below the value of a
+    local search is dropped.
     """
     gain, count = problem.gain, problem.count
     pair = problem.weight * problem.distance[np.ix_(problem.items, problem.items)]
