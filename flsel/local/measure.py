@@ -69,6 +69,7 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
         Float64 ``[len(visits)]``, on the CPU; NaN for a client without examples.
     """
     found = torch.full((len(visits),), math.nan, dtype=torch.float64)
+    means: dict[int, Tensor] = {}
     for group in alike(visits, start=True):
         program = visits[group[0]].program
         program.load(visits[group[0]].start)
@@ -80,7 +81,9 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
                 if len(used):
                     program.seed_draws("evaluation", visit.client)
                     losses = [each_loss(program, used[part]) for part in _parts(program, used)]
-                    found[position] = float(torch.cat(losses).double().square().mean())
+                    means[position] = torch.cat(losses).double().square().mean()
+    if means:
+        found[list(means)] = torch.stack(list(means.values())).cpu()
     return found
 
 

@@ -55,8 +55,8 @@ def signal_of(head: Params, signal: Signal) -> Tensor:
 
 def layer_of(head: Params) -> Tensor:
     """Return the output layer's update as one vector, weight before bias, float64 ``[K, C L + C]``."""
-    parts = [head[name].detach().cpu().double().flatten(1) for name in ("weight", "bias") if name in head]
-    return torch.cat(parts, dim=1)
+    parts = [head[name].detach().flatten(1) for name in ("weight", "bias") if name in head]
+    return torch.cat(parts, dim=1).cpu().double()
 
 
 def entropy(signal: np.ndarray, temperature: float | np.ndarray) -> np.ndarray:
