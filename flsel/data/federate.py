@@ -175,15 +175,18 @@ def _roles(
     Args:
         source: The dataset.
         shares: Shares of the clients' examples.
-        examples: Those of the clients, and those of nobody, from which holdouts are taken if they are enough.
+        examples: Those of the clients, and those of nobody, from which holdouts are taken if there are enough
+            of each label.
         rng: Source of the draws.
     """
     usable, nobodys = examples
     owner = np.zeros(len(source.train), dtype=np.int64) if source.owner is None else source.owner
     owner = owner - min(int(owner.min()), 0)
-    if sum(shares.values()) * len(usable) < len(nobodys):
-        shares = {role: share * len(usable) / len(nobodys) for role, share in shares.items()}
-        usable, owner = nobodys, np.zeros(len(owner), dtype=np.int64)
+    labels = source.train.y.numpy()
+    alike = _with_mix(labels[nobodys], labels[usable], sum(shares.values()), rng)
+    if len(alike):
+        shares = {role: share * len(usable) / len(alike) for role, share in shares.items()}
+        usable, owner = nobodys[alike], labels
     roles = hold_out(owner[usable], shares, rng)
     for role, share in shares.items():
         if share > 0 and not (roles == role).any():
@@ -192,6 +195,29 @@ def _roles(
                 f"{source.name} leaves none; raise it."
             )
     return usable, roles
+
+
+def _with_mix(labels: np.ndarray, wanted: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw examples that have the label mix of others, as many as possible.
+
+    Args:
+        labels: Labels of the examples to draw from, int64 ``[S]``.
+        wanted: Labels of the others, int64 ``[R]``.
+        share: At least this share of R is needed of each label.
+        rng: Source of the draws.
+
+    Returns:
+        Positions in ``labels``, int64, ascending; none if a label has too few examples.
+    """
+    classes = 1 + max(labels.max(initial=0), wanted.max(initial=0))
+    have, want = (np.bincount(part, minlength=classes) for part in (labels, wanted))
+    factor = min(1.0, float((have[want > 0] / want[want > 0]).min()))
+    if factor <= share:
+        return np.arange(0)
+    order = np.lexsort((rng.random(len(labels)), labels))
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(have) - have, have)
+    kept = rank < np.repeat(np.floor(factor * want), have)
+    return np.asarray(np.sort(order[kept]))
 
 
 def hold_out(owner: np.ndarray, shares: dict[Role, float], rng: np.random.Generator) -> np.ndarray:

@@ -22,7 +22,8 @@ class FromFile(Partition):
     """Read which training examples of the data set each client has.
 
     Index i is example i of the data set, whatever is held out. Examples that are listed nowhere belong to
-    nobody. Holdouts are taken from these, and if there are too few, each client gives its share.
+    nobody. Holdouts are taken from these, with the clients' label mix, or if they are too few, each client
+    gives its share.
 
     Attributes:
         path: A JSON file: ``{client: [indices]}``, a list of lists of indices, or a list with the client of

@@ -57,6 +57,21 @@ def test_clients_give_their_share_where_all_examples_are_theirs(tmp_path):
     assert sorted(chain(*shards(data), held(data))) == list(range(15))
 
 
+def test_holdouts_have_the_clients_labels(tmp_path):
+    labels = np.arange(100) % 3
+    of_two = {str(k): np.flatnonzero(labels == k)[:20].tolist() for k in (0, 1)}
+    data = loaded(written(tmp_path, of_two), validation=0.2)
+    assert shards(data) == list(of_two.values())
+    assert len(data.validation) == 8
+    for part in (data.validation, data.test):
+        assert part.y.bincount(minlength=3).tolist() == [len(part) // 2, len(part) // 2, 0]
+    all_of_two = {str(k): np.flatnonzero(labels == k).tolist() for k in (0, 1)}
+    data = loaded(written(tmp_path, all_of_two), validation=0.2)  # Nobody has their labels only.
+    assert set(data.validation.y.tolist()) == {0, 1}
+    for shard, indices in zip(shards(data), all_of_two.values(), strict=True):
+        assert set(shard) < set(indices)
+
+
 class ByHand(Partition):
     """A published split as a class of one's own."""
 
