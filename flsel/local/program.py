@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -30,6 +31,9 @@ from flsel.rng import generator, repeatable, seed_layers, torch_seed
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+
+# Buffers of models that began with infinities, of which there is no mean: causal masks, say.
+_CONSTANTS: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +87,9 @@ class Program:
     def state(self) -> Params:
         """Return the live tensors that are sent between server and clients, by name.
 
-        These are the trainable parameters and the floating-point buffers (BatchNorm's running statistics);
-        frozen parameters and integer buffers never change hands.
+        These are the trainable parameters and the floating-point buffers (BatchNorm's running statistics).
+        Frozen parameters, integer buffers and buffers that hold infinities when a run starts (causal masks)
+        never change hands: each client starts with those of the model as it was built.
         """
         return exchanged(self.model)
 
@@ -268,6 +273,10 @@ class Program:
 
 def exchanged(model: nn.Module) -> Params:
     """Return the live tensors of a model that are sent between server and clients (:meth:`Program.state`)."""
+    if model not in _CONSTANTS:
+        infinite = {n for n, b in model.named_buffers() if b.is_floating_point() and bool(b.isinf().any())}
+        _CONSTANTS[model] = {n for n in infinite if not bool(model.get_buffer(n).isnan().any())}
     trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
     buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
-    return trainable | {n: b for n, b in buffers.items() if n in model.state_dict()}
+    sent = buffers.keys() & model.state_dict().keys() - _CONSTANTS[model]
+    return trainable | {n: b for n, b in buffers.items() if n in sent}

@@ -127,6 +127,7 @@ def why_not_vmap(program: Program) -> str | None:
         return "something was added to its optimizer's step (an objective's correct may change gradients)"
     if _hooked(program.task):
         return "hooks change its gradients (an objective's correct may)"
-    if set(program.state()) != set(program.trainable()):
-        return "it has floating-point buffers (compute them in forward)"
+    if sent := sorted(set(program.state()) - set(program.trainable())):
+        named = ", ".join(sent[:3]) + (", ..." if len(sent) > 3 else "")
+        return f"floating-point buffers are sent, here {named} (register constants with persistent=False)"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +28,7 @@ from flsel.local.tasks import Classifier, as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import from_rows
-from flsel.local.vmap_limits import require_vmap
+from flsel.local.vmap_limits import require_vmap, why_not_vmap
 from flsel.objectives import FedAvg, FedProx, Objective
 from flsel.params import Params
 
@@ -411,6 +412,42 @@ def hooked(register: str) -> nn.Module:
     return net
 
 
+class Causal(nn.Module):
+    """Lets three tokens of two numbers look back, by a mask of infinities; a frozen gate is zero."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.encode, self.head = nn.Linear(2, 4), nn.Linear(4, 4)
+        self.gate = nn.Parameter(torch.zeros(4), requires_grad=False)
+        self.register_buffer("mask", torch.full((3, 3), -math.inf).triu(1))
+        self.register_buffer("places", torch.linspace(0, 1, 3)[:, None], **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.encode(x.view(-1, 3, 2) + self.places) + self.gate
+        seen = (tokens @ tokens.transpose(1, 2) + self.mask).softmax(dim=2) @ tokens
+        out: Tensor = self.head(seen.mean(dim=1))
+        return out
+
+
+def test_buffers_with_infinities_are_constants_and_frozen_zeros_no_obstacle(caplog: Any) -> None:
+    program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Causal(persistent=False))
+    assert set(program.state()) == set(program.trainable())
+    trainer, starts = CompiledTrainer(), starts_of(program, 3)
+    ends = train(trainer, program, starts, range(3), 0)
+    assert not told(caplog)
+    assert not trainer.one_by_one(program)
+    assert all(bool(value.isfinite().all()) for value in ends.values())
+    assert largest_gap(ends, train(SequentialTrainer(), program, starts, range(3), 0)) < 1e-10
+    program.load({name: value[0] * math.nan for name, value in starts.items()})
+    assert set(program.state()) == set(program.trainable())  # the initial model decides
+
+
+def test_what_is_said_of_a_buffer_that_is_sent_names_it_and_what_to_do() -> None:
+    reason = why_not_vmap(make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Causal()))
+    assert reason is not None
+    assert "here places (register constants with persistent=False)" in reason
+
+
 @pytest.mark.parametrize(
     ("net", "optimizer", "reason"),
     [
@@ -450,7 +487,7 @@ def test_a_lightning_module_needs_a_loss_and_one_optimizer() -> None:
     with pytest.raises(UserError, match="Clips overrides configure_gradient_clipping"):
         as_task(clips(), None)
     task = Classifier(nn.Linear(2, 2), lambda params: [optim.SGD(params, lr=0.1)] * 2)  # type: ignore[arg-type,return-value]
-    with pytest.raises(UserError, match="one torch optimizer"):
+    with pytest.raises(UserError, match="several optimizers or a schedule"):
         make_optimizer(task, None)
 
 
