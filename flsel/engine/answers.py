@@ -84,6 +84,11 @@ class Answers:
         self.ledger.charge(Cost(server_passes=1))
         return self.evaluator.server_loss(at)
 
+    def server_losses(self, models: Params) -> Tensor:
+        """Return the losses of a stack of models on the server's holdout."""
+        self.ledger.charge(Cost(server_passes=height(models)))
+        return self.evaluator.server_losses(models)
+
     def gradients(self, clients: Sequence[int]) -> Params:
         """Return the gradients of the clients' losses at the global model."""
         self._require_available(clients, "for its gradient")

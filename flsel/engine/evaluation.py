@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from flsel.data.population import Examples
 from flsel.engine.scores import Scores
@@ -17,9 +18,10 @@ from flsel.local.program import Program
 from flsel.local.tasks import writes_to_inputs
 from flsel.local.torch_internals import writes_to
 from flsel.local.visit import Visit, from_one
-from flsel.params import Params, height, row
+from flsel.params import Params, called, height, row
 from flsel.rng import generator
 
+_STACKED = 4096  # Examples times models in a forward pass of several models.
 _NOISE = 128  # Examples in the batch of noise, as in FedGS's reference code.
 
 
@@ -101,6 +103,42 @@ class Evaluator:
         if self._server is None:
             raise UserError("the selector asks for the server's loss: set data.server to a share above 0.")
         return self.measure(params, self._server)[0]
+
+    def server_losses(self, models: Params) -> Tensor:
+        """Return the mean losses of a stack of models on the server's holdout, float64 ``[n]``.
+
+        They are computed together, if the first and the last then have the loss that they have alone.
+
+        Raises:
+            UserError: If the run has no server holdout.
+        """
+        last = height(models) - 1
+        ends = [self.server_loss(row(models, index)) for index in (0, last)]
+        if last > 1 and self._program.by_logits:
+            with suppress(Exception):  # whatever a user's model cannot do under vmap
+                found = self._together(models)
+                if torch.allclose(found[[0, -1]], torch.tensor(ends).double(), rtol=1e-4, equal_nan=True):
+                    return found
+        between = [self.server_loss(row(models, index)) for index in range(1, last)]
+        return torch.tensor([ends[0], *between, ends[1]][: last + 1], dtype=torch.float64)
+
+    def _together(self, models: Params) -> Tensor:
+        """Return the losses of a stack of models on the server's holdout by vmap."""
+        assert self._server is not None
+        x, y = self._server.x, self._server.y
+        program, size = self._program, self._program.at_once
+        device, normalize = program.task.device, program.population.normalize
+
+        def loss(model: Params, inputs: Tensor, labels: Tensor) -> Tensor:
+            return nn.functional.cross_entropy(called(program.model, model, inputs), labels, reduction="sum")
+
+        many = torch.func.vmap(loss, in_dims=(0, None, None), chunk_size=max(1, _STACKED // size))
+        total = torch.zeros(height(models), dtype=torch.float64, device=device)
+        with program.measuring():
+            for first in range(0, len(y), size):
+                part = slice(first, first + size)
+                total += many(models, normalize(x[part].to(device)), y[part].to(device)).detach().double()
+        return total.cpu() / len(y)
 
     def on_clients(self, params: Params, round: int = 0) -> tuple[Tensor, Tensor]:
         """Measure a model on every client's training data.

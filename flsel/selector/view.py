@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from flsel.errors import UndeclaredNeedError, UserError
 from flsel.metrics import Cost, Ledger
-from flsel.params import Params
+from flsel.params import Params, height, row
 from flsel.selector.plan import ids
 
 
@@ -166,6 +167,22 @@ class View:
         """Evaluate a model on the server's holdout, never the test set (``Need.SERVER_LOSS``)."""
         loss: float = self._ask(Need.SERVER_LOSS, at)
         return loss
+
+    def server_losses(self, models: Params) -> Tensor:
+        """Evaluate several models on the server's holdout, together where possible (``Need.SERVER_LOSS``).
+
+        Args:
+            models: Stack of n models, each tensor ``[n, ...]``.
+
+        Returns:
+            Float64 ``[n]``.
+        """
+        require(self.needs, Need.SERVER_LOSS)
+        if hasattr(self.answers, "server_losses"):
+            losses: Tensor = self.answers.server_losses(models)
+            return losses
+        alone = [self.answers.server_loss(row(models, index)) for index in range(height(models))]
+        return torch.tensor(alone, dtype=torch.float64)
 
     def gradients(self, clients: Sequence[int]) -> Params:
         """Ask clients for the gradient of their mean training loss at the global model (``Need.GRADIENTS``).

@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import combinations
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -41,6 +42,8 @@ from flsel.params import Params, height, rows, squared_norms, weighted_sum
 from flsel.selector import Diagnostic, Need, Plan, Selector, Updates, View
 from flsel.selectors._sampling import largest, shares, successive, with_examples
 from flsel.selectors._shapley import exact, sampled
+
+_NUMBERS = 2**24  # Parameters of the models that are measured together.
 
 
 @final
@@ -121,8 +124,29 @@ class GreedyFed(Selector):
             return -view.server_loss(_averaged(view.params, deltas, sizes, coalition))
 
         if len(sizes) <= self.exact:
-            return exact(value, len(sizes))
+            return exact(_worths(view, deltas, sizes).__getitem__, len(sizes))
         return sampled(value, len(sizes), view.rng, sweeps=self.sweeps, truncation=self.truncation)
+
+
+def _worths(view: View, deltas: Params, sizes: np.ndarray) -> dict[tuple[int, ...], float]:
+    """Return minus the server's loss of every coalition's average, measured together."""
+    players = range(len(sizes))
+    coalitions = [c for size in range(len(sizes) + 1) for c in combinations(players, size)]
+    weights = torch.zeros((len(coalitions), len(sizes)), dtype=torch.float64)
+    for k, members in enumerate(map(list, coalitions[1:]), start=1):
+        weights[k, members] = torch.from_numpy(shares(sizes[members]))
+    # A bounded number of models at a time.
+    width = max(1, _NUMBERS // sum(value.numel() for value in view.params.values()))
+    losses = [
+        view.server_losses(
+            {
+                name: params + torch.tensordot(part.to(deltas[name]), deltas[name], dims=1).to(params)
+                for name, params in view.params.items()
+            }
+        )
+        for part in torch.split(weights, width)
+    ]
+    return dict(zip(coalitions, (-torch.cat(losses)).tolist(), strict=True))
 
 
 def _averaged(params: Params, deltas: Params, sizes: np.ndarray, coalition: tuple[int, ...]) -> Params:

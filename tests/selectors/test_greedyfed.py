@@ -162,3 +162,30 @@ def test_the_ledger_counts_the_coalitions(tmp_path: Path, exact: int, least: int
     assert 3 * least <= run.server.ledger["server_passes"] <= 3 * most
     assert isinstance(base.data, DataConfig)
     assert Need.SERVER_LOSS in GreedyFed.needs
+
+
+def test_losses_of_a_stack_are_those_of_its_models(tmp_path: Path) -> None:
+    base = settings(tmp_path, selector=GreedyFed())
+    server = built(replace(base, data=replace(base.data, server=0.2))).server
+    draw = torch.Generator().manual_seed(0)
+    models = {
+        name: torch.stack([value + torch.randn(value.shape, generator=draw) for _ in range(9)])
+        for name, value in server.params.items()
+    }
+    evaluator = server.evaluator
+    alone = [evaluator.server_loss({name: value[k] for name, value in models.items()}) for k in range(9)]
+    torch.testing.assert_close(evaluator._together(models), torch.tensor(alone).double(), rtol=1e-5, atol=0)
+    for count in (1, 2, 3, 9):
+        some = {name: value[:count] for name, value in models.items()}
+        torch.testing.assert_close(
+            evaluator.server_losses(some), torch.tensor(alone[:count]).double(), rtol=1e-5, atol=0
+        )
+
+
+def test_clients_without_examples_count_equally_in_coalitions() -> None:
+    sizes = [0, 0, 0, 0]
+    selector = known(GreedyFed(), [0.0] * 4, [1] * 4)
+    selector.observe(seen(sizes), returned(ROWS, [0, 1, 2, 3], sizes), torch.zeros(4))
+    at = np.array([0.5, 0.5])
+    whole = -float(((at + ROWS.mean(0) - GOAL) ** 2).sum())
+    assert float(selector.value_.sum()) == pytest.approx(whole + float(((at - GOAL) ** 2).sum()))
