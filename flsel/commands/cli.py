@@ -19,6 +19,7 @@ from typing import Any
 
 from flsel import __version__
 from flsel.errors import Interrupted, UserError, blamed, bounded, closest, sentence, short, written_by
+from flsel.files.escaping import one_line
 
 # The module of each command, and what it is for.
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -204,7 +205,9 @@ def _open_streams() -> None:
 
 
 def _stop(message: str, code: int) -> int:
-    print("flsel:", bounded(" ".join(line.strip() for line in message.splitlines())), file=sys.stderr)
+    print(
+        "flsel:", bounded(one_line(" ".join(line.strip() for line in message.splitlines()))), file=sys.stderr
+    )
     return code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
+from flsel.files.escaping import terminal_text
 from flsel.runner.terminal import Outlet
 
 
@@ -13,7 +14,7 @@ class _Console(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         kind = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         outlet = Outlet(sys.stderr)
-        outlet.write(f"flsel: {kind}{record.getMessage()}\n")
+        outlet.write(f"flsel: {kind}{terminal_text(record.getMessage())}\n")
         outlet.flush()
 
 

@@ -204,7 +204,6 @@ class Comparison:
         if self.folder is None:
             raise UserError("a comparison of runs has no folder of its own: name one, as in write('report').")
         files = {
-            "report.html": self.to_html(),
             "report.md": self.to_markdown(),
             "results.csv": tables.to_csv(tables.result_rows(self.analysis)),
             "summary.csv": tables.to_csv(tables.summary_rows(self.analysis)),
@@ -215,6 +214,9 @@ class Comparison:
             files["decisions.csv"] = tables.to_csv(tables.decision_rows(self.analysis))
         for name, text in files.items():
             write_atomic(self.folder / name, text)
+        # What may want more memory than there is comes last.
+        write_atomic(self.folder / "report.html", self.to_html())
+        files = {"report.html": "", **files}
         drawn = figures.write_charts(self.analysis, self.folder / "figures")
         return [*(self.folder / name for name in files), *drawn]
 

@@ -7,6 +7,7 @@ import secrets
 from pathlib import Path
 
 from flsel.errors import UserError, short
+from flsel.files.escaping import one_line
 from flsel.files.writing import reason, write_atomic
 
 RUN_ID_FILE = ".run-id"
@@ -21,6 +22,11 @@ def check_folder_name(key: str, name: str | None) -> None:
     """
     if name is not None and (name in ("", ".", "..") or "/" in name):
         raise UserError(f"{key} must be a plain folder name, got {name!r}.")
+    if name is not None and one_line(name) != name:
+        raise UserError(
+            f"{key} must be a folder name without control characters, line breaks or marks of direction, got "
+            f"{one_line(name)}."
+        )
     if name is not None and len(os.fsencode(name)) > _LONGEST_NAME:
         raise UserError(
             f"{key} must be a folder name of at most {_LONGEST_NAME} bytes, got {len(os.fsencode(name))}."

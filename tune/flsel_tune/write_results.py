@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -14,6 +12,7 @@ import yaml
 from optuna.trial import FrozenTrial, TrialState
 
 from flsel.files import write_atomic
+from flsel.files.escaping import csv_text
 from flsel_tune.metric import SweepObjective
 from flsel_tune.study import RESULT, SETTINGS, Study
 from flsel_tune.trial import SweepJob
@@ -82,13 +81,11 @@ def _finite(value: float | None) -> float | None:
 def _csv(rows: Sequence[Row]) -> str:
     keys = list(dict.fromkeys(key for row in rows for key in row["settings"]))
     fields = [name for name in (rows[0] if rows else {}) if name != "settings"]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*fields, *keys])
+    lines = [[*fields, *keys]]
     for row in rows:
         cells = [";".join(map(repr, row[name])) if name == "seeds" else row[name] for name in fields]
-        writer.writerow([*cells, *(row["settings"].get(key) for key in keys)])
-    return text.getvalue()
+        lines.append([*cells, *(row["settings"].get(key) for key in keys)])
+    return csv_text(lines)
 
 
 def _best_yaml(best: Sequence[FrozenTrial], job: SweepJob) -> str:

@@ -7,6 +7,7 @@ filled, and it is drawn as PDF, SVG or PNG without a browser.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -17,16 +18,19 @@ from flsel.comparison.judging.measures import titles
 from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.reporting.chart import COST, FORMAT, MEASURE, MOST_IN_PANEL, SHARE, WHAT, Chart, Spec
 from flsel.comparison.reporting.chart_data import chart_data
+from flsel.comparison.reporting.draw import UndrawnError, drawn
 from flsel.comparison.reporting.result_charts import charts
 from flsel.errors import UserError
 from flsel.files import home, make_folder, write_atomic
+from flsel.files.escaping import chart_text
 from flsel.report.style import looks
 from flsel.runner.cost_axes import COST_AXES
+
+_LOG = logging.getLogger("flsel")
 
 FORMATS = ("pdf", "svg", "png")
 COLUMN = 240
 """Width of a column of a paper in points: 3.3 inches."""
-_DPI = 300
 _PAPER = ("curves", "cost", "pairs", "arrivals", "survival", "ranks", "profile")
 _NAMES = {"survival": "target"}
 _NAMED = ("pairs", "arrivals", "ranks")  # have a line for each variant with its name, and need no legend
@@ -61,18 +65,11 @@ class Drawing:
         """Return the figure in a format: ``pdf``, ``svg`` or ``png``.
 
         Raises:
-            UserError: If there is no such format, or vl-convert is missing.
+            UserError: If there is no such format, vl-convert is missing, or it cannot draw the figure.
         """
         if kind not in FORMATS:
             raise UserError(f"format must be one of {', '.join(FORMATS)}, got {kind!r}.")
-        try:
-            import vl_convert
-        except ImportError as error:
-            raise UserError("figures need vl-convert: pip install vl-convert-python.") from error
-        if kind == "png":
-            return bytes(vl_convert.vegalite_to_png(dict(self.spec), ppi=_DPI))
-        svg = str(vl_convert.vegalite_to_svg(dict(self.spec)))
-        return svg.encode() if kind == "svg" else bytes(vl_convert.svg_to_pdf(svg))
+        return drawn(chart_text(self.spec), [kind])[0]
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Save the figure in the format of the path's suffix, whole or not at all.
@@ -123,7 +120,7 @@ def _nothing(name: str) -> str:
 
 
 def write_charts(analysis: Analysis, folder: Path) -> list[Path]:
-    """Write every figure that there is something for, in each format.
+    """Write every figure that there is something for, in each format; what cannot be drawn is told.
 
     Args:
         analysis: The comparison.
@@ -134,21 +131,26 @@ def write_charts(analysis: Analysis, folder: Path) -> list[Path]:
     """
     make_folder(folder)
     known = {chart.name for chart in charts(analysis, looks(analysis.variants), chart_data(analysis))}
-    written = []
-    for name in _PAPER:
-        if name in known:
+    written, missing = list[Path](), dict[str, UndrawnError]()
+    for name in (name for name in _PAPER if name in known):
+        try:
             written += _write(draw_chart(analysis, name), folder / _NAMES.get(name, name))
+        except UndrawnError as error:
+            missing[_NAMES.get(name, name)] = error
+    if missing:
+        why = next(iter(missing.values()))
+        _LOG.warning("%s lacks the figures %s: %s", folder, ", ".join(missing), why)
     return written
 
 
 def _write(drawing: Drawing, stem: Path) -> list[Path]:
     """Write a figure in each format, unless it is there already: a PDF has other bytes each time."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
-    svg = drawing.render("svg")
-    there = next(path for path in paths if path.suffix == ".svg")
-    if not (all(path.is_file() for path in paths) and there.read_bytes() == svg):
-        for path in paths:
-            write_atomic(path, svg if path == there else drawing.render(path.suffix.removeprefix(".")))
+    contents = drawn(chart_text(drawing.spec), FORMATS)
+    there = FORMATS.index("svg")
+    if not (all(path.is_file() for path in paths) and paths[there].read_bytes() == contents[there]):
+        for path, content in zip(paths, contents, strict=True):
+            write_atomic(path, content)
     return paths
 
 

@@ -10,6 +10,7 @@ from flsel.comparison.judging.statistics import Estimate
 from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.errors import UserError
+from flsel.files.escaping import latex_text
 from flsel.runner.cost_axes import COST_AXES
 
 Cell = Callable[[Analysis, str, str], str]
@@ -40,7 +41,7 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
     if unknown is not None or not columns:
         raise UserError(f"columns must be some of {', '.join(_CELLS)}, got {unknown!r}.")
     heads = [_heading(analysis, name) for name in columns]
-    names = [_text(variant) for variant in analysis.variants]
+    names = [latex_text(variant) for variant in analysis.variants]
     width = 1 + len(names if transposed else heads)
     lines = [
         "% needs \\usepackage{booktabs,siunitx}",
@@ -50,7 +51,7 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
     for scenario in analysis.scenarios:
         lines.append("\\midrule")
         if len(analysis.scenarios) > 1:
-            lines.append(rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{_text(scenario)}}}}} \\")
+            lines.append(rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{latex_text(scenario)}}}}} \\")
         rows = [[_CELLS[name](analysis, v, scenario) for name in columns] for v in analysis.variants]
         if transposed:
             rows = [list(row) for row in zip(*rows, strict=True)]
@@ -62,7 +63,7 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
 
 
 def _heading(analysis: Analysis, name: str) -> str:
-    base, cost = _text(analysis.options.baseline), COST_AXES[analysis.options.cost].label
+    base, cost = latex_text(analysis.options.baseline), COST_AXES[analysis.options.cost].label
     if analysis.target is not None and analysis.deciding != analysis.main:
         cost = rf"{cost} to {100 * analysis.target.accuracy:g}\,\%"
     return {
@@ -141,12 +142,3 @@ def _with_interval(found: Estimate, digits: int, *, sign: bool = False) -> str:
     if math.isnan(found.low):
         return head
     return f"{head} [{_number(found.low, digits)}, {_number(found.high, digits)}]"
-
-
-def _text(text: str) -> str:
-    for plain, escaped in (
-        ("\\", r"\textbackslash "), ("%", r"\%"), ("_", r"\_"), ("&", r"\&"), ("#", r"\#"), ("{", r"\{"),
-        ("}", r"\}"), ("$", r"\$"), ("^", r"\^{}"), ("~", r"\textasciitilde "),
-    ):  # fmt: skip
-        text = text.replace(plain, escaped)
-    return text

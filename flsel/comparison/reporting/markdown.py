@@ -11,6 +11,7 @@ from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.verdict import Verdict
 from flsel.comparison.judging.write_verdicts import folded
 from flsel.comparison.reporting import tables
+from flsel.files.escaping import markdown_code, markdown_text, one_line
 
 
 def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:
@@ -21,24 +22,34 @@ def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:
         title: Heading.
         commands: Command lines that led here.
     """
-    parts = [f"# {title}", "", f"**{headline(analysis)}**", ""]
+    parts = [f"# {markdown_text(title)}", "", f"**{markdown_text(headline(analysis))}**", ""]
     shown, rest = folded(analysis)
     parts += _listed(shown)
     if rest:
         title = f"{len(rest)} more comparisons, none significant"
         parts += ["", f"<details><summary>{title}</summary>", "", *_listed(rest), "", "</details>"]
     for scenario in analysis.scenarios:
-        parts += ["", f"## {'Results' if scenario == ALL else scenario}", ""]
+        parts += ["", f"## {'Results' if scenario == ALL else markdown_text(scenario)}", ""]
         parts.append(tables.to_markdown(*tables.main_table(analysis, scenario)))
     parts += ["", "Intervals are of 95 %; flsel's docs/comparing.md says how to read each column."]
-    parts += ["", "## What limits these claims", "", *(f"- {note}" for note in notes(analysis))]
+    parts += [
+        "",
+        "## What limits these claims",
+        "",
+        *(f"- {markdown_text(note)}" for note in notes(analysis)),
+    ]
     lost = tables.lost_rows(analysis)
     if lost:
-        parts += ["", "## Runs that count nowhere", "", *(f"- `{folder}`: {why}" for folder, why in lost)]
+        parts += [
+            "",
+            "## Runs that count nowhere",
+            "",
+            *(f"- {markdown_code(folder)}: {markdown_text(why)}" for folder, why in lost),
+        ]
     if commands:
-        parts += ["", "## Commands", "", "```", *commands, "```"]
+        parts += ["", "## Commands", "", "````", *map(one_line, commands), "````"]
     return "\n".join(parts) + "\n"
 
 
 def _listed(found: Sequence[Verdict]) -> list[str]:
-    return [f"- **{v.label}.** {v.text}" for v in found]
+    return [f"- **{markdown_text(v.label)}.** {markdown_text(v.text)}" for v in found]

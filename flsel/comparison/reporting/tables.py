@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -16,6 +14,7 @@ from flsel.comparison.judging.summaries import Analysis, Difference, arrival_nam
 from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.comparison.run_table import Run, complete
 from flsel.comparison.sequential.decide import Look
+from flsel.files.escaping import csv_text, markdown_text
 from flsel.runner.cost_axes import COST_AXES
 
 Row = dict[str, Any]
@@ -147,17 +146,13 @@ def lost_rows(analysis: Analysis) -> list[tuple[str, str]]:
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Write rows as CSV; columns are those of all rows, cells without a value are empty."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
+    return csv_text([columns, *([_cell(row.get(name)) for name in columns] for row in rows)])
 
 
 def to_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Write a table as Markdown."""
     lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(markdown_text(cell) for cell in line) + " |" for line in lines)
 
 
 def _result(analysis: Analysis, run: Run) -> Row:

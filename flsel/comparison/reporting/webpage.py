@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import html
-import json
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -25,9 +24,10 @@ from flsel.comparison.judging.write_verdicts import folded
 from flsel.comparison.reporting import tables
 from flsel.comparison.reporting.chart import MOST_IN_PANEL, Chart
 from flsel.comparison.reporting.chart_data import chart_data, packed
+from flsel.comparison.reporting.draw import UndrawnError, bundle
 from flsel.comparison.reporting.result_charts import charts
 from flsel.comparison.run_table import Run, complete
-from flsel.errors import UserError
+from flsel.files.escaping import chart_text, html_data, html_text
 from flsel.report.style import Style, looks
 from flsel.runner.cost_axes import COST_AXES
 
@@ -43,6 +43,7 @@ _CONFIG = {
     "legend": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
     "view": {"stroke": None},
 }
+_LOG = logging.getLogger("flsel")
 _EXPOSED = "window.vegaEmbed = vegaEmbed;"
 _UNIT = re.compile(r"(?<=\d) (?=%|(?:x|points|seeds?|rounds)\b)")
 
@@ -87,8 +88,8 @@ def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence
             f"<h1>{_text(title)}</h1>{_about(analysis)}",
             *parts,
             "</main>",
-            f'<script type="application/json" id="page-data">{_json(embedded)}</script>',
-            f"<script>{_safe(library())}</script><script>{_safe(_file('page.js'))}</script></body></html>",
+            f'<script type="application/json" id="page-data">{html_data(chart_text(embedded))}</script>',
+            f"{_scripts()}</body></html>",
         ]
     )
 
@@ -100,11 +101,16 @@ def library() -> str:
     Raises:
         UserError: If the package that holds them is missing.
     """
+    return bundle(_EXPOSED)
+
+
+def _scripts() -> str:
+    """Return the elements that draw the charts; the page says so if there is no memory for them."""
     try:
-        import vl_convert
-    except ImportError as error:
-        raise UserError("report.html needs vl-convert: pip install vl-convert-python.") from error
-    return str(vl_convert.javascript_bundle(_EXPOSED))
+        return f"<script>{_safe(library())}</script><script>{_safe(_file('page.js'))}</script>"
+    except UndrawnError as error:
+        _LOG.warning("report.html lacks its charts: %s", error)
+        return f"<p>The charts are missing: {_text(error)}</p>"
 
 
 def _about(analysis: Analysis) -> str:
@@ -176,7 +182,8 @@ def _limits(analysis: Analysis) -> str:
 
 def _controls(analysis: Analysis, styles: Mapping[str, Style], data: Mapping[str, Any]) -> str:
     boxes = "".join(
-        f'<label><input type="checkbox" name="variant" value="{_text(name)}" checked>{_swatch(styles[name])}'
+        f'<label><input type="checkbox" name="variant" value="{html_text(chart_text(name))}" checked>'
+        f"{_swatch(styles[name])}"
         f"{_text(name)}</label>"
         for name in analysis.variants
         if any(run.variant == name for run in complete(analysis.runs))
@@ -186,7 +193,7 @@ def _controls(analysis: Analysis, styles: Mapping[str, Style], data: Mapping[str
     choices = [_select("cost", "Against", costs, analysis.options.cost)]
     choices.append(_select("measure", "Show", {name: titles()[name] for name in ("accuracy", "loss")}))
     if len(analysis.scenarios) > 1:
-        choices.append(_select("scenario", "Under", {name: name for name in analysis.scenarios}))
+        choices.append(_select("scenario", "Under", {chart_text(name): name for name in analysis.scenarios}))
     return (
         f'<h2>Charts</h2><form class="controls" aria-label="What the charts show"><fieldset><legend>Variants'
         f"</legend>{boxes}</fieldset>{''.join(choices)}</form>"
@@ -223,7 +230,7 @@ def _swatch(look: Style) -> str:
 def _figures(listed: Sequence[Chart], data: Mapping[str, Any]) -> str:
     found = []
     for chart in listed:
-        names = {row["variant"]: row["variant"] for row in data[chart.data]} if chart.one else {}
+        names = {chart_text(row["variant"]): row["variant"] for row in data[chart.data]} if chart.one else {}
         choice = _select(f"one-{chart.name}", "Variant", names) if chart.one else ""
         found.append(
             f'<figure aria-labelledby="title-{chart.name}"><h3 id="title-{chart.name}">{_text(chart.title)}'
@@ -279,11 +286,7 @@ def _environment(runs: Sequence[Run]) -> str:
 
 def _text(value: object) -> str:
     """Escape a text, and keep units in the line of their numbers."""
-    return html.escape(_UNIT.sub("\u00a0", str(value)))
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    return html_text(_UNIT.sub("\u00a0", str(value)))
 
 
 def _safe(script: str) -> str:

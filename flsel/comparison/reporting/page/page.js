@@ -21,7 +21,7 @@
     if (Array.isArray(part)) return part.map((item) => filled(item, names));
     if (part && typeof part === "object") {
       return Object.fromEntries(Object.entries(part).map(([key, item]) =>
-        [key, typeof item === "string" && key === "title" ? names.words[item] ?? item : filled(item, names)]));
+        [key, typeof item === "string" && key === "title" ? (Object.hasOwn(names.words, item) ? names.words[item] : item) : filled(item, names)]));
     }
     if (typeof part !== "string") return part;
     return part.replace("$cost", names.cost).replace("$measure", names.measure)
