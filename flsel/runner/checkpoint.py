@@ -6,7 +6,7 @@ import io
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -184,7 +184,8 @@ def _read(path: Path) -> dict[str, Any]:
     check_regular(path)
     try:
         content = dict(torch.load(path, map_location="cpu", weights_only=True))
-        version = content["version"]
+        version, claimed = content["version"], content.pop("sha256", None)
+        sound = claimed == digest(content) if version == VERSION else True
     except Exception as error:  # torch raises half a dozen kinds for a damaged file
         raise _damaged(path) from error
     if version != VERSION:
@@ -192,9 +193,67 @@ def _read(path: Path) -> dict[str, Any]:
             f"checkpoint {path} has format {str(version)[:20]}, this flsel reads format {VERSION}: go on "
             f"with the flsel that wrote it, or start a new run with --config {path.parents[1]}/config.yaml."
         )
-    if content.pop("sha256", None) != digest(content) or not isinstance(content.get("fingerprint"), str):
+    if not sound or not _has_fields(content):
         raise _damaged(path)
     return content
+
+
+def _has_fields(content: dict[str, Any]) -> bool:
+    """Tell whether a file holds what a checkpoint does: fields of their types, a model of dense tensors."""
+    kinds = {
+        "server": dict, "best": dict, "wall": float, "rounds": int, "stopped": bool, "files": dict,
+        "callbacks": dict, "data": dict, "fingerprint": str,
+    }  # fmt: skip
+    if not all(type(content.get(name)) is kind for name, kind in kinds.items()):
+        return False
+    marks = [mark if isinstance(mark, dict) else {} for mark in content["files"].values()]
+    marked = all(
+        {name: type(value) for name, value in mark.items()} == {"lines": int, "bytes": int, "sha256": str}
+        and min(mark["lines"], mark["bytes"]) >= 0
+        for mark in marks
+    )
+    model = content["server"].get("model")
+    dense = isinstance(model, dict) and all(isinstance(v, Tensor) and not v.is_sparse for v in model.values())
+    best = all(isinstance(value, float | int) for value in content["best"].values())
+    return marked and best and dense and bool(model)
+
+
+def check_state(state: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
+    """Refuse a server's state that is not of the form of a fresh server's.
+
+    Args:
+        state: What a checkpoint holds.
+        fresh: The state of the server that is to take it, before its first round.
+
+    Raises:
+        ValueError: Naming what has another type, shape or dtype.
+    """
+    # Newer than some checkpoints; their classes check them.
+    for name in fresh.keys() - {"agreement"}:
+        if name not in state:
+            raise ValueError(f"{name} is missing")
+    for name in ("round", "total_read"):
+        if type(state[name]) is not type(fresh[name]) or state[name] < 0:
+            raise ValueError(f"{name} has another type")
+    reached = state["rounds_to_target"]
+    if reached is not None and (type(reached) is not int or reached < 0):
+        raise ValueError("rounds_to_target has another type")
+    for name in ("server_optimizer", "selector", "objective", "ledger"):
+        if not isinstance(state[name], Mapping):
+            raise ValueError(f"{name} is no mapping")
+    if not all(isinstance(value, int | float) for value in state["ledger"].values()):
+        raise ValueError("ledger holds what is no number")
+    if _forms(state["model"]) != _forms(fresh["model"]):
+        raise ValueError("the model's parameters have other names or shapes")
+    if _forms({"counts": state["counts"]}) != _forms({"counts": fresh["counts"]}):
+        raise ValueError("counts has another shape or type")
+
+
+def _forms(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: (value.shape, value.dtype, value.layout) if isinstance(value, Tensor) else type(value)
+        for name, value in tensors.items()
+    }
 
 
 def _damaged(path: Path) -> UserError:

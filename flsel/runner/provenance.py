@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -24,12 +25,11 @@ def versions() -> dict[str, str]:
 def git_commit() -> str | None:
     """Return the commit checked out in the current folder's repository, or None where there is none."""
     try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        )
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    said = done.stdout.decode("ascii", errors="replace").strip()
+    return said if re.fullmatch("[0-9a-f]{40,64}", said) else None
 
 
 def device_name(device: str) -> str:

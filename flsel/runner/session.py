@@ -19,7 +19,7 @@ from flsel.files import new_run_dir
 from flsel.params import Params
 from flsel.runner.build import Built
 from flsel.runner.callbacks import Callbacks, RoundTrainer
-from flsel.runner.checkpoint import Checkpoint
+from flsel.runner.checkpoint import Checkpoint, check_state
 from flsel.runner.digest import check_data, data_digest, digest
 from flsel.runner.extend_rounds import check_extension
 from flsel.runner.lock import Lock
@@ -236,6 +236,7 @@ class Session:
         if state is not None:
             check_data(state.data, self._data, self.folder)
             try:
+                check_state(state.server, self.server.state_dict())
                 self.server.load_state_dict(state.server)
             except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
                 raise UserError(

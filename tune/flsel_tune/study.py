@@ -72,13 +72,16 @@ class Study:
         self._seed = seed
         self.exhausted = False
         known = optuna.get_all_study_names(self._storage)
-        self.study = optuna.create_study(
-            storage=self._storage,
-            study_name=known[0] if known else name,
-            directions=["maximize" if metric.mode == "max" else "minimize" for metric in metrics],
-            pruner=_pruner(config, rounds),
-            load_if_exists=True,
-        )
+        pruner = _pruner(config, rounds)
+        if known:  # read, not written: what is refused below leaves the journal as it is
+            self.study = optuna.load_study(study_name=known[0], storage=self._storage, pruner=pruner)
+        else:
+            self.study = optuna.create_study(
+                storage=self._storage,
+                study_name=name,
+                directions=["maximize" if metric.mode == "max" else "minimize" for metric in metrics],
+                pruner=pruner,
+            )
         asked = [metric.text for metric in metrics]
         stored = self.study.metric_names or asked
         if stored != asked:
@@ -86,9 +89,10 @@ class Study:
                 f"{path} is of a sweep of {', '.join(stored)}, not of {', '.join(asked)}: "
                 "restore it, or the sweep's metric."
             )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.study.set_metric_names(asked)
+        if not self.study.metric_names:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.study.set_metric_names(asked)
 
     def hold_to(self, folder: Path, declared: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep what the sweep's files say when it begins, and refuse a sweep whose files say something else.
