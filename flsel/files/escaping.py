@@ -19,7 +19,7 @@ _ODD = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _HIDDEN, _IN_LINES = re.compile(f"[\x00-\x1f{_ODD}]"), re.compile(f"[\x00-\x08\x0b-\x1f{_ODD}]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # What begins code, an element or a cell, and what makes a link of a bracket.
-_MARKDOWN = re.compile(r"([\\`<|]|(?<=\])[(\[:])")
+_MARKDOWN = re.compile(r"([\\`|]|<(?=[A-Za-z/!?])|(?<=\])[(\[:])")
 _LATEX = {
     "\\": r"\textbackslash{}", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "{": r"\{", "}": r"\}",
     "$": r"\$", "^": r"\^{}", "~": r"\textasciitilde{}",

@@ -215,7 +215,7 @@ def _has_fields(content: dict[str, Any]) -> bool:
     model = content["server"].get("model")
     dense = isinstance(model, dict) and all(isinstance(v, Tensor) and not v.is_sparse for v in model.values())
     best = all(isinstance(value, float | int) for value in content["best"].values())
-    return marked and best and dense and bool(model)
+    return marked and best and dense and bool(model) and content["rounds"] > 0
 
 
 def check_state(state: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
