@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -57,7 +57,7 @@ def answer() -> None:
     else:
         spec = asked["spec"]
         svg = str(vl_convert.vegalite_to_svg(spec)) if {"svg", "pdf"} & {*asked["kinds"]} else ""
-        make = {
+        make: Mapping[str, Callable[[], bytes]] = {
             "svg": svg.encode,
             "pdf": lambda: bytes(vl_convert.svg_to_pdf(svg)),
             "png": lambda: bytes(vl_convert.vegalite_to_png(spec, ppi=_DPI)),
