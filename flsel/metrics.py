@@ -71,6 +71,9 @@ METRICS: dict[str, Metric] = {
         Metric("client_train/accuracy_mean", "clients' mean training", "accuracy", "max"),
         Metric("client_train/accuracy_worst10", "clients' worst 10 % of training", "accuracy", "max"),
         Metric("client_train/accuracy_variance", "clients'", "variance of training accuracy", "min"),
+        Metric("client_test/accuracy_mean", "clients' mean test", "accuracy", "max"),
+        Metric("client_test/accuracy_worst10", "clients' worst 10 % of test", "accuracy", "max"),
+        Metric("client_test/accuracy_variance", "clients'", "variance of test accuracy", "min"),
         Metric("selection/variance", "", "variance of the selection counts", "min"),
         Metric("selection/distinct", "", "clients selected at least once", None, "clients"),
         Metric("cohort/entropy", "", "label entropy of the cohort", None, "nats"),
@@ -110,6 +113,9 @@ METRICS: dict[str, Metric] = {
 ROUND_SECONDS = ("seconds/select", "seconds/train", "seconds/aggregate")
 """Seconds that a deployment would spend too; measuring is the simulation's."""
 
+
+ON_TEST = ("test/", "client_test/")
+"""What the columns begin with that are measured on test data, by which nothing is chosen."""
 
 _OF_OLDER_RUNS = {
     column.replace("client_train/", "client/"): column

@@ -131,6 +131,28 @@ def test_per_client_metrics_are_means_over_clients(tmp_path: Path) -> None:
     assert metrics["client_train/loss_mean"] == pytest.approx(sum(losses) / 8, rel=1e-5)
 
 
+def test_accuracy_on_the_clients_own_test_data(tmp_path: Path) -> None:
+    server = built(settings(tmp_path, evaluation=EvaluationConfig(per_client=True))).server
+    assert not [name for name in server.evaluate(torch.tensor([0])) if name.startswith("client_test/")]
+    data = server.federation.data
+    none, *parts = (torch.arange(0), *torch.arange(len(data.test)).tensor_split(3))
+    tests = (parts[0], none, parts[1], parts[2], none, none, none, none)
+    server.federation = replace(server.federation, data=replace(data, client_tests=tests))
+    found = server.evaluate(torch.tensor([0]))
+    weights = list(server.params.values())
+    hits = [
+        float(
+            ((data.test.x[part] @ weights[0].T + weights[1]).argmax(1) == data.test.y[part]).double().mean()
+        )
+        for part in parts
+    ]
+    assert found["client_test/accuracy_mean"] == pytest.approx(sum(hits) / 3)
+    assert found["client_test/accuracy_worst10"] == pytest.approx(min(hits))
+    assert found["client_test/accuracy_variance"] == pytest.approx(
+        float(torch.tensor(hits).var(correction=0))
+    )
+
+
 def test_a_client_whose_loss_is_nan_is_no_client_without_examples(tmp_path: Path) -> None:
     server = built(settings(tmp_path)).server
     nan = float("nan")

@@ -118,7 +118,8 @@ class EvaluationConfig:
         batch_size: Examples per forward pass; null takes the fastest: on a CPU 128 for a model with
             convolutions and 256 for others, on a GPU 2048.
         per_client: Also measure the model on every client's training data (mean, worst 10 %, variance): the
-            columns ``client_train/*``.
+            columns ``client_train/*``. Also on its own test data where the data set says whose these are
+            (LEAF, ``owner`` of a test set): ``client_test/*``.
         target: Test accuracy whose first round is reported, or null.
         stop_at_target: Also end the run at the first evaluation that reaches the target.
         metrics: Metrics of torchmetrics in addition to loss and accuracy, on logits and labels, such as

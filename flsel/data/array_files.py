@@ -185,7 +185,8 @@ def load_leaf(path: Path, shape: Shape | None = None) -> Source:
     """Load LEAF's ``path/train/*.json`` and, where they exist, the folders ``val`` and ``test``.
 
     Every user is a natural client, in the order of the sorted file names and of the users within a file.
-    Users without training examples are left out. The test data of all users are united. Inputs and labels are
+    Users without training examples are left out. The test data of all users are united, and remain known as
+    theirs. Inputs and labels are
     numbers, or texts of one length and single characters (Shakespeare), which become the numbers of their
     characters among all that occur. The number of classes is the highest label plus one.
 
@@ -218,7 +219,14 @@ def load_leaf(path: Path, shape: Shape | None = None) -> Source:
         normalize=Normalize(),
         name=path.name,
         validation=parts.get("validation"),
+        test_owner=_test_owner(users, read["test"]) if "test" in read else None,
     )
+
+
+def _test_owner(users: _Users, held: _Users) -> np.ndarray:
+    """Return the number of the training user with the name of each test example's user, or -1."""
+    numbers = {name: number for number, name in enumerate(users.names)}
+    return np.repeat([numbers.get(name, -1) for name in held.names], held.sizes).astype(np.int64)
 
 
 def _with_examples(users: _Users, folder: Path) -> _Users:

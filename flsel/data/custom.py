@@ -62,8 +62,8 @@ def load_custom(name: str, init_args: Mapping[str, Any], *, download: bool) -> S
     tensors, arrays, numbers or PIL images. uint8 images are normalised by the training set's own statistics.
 
     Attributes may say more: ``num_classes`` (or a list ``classes``) of the training dataset or the module;
-    without, it is the highest training label plus one. ``owner`` of the training dataset: the natural client
-    0..N-1 of every training example.
+    without, it is the highest training label plus one. ``owner`` of the training and the test dataset: the
+    natural client 0..N-1 of every example, or -1.
 
     Args:
         name: As ``data.name``.
@@ -99,13 +99,17 @@ def _load(made: Any, name: str, download: bool) -> Source:
     x, y = materialise(train_set, f"{name}: the training set")
     classes = _classes((train_set, made), y, name)
     train = examples(x, y, num_classes=classes, where=f"{name}: the training set")
+    owner = _owner(train_set, f"{name}: the training set", len(train))
+    if owner is not None and not 0 <= owner.max() < len(owner):
+        raise UserError(f"owner of {name} must be one client number below {len(owner)} for each example.")
     return Source(
         train=train,
         test=_other(test_set, train, classes, f"{name}: the test set"),
         num_classes=classes,
-        owner=_owner(train_set, len(train), name),
+        owner=owner,
         normalize=measured(train.x),
         name=name.rpartition(".")[2],
+        test_owner=None if test_set is None else _owner(test_set, f"{name}: the test set", len(test_set)),
         validation=_other(validation_set, train, classes, f"{name}: the validation set"),
     )
 
@@ -242,7 +246,7 @@ def _chooses(loader: Any) -> bool:
 def _other(dataset: Any, train: Examples, classes: int, where: str) -> Examples | None:
     if dataset is None:
         return None
-    if getattr(dataset, "owner", None) is not None:
+    if where.endswith("validation set") and getattr(dataset, "owner", None) is not None:
         _LOG.warning("%s has an owner, which is not used: its examples are one set", where)
     x, y = materialise(dataset, where)
     part = examples(x, y, num_classes=classes, where=where)
@@ -264,15 +268,14 @@ def _classes(declarers: tuple[Any, ...], y: Tensor, path: str) -> int:
     return count_classes(y, f"{path}: the training set")
 
 
-def _owner(dataset: Any, size: int, path: str) -> np.ndarray | None:
+def _owner(dataset: Any, where: str, size: int) -> np.ndarray | None:
     if getattr(dataset, "owner", None) is None:
         return None
-    with users_code(f"owner of {path} is no list of numbers", reads=True):
+    with users_code(f"owner of {where} is no list of numbers", reads=True):
         owner = np.asarray(dataset.owner)
     whole = owner.shape == (size,) and owner.dtype.kind in "iu"
-    if not whole or owner.min() < -1 or not 0 <= owner.max() < size:
+    if not whole or owner.min() < -1:
         raise UserError(
-            f"owner of {path} must be one client number >= 0, or -1 for nobody, for each of {size} training "
-            "examples."
+            f"owner of {where} must be one client number >= 0, or -1 for nobody, for each of {size} examples."
         )
     return owner.astype(np.int64)

@@ -99,8 +99,9 @@ def _digest(source: Source) -> str:
     digest = hashlib.sha256(str(seen).encode())
     for part in (source.train, source.validation, source.test):
         digest.update(b"-" if part is None else _bytes(part))
-    if source.owner is not None:
-        digest.update(source.owner.tobytes())
+    for owner in (source.owner, source.test_owner):
+        if owner is not None:
+            digest.update(owner.tobytes())
     return digest.hexdigest()
 
 

@@ -92,7 +92,18 @@ def federate(
         validation=validation if config.validation > 0 else None,
         test=held(Role.TEST) if source.test is None else source.test,
         name=source.name,
+        client_tests=_client_tests(source.test_owner, chosen) if deal is None else None,
     )
+
+
+def _client_tests(owner: np.ndarray | None, chosen: np.ndarray) -> tuple[Tensor, ...] | None:
+    """Return the positions of each client's own test examples."""
+    if owner is None:
+        return None
+    numbers = _renumbered(owner, chosen)
+    owned = np.flatnonzero(numbers >= 0)
+    shards = natural_shards(numbers[owned], len(chosen))
+    return tuple(torch.from_numpy(owned[shard]) for shard in shards) if len(owned) else None
 
 
 def natural_shards(owner: np.ndarray, clients: int) -> list[np.ndarray]:
@@ -145,7 +156,8 @@ def _natural_clients(source: Source, clients: int | None, seed: int) -> np.ndarr
 
 def _renumbered(owner: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Number the chosen clients from 0, in their order; -1 stands for all others and for nobody."""
-    numbers = np.full(int(owner.max()) + 2, -1, dtype=np.int64)  # the last one for -1
+    most = max(int(owner.max()), int(chosen.max()))
+    numbers = np.full(most + 2, -1, dtype=np.int64)  # the last one for -1
     numbers[chosen] = np.arange(len(chosen))
     return np.asarray(numbers[owner])
 

@@ -74,6 +74,7 @@ class Source:
         normalize: Maps raw inputs to model inputs.
         name: Name for messages and run names.
         validation: The dataset's own validation set, or None where one is held out of ``train``.
+        test_owner: Natural client of every test example, int64, -1 for none of them, or None.
         true_models: Makes the models that labelled the first n natural clients' examples, float64 ``[n, d]``,
             where they are known, else None.
     """
@@ -85,6 +86,7 @@ class Source:
     normalize: Normalize
     name: str
     validation: Examples | None = None
+    test_owner: np.ndarray | None = None
     true_models: Callable[[int], np.ndarray] | None = None
 
 
@@ -135,6 +137,8 @@ class FederatedData:
         validation: What searches and early decisions measure on, or None.
         test: What results are reported on; never shown to a selector.
         name: Dataset name.
+        client_tests: For each client the positions of its own examples in ``test``, int64 ``[n_k]``, or None
+            where nobody has such examples.
     """
 
     population: Population
@@ -142,3 +146,4 @@ class FederatedData:
     validation: Examples | None
     test: Examples
     name: str
+    client_tests: tuple[Tensor, ...] | None = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from flsel.data.population import Examples
+from flsel.data.population import Examples, FederatedData
 from flsel.engine.scores import Scores
 from flsel.errors import UserError
 from flsel.local.answer_checks import check_evaluation, check_losses
@@ -159,11 +159,20 @@ class Evaluator:
             self._program.load(params)
             alone = [pooled(self._program, [client], plain=True) for client in range(len(data))]
             return torch.cat([loss for loss, _ in alone]), torch.cat([share for _, share in alone])
+        return self._each(Examples(data.x, data.y), data.shards)
+
+    def on_client_tests(self, params: Params, data: FederatedData) -> Tensor:
+        """Return a model's accuracy on every client's own test data, float64 ``[N]``, NaN without any."""
+        self._program.load(params)
+        return self._each(data.test, data.client_tests or ())[1]
+
+    def _each(self, examples: Examples, parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Measure the loaded model on parts of a set: losses and accuracies, each float64 ``[n]``."""
         rows = [
-            self._measure(data.x[shard], data.y[shard]) if len(shard) else (float("nan"), float("nan"))
-            for shard in data.shards
+            self._measure(examples.x[part], examples.y[part]) if len(part) else (float("nan"), float("nan"))
+            for part in parts
         ]
-        table = torch.tensor(rows, dtype=torch.float64)
+        table = torch.tensor(rows, dtype=torch.float64).reshape(-1, 2)
         return table[:, 0], table[:, 1]
 
     def noise_outputs(self, models: Params) -> Tensor:

@@ -281,13 +281,12 @@ class Server:
         losses, accuracies = self.evaluator.on_clients(self.params, self.round)
         # The accuracy is NaN where there are no examples, and there alone; a loss may overflow.
         losses, accuracies = losses[~accuracies.isnan()], accuracies[~accuracies.isnan()]
-        worst = accuracies.sort().values[: max(1, round(len(accuracies) / 10))]
-        return {
-            "client_train/loss_mean": float(losses.mean()),
-            "client_train/accuracy_mean": float(accuracies.mean()),
-            "client_train/accuracy_worst10": float(worst.mean()),
-            "client_train/accuracy_variance": float(accuracies.var(correction=0)),
-        }
+        found = {"client_train/loss_mean": float(losses.mean()), **_over_clients("client_train", accuracies)}
+        data = self.federation.data
+        if data.client_tests is not None:
+            accuracies = self.evaluator.on_client_tests(self.params, data)
+            found |= _over_clients("client_test", accuracies[~accuracies.isnan()])
+        return found
 
     def _selection_metrics(self, cohort: Tensor) -> dict[str, float]:
         counts = self.counts.double()
@@ -300,3 +299,13 @@ class Server:
         else:
             metrics["cohort/entropy"] = float("nan")
         return metrics
+
+
+def _over_clients(group: str, accuracies: Tensor) -> dict[str, float]:
+    """Return mean, mean of the worst tenth, and variance of the clients' accuracies, ``[n]``."""
+    worst = accuracies.sort().values[: max(1, round(len(accuracies) / 10))]
+    return {
+        f"{group}/accuracy_mean": float(accuracies.mean()),
+        f"{group}/accuracy_worst10": float(worst.mean()),
+        f"{group}/accuracy_variance": float(accuracies.var(correction=0)),
+    }

@@ -32,6 +32,8 @@ _LINES = {
     "validation": (ORANGE, "--"),
     "clients' mean training": (GREEN, "-."),
     "clients' worst 10 % of training": (PINK, ":"),
+    "clients' mean test": (GREEN, "-"),
+    "clients' worst 10 % of test": (PINK, "-"),
 }
 _MARKED_ROWS = 25
 _LOG_RATIO = 50

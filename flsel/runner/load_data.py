@@ -57,7 +57,8 @@ def load_data(
     if owner is None and not partition.after_holdouts:
         owner = owners_of(deal(labels, generator(seed, "partition")), len(labels))
     if owner is not None:
-        source = replace(source, owner=_checked_owner(owner, len(labels), partition), true_models=None)
+        owner = _checked_owner(owner, len(labels), partition)
+        source = replace(source, owner=owner, test_owner=None, true_models=None)
     natural = isinstance(partition, Natural) or owner is not None
     if natural and source.owner is None:
         raise UserError(

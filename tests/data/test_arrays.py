@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from flsel.data.data_config import DataConfig
+from flsel.data.federate import federate
 from flsel.data.sources import load_source
 from flsel.errors import UserError
 
@@ -281,6 +282,26 @@ def test_leaf(tmp_path):
     assert source.test.y.tolist() == [3, 0]
     assert source.num_classes == 4
     assert torch.equal(source.normalize(source.train.x), source.train.x)
+
+
+def test_leaf_test_data_remain_the_users(tmp_path):
+    test = [
+        leaf_file(
+            {"cy": ([[0.5, 0, 0, 1]] * 2, [0, 1]), "eve": ([[0.5, 1, 0, 0]], [2]), "ann": ([[0.5] * 4], [1])}
+        )
+    ]
+    source = leaf(tmp_path, TRAIN, test)
+    assert source.test_owner.tolist() == [2, 2, -1, 0]
+    data = federate(source, DataConfig(server=0, validation=0), deal=None, seed=0)
+    assert [shard.tolist() for shard in data.client_tests] == [[3], [], [0, 1]]
+    drawn = federate(source, DataConfig(server=0, validation=0), deal=None, seed=0, clients=2)
+    kept = sorted({tuple(shard.tolist()) for shard in drawn.client_tests})
+    assert len(drawn.client_tests) == 2
+    assert set(kept) < {(3,), (), (0, 1)}
+    dealt = federate(
+        source, DataConfig(server=0, validation=0), deal=lambda y, rng: [np.arange(len(y))], seed=0
+    )
+    assert dealt.client_tests is None
 
 
 def test_leaf_without_test_and_with_a_shape(tmp_path):

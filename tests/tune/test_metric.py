@@ -170,6 +170,7 @@ def test_several_metrics():
     ("text", "mode", "said"),
     [
         ("test/accuracy", "auto", r"not be measured on the test set.*take validation/accuracy\."),
+        ("client_test/accuracy_mean", "auto", r"not be measured on the test set.*take validation/accuracy\."),
         ("best(test/loss)", "auto", r"not be measured on the test set.*take validation/loss\."),
         ("worst(validation/loss)", "auto", r"a name such as .*, got 'worst\(validation/loss\)'"),
         ("best(validation/loss", "auto", "metric must be a name such as"),

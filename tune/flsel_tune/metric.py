@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from flsel.errors import UserError
-from flsel.metrics import METRICS, current_name, first_hit, mean_over_rounds
+from flsel.metrics import METRICS, ON_TEST, current_name, first_hit, mean_over_rounds
 
 Rows = Sequence[Mapping[str, float]]
 How = Literal["last", "best", "auc", "rounds_to", "seconds_to"]
@@ -129,7 +129,7 @@ def check_logged(metrics: Iterable[SweepObjective], logged: Iterable[str]) -> No
     Raises:
         UserError: If something is not measured.
     """
-    known = sorted(name for name in logged if not name.startswith("test/") and name != "round")
+    known = sorted(name for name in logged if not name.startswith(ON_TEST) and name != "round")
     for metric in metrics:
         if metric.how == "seconds_to" and "clock/seconds" not in known:
             raise UserError(
@@ -155,10 +155,11 @@ def _parse(text: str, mode: str, own: Mapping[str, Mode | None]) -> SweepObjecti
             "metric must be a name such as validation/accuracy, best(NAME), auc(NAME) or "
             f"rounds_to(NAME, TARGET) or seconds_to(NAME, TARGET), got {text!r}."
         )
-    if source.startswith("test/"):
+    if source.startswith(ON_TEST):
+        other = source.removeprefix("test/") if source.startswith("test/") else "accuracy"
         raise UserError(
             f"metric must not be measured on the test set, which is for the report, got {source}: "
-            f"take validation/{source.removeprefix('test/')}."
+            f"take validation/{other}."
         )
     better = METRICS[source].better if source in METRICS else own.get(source.partition("/")[2])
     reaches = how in ("rounds_to", "seconds_to")

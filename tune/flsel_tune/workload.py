@@ -12,6 +12,7 @@ from typing import Any
 from optuna.trial import TrialState
 
 from flsel.config import RunConfig
+from flsel.metrics import ON_TEST
 from flsel.runner.trackers.loggers import make_loggers
 from flsel.runner.trackers.tracker import Tracker
 from flsel.runner.trackers.values import hyper_parameters
@@ -108,7 +109,7 @@ class SweepWorkload:
         for row in mean_rows(result["rows"]):
             # A process that replaces a dead one reports from the beginning.
             if row["round"] > self._logged.get(number, -1):
-                seen = {name: value for name, value in row.items() if not name.startswith("test/")}
+                seen = {name: value for name, value in row.items() if not name.startswith(ON_TEST)}
                 self._trackers[number].log(seen, int(row["round"]))
                 self._logged[number] = int(row["round"])
         if result["status"] in ("running", "complete"):
