@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flsel.comparison.judging.statistics import holm, mean_p_value
-from flsel.comparison.sequential.decide import judge_looks, withheld_by_arrival
+from flsel.comparison.sequential.decide import decide, judge_looks
 from flsel.comparison.sequential.design import Design
 from flsel.comparison.sequential.power import expected, fixed_seeds
 
@@ -114,14 +114,16 @@ def late_costs(share: float, factor: float, runs: int) -> tuple[list[float], flo
     theirs, ours = (0.3 * (common + rng.standard_normal((runs, MAXIMUM))) / np.sqrt(2) for _ in range(2))
     ours = ours + np.log(factor)
     end = np.quantile(ours, 1 - share) if share else np.inf
-    withheld = withheld_by_arrival(ours <= end, theirs <= end)
-    differences = np.minimum(theirs, end) - np.minimum(ours, end)
-    judged = judge_looks(differences, Design(1, MAXIMUM), withheld=withheld)
-    stops = judged.stops()
-    claims = judged.claim[np.arange(runs), stops]
-    return [100 * float((claims == kind).mean()) for kind in (0, 1)], float(
-        np.array(judged.looks)[stops].mean()
-    )
+    found = []
+    for mine, yours in zip(ours, theirs, strict=True):
+        counts = (mine <= end) | (yours <= end)
+        low = np.where(mine <= end, np.minimum(yours, end) - mine, -np.inf)[counts]
+        high = np.where(yours <= end, yours - np.minimum(mine, end), np.inf)[counts]
+        found.append(decide(low, Design(1, MAXIMUM), upper=high))
+    shares = [
+        100 * float(np.mean([decision.claim == kind for decision in found])) for kind in ("better", "worse")
+    ]
+    return shares, float(np.mean([decision.n for decision in found]))
 
 
 def print_late(runs: int) -> None:

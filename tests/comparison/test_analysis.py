@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,10 @@ def test_what_is_not_significant_says_how_many_seeds_would_be_needed_and_how_unc
         f"about {needed.value} seeds for 80 % power (95 % interval {needed.low} to more than 1,000)."
         in found.verdicts[0].text
     )
-    assert found.headline.startswith("Keep Uniform, unless costs decide: no variant is significantly better")
+    assert found.headline == (
+        "No significant difference in test accuracy was found. PowD is ahead of Uniform in 4 of 5 seeds, "
+        "+1.2 [-2.9, +4.8] points: more seeds would tell."
+    )
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 4])
@@ -119,17 +122,17 @@ def test_a_variant_that_never_arrives_has_a_bound_in_the_right_direction(tmp_pat
     found = compare(tmp_path, last=1)
     text = found.verdicts[1].text
     assert text.startswith("PowD reaches 70 % in 0 of 5 seeds, Uniform in 4 of 5.")
-    assert "In the 4 seeds in which Uniform arrives, PowD takes at least 2." in text
+    assert "Over the 4 pairs that count, the ratio is at least 2.22 x (95 % interval from " in text
+    assert "Left out: 1 pair in which neither arrives." in text
+    assert text.endswith("only Uniform in 4 (exact McNemar test, p = 0.12).")
 
 
 def test_a_ratio_to_runs_that_never_arrive_is_a_bound_without_an_end(tmp_path):
     two(tmp_path, [0.50, 0.51, 0.52, 0.80, 0.81], [0.80, 0.82, 0.79, 0.81, 0.80], evaluation__target=0.7)
     text = compare(tmp_path, last=1).verdicts[1].text
-    assert "at least 1." in text
-    assert "without an upper end" in text
-    assert text.endswith(
-        "Runs that did not reach the target enter as 20 rounds, so the ratio is a lower bound."
-    )
+    assert "Over the 2 pairs in which both arrive, PowD takes " in text
+    assert "Over the 5 pairs that count, the ratio is at least 1." in text
+    assert text.endswith("only Uniform in 3 (exact McNemar test, p = 0.25).")
 
 
 def test_a_bound_on_the_wrong_side_of_one_supports_no_claim(tmp_path):
@@ -201,12 +204,63 @@ def test_runs_that_ended_before_their_last_round_are_said(tmp_path):
     assert any(note.startswith("1 of 4 runs ended before") for note in compare(tmp_path).notes)
 
 
-def test_zero_variance_is_said(tmp_path):
-    two(tmp_path, [0.8, 0.8, 0.8], [0.7, 0.7, 0.7])
+@pytest.mark.parametrize(("seeds", "label"), [(3, "Exploratory"), (5, "Not significant"), (8, "Better")])
+def test_a_constant_difference_is_decided_where_the_sign_test_is(tmp_path, seeds, label):
+    two(tmp_path, [0.8] * seeds, [0.7] * seeds)
     found = compare(tmp_path)
-    assert "Nothing varies, so no test applies" in found.verdicts[0].text
-    assert math.isnan(found.analysis.difference("PowD", "all", found.analysis.main).p_holm)
+    assert found.verdicts[0].label == label
+    assert found.analysis.difference("PowD", "all", found.analysis.main).found.p == 2.0 ** (1 - seeds)
     assert not any("80 % power" in note for note in found.notes)
+
+
+def test_identical_variants_are_called_equal(tmp_path):
+    two(tmp_path, [0.8, 0.7, 0.6, 0.7, 0.8], [0.8, 0.7, 0.6, 0.7, 0.8])
+    verdict = compare(tmp_path).verdicts[0]
+    assert (verdict.kind, verdict.label) == ("open", "Equal")
+    assert "PowD equals Uniform in test accuracy" in verdict.text
+
+
+@pytest.mark.parametrize(("baseline", "side"), [("Uniform", "more"), ("PowD", "fewer")])
+def test_a_constant_ratio_of_costs_is_a_claim_whichever_is_the_baseline(tmp_path, baseline, side):
+    for seed in range(1, 9):
+        made.run(tmp_path / f"p{seed}", made.climb(0.8), selector="PowD", seed=seed, models=13)
+        made.run(tmp_path / f"u{seed}", made.climb(0.8), seed=seed, models=3)
+    found = compare(tmp_path, cost="models", last=1, baseline=baseline, target=0.7)
+    ratio = found.analysis.difference("PowD" if baseline == "Uniform" else "Uniform", "all", "models/target")
+    assert ratio.found.p == 2.0**-7
+    assert ratio.shown.value == pytest.approx(13 / 3 if side == "more" else 3 / 13)
+
+
+def test_a_late_run_cuts_no_arrival(tmp_path):
+    """Both-arriving pairs say 3.8 x; one late run of the baseline, which ended early, must not hide it."""
+    slow, fast = [0.1 + 0.035 * r for r in range(21)], [0.1, *(0.3 + 0.1 * min(r, 5) for r in range(20))]
+    for seed in range(1, 8):
+        late = seed == 7
+        made.run(tmp_path / f"p{seed}", slow, selector="PowD", seed=seed, evaluation__target=0.7)
+        made.run(tmp_path / f"u{seed}", [0.3] * 21 if late else fast, seed=seed, evaluation__target=0.7)
+    found = compare(tmp_path, last=1)
+    verdict = found.verdicts[1]
+    assert verdict.label == "Not significant"
+    assert re.search(
+        r"Over the 6 pairs in which both arrive, PowD takes [34]\.\d+ x the rounds", verdict.text
+    )
+    assert "at most" in verdict.text
+    assert "Only PowD arrives in 1 pairs" in verdict.text
+
+
+def test_better_is_withheld_where_only_the_variant_diverges(tmp_path):
+    two(tmp_path, [0.80, 0.81, 0.79, 0.80, 0.82], [0.70, 0.72, 0.69, 0.71, 0.70])
+    for seed in (6, 7, 8):
+        made.run(tmp_path / f"u{seed}", made.climb(0.7), seed=seed)
+        lost = made.run(tmp_path / f"p{seed}", made.climb(0.8), selector="PowD", seed=seed)
+        (lost / "summary.json").unlink()
+        write_failure(lost, Outcome("diverged", "every client of round 3 returned a non-finite model"))
+    found = compare(tmp_path)
+    assert found.verdicts[0].label == "Not significant"
+    assert "PowD is not called better: PowD diverged under 3 seeds under which Uniform did not." in (
+        found.verdicts[0].text
+    )
+    assert not found.headline.startswith("Take PowD")
 
 
 def test_what_is_equal_to_the_baseline_is_said_to_be(tmp_path):
@@ -230,14 +284,14 @@ def test_a_target_nobody_reaches_is_said(tmp_path):
     assert "0/2" in row
 
 
-def test_runs_that_never_arrive_count_as_the_horizon_and_are_named(tmp_path):
+def test_runs_that_never_arrive_are_bounds_and_named(tmp_path):
     two(tmp_path, [0.80, 0.82, 0.85, 0.81], [0.70, 0.82, 0.68, 0.80])
     found = compare(tmp_path, target=0.75, last=1)
     difference = found.analysis.difference("PowD", "all", "rounds/target")
     assert difference.censored == 2
     reached = found.analysis.arrival("Uniform", "all", "rounds/target")
     assert (reached.found.reached, reached.found.n) == (2, 4)
-    assert any("Uniform in 2 of 4. " in v.text and "enter as 20 rounds" in v.text for v in found.verdicts)
+    assert any("Uniform in 2 of 4. " in v.text and "the ratio is at most " in v.text for v in found.verdicts)
 
 
 def test_pairs_whose_fingerprints_differ_are_left_out_or_compared_unpaired(tmp_path):

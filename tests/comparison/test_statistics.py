@@ -62,12 +62,14 @@ def test_p_value_is_where_the_interval_touches_zero(values):
         assert nearest == pytest.approx(0.0, abs=1e-6 * (1 + touching.high - touching.low))
 
 
-def test_one_value_has_no_interval_and_equal_values_have_no_p():
+def test_one_value_has_no_interval_and_equal_values_have_the_sign_tests_p():
     one = ours.mean_interval([0.5])
     assert one.value == 0.5
     assert math.isnan(one.low)
     assert math.isnan(one.high)
-    assert math.isnan(ours.mean_p_value(np.array([0.1, 0.1, 0.1])))
+    assert ours.mean_p_value(np.array([0.1, 0.1, 0.1])) == 0.25
+    assert ours.mean_p_value(np.zeros(3)) == 1.0
+    assert math.isnan(ours.mean_p_value(np.array([0.1])))
     flat = ours.mean_interval([0.1, 0.1, 0.1])
     assert (flat.low, flat.high) == (flat.value, flat.value)
 

@@ -11,7 +11,7 @@ import pytest
 
 from flsel.comparison.judging.measures import chosen_target
 from flsel.comparison.judging.statistics import mean_interval
-from flsel.comparison.judging.time_to_target import TargetTime, first_at, restricted, summarise, survival
+from flsel.comparison.judging.time_to_target import TargetTime, first_at, summarise, survival
 from flsel.comparison.run_table import Run
 
 
@@ -77,13 +77,25 @@ def test_everybody_arrives():
 def test_restricted_mean_is_the_mean_of_what_is_cut_at_the_horizon():
     data = arrived(10, 20, 35) + never(100, 100)
     found = summarise(data)
-    cut = restricted(data, found.horizon)
-    assert cut.tolist() == [10, 20, 35, 100, 100]
+    cut = np.array([10, 20, 35, 100, 100])
     expected = mean_interval(cut)
     assert found.restricted_mean.value == pytest.approx(cut.mean())
     plain = cut.std(ddof=1) / math.sqrt(5) * 2.7764
     assert found.restricted_mean.low == pytest.approx(max(0.0, cut.mean() - plain), abs=0.01)
     assert found.restricted_mean.high == 100.0 < expected.high
+
+
+@pytest.mark.parametrize(
+    ("data", "median"),
+    [
+        (arrived(10, 20, 40, 50), 30.0),
+        (arrived(10, 20, 40, 50, 60, 70), 45.0),
+        (arrived(10, 20, 40) + never(5), 30.0),
+        (arrived(10, 20) + never(5, 5), math.inf),
+    ],
+)
+def test_medians_of_even_numbers_are_the_mean_of_the_two_in_the_middle(data, median):
+    assert summarise(data).median.value == median
 
 
 def test_nobody_arrives():

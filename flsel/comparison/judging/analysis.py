@@ -10,7 +10,7 @@ import numpy as np
 
 from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.claims import MEAN, Claim, Sequential, claims
-from flsel.comparison.judging.deciding import pair_costs
+from flsel.comparison.judging.late_runs import bounds, judge_late
 from flsel.comparison.judging.measures import (
     Kind,
     Target,
@@ -35,8 +35,9 @@ from flsel.comparison.judging.statistics import (
     welch_interval,
 )
 from flsel.comparison.judging.summaries import Analysis, Difference, Options, Reached, Summary, arrival_name
-from flsel.comparison.judging.time_to_target import restricted, summarise
+from flsel.comparison.judging.time_to_target import TargetTime, summarise
 from flsel.comparison.run_table import Run, complete
+from flsel.metrics import Better
 from flsel.runner.cost_axes import COST_AXES
 
 
@@ -79,8 +80,19 @@ def analyse(
         if v != options.baseline
     }
     judged = replace(empty, summaries=summaries, reached=reached, pairs=pairs, claims=decided)
-    differences = [d for (s, v), found in pairs.items() for d in _differences(judged, v, s, found)]
+    differences = [
+        replace(d, withheld=withheld)
+        for (s, v), found in pairs.items()
+        for withheld in [_withheld(judged, v, s)]
+        for d in _differences(judged, v, s, found)
+    ]
     return replace(judged, differences=_corrected(judged, differences), ranking=_ranking(judged))
+
+
+def _withheld(analysis: Analysis, variant: str, scenario: str) -> tuple[str, ...]:
+    """Return the claims that runs forbid which diverged under seeds where the other side's did not."""
+    mine, yours = (analysis.diverged(name, scenario) for name in (variant, analysis.options.baseline))
+    return tuple(name for name, more in (("better", mine - yours), ("worse", yours - mine)) if more)
 
 
 def _as_decided(pairs: Pairs, decided: Sequence[Claim], variant: str, scenario: str) -> Pairs:
@@ -154,7 +166,8 @@ def _difference(
     shared = [seed for seed in ours if seed in theirs] if pairs.paired else []
     if pairs.paired:
         ours, theirs = ({seed: side[seed] for seed in shared} for side in (ours, theirs))
-    what = _Sides(variant, scenario, name, analysis.measures[name].kind, pairs.paired)
+    measured = analysis.measures[name]
+    what = _Sides(variant, scenario, name, measured.kind, pairs.paired, measured.better)
     made = _compared(what, list(ours.values()), list(theirs.values()), shared, analysis.options.sequential)
     if made is None:
         return None
@@ -180,22 +193,40 @@ def _to_target(
     late = [a for a in (*one, *two) if not a.reached]
     if not one or not two or len(late) == len(one) + len(two):
         return None  # no run reached the target: there is nothing to compare
-    if analysis.options.sequential is not None and analysis.target is not None:
-        # As claims count, whose earlier looks no later pair may change.
-        goal = analysis.target.accuracy
-        found = [pair_costs(*both, cost, goal, window) for both in zip(pairs.ours, pairs.theirs, strict=True)]
-        ours, theirs = [a for a, _ in found], [b for _, b in found]
-    else:
-        horizon = min((a.at for a in late), default=math.inf)
-        ours, theirs = list(restricted(one, horizon)), list(restricted(two, horizon))
-    made = _compared(
-        _Sides(variant, scenario, name, "ratio", pairs.paired),
-        ours,
-        theirs,
-        [r.seed for r in pairs.ours] if pairs.paired else [],
-        analysis.options.sequential,
+    what = _Sides(variant, scenario, name, "ratio", pairs.paired, "min")
+    seeds = [r.seed for r in pairs.ours] if pairs.paired else []
+    if not late:
+        ours, theirs = ([a.at for a in side] for side in (one, two))
+        return _compared(what, ours, theirs, seeds, analysis.options.sequential)
+    return _with_late_runs(what, one, two, seeds, analysis.options.sequential)
+
+
+def _with_late_runs(
+    what: _Sides,
+    one: Sequence[TargetTime],
+    two: Sequence[TargetTime],
+    seeds: list[int],
+    sequential: Sequential | None,
+) -> Difference | None:
+    """Compare costs where some runs never arrive; runs that are not paired allow no claim then."""
+    late = sum(not a.reached for a in (*one, *two))
+    if not what.paired:
+        ours, theirs = ([a.at for a in side if a.reached] for side in (one, two))
+        made = _compared(what, ours, theirs, seeds, sequential)
+        return None if made is None else replace(made, found=replace(made.found, p=1.0), censored=late)
+    if min(a.at for a in (*one, *two)) <= 0:
+        return None
+    ends = [bounds(*both) for both in zip(one, two, strict=True)]
+    found, known = judge_late(ends)
+    seeds = [seed for seed, pair in zip(seeds, ends, strict=True) if pair.exact]
+    if sequential is not None:
+        values = list(found.values)
+        found = compare_at_look(values, [0.0] * len(values), sequential.scenario_design)
+    return Difference(
+        *(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), True, what.better),
+        censored=late,
+        late=known,
     )
-    return None if made is None else replace(made, censored=len(late))
 
 
 @dataclass(frozen=True)
@@ -205,6 +236,7 @@ class _Sides:
     measure: str
     kind: Kind
     paired: bool
+    better: Better | None
 
 
 def _compared(
@@ -229,7 +261,9 @@ def _compared(
         difference, p = welch_interval(one, two)
         unknown = Estimate(math.nan, math.nan, math.nan, 0)
         found = Paired(difference, p, math.nan, math.nan, unknown, ())
-    return Difference(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), what.paired)
+    return Difference(
+        *(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), what.paired, what.better)
+    )
 
 
 def _corrected(analysis: Analysis, differences: Sequence[Difference]) -> tuple[Difference, ...]:
@@ -247,7 +281,8 @@ def _corrected(analysis: Analysis, differences: Sequence[Difference]) -> tuple[D
         size = sum(not math.isnan(d.found.p) for d in family)
         for d, p, p_exact in zip(family, adjusted, exact, strict=True):
             level = 1 - (1 - LEVEL) / max(1, size)
-            wide = None if math.isnan(p) or not d.paired else mean_interval(d.found.values, level)
+            known = d.paired and not math.isnan(p) and len(d.found.values) > 1
+            wide = mean_interval(d.found.values, level) if known else None
             if wide is not None:
                 wide = possible(wide, _limit(analysis, d.measure))
             found[id(d)] = replace(

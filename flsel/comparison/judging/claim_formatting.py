@@ -24,12 +24,7 @@ def measured(claim: Claim) -> str:
     last = claim.deciding.last
     if claim.deciding.target is None:
         return f"mean of the last {last} evaluations"
-    unit = COST_AXES[claim.deciding.name].unit
-    end = "the larger total of its pair"
-    if claim.horizon is not None:
-        number = formatting.number(claim.horizon, unit)
-        end = number if unit == "bytes" else f"{number} {unit}"
-    return f"{f'mean of {last} evaluations; ' if last > 1 else ''}a run that never arrives counts as {end}"
+    return f"mean of {last} evaluations" if last > 1 else "first evaluation at the target"
 
 
 def difference(deciding: Deciding, value: float) -> str:
@@ -59,6 +54,8 @@ def family(design: Design) -> str:
 def outer(claim: Claim, end: Look) -> str:
     """Write the estimate of a look with the interval that decides its direction."""
     level = f"{100 * (1 - ALPHA):.0f} % interval {ends(claim.deciding, end.low, end.high)}"
+    if math.isnan(end.mean):
+        return f"{level} ({family(claim.design)})"
     return f"{difference(claim.deciding, end.mean)}, {level} ({family(claim.design)})"
 
 
@@ -66,21 +63,13 @@ def arrivals(claim: Claim, end: Look, baseline: str) -> str:
     """Say how many runs arrived, and what that leaves of the ratio of arrivals; nothing of accuracy."""
     if claim.deciding.target is None:
         return ""
-    runs = end.n * claim.runs
+    runs, out = end.n * claim.runs, ""
+    if claim.left_out:
+        out = f" Left out: {formatting.count(claim.left_out, 'pair')} in which neither arrives."
     ours, theirs = claim.arrived(end.n)
     if ours == theirs == runs:
-        return " Every run arrives."
-    if ours == theirs == 0:
-        return " No run of either arrives."
+        return f" Every run arrives.{out}"
     said = f" {claim.variant} arrives in {ours} of {runs} runs, {baseline} in {theirs}."
-    ratio, low, high = (math.exp(-value) for value in (end.mean, end.high, end.low))
     if ours < runs and theirs < runs:
-        return f"{said} As runs of both never arrive, the ratio holds with this count only."
-    least = ours < runs
-    wrong = ", which supports no claim" if least == (ratio < 1) else ""
-    bound = (
-        f"at least {formatting.times(ratio)}, from {formatting.times(low)} without an upper end"
-        if least
-        else f"at most {formatting.times(ratio)}, up to {formatting.times(high)} without a lower end"
-    )
-    return f"{said} So the ratio of arrivals is {bound}{wrong}."
+        return f"{said} As runs of both never arrive, no direction is claimed.{out}"
+    return f"{said} So the ratio has no {'upper' if ours < runs else 'lower'} bound.{out}"

@@ -24,6 +24,12 @@ def claim_text(claim: Claim, options: Options, where: str, scenarios: int) -> st
     over = f", averaged over {scenarios} scenarios" if scenarios > 1 and not where else ""
     what = f"in {words.subject(claim.deciding)} ({words.measured(claim)}{over})"
     decision, base, most = claim.decision, options.baseline, claim.design.maximum
+    if not decision.looks and decision.claim == "open":
+        return (
+            f"{claim.variant} and {base}{where} are not decided {what}: of "
+            f"{formatting.count(decision.n, 'pair')}, {claim.left_out} say nothing, since neither run "
+            "arrives."
+        )
     if not decision.looks:
         n = decision.n
         return (
@@ -61,12 +67,12 @@ def claim_text(claim: Claim, options: Options, where: str, scenarios: int) -> st
 
 
 def _withheld(claim: Claim, baseline: str) -> str:
-    """Say where the interval shows a direction that arrivals contradict."""
-    end, (ours, theirs) = claim.decision.looks[-1], claim.arrived(claim.decision.looks[-1].n)
-    if end.low > 0 and ours < theirs:
-        return f" {claim.variant} is not called better, as it arrives less often than {baseline}."
-    if end.high < 0 and ours > theirs:
-        return f" {claim.variant} is not called worse, as it arrives more often than {baseline}."
+    """Say that diverged runs forbid a direction that the interval shows."""
+    end = claim.decision.looks[-1]
+    if end.low > 0 and claim.diverged.better:
+        return f" {claim.variant} is not called better, as runs of it diverged."
+    if end.high < 0 and claim.diverged.worse:
+        return f" {claim.variant} is not called worse, as runs of {baseline} diverged."
     return ""
 
 
@@ -84,6 +90,8 @@ def _margin(claim: Claim) -> str:
 def _estimate(claim: Claim) -> str:
     """Write the corrected estimate, and the fixed design that decides as much."""
     end = claim.decision.looks[-1]
+    if claim.late:
+        return ""  # a bound, of which no power is known
     corrected = corrected_estimate(claim.decision, claim.design)
     text = f" Corrected for the looks, the estimate is {words.difference(claim.deciding, corrected)}."
     if end.sd == 0:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.pairing import pair
 from flsel.comparison.run_table import Run, complete
-from flsel.comparison.sequential.decide import Decision, Withheld, decide, withheld_by_arrival
-from flsel.comparison.sequential.design import Design, UntilDecided
+from flsel.comparison.sequential.decide import Decision, Withheld, decide
+from flsel.comparison.sequential.design import GIVE_UP_FROM, Design, UntilDecided
 
 Order = Mapping[tuple[str, str], Sequence[int]]
 """By variant and scenario the seeds of the pairs, in the order in which they were there."""
@@ -60,12 +61,12 @@ class Claim:
         variant: What is compared.
         scenario: Where, or :data:`MEAN`.
         deciding: What it is about.
-        seeds: Seeds of the pairs, in order.
-        differences: Their differences in the unit of what decides, ``[n]``.
+        seeds: Seeds of the pairs that count, in order.
+        differences: Their differences in the unit of what decides, ``[n]``; lower ends where runs are late.
+        left_out: Pairs of which nothing is known, since neither run arrives.
         ours: In each pair the runs of the variant that reached the target, ``[n]``.
         theirs: Those of the baseline.
         runs: Runs of each side in a pair: one for each scenario of a mean.
-        horizon: What a run counts as that never arrives; None where accuracy decides, or pairs differ in it.
         decision: What became of it.
         design: The rules.
         diverged: Claims that diverged runs forbid.
@@ -76,10 +77,10 @@ class Claim:
     deciding: Deciding
     seeds: tuple[int, ...]
     differences: np.ndarray
+    left_out: int
     ours: np.ndarray
     theirs: np.ndarray
     runs: int
-    horizon: float | None
     decision: Decision
     design: Design
     diverged: Withheld
@@ -88,6 +89,12 @@ class Claim:
     def used(self) -> tuple[int, ...]:
         """Seeds of the pairs that the last look used."""
         return self.seeds[: self.decision.looks[-1].n] if self.decision.looks else self.seeds
+
+    @property
+    def late(self) -> bool:
+        """Whether some run in the pairs of the last look did not arrive."""
+        n = len(self.used)
+        return self.arrived(n) != (n * self.runs, n * self.runs) and self.deciding.target is not None
 
     def arrived(self, n: int) -> tuple[int, int]:
         """Return how many runs of the variant and of the baseline reached the target in the first n pairs."""
@@ -135,20 +142,28 @@ class _Pairs:
 def _claim(
     pairs: _Pairs, runs: Sequence[Run], deciding: Deciding, design: Design, diverged: Withheld
 ) -> Claim:
-    listed = [[place[seed] for place in pairs.places] for seed in pairs.seeds]
-    values = np.array([np.mean([deciding.difference(*both) for both in cells]) for cells in listed])
+    every = {seed: [place[seed] for place in pairs.places] for seed in pairs.seeds}
+    ends = {seed: _mean_ends([deciding.difference(*both) for both in cells]) for seed, cells in every.items()}
+    seeds = tuple(seed for seed in pairs.seeds if ends[seed] != (-math.inf, math.inf))
+    lower, upper = (np.array([ends[seed][side] for seed in seeds]) for side in (0, 1))
     ours, theirs = (
-        np.array([sum(deciding.arrived(both[side]) for both in cells) for cells in listed], dtype=int)
+        np.array([sum(deciding.arrived(both[side]) for both in every[seed]) for seed in seeds], dtype=int)
         for side in (0, 1)
     )
     steps = [deciding.resolution(runs, [place[s][1] for s in pairs.seeds]) for place in pairs.places]
-    ends = {deciding.horizon(*both) for cells in listed for both in cells}
-    late = withheld_by_arrival(ours, theirs, len(pairs.places))
-    decision = decide(values, design, resolution=float(np.mean(steps)), withheld=diverged | late)
+    decision = decide(lower, design, upper=upper, resolution=float(np.mean(steps)), withheld=diverged)
+    nothing = len(seeds) == 0 and len(pairs.seeds) >= GIVE_UP_FROM
+    if decision.claim == "undecided" and (nothing or len(pairs.seeds) >= design.maximum):
+        # Pairs in which neither arrives take the other seeds.
+        decision = replace(decision, claim="open", n=len(pairs.seeds), given_up=nothing)
     return Claim(
-        pairs.variant, pairs.scenario, deciding, pairs.seeds, values, ours, theirs, len(pairs.places),
-        ends.pop() if len(ends) == 1 else None, decision, design, diverged,
+        pairs.variant, pairs.scenario, deciding, seeds, lower, len(pairs.seeds) - len(seeds), ours, theirs,
+        len(pairs.places), decision, design, diverged,
     )  # fmt: skip
+
+
+def _mean_ends(ends: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return float(np.mean([low for low, _ in ends])), float(np.mean([high for _, high in ends]))
 
 
 def order_of(found: Sequence[Claim]) -> dict[tuple[str, str], tuple[int, ...]]:

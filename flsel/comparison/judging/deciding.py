@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from flsel.comparison.judging.late_runs import bounds
 from flsel.comparison.judging.measures import Target, arrivals
-from flsel.comparison.judging.time_to_target import TargetTime, restricted
+from flsel.comparison.judging.time_to_target import TargetTime
 from flsel.comparison.run_table import Run, complete
 from flsel.comparison.sequential.boundaries import FIRST_LOOK
 from flsel.comparison.sequential.design import UntilDecided
@@ -21,8 +21,8 @@ class Deciding:
     """The measure that the claims of a comparison are about.
 
     A difference is positive where the variant is better. Of accuracies it is in points. Of costs it is
-    ``ln(baseline / variant)``, where a run that never arrives counts as its pair's :func:`horizon`. So a
-    claim about a cost is about the mean of these logarithms.
+    ``ln(baseline / variant)``, of which a pair with a run that never arrives gives a bound only. So a claim
+    about a cost is about the mean of these logarithms.
 
     Attributes:
         name: ``accuracy``, or the axis of the cost.
@@ -39,24 +39,24 @@ class Deciding:
         """Return what decides by the rules of a comparison; ``last`` and ``target`` as the attributes."""
         return cls(rules.decides, last, target if rules.of_cost else None)
 
-    def difference(self, ours: Run, theirs: Run) -> float:
-        """Compare two complete runs of a pair.
+    def difference(self, ours: Run, theirs: Run) -> tuple[float, float]:
+        """Compare two complete runs of a pair: the ends between which the difference lies.
+
+        They are equal where accuracy decides, and where both runs arrive. Nothing is known of a pair in which
+        neither does: minus and plus infinity.
 
         Raises:
             UserError: If a run does not have the cost.
         """
         if self.target is None:
-            return _points(ours, self.last) - _points(theirs, self.last)
-        mine, yours = pair_costs(ours, theirs, self.name, self.target, self.last)
-        return math.log(yours / mine)
+            points = _points(ours, self.last) - _points(theirs, self.last)
+            return points, points
+        found = bounds(*(_arrival(run, self.name, self.target, self.last) for run in (ours, theirs)))
+        return -found.high, -found.low
 
     def arrived(self, run: Run) -> bool:
         """Tell whether a complete run reached the target; there is none to miss where accuracy decides."""
         return self.target is None or _arrival(run, self.name, self.target, self.last).reached
-
-    def horizon(self, ours: Run, theirs: Run) -> float | None:
-        """Return what a run of a pair counts as that never arrives; None where accuracy decides."""
-        return None if self.target is None else horizon(ours, theirs, self.name)
 
     def resolution(self, runs: Sequence[Run], baseline: Sequence[Run]) -> float:
         """Return the smallest step of a difference; 0 where runs do not say.
@@ -80,37 +80,6 @@ class Deciding:
         # A run that never arrives counts with all that it spends.
         ends = [_arrival(run, self.name, self.target, self.last).at for run in first]
         return float(np.median(steps) / np.median(ends))
-
-
-def pair_costs(ours: Run, theirs: Run, cost: str, target: float, window: int) -> tuple[float, float]:
-    """Return what two complete runs of a pair spend until they reach a target, both > 0.
-
-    Args:
-        ours: The variant's run.
-        theirs: The baseline's.
-        cost: Name of the axis.
-        target: Test accuracy to reach.
-        window: Evaluations in the running mean.
-
-    Raises:
-        UserError: If a run does not have the cost.
-    """
-    sides = [_arrival(run, cost, target, window) for run in (ours, theirs)]
-    mine, yours = restricted(sides, horizon(ours, theirs, cost))
-    return float(mine), float(yours)
-
-
-def horizon(ours: Run, theirs: Run, cost: str) -> float:
-    """Return the cost that a run of a pair counts as which never arrives.
-
-    It is the larger of what the two spend in all, which is the planned number of rounds for rounds:
-
-    - It depends on the pair alone, so a later pair changes nothing that was decided before.
-    - Both runs have the same one. A variant that spends less a round gains nothing by never arriving, and
-      where neither arrives they are equal.
-    - It is the larger total, so no arrival lies beyond it.
-    """
-    return max(float(run.columns[cost][-1]) for run in (ours, theirs))
 
 
 def _arrival(run: Run, cost: str, target: float, window: int) -> TargetTime:

@@ -60,7 +60,7 @@ def _gains(analysis: Analysis, measure: str) -> Gains:
     found: dict[str, dict[str, float]] = {}
     for d in analysis.differences:
         if d.measure == measure and d.resolved:
-            gain = 100 * d.shown.value if measure == analysis.main else -d.found.difference.value
+            gain = 100 * d.shown.value if measure == analysis.main else -d.claimed.value
             if gain > 0:
                 found.setdefault(d.variant, {})[d.scenario] = gain
     return found
@@ -91,10 +91,9 @@ def _times(analysis: Analysis, variant: str, gain: float) -> str:
     ]
     late = [any(found.found.reached < found.found.n for found in side) for side in sides]
     most = "at most " if late == [False, True] else ""
-    count = ", counting a run that never arrives with its whole cost" if all(late) else ""
     label = COST_AXES[options.cost].label
     ratio = formatting.times(math.exp(-gain))
-    return f"{most}{ratio} the {label} of {options.baseline} to {100 * accuracy:g} %{count}"
+    return f"{most}{ratio} the {label} of {options.baseline} to {100 * accuracy:g} %"
 
 
 def _accuracy(analysis: Analysis, variant: str) -> str:
@@ -111,14 +110,31 @@ def _nothing(analysis: Analysis) -> str:
         same = [c.variant for c in analysis.claims if c.decision.claim == "equivalent"]
         also = f" Equivalent within the margin: {', '.join(dict.fromkeys(same))}." if same else ""
         what = subject(how.deciding(analysis.options.last))
-        return f"Keep {base}: no variant is decided to be better in {what}.{also}"
+        return f"No variant is decided to be better than {base} in {what}.{also}"
     most = max((d.found.difference.n for d in analysis.differences if d.measure == analysis.main), default=0)
     if most < FEWEST_SEEDS:
         return (
             f"Exploratory: {formatting.seeds(most)} show no significant difference; a claim needs at least "
             f"{FEWEST_SEEDS}."
         )
-    return f"Keep {base}, unless costs decide: no variant is significantly better in test accuracy."
+    return f"No significant difference in test accuracy was found.{_ahead(analysis)}"
+
+
+def _ahead(analysis: Analysis) -> str:
+    """Describe the variant with the largest mean difference, in the only scenario."""
+    main = [d for d in analysis.differences if d.measure == analysis.main and d.paired and d.found.values]
+    if len(analysis.scenarios) > 1 or not main:
+        return ""
+    best = max(main, key=lambda d: d.shown.value)
+    values, base = best.found.values, analysis.options.baseline
+    if best.resolved or best.shown.value <= 0:
+        return ""
+    won = sum(value > 0 for value in values)
+    ends = f"[{formatting.points(best.shown.low)}, {formatting.points(best.shown.high)}]"
+    return (
+        f" {best.variant} is ahead of {base} in {won} of {formatting.seeds(len(values))}, "
+        f"{formatting.points(best.shown.value)} {ends} points: more seeds would tell."
+    )
 
 
 def _worse(analysis: Analysis) -> str:

@@ -52,7 +52,8 @@ class Paired:
 
     Attributes:
         difference: Mean difference with its interval; of logarithms, where ratios are compared.
-        p: Two-sided p-value of the interval: the level at which it would just exclude zero.
+        p: Two-sided p-value of the interval: the level at which it would just exclude zero. Where all values
+            are the same number, that of the exact sign-flip test; 1 where all are zero.
         p_exact: Two-sided p-value of the exact sign-flip test.
         p_floor: The smallest value that ``p_exact`` can have with so many pairs, 2^(1 - n).
         improvement: Share of pairs in which the variant's value is larger, ties counted half, with the exact
@@ -164,10 +165,16 @@ def compare_at_look(
 
 
 def mean_p_value(values: np.ndarray) -> float:
-    """Return the level at which :func:`mean_interval` would just exclude zero; NaN where nothing varies."""
+    """Return the level at which :func:`mean_interval` would just exclude zero.
+
+    Where nothing varies it is the p-value of the exact sign test, 2^(1 - n), or 1 if all values are zero; NaN
+    of one value.
+    """
     n = len(values)
-    if n < 2 or standard_error(values) == 0:
+    if n < 2:
         return math.nan
+    if standard_error(values) == 0:
+        return 2.0 ** (1 - n) if values[0] else 1.0
     mean, error, skew = float(values.mean()), standard_error(values), _skewness(values)
     # A skew away from zero lengthens the far side only.
     towards_zero = abs(skew) if mean * skew < 0 else 0.0

@@ -12,6 +12,7 @@ import numpy as np
 
 from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.claims import Claim, Sequential
+from flsel.comparison.judging.late_runs import LateRuns
 from flsel.comparison.judging.measures import Kind, Measure, Target
 from flsel.comparison.judging.pairing import Pairs
 from flsel.comparison.judging.ranking import Ranking
@@ -24,6 +25,7 @@ from flsel.comparison.judging.statistics import (
 )
 from flsel.comparison.judging.time_to_target import TargetTime, TargetTimes
 from flsel.comparison.run_table import Run
+from flsel.metrics import Better
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,12 @@ class Difference:
         measure: Name of the measure.
         kind: Difference or ratio; of a ratio ``found.difference`` is of natural logarithms.
         found: Estimates and tests; unpaired ones have only a difference and a p-value.
-        seeds: Seeds of the pairs.
+        seeds: Seeds of the pairs; where runs are late, of those in which both arrive.
         paired: Whether runs are compared seed by seed.
-        censored: How many runs of the two had not reached the target and count as the horizon.
+        better: Which values are better, ``max`` or ``min``; None for neither.
+        censored: How many runs of the two had not reached the target.
+        late: What is known where some had not; None where all had.
+        withheld: Claims that diverged runs forbid: ``better``, ``worse``, or both.
         p_holm: ``found.p``, corrected for all comparisons in the family of this measure.
         p_exact_holm: ``found.p_exact``, likewise.
         corrected: The difference with the interval that holds for the whole family (Bonferroni), or None.
@@ -122,7 +127,10 @@ class Difference:
     found: Paired
     seeds: tuple[int, ...]
     paired: bool
+    better: Better | None = None
     censored: int = 0
+    late: LateRuns | None = None
+    withheld: tuple[str, ...] = ()
     p_holm: float = math.nan
     p_exact_holm: float = math.nan
     corrected: Estimate | None = None
@@ -132,6 +140,17 @@ class Difference:
     def shown(self) -> Estimate:
         """The difference, or the ratio, with its interval."""
         return self._scaled(self.found.difference)
+
+    @property
+    def claimed(self) -> Estimate:
+        """What a claim is about: the difference, or the bound of a ratio's logarithm where runs are late."""
+        bound = None if self.late is None else self.late.bound
+        return self.found.difference if bound is None else bound
+
+    @property
+    def pairs(self) -> int:
+        """Pairs that a claim rests on."""
+        return self.found.difference.n if self.late is None else self.late.pairs
 
     @property
     def shown_corrected(self) -> Estimate | None:
@@ -151,20 +170,28 @@ class Difference:
         """Smallest true difference that the corrected test finds with 80 % power; NaN where unknown."""
         return resolvable(np.array(self.found.values), self.comparisons) if self.paired else math.nan
 
-    def counts(self, seed: int) -> bool:
-        """Tell whether runs of a seed are compared."""
-        return not self.paired or seed in self.seeds
-
     @property
     def resolved(self) -> bool:
+        """Whether chance is excluded at 5 %, corrected, with enough seeds, and no diverged run forbids it."""
+        return self.excluded and self.direction not in self.withheld
+
+    @property
+    def excluded(self) -> bool:
         """Whether chance is excluded at 5 %, corrected, and enough seeds are there to say so."""
-        return self.p_holm <= 1 - LEVEL and self.found.difference.n >= FEWEST_SEEDS
+        return self.p_holm <= 1 - LEVEL and self.pairs >= FEWEST_SEEDS
+
+    @property
+    def direction(self) -> str:
+        """``better`` or ``worse`` by the estimate; empty where neither direction of the measure is better."""
+        if self.better is None:
+            return ""
+        return "better" if (self.claimed.value > 0) == (self.better == "max") else "worse"
 
     @property
     def equal(self) -> bool:
-        """Whether every pair has the same difference, so that nothing can be said about chance."""
+        """Whether every pair has the same difference."""
         found = self.found.difference
-        return found.n > 1 and found.low == found.high
+        return found.n > 1 and found.low == found.high and self.late is None
 
 
 @dataclass(frozen=True)
@@ -238,6 +265,14 @@ class Analysis:
     def of(self, variant: str, scenario: str) -> Sequence[Run]:
         """Return a variant's complete runs in a scenario, seeds ascending."""
         return self._runs.get((variant, scenario), ())
+
+    def diverged(self, variant: str, scenario: str) -> frozenset[int]:
+        """Return the seeds under which a variant diverged in a scenario."""
+        return frozenset(
+            run.seed
+            for run in self.runs
+            if (run.variant, run.scenario, run.status) == (variant, scenario, "diverged")
+        )
 
     def difference(self, variant: str, scenario: str, name: str) -> Difference | None:
         """Return the comparison of a variant in one measure, if there is one."""

@@ -33,7 +33,8 @@ class TargetTimes:
     """Several runs' way to one target.
 
     Attributes:
-        median: Median with its interval; infinite where fewer than half arrive.
+        median: Median with its interval, the mean of the two middle values of an even number of runs;
+            infinite where one of these does not arrive.
         restricted_mean: Mean up to the horizon, runs that never arrive counted as the horizon.
         horizon: Where the first of the runs that did not arrive ended, or the last arrival.
         reached: How many arrived.
@@ -95,11 +96,6 @@ def summarise(arrivals: Sequence[TargetTime]) -> TargetTimes:
     )
 
 
-def restricted(arrivals: Sequence[TargetTime], horizon: float) -> np.ndarray:
-    """Return the costs ``[n]``, what lies beyond the horizon as the horizon: the rule for censored pairs."""
-    return np.minimum([arrival.at if arrival.reached else math.inf for arrival in arrivals], horizon)
-
-
 def _censored(arrivals: Sequence[TargetTime]) -> stats.CensoredData:
     end = max(arrival.at for arrival in arrivals)
     return stats.CensoredData(
@@ -113,8 +109,10 @@ def _median(arrivals: Sequence[TargetTime]) -> Estimate:
     if not any(arrival.reached for arrival in arrivals):
         return Estimate(math.inf, math.nan, math.nan, n)
     curve = stats.ecdf(_censored(arrivals)).sf
+    # A run that does not arrive is later than all others.
+    middle = float(np.median([arrival.at if arrival.reached else math.inf for arrival in arrivals]))
     if n < FEWEST_FOR_MEDIAN:
-        return Estimate(_half(curve.quantiles, curve.probabilities), math.nan, math.nan, n)
+        return Estimate(middle, math.nan, math.nan, n)
     with warnings.catch_warnings():
         # The band has no value while no run, or once every run, has reached the target.
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -123,7 +121,7 @@ def _median(arrivals: Sequence[TargetTime]) -> Estimate:
     low = np.where(np.isnan(band.low.probabilities), curve.probabilities, band.low.probabilities)
     high = np.where(np.isnan(band.high.probabilities), curve.probabilities, band.high.probabilities)
     at = curve.quantiles
-    return Estimate(_half(at, curve.probabilities), _half(at, low), _half(at, high), n)
+    return Estimate(middle, _half(at, low), _half(at, high), n)
 
 
 def _half(at: np.ndarray, probabilities: np.ndarray) -> float:

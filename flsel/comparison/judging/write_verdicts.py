@@ -11,7 +11,7 @@ from flsel.comparison.judging.claim_verdicts import claim_text
 from flsel.comparison.judging.claims import MEAN
 from flsel.comparison.judging.statistics import FEWEST_SEEDS
 from flsel.comparison.judging.summaries import Analysis, Difference
-from flsel.comparison.judging.target_verdicts import target_verdicts, time_verdicts
+from flsel.comparison.judging.target_verdicts import target_verdicts, time_verdicts, why_withheld
 from flsel.comparison.judging.verdict import Verdict
 
 MOST_OPEN = 8  # More claims without a result than a reader goes through before the table.
@@ -80,12 +80,9 @@ def _measured(analysis: Analysis, variant: str, scenario: str, name: str) -> Ite
             text + "One seed shows no spread, so nothing can be said about chance.",
             "Exploratory",
         )
-    elif found.equal:
-        said = f"differs from {base}{where} {what} by {size}" if found.shown.value else (
-            f"equals {base}{where} {what}"
-        )  # fmt: skip
-        text = f"{variant} {said} under each of {formatting.seeds(n)}. Nothing varies, so no test applies."
-        yield Verdict("open", text, "No test")
+    elif found.equal and not found.shown.value:
+        text = f"{variant} equals {base}{where} {what} under each of {formatting.seeds(n)}."
+        yield Verdict("open", text, "Equal")
     elif n < FEWEST_SEEDS or how is not None:
         text = f"{variant} differs from {base}{where} {what} by {_numbers(found, p=False)}."
         rule = f" A claim needs at least {FEWEST_SEEDS} seeds."
@@ -101,7 +98,8 @@ def _measured(analysis: Analysis, variant: str, scenario: str, name: str) -> Ite
         yield Verdict("resolved", text, side.capitalize())
     else:
         text = f"No significant difference {what} between {variant} and {base}{where}{_holm(found)} "
-        yield Verdict("open", f"{text}({_numbers(found)}).{_seeds_needed(found)}", "Not significant")
+        more = why_withheld(analysis, found) or _seeds_needed(found)
+        yield Verdict("open", f"{text}({_numbers(found)}).{more}", "Not significant")
 
 
 def _side(analysis: Analysis, found: Difference) -> str:

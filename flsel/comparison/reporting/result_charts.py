@@ -131,7 +131,7 @@ def _pairs_chart(analysis: Analysis, e: Encodings, cost: str) -> Chart:
             "pairs", "pairs", f"Difference to {base}, seed by seed", f"{dots} Right of zero is better.", spec
         )
     x = quantitative("difference", "ratio (logarithmic)", scale={"type": "log", "nice": False, "padding": 14})
-    about = f"{dots} Left of one is better. A run that never arrives counts as the larger total of its pair."
+    about = f"{dots} Left of one is better. Pairs with a run that never arrives are left out."
     title = f"{cost[0].upper()}{cost[1:]}: ratio to {base}, seed by seed"
     return Chart("pairs", "pairs", title, about, _pairs(e, x, 1, "ratio"))
 

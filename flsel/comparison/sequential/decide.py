@@ -20,14 +20,10 @@ _CLAIMS: tuple[Claim, ...] = ("better", "worse", "equivalent", "open", "undecide
 _BETTER, _WORSE, _EQUIVALENT, _OPEN, _UNDECIDED = range(5)
 
 
-Gate = bool | np.ndarray
-
-
 @dataclass(frozen=True)
 class Withheld:
-    """Claims that are not made: diverged runs and runs that did not reach the target forbid them.
+    """Claims that are not made, since diverged runs forbid them.
 
-    Each is one bool for all looks, or ``[..., n]``, whose element k - 1 is for a look at the first k pairs.
     Withholding a claim only removes errors.
 
     Attributes:
@@ -36,35 +32,9 @@ class Withheld:
         equivalent: The claim that it is equivalent.
     """
 
-    better: Gate = False
-    worse: Gate = False
-    equivalent: Gate = False
-
-    def at(self, n: int) -> Withheld:
-        """Return what is withheld at a look at n pairs, >= 1."""
-        gates = (self.better, self.worse, self.equivalent)
-        return Withheld(*(gate if isinstance(gate, bool) else gate[..., n - 1] for gate in gates))
-
-    def __or__(self, other: Withheld) -> Withheld:
-        return Withheld(
-            self.better | other.better, self.worse | other.worse, self.equivalent | other.equivalent
-        )
-
-
-def withheld_by_arrival(ours: np.ndarray, theirs: np.ndarray, runs: int = 1) -> Withheld:
-    """Return the claims about a cost to a target that runs forbid which did not reach it.
-
-    Equivalent needs that every run arrived. Better needs that the variant arrived at least as often as the
-    baseline, and worse that it arrived at most as often.
-
-    Args:
-        ours: In each pair the runs of the variant that arrived, ``[..., n]``.
-        theirs: Those of the baseline.
-        runs: Runs of each side in a pair, >= 1: one for each scenario of a mean.
-    """
-    mine, yours = ours.cumsum(axis=-1), theirs.cumsum(axis=-1)
-    every = runs * np.arange(1, ours.shape[-1] + 1)
-    return Withheld(better=mine < yours, worse=mine > yours, equivalent=(mine < every) | (yours < every))
+    better: bool = False
+    worse: bool = False
+    equivalent: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,10 +43,11 @@ class Look:
 
     Attributes:
         n: Pairs.
-        mean: Mean difference; positive is better for the variant.
-        sd: Standard deviation.
-        low: Lower end of the repeated interval that decides the direction.
-        high: Its upper end.
+        mean: Mean difference; positive is better for the variant. Where runs are late, over the pairs in
+            which all arrive; NaN where there are fewer than two.
+        sd: Standard deviation, likewise.
+        low: Lower end of the repeated interval that decides the direction, over the lower ends of the pairs.
+        high: Its upper end, over their upper ends.
         inner_low: Lower end of the interval that decides equivalence.
         inner_high: Its upper end.
         hope: Chance that the claim is decided by the maximum, given what was seen.
@@ -140,19 +111,27 @@ class Judged:
 
 
 def judge_looks(
-    differences: np.ndarray, design: Design, *, resolution: float = 0.0, withheld: Withheld | None = None
+    differences: np.ndarray,
+    design: Design,
+    *,
+    upper: np.ndarray | None = None,
+    resolution: float = 0.0,
+    withheld: Withheld | None = None,
 ) -> Judged:
     """Judge samples of differences at every look that they reach.
 
     Args:
-        differences: ``[R, n]`` in the order of the seeds; positive is better for the variant.
+        differences: ``[R, n]`` in the order of the seeds; positive is better for the variant. Where a pair
+            bounds its difference only, the lower end, which may be minus infinity.
         design: The rules.
+        upper: Upper ends, ``[R, n]``; None where every difference is known.
         resolution: Resolution of one difference, such as one test example; 0 if unknown.
         withheld: Claims that are not made, whatever the differences show.
     """
     looks = tuple(look for look in design.looks if look <= differences.shape[1])
     withheld = withheld or Withheld()
-    found = [_look(differences[:, :n], design, n, resolution, withheld.at(n)) for n in looks]
+    upper = differences if upper is None else upper
+    found = [_look((differences[:, :n], upper[:, :n]), design, n, resolution, withheld) for n in looks]
     if not found:
         empty = np.zeros((len(differences), 0))
         return Judged((), *(empty,) * 8)
@@ -160,18 +139,26 @@ def judge_looks(
 
 
 def decide(
-    differences: np.ndarray, design: Design, *, resolution: float = 0.0, withheld: Withheld | None = None
+    differences: np.ndarray,
+    design: Design,
+    *,
+    upper: np.ndarray | None = None,
+    resolution: float = 0.0,
+    withheld: Withheld | None = None,
 ) -> Decision:
     """Decide one claim.
 
     Args:
-        differences: ``[n]``, one a pair, in the order in which the pairs were executed.
+        differences: ``[n]``, one a pair, in the order in which the pairs were executed; lower ends where
+            pairs bound it only.
         design: The rules.
+        upper: Upper ends, ``[n]``; None where every difference is known.
         resolution: Resolution of one difference; 0 if unknown.
         withheld: Claims that are not made, whatever the differences show.
     """
     values = np.asarray(differences, dtype=float)[: design.maximum]
-    judged = judge_looks(values[None], design, resolution=resolution, withheld=withheld)
+    ends = None if upper is None else np.asarray(upper, dtype=float)[None, : design.maximum]
+    judged = judge_looks(values[None], design, upper=ends, resolution=resolution, withheld=withheld)
     if not judged.looks:
         return Decision("undecided", len(values), False, False, False, ())
     last = int(judged.stops()[0])
@@ -194,26 +181,54 @@ def decide(
 
 
 def _look(
-    x: np.ndarray, design: Design, n: int, resolution: float, withheld: Withheld
+    ends: tuple[np.ndarray, np.ndarray], design: Design, n: int, resolution: float, withheld: Withheld
 ) -> tuple[np.ndarray, ...]:
-    flat = np.ptp(x, axis=1) <= 1e-12 * np.abs(x).max(axis=1)
-    mean, sd = x.mean(axis=1), np.where(flat, 0.0, x.std(axis=1, ddof=1))
-    skew = np.zeros(len(x))
-    skew[~flat] = stats.skew(x[~flat], axis=1, bias=False)
-    error = np.maximum(sd, resolution / math.sqrt(6)) / math.sqrt(n)
-    low, high = interval(mean, error, skew, n, design.outer[n])
-    inner_low, inner_high = interval(mean, error, skew, n, design.inner[n])
-    hope = _hope(mean, sd, n, design, withheld.equivalent)
-    margin, known = design.margin or 0.0, error > 0
+    lower, upper = (_moments(side, n, resolution) for side in ends)
+    low, high = interval(*lower, n, design.outer[n])[0], interval(*upper, n, design.outer[n])[1]
+    inner_low = interval(*lower, n, design.inner[n])[0]
+    inner_high = interval(*upper, n, design.inner[n])[1]
+    unequal = ~np.isfinite(ends[0]).all(axis=1) | ~np.isfinite(ends[1]).all(axis=1) | withheld.equivalent
+    mean, sd = _described(*ends)
+    hope = _hope(mean, sd, n, design, unequal)
+    margin = design.margin or 0.0
+    # Differences that are all one number have no spread: they decide where the exact sign test does.
+    sure = 2.0 ** (1 - n) <= 2 * stats.t.sf(design.outer[n], n - 1)
     decided = [
-        known & (low > 0) & np.logical_not(withheld.better),
-        known & (high < 0) & np.logical_not(withheld.worse),
-        known & (-margin < inner_low) & (inner_high < margin) & np.logical_not(withheld.equivalent),
-        np.full(len(x), n == design.maximum)
+        ((lower[1] > 0) | sure) & (low > 0) & (not withheld.better),
+        ((upper[1] > 0) | sure) & (high < 0) & (not withheld.worse),
+        (-margin < inner_low) & (inner_high < margin) & ~unequal & (design.margin is not None),
+        np.full(len(mean), n == design.maximum)
         | ((n >= GIVE_UP_FROM) & (n < design.maximum) & (hope < design.give_up)),
     ]
     claim = np.select(decided, range(_UNDECIDED), _UNDECIDED)
     return mean, sd, low, high, inner_low, inner_high, hope, claim
+
+
+def _moments(x: np.ndarray, n: int, resolution: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean, standard error and skewness of the rows; an infinite mean has neither."""
+    finite = np.isfinite(x).all(axis=1)
+    known = x[finite]
+    mean, error, skew = x.mean(axis=1), np.zeros(len(x)), np.zeros(len(x))
+    if len(known):
+        flat = np.ptp(known, axis=1) <= 1e-12 * np.abs(known).max(axis=1)
+        sd, skewed = np.where(flat, 0.0, known.std(axis=1, ddof=1)), np.zeros(len(known))
+        skewed[~flat] = stats.skew(known[~flat], axis=1, bias=False)
+        error[finite] = np.maximum(sd, resolution / math.sqrt(6)) / math.sqrt(n)
+        skew[finite] = skewed
+    return mean, error, skew
+
+
+def _described(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation over the pairs whose difference is known, ``[R]``; NaN below two."""
+    known = np.isfinite(lower) & np.isfinite(upper)
+    if known.all():
+        flat = np.ptp(lower, axis=1) <= 1e-12 * np.abs(lower).max(axis=1)
+        return lower.mean(axis=1), np.where(flat, 0.0, lower.std(axis=1, ddof=1))
+    mean, sd = np.full(len(lower), math.nan), np.full(len(lower), math.nan)
+    for row, use in enumerate(known):
+        if use.sum() > 1:
+            mean[row], sd[row] = lower[row, use].mean(), lower[row, use].std(ddof=1)
+    return mean, sd
 
 
 def interval(
@@ -232,11 +247,11 @@ def interval(
     return mean - error * (bound + longer * (skew < 0)), mean + error * (bound + longer * (skew > 0))
 
 
-def _hope(mean: np.ndarray, sd: np.ndarray, n: int, design: Design, unequal: Gate) -> np.ndarray:
+def _hope(mean: np.ndarray, sd: np.ndarray, n: int, design: Design, unequal: np.ndarray) -> np.ndarray:
     """Return the predictive chance (flat prior) that plain t statistics decide at the maximum.
 
     Where equivalence is withheld (``unequal``) only a direction can be decided, and nothing where all
-    differences are zero, as where no run reaches the target.
+    differences are zero. Fewer than two known differences predict nothing.
     """
     last = design.maximum
     direction = design.outer[last] * sd / math.sqrt(last)
@@ -249,5 +264,5 @@ def _hope(mean: np.ndarray, sd: np.ndarray, n: int, design: Design, unequal: Gat
     law = stats.t(n - 1)
     chance = law.cdf(-(direction - mean) / scale) + law.cdf(-(direction + mean) / scale)
     chance += np.where(inner > 0, law.cdf((inner - mean) / scale) - law.cdf((-inner - mean) / scale), 0.0)
-    hopeless = unequal & (sd == 0) & (mean == 0)
-    return np.where(hopeless, 0.0, np.where(certain, 1.0, chance))
+    hopeless = (unequal | (design.margin is None)) & (sd == 0) & (mean == 0)
+    return np.where(hopeless, 0.0, np.where(certain | np.isnan(mean), 1.0, chance))
