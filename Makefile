@@ -10,8 +10,8 @@ KINDS ?= train,tune,compare
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 FLSEL_FUZZ ?= 300
 
-.PHONY: help demo demo-flower test test-flower test-lowest test-python fuzz soak lint evidence evidence-quick bench docs \
-	lock lock-flower clean
+.PHONY: help demo demo-flower test test-flower test-lowest test-highest test-python fuzz soak lint evidence \
+	evidence-quick bench docs install-hashed lock lock-flower clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -35,6 +35,11 @@ test-lowest: $(BIN)/uv ## Run the tests with the lowest declared versions, in .v
 	$(BIN)/uv venv --quiet --clear --seed --python $(PYTHON) .venv-lowest
 	$(BIN)/uv pip install --no-config --quiet --python .venv-lowest --resolution lowest-direct -e '.[dev,pandas]'
 	$(call tests_in,.venv-lowest)
+
+test-highest: $(BIN)/uv ## Run the tests with the newest versions that the bounds allow, in .venv-highest.
+	$(BIN)/uv venv --quiet --clear --seed --python $(PYTHON) .venv-highest
+	$(BIN)/uv pip install --no-config --quiet --python .venv-highest --resolution highest -e '.[dev,pandas]'
+	$(call tests_in,.venv-highest)
 
 test-python: $(BIN)/uv ## Run the tests with another Python, in .venv-python3.13 (PYTHON=python3.13).
 	$(BIN)/uv venv --quiet --clear --seed --python $(PYTHON) .venv-$(notdir $(PYTHON))
@@ -80,9 +85,17 @@ lock-flower: $(BIN)/uv ## Regenerate constraints-flower.txt, the versions beside
 	@echo flwr-datasets | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra flower --no-annotate \
 		--custom-compile-command "make lock-flower" $(LOCK_FLAGS) pyproject.toml - --output-file constraints-flower.txt
 
-lock: $(BIN)/uv ## Regenerate constraints.txt after a change of dependencies in pyproject.toml.
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --no-annotate \
-		--custom-compile-command "make lock" $(LOCK_FLAGS) pyproject.toml --output-file constraints.txt
+# Two files of the same versions: pip refuses hashes beside what has none, such as this folder or a wheel built here.
+lock: $(BIN)/uv ## Regenerate constraints.txt and constraints-hashed.txt after a change of dependencies in pyproject.toml.
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --no-annotate --generate-hashes \
+		--custom-compile-command "make lock" $(LOCK_FLAGS) pyproject.toml --output-file constraints-hashed.txt
+	sed -e '/^ *--hash=/d' -e 's/ \\$$//' constraints-hashed.txt > constraints.txt
+
+install-hashed: constraints-hashed.txt ## Install into .venv only files whose hashes are in constraints-hashed.txt.
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r constraints-hashed.txt
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(INSTALLED)
 
 clean: ## Remove .venv and what tools left behind; runs stay.
 	rm -rf .venv .venv-* build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

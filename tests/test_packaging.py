@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
+
 import flsel
 
 if sys.version_info >= (3, 11):
@@ -82,6 +84,26 @@ def test_constraints_pin_every_dependency_exactly():
         assert re.match(r"[\w.-]+==[\w.]+( ; .+)?$", pin), pin
     declared = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]]
     assert names_of(declared) <= names_of(PINS)
+
+
+def test_the_hashed_file_has_the_same_versions_and_a_hash_for_each():
+    hashed = (ROOT / "constraints-hashed.txt").read_text()
+    blocks = [block.split(" \\\n") for block in re.split(r"\n(?=[\w])", hashed) if not block.startswith("#")]
+    assert [pin for pin, *_ in blocks] == PINS
+    for pin, *hashes in blocks:
+        assert hashes, pin
+        assert all(re.match(r"    --hash=sha256:[0-9a-f]{64}$", line.rstrip()) for line in hashes), pin
+
+
+def test_the_two_malicious_releases_of_lightning_are_excluded():
+    # GHSA-w37p-236h-pfx3
+    lightning = SpecifierSet(
+        "".join(next(d for d in PROJECT["project"]["dependencies"] if d.startswith("lightning"))[9:])
+    )
+    assert [v for v in ("2.5.2", "2.6.1", "2.6.2", "2.6.3", "2.6.4") if v not in lightning] == [
+        "2.6.2",
+        "2.6.3",
+    ]
 
 
 def test_torch_and_torchvision_are_pinned_as_a_pair():
