@@ -234,7 +234,7 @@ def test_a_slower_variant_is_never_better_however_many_are_late(share):
     claims = [decision.claim for decision in found]
     assert "better" not in claims
     assert share or (claims.count("worse") > 0.99 * len(claims))
-    assert share or np.mean([decision.n for decision in found]) == pytest.approx(11.4, abs=0.5)
+    assert share or np.mean([decision.n for decision in found]) == pytest.approx(11.4, abs=0.8)
 
 
 def test_an_infinite_end_forbids_the_claim_that_it_bounds():

@@ -162,7 +162,8 @@ def ratio_cell(analysis: Analysis, variant: str, scenario: str, name: str) -> st
     if late is None:
         return formatting.ratio(found.shown)
     if late.bound is None:
-        return f"{formatting.ratio(found.shown)} in {late.exact} of {late.pairs} pairs" if late.exact else "-"
+        pairs = f"in {late.exact} of {late.pairs} pairs"
+        return f"about {formatting.ratio(found.shown)} {pairs}" if late.exact else "-"
     bound = late.bound.map(math.exp)
     low, high = (f"{bound.low:.2f}", "inf") if late.side == "low" else ("0", f"{bound.high:.2f}")
     ends = "" if math.isnan(bound.low) else f" [{low}, {high}]"
