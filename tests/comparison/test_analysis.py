@@ -440,13 +440,16 @@ def test_the_table_of_a_paper_fits_a_column(tmp_path):
     found = compare(tmp_path, last=1)
     lines = found.to_latex().splitlines()
     assert lines[0] == "% needs \\usepackage{booktabs,siunitx}"
-    assert "variant & accuracy (\\%) & vs. Uniform (points) & $p$ \\\\" in lines
+    assert "variant & $n$ & accuracy (\\%) & vs. Uniform & $p$ \\\\" in lines
     (row,) = [line for line in lines if line.startswith("PowD")]
-    assert row.startswith("PowD & \\num{81.0} & \\num[retain-explicit-plus]{+11.0} [\\num{")
-    assert all(line.count("&") == 3 for line in lines if line.endswith("\\\\"))
+    assert row.startswith(
+        "PowD & 3 & \\num{81.0} [\\num{78.5}, \\num{83.5}] & \\num[retain-explicit-plus]{+11.0} ["
+    )
+    assert lines[-2].startswith("\\multicolumn{5}{@{}p{\\linewidth}@{}}{Intervals: 95\\,\\%. $p$: Holm's")
+    assert all(line.count("&") == 4 for line in lines if line.endswith("\\\\") and "multi" not in line)
     wide = found.to_latex(["seeds", "reached", "cost", "loss"], transposed=True).splitlines()
     assert " & PowD & Uniform \\\\" in wide
-    assert "seeds & 3 & 3 \\\\" in wide
+    assert "$n$ & 3 & 3 \\\\" in wide
     with pytest.raises(UserError, match=r"columns must be some of accuracy, difference, p, .*, got 'gini'"):
         found.to_latex(["gini"])
 

@@ -95,7 +95,7 @@ def test_more_variants_than_a_panel_shows_are_drawn_in_several(tmp_path):
 
 def test_a_drawing_is_saved_in_the_format_of_its_name(folder, tmp_path):
     drawing = flsel.compare([folder / "*0*"], target=0.45).plot_pairs()
-    starts = {"pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<svg"}
+    starts = {"pdf": b"%PDF-1.5", "png": b"\x89PNG", "svg": b"<svg"}
     for kind in FORMATS:
         assert drawing.save(tmp_path / f"x.{kind}").read_bytes().startswith(starts[kind])
     with pytest.raises(UserError, match="format must be one of pdf, svg, png, got 'jpg'"):

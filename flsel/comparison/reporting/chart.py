@@ -13,6 +13,8 @@ Spec = dict[str, Any]
 COST, MEASURE, FORMAT, WHAT, SHARE = "$cost", "$measure", "$format", "$what", "$share"
 MOST_IN_PANEL = 8
 """More variants than a reader tells apart in one panel are drawn in several, the baseline in each."""
+JOINS: Spec = {"strokeJoin": "round"}
+"""Corners of lines: a mitre would point far beyond the value of a spike."""
 RULE = {"type": "rule", "strokeDash": [4, 3], "color": GREY_LINE}
 
 

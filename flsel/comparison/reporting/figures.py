@@ -16,7 +16,17 @@ from typing import Any
 
 from flsel.comparison.judging.measures import titles
 from flsel.comparison.judging.summaries import Analysis
-from flsel.comparison.reporting.chart import COST, FORMAT, MEASURE, MOST_IN_PANEL, SHARE, WHAT, Chart, Spec
+from flsel.comparison.reporting.chart import (
+    COST,
+    FORMAT,
+    JOINS,
+    MEASURE,
+    MOST_IN_PANEL,
+    SHARE,
+    WHAT,
+    Chart,
+    Spec,
+)
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.comparison.reporting.draw import UndrawnError, drawn
 from flsel.comparison.reporting.result_charts import charts
@@ -29,8 +39,8 @@ from flsel.runner.cost_axes import COST_AXES
 _LOG = logging.getLogger("flsel")
 
 FORMATS = ("pdf", "svg", "png")
-COLUMN = 240
-"""Width of a column of a paper in points: 3.3 inches."""
+COLUMN = 228
+"""Width of a column of a paper in points: 3.17 inches, LaTeX's own ``article`` in two columns."""
 _PAPER = ("curves", "cost", "pairs", "arrivals", "survival", "ranks", "profile")
 _NAMES = {"survival": "target"}
 _NAMED = ("pairs", "arrivals", "ranks")  # have a line for each variant with its name, and need no legend
@@ -48,6 +58,7 @@ _CONFIG: Spec = {
     "header": {"labelFontSize": 8, "title": None},
     "view": {"stroke": None},
     "point": {"size": 25},
+    "line": JOINS,
 }
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from flsel.comparison.judging.claims import MEAN
-from flsel.comparison.judging.statistics import Estimate
+from flsel.comparison.judging.statistics import LEVEL, Estimate
 from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.errors import UserError
@@ -15,7 +15,7 @@ from flsel.runner.cost_axes import COST_AXES
 
 Cell = Callable[[Analysis, str, str], str]
 _NOTHING = "--"
-COLUMNS = ("accuracy", "difference", "p")
+COLUMNS = ("seeds", "accuracy", "difference", "p")
 """Columns that fit one column of a paper."""
 COST_COLUMNS = ("reached", "cost", "p")
 """Likewise where a cost to the target decides."""
@@ -45,6 +45,7 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
     width = 1 + len(names if transposed else heads)
     lines = [
         "% needs \\usepackage{booktabs,siunitx}",
+        r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
         f"\\begin{{tabular}}{{@{{}}l{'r' * (width - 1)}@{{}}}}",
     ]
     lines += ["\\toprule", " & ".join(["", *names] if transposed else ["variant", *heads]) + r" \\"]
@@ -59,7 +60,20 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
             " & ".join([head, *row]) + r" \\"
             for head, row in zip(heads if transposed else names, rows, strict=True)
         ]
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+    note = rf"\multicolumn{{{width}}}{{@{{}}p{{\linewidth}}@{{}}}}{{{_note(analysis, columns)}}} \\"
+    return "\n".join([*lines, "\\bottomrule", note, "\\end{tabular}\\endgroup"]) + "\n"
+
+
+def _note(analysis: Analysis, columns: Sequence[str]) -> str:
+    """Say what the numbers are: the level of intervals, the correction of p, and what is exploratory."""
+    said = [rf"Intervals: {100 * LEVEL:g}\,\%."]
+    compared = [d.comparisons for d in analysis.differences if d.measure == analysis.main]
+    if "p" in columns and analysis.options.sequential is None and compared:
+        said.append(f"$p$: Holm's correction for {max(compared)} comparisons.")
+    of_costs = {"cost", "reached"} & set(columns)
+    if of_costs and analysis.target is not None and analysis.target.chosen_after:
+        said.append("Exploratory: the target was chosen after the runs.")
+    return " ".join(said)
 
 
 def _heading(analysis: Analysis, name: str) -> str:
@@ -68,18 +82,18 @@ def _heading(analysis: Analysis, name: str) -> str:
         cost = rf"{cost} to {100 * analysis.target.accuracy:g}\,\%"
     return {
         "accuracy": r"accuracy (\%)",
-        "difference": f"vs. {base} (points)",
+        "difference": f"vs. {base}",
         "p": "$p$" if analysis.options.sequential is None else "decided",
         "cost": f"{cost}, ratio",
         "reached": "reached",
         "loss": "test loss",
-        "seeds": "seeds",
+        "seeds": "$n$",
     }[name]
 
 
 def _accuracy(analysis: Analysis, variant: str, scenario: str) -> str:
     found = analysis.summary(variant, scenario, analysis.main)
-    return _NOTHING if found is None else _number(100 * found.mean.value, 1)
+    return _NOTHING if found is None else _with_interval(found.mean.map(lambda x: 100 * x), 1)
 
 
 def _difference(analysis: Analysis, variant: str, scenario: str) -> str:

@@ -90,7 +90,7 @@ def _curves(e: Encodings) -> Spec:
         "height": 320,
         "encoding": {"x": quantitative(COST, COST, axis={"format": FORMAT}), "color": e.colour},
         "layer": [
-            {"mark": {"type": "area", "opacity": 0.12},
+            {"mark": {"type": "area", "opacity": 0.2},
              "encoding": {"y": {**y, "field": f"{MEASURE}_low"}, "y2": {"field": f"{MEASURE}_high"}}},
             {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y, "strokeDash": e.dash}},
             {"transform": [{"filter": "datum.marked"}], "mark": {"type": "point", "filled": True, "size": 60},

@@ -22,7 +22,7 @@ from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.verdict import Verdict
 from flsel.comparison.judging.write_verdicts import folded
 from flsel.comparison.reporting import tables
-from flsel.comparison.reporting.chart import MOST_IN_PANEL, Chart
+from flsel.comparison.reporting.chart import JOINS, MOST_IN_PANEL, Chart
 from flsel.comparison.reporting.chart_data import chart_data, packed
 from flsel.comparison.reporting.draw import UndrawnError, bundle
 from flsel.comparison.reporting.result_charts import charts
@@ -42,6 +42,7 @@ _CONFIG = {
     },
     "legend": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
     "view": {"stroke": None},
+    "line": JOINS,
 }
 _LOG = logging.getLogger("flsel")
 _EXPOSED = "window.vegaEmbed = vegaEmbed;"
