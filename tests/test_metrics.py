@@ -9,6 +9,7 @@ import pytest
 import torch
 from runs import built, settings
 
+from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig
 from flsel.config.simulated_time import AsyncConfig
 from flsel.devices import Equal
@@ -17,15 +18,21 @@ from flsel.metrics import METRICS, Metric, names
 
 def test_a_run_measures_what_the_table_says(tmp_path: Path) -> None:
     config = settings(tmp_path, evaluation=EvaluationConfig(per_client=True))
+
+    def measured(config: RunConfig) -> list[str]:
+        server = built(config).server
+        data = server.federation.data
+        own = tuple(torch.arange(len(data.test)).tensor_split(len(data.population)))
+        server.federation = replace(server.federation, data=replace(data, client_tests=own))
+        return list(server.evaluate(torch.tensor([0, 1])))
+
     arriving = [name for name in METRICS if name.startswith("async/")]
     timed = [name for name in METRICS if name.startswith("clock/") or name == "ledger/client_seconds"]
-    plain = list(built(config).server.evaluate(torch.tensor([0, 1])))
-    assert plain == [name for name in METRICS if name not in timed + arriving]
+    assert measured(config) == [name for name in METRICS if name not in timed + arriving]
     clocked = replace(config, devices=Equal())
-    found = list(built(clocked).server.evaluate(torch.tensor([0, 1])))
-    assert found == [name for name in METRICS if name not in arriving]
+    assert measured(clocked) == [name for name in METRICS if name not in arriving]
     asynchronous = replace(clocked, asynchronous=AsyncConfig(4))
-    assert set(built(asynchronous).server.evaluate(torch.tensor([0, 1]))) == set(METRICS)
+    assert set(measured(asynchronous)) == set(METRICS)
 
 
 def test_labels_tell_metrics_apart() -> None:
