@@ -21,7 +21,7 @@ from flsel.local.tasks import loss_of
 from flsel.local.tensor_queries import Queries, mappable
 from flsel.local.torch_internals import writes_to
 from flsel.local.trainer import LocalTrainer
-from flsel.local.verify import OTHER, Sample, apart, blanked, gradients
+from flsel.local.verify import Sample, blanked, gradients
 from flsel.local.visit import Visit, alike
 from flsel.local.vmap_limits import DRAWS, Unmapped, refusing, require_vmap
 from flsel.params import Params, padded_rows, row, stacked
@@ -83,8 +83,6 @@ class _Step:
 
     def __init__(self, program: Program) -> None:
         self.loss = program.as_function(_Call(program.task))  # of parameters, inputs, labels, step
-        self.verified: set[int] = set()  # lengths of batches whose gradient was compared
-        self.moves: set[str] | None = None  # what has a gradient
         self._like = program.optimizer
         self._groups = groups_of(program.optimizer, program.trainable())
 
@@ -164,7 +162,6 @@ class _Stack:
         self._unchanged()
         if [writes_to(param) for param in self.params.values()] != marks:
             raise Unmapped("its step writes to its parameters (let an optimizer of your own project them)")
-        self._verify(positions, lengths, step)
         grads = {name: p.grad for name, p in self.params.items() if p.grad is not None}
         with torch.no_grad():
             grads = self.program.objective.corrected(grads, self.params, self.starts, self.clients)
@@ -206,22 +203,6 @@ class _Stack:
             seed=self.seeds[one],
             step=step,
         )
-
-    def _verify(self, positions: Tensor, lengths: Tensor, step: int) -> None:
-        """Compare the gradient of one client for each length of batch that is new.
-
-        Raises:
-            Unmapped: If one is not what it is without ``vmap``.
-        """
-        for length in sorted(set(lengths.tolist()) - self.step.verified):
-            one = int((lengths == length).nonzero()[0])
-            sample = self._sample(one, positions[one, :length], step)
-            found = {name: p.grad[one] for name, p in self.params.items() if p.grad is not None}
-            other = self.step.moves not in (None, set(found))
-            if other or apart(self.program, sample, found, corrected=False) is not None:
-                raise Unmapped(OTHER)
-            self.step.verified.add(length)
-            self.step.moves = set(found)
 
     def _losses(self, rows: Tensor, positions: Tensor, step: int) -> Tensor:
         """Return the losses of some rows, ``[n]``, on batches of one size, ``[n, size]``."""

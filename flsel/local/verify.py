@@ -1,24 +1,21 @@
-"""Compare a gradient that was computed for a stack, or by a recorded step, with the module's own."""
+"""Compute a step's gradient by the module itself, and hide its parameters while others stand for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from flsel.local.dropout import Masks
-from flsel.local.gaps import Gap, gap, less, moved
 from flsel.local.head import undisturbed
 from flsel.local.memos import equal
 from flsel.local.program import Program
 from flsel.local.tasks import loss_of
 from flsel.params import Params
 from flsel.rng import repeatable, seed_layers
-
-OTHER = "its gradient is not the one that the model has by itself (docs/models-and-data.md lists causes)"
 
 
 @dataclass(frozen=True)
@@ -48,32 +45,6 @@ class Sample:
     step: int
 
 
-def apart(program: Program, sample: Sample, found: Params, *, corrected: bool) -> Gap | None:
-    """Compare the gradient of a step with that of the module itself, as sequential training computes it.
-
-    Args:
-        program: The client's side.
-        sample: The step.
-        found: Its gradient, by name; what has none is left out.
-        corrected: Whether the objective corrected it.
-
-    Returns:
-        How far it is away, or None if rounding explains that. Infinitely, if other parameters have a gradient
-        or the step writes to the model.
-    """
-    plain = gradients(program, sample, corrected)
-    if plain is None or plain.keys() != found.keys():
-        return Gap(float("inf"), 0.0, "")  # no gradient is not one of zeros for every optimizer
-    zeros = {name: torch.zeros_like(value) for name, value in program.trainable().items()}
-    dtype = getattr(program.task, "compute", None) or next(iter(zeros.values())).dtype
-
-    def turned() -> Params:
-        other = replace(sample, model=moved(sample.model, dtype))
-        return less(zeros | (gradients(program, other, corrected) or {}), zeros | plain)
-
-    return gap(zeros | plain, less(zeros | found, zeros | plain), None, dtype, turned)
-
-
 @contextmanager
 def blanked(program: Program) -> Iterator[None]:
     """Let the module's own parameters be NaN, where others stand for them: a step that reads them shows.
@@ -89,23 +60,6 @@ def blanked(program: Program) -> Iterator[None]:
     finally:
         for name, value in live.items():
             value.data.copy_(kept[name])
-
-
-def without_zeros(stack: Params) -> Params:
-    """Put small numbers for zeros: a branch of a model that begins with a weight of zero hides what is in it.
-
-    Args:
-        stack: Models, each tensor ``[n, ...]``.
-    """
-    draw = torch.Generator().manual_seed(0)
-    filled = {}
-    for name, value in stack.items():
-        if value.all():
-            filled[name] = value.clone()
-            continue
-        small = torch.rand(value.shape[1:], generator=draw).to(value) * 0.1 + 0.1
-        filled[name] = torch.where(value == 0, small, value)
-    return filled
 
 
 def gradients(program: Program, sample: Sample, corrected: bool) -> Params | None:

@@ -43,7 +43,6 @@ from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.refuse import Unstackable
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.vectorised import VmapTrainer
-from flsel.local.verify import OTHER
 from flsel.local.visit import Visit, from_one, from_rows
 from flsel.local.vmap_limits import ELEMENTWISE, pays
 from flsel.objectives import FedAvg, FedProx, LocalUpdates, Objective
@@ -439,7 +438,6 @@ def test_every_reason_says_what_to_change() -> None:
         refuse.TURNS,
         refuse.BRANCHES,
         refuse._DRAWS,
-        OTHER,
     ]
     refusals = ("Refused", "Unstackable", "Unpadded", "Unmapped")
     for path in Path(flsel.local.__file__).parent.rglob("*.py"):
