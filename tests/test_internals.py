@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import Timer
 
 from flsel.execution.on_ray import ray_internals
 from flsel.execution.on_ray.cluster import daemon_lives
-from flsel.runner import lightning_internals
+from flsel.local import lightning_internals
 from flsel.runner.callbacks import check_callbacks
 
 ROOT = Path(__file__).parents[1]
@@ -143,3 +143,13 @@ def test_a_timer_whose_interval_is_unknown_is_accepted(
     check_callbacks([timer, timer])
     (said,) = messages(caplog)
     assert "has no Timer._interval" in said
+
+
+def test_a_trainer_whose_signals_cannot_be_left_alone_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lightning_internals._warn.cache_clear()
+    for _ in range(2):
+        lightning_internals.leave_signals(SimpleNamespace())
+    (said,) = messages(caplog)
+    assert "has no Trainer._signal_connector" in said

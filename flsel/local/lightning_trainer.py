@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from flsel.data.population import Examples
 from flsel.errors import UserError, meant, users_code
 from flsel.local.dropout import Masks, step_keys, visit_key
+from flsel.local.lightning_internals import leave_signals
 from flsel.local.lightning_module import tell_of_logs, whole_module
 from flsel.local.program import Program
 from flsel.local.tasks import OptimizerFactory, loss_of
@@ -88,8 +89,7 @@ class TrainerFlags:
                 inference_mode=False,
                 **{**self.more, **given},
             )
-        # A signal ends a run after its round; Lightning would end the visit.
-        trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+        leave_signals(trainer)
         return trainer
 
 

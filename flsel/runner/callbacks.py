@@ -14,11 +14,11 @@ from torch import Tensor
 from flsel.arguments import shown
 from flsel.engine.server import Server
 from flsel.errors import UserError, short, users_code
+from flsel.local.lightning_internals import interval_of
 from flsel.local.lightning_module import say_once
 from flsel.local.program import Program
 from flsel.local.tasks import Task
 from flsel.local.torch_internals import writes_to
-from flsel.runner.lightning_internals import interval_of
 
 # Of lightning.pytorch.callbacks.
 _INSTEAD = {
