@@ -20,9 +20,9 @@ def interval_of(timer: Timer) -> str:
 
 
 def leave_signals(trainer: Any) -> None:
-    """Let a Trainer handle no signals: a signal ends a run after its round, and not in a client's training."""
-    connector = getattr(trainer, "_signal_connector", None)
-    if not hasattr(connector, "register_signal_handlers"):
+    """Let a Trainer handle no signals, since a signal ends a run after its round."""
+    connector: Any = getattr(trainer, "_signal_connector", None)
+    if connector is None:
         _warn("Trainer._signal_connector: a signal ends the training of a client with an error")
         return
     connector.register_signal_handlers = lambda: None
