@@ -12,6 +12,7 @@ from flsel.commands.command_settings import CommandSettings
 from flsel.commands.set_up_logging import set_up_logging
 from flsel.comparison.compare import (
     compare_runs,
+    declared_grid,
     existing,
     read_comparison,
     resume_comparison,
@@ -22,8 +23,10 @@ from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_display import say
 from flsel.comparison.comparison_file import rules_of
 from flsel.comparison.comparison_plan import ComparisonPlan, pilot_sd, plan_comparison, read_sd
+from flsel.comparison.grid import Grid
 from flsel.comparison.parse_variants import read_grid, read_selectors
 from flsel.comparison.track import track_comparison
+from flsel.config import RunConfig
 from flsel.config.parser import to_types
 from flsel.errors import UserError
 from flsel.execution.choose import executor_for
@@ -64,7 +67,10 @@ def main(arguments: Sequence[str]) -> int:
     command = shlex.join(["flsel", "compare", *arguments])
     resumed = next((value or "" for key, value in mine if key == "resume"), None)
     if any(key in ("plan", "sd") for key, _ in mine):
-        print(_plan(patterns, resumed, mine, wanted).text())
+        if patterns or resumed is not None:
+            _refuse_settings(others)
+        grid = None if patterns or resumed is not None else _planned(parse(others), wanted)
+        print(_plan((patterns, resumed), grid, mine, wanted).text())
         return 0
     if wanted.pick is not None and not patterns:
         raise UserError(f"pick goes with existing runs (flsel compare 'runs/*'), got {wanted.pick}.")
@@ -90,8 +96,19 @@ def _switched(key: str, value: str | None) -> str | None:
     return "true" if value is None and key in _SWITCHES else value
 
 
+def _planned(config: RunConfig, wanted: CompareConfig) -> Grid:
+    """Return the runs that are planned, whose settings are checked.
+
+    Raises:
+        UserError: If there are no variants, or one has a wrong setting.
+    """
+    if wanted.selectors is None and wanted.variants is None:
+        raise UserError("a plan needs variants: give --selectors Uniform,PowD,..., or pilot runs.")
+    return declared_grid(config, wanted)
+
+
 def _plan(
-    patterns: Sequence[str], resumed: str | None, mine: Sequence[Word], wanted: CompareConfig
+    pilots: tuple[Sequence[str], str | None], grid: Grid | None, mine: Sequence[Word], wanted: CompareConfig
 ) -> ComparisonPlan:
     """Plan a comparison from a standard deviation, or from pilot runs.
 
@@ -104,15 +121,13 @@ def _plan(
             f"seeds must not be given with plan, which plans up to max_seeds; got {wanted.seeds}."
         )
     sd = next((value for key, value in mine if key == "sd"), None)
-    pilot = None
+    pilot, (patterns, resumed) = None, pilots
     if resumed or patterns:
         pilot = (read_comparison(home(resumed)) if resumed else compare_runs(patterns, wanted)).analysis
-    if wanted.selectors is not None:
+    if wanted.selectors is not None and grid is None:
         variants = len(read_selectors(wanted.selectors))
-    elif pilot is not None:
-        variants = len(pilot.variants)
     else:
-        raise UserError("a plan needs variants: give --selectors Uniform,PowD,..., or pilot runs.")
+        variants = len(grid.variants if grid is not None else pilot.variants if pilot is not None else ())
     scenarios = len(read_grid(wanted.grid)) if pilot is None else len(pilot.scenarios)
     if sd is None and pilot is None:
         raise UserError("a plan needs the spread of differences: give --sd POINTS, or pilot runs.")
@@ -140,8 +155,7 @@ def _without_config(
     wanted: CompareConfig,
     command: str,
 ) -> Comparison:
-    if others:
-        raise UserError(f"{others[0][0]} is a setting of runs, and these have theirs already; leave it out.")
+    _refuse_settings(others)
     if patterns:
         starts = next((key for key, _ in own if key in ("selectors", "variants", "seeds", "grid")), None)
         if starts or resumed is not None:
@@ -155,6 +169,12 @@ def _without_config(
     if kept:
         raise UserError(f"{kept} stays as it is when a comparison is resumed; leave it out.")
     return resume_comparison(home(resumed), wanted, command, executor_for(wanted.resources))
+
+
+def _refuse_settings(others: Sequence[Word]) -> None:
+    """Refuse settings of runs where there are runs."""
+    if others:
+        raise UserError(f"{others[0][0]} is a setting of runs, and these have theirs already; leave it out.")
 
 
 def _wanted(own: Sequence[Word]) -> CompareConfig:

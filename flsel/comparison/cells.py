@@ -51,6 +51,25 @@ def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> None:
                 raise UserError(f"{cell}: {error}") from error.__cause__
 
 
+def check_settings_of(grid: Grid, folder: Path) -> None:
+    """Make the settings of every variant and every scenario once, and build nothing.
+
+    Args:
+        grid: What is compared.
+        folder: Of all comparisons.
+
+    Raises:
+        UserError: If a setting does not fit; the message names the cell.
+    """
+    for scenario in grid.scenarios:
+        for variant in grid.variants:
+            cell = Cell(variant.name, scenario.name, grid.seeds[0])
+            try:
+                grid.run_config(cell, folder)
+            except UserError as error:
+                raise UserError(f"{cell}: {error}") from error.__cause__
+
+
 def read_cells(grid: Grid, folder: Path, known: dict[Path, Run] | None = None) -> list[Run]:
     """Read every cell as it lies there.
 

@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flsel.comparison.cells import check_cells, jobs_left, read_again, read_cells, shared_source, waiting
+from flsel.comparison.cells import (
+    check_cells,
+    check_settings_of,
+    jobs_left,
+    read_again,
+    read_cells,
+    shared_source,
+    waiting,
+)
 from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison, judge
 from flsel.comparison.comparison_display import ComparisonProgress
@@ -68,18 +76,9 @@ def start_comparison(
         UserError: If something does not fit, or a file cannot be written.
         Interrupted: If a signal stopped it; it can be resumed.
     """
-    base = _for_all_runs(config, wanted).to_dict()
-    seeds = (config.seed,) if wanted.seeds is None else read_seeds(wanted.seeds)
-    variants = _variants(wanted, base, given)
-    if not variants:
-        raise UserError("nothing to compare: give --selectors Uniform,PowD,... or --variants FILE.")
-    if wanted.until_decided:
-        if len(variants) < 2:
-            raise UserError(f"until_decided needs two variants or more, got {variants[0].name} alone.")
-        seeds = tuple(range(1, (wanted.max_seeds or DEFAULT_MAX_SEEDS) + 1))
-    scenarios = given.scenarios or read_grid(wanted.grid)
-    grid = Grid(base, tuple(variants), tuple(scenarios), seeds)
-    judging = declare(base["evaluation"]["target"], wanted, [v.name for v in grid.variants])
+    grid = declared_grid(config, wanted, given)
+    variants = grid.variants
+    judging = declare(grid.config["evaluation"]["target"], wanted, [v.name for v in variants])
     _check_baseline(judging, grid)
     sources = Sources()
     check_cells(grid, Path(wanted.folder), sources, judging.cost)
@@ -99,6 +98,32 @@ def start_comparison(
                 raise
             _execute_all(folder, grid, judging, executor)
     return read_comparison(folder)
+
+
+def declared_grid(config: RunConfig, wanted: CompareConfig, given: Additions = _NOTHING) -> Grid:
+    """Return the runs of a new comparison, whose settings are checked.
+
+    Args:
+        config: The runs' settings.
+        wanted: The comparison's.
+        given: More of what is compared.
+
+    Raises:
+        UserError: If there is nothing to compare, or a variant or a scenario has a wrong setting.
+    """
+    base = _for_all_runs(config, wanted).to_dict()
+    seeds = (config.seed,) if wanted.seeds is None else read_seeds(wanted.seeds)
+    variants = _variants(wanted, base, given)
+    if not variants:
+        raise UserError("nothing to compare: give --selectors Uniform,PowD,... or --variants FILE.")
+    if wanted.until_decided:
+        if len(variants) < 2:
+            raise UserError(f"until_decided needs two variants or more, got {variants[0].name} alone.")
+        seeds = tuple(range(1, (wanted.max_seeds or DEFAULT_MAX_SEEDS) + 1))
+    scenarios = given.scenarios or read_grid(wanted.grid)
+    grid = Grid(base, tuple(variants), tuple(scenarios), seeds)
+    check_settings_of(grid, Path(wanted.folder))
+    return grid
 
 
 def resume_comparison(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -20,6 +21,7 @@ from flsel.runner.trackers.wandb_run import start_run
 if TYPE_CHECKING:
     from lightning.fabric.loggers.logger import Logger
 
+_LOG = logging.getLogger("flsel")
 _SECRET = re.compile(r"api[\W_]*key", re.IGNORECASE)
 _TAG_LENGTH = 64
 
@@ -120,6 +122,8 @@ def _wandb(mode: str, start: dict[str, Any]) -> list[Logger]:
     from lightning.pytorch.loggers import WandbLogger
 
     run = start_run(mode, start)
+    if run is not None and run.settings.mode == "offline":
+        _LOG.info("W&B keeps the run offline; send it with: wandb sync %s/wandb/offline-run-*", start["dir"])
     return [] if run is None else [WandbLogger(save_dir=start["dir"], experiment=run)]
 
 
