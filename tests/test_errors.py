@@ -123,7 +123,8 @@ def test_a_module_that_cannot_be_imported(name: str, tmp_path: Path) -> None:
 def test_a_path_that_leads_nowhere(path: str, reason: str) -> None:
     with pytest.raises(UserError) as caught:
         imported("model", path)
-    assert str(caught.value) == f"model cannot be {path}{reason}"
+    shown = path.replace("\0", "?")  # no control characters on a terminal
+    assert str(caught.value) == f"model cannot be {shown}{reason}"
 
 
 def test_what_a_path_may_name(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def test_runs_on_the_standin_are_right() -> None:
     # Worker processes of pytest-xdist would import torch once more.
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["FLSEL_STANDIN"] = "1"
     command = [sys.executable, "-m", "pytest", *options, *map(str, FILES)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -197,7 +197,7 @@ def _assemble(
     config: RunConfig, data: FederatedData, callbacks: Sequence[Any], *, whole: bool
 ) -> tuple[Program, FederatedData]:
     """Make the client's side for plain steps, or for Lightning's own Trainer."""
-    model = make_model(config.model, data.population.num_classes, sample(data, 1)[0], config.seed)
+    model = make_model(config.model, data.population.num_classes, sample(data, 1), config.seed)
     spec, largest = config.local.batches(), int(data.population.sizes.max())
     fits_memory(
         f"a visit of {spec.num_steps(largest):,} local steps (local.epochs, local.steps, local.batch_size)",

@@ -33,16 +33,17 @@ from flsel.selector import Need, Selector
 _LOG = logging.getLogger("flsel")
 
 
-def make_model(model: Any, num_classes: int, example: Tensor, seed: int) -> nn.Module:
+def make_model(model: Any, num_classes: int, inputs: Tensor, seed: int) -> nn.Module:
     """Build the initial model under its own seed, telling it the data's shapes where it asks.
 
     Args:
         model: The setting ``model``.
         num_classes: C.
-        example: One input as the model sees it; its shape counts, and whether it holds integers.
+        inputs: Inputs as the model sees them, ``[n, ...]``, maybe none: their shape counts, and whether they
+            are integers.
         seed: The run's seed.
     """
-    known = {"num_classes": num_classes, "input_shape": tuple(example.shape)}
+    known = {"num_classes": num_classes, "input_shape": tuple(inputs.shape[1:])}
     # An object or a lambda from Python is no setting that a file could hold; whatever else is, is a Spec.
     copied = model_object.copied(model)
     if copied is None:
@@ -58,9 +59,9 @@ def make_model(model: Any, num_classes: int, example: Tensor, seed: int) -> nn.M
         lazy = any(map(is_lazy, network.parameters()))
         if lazy:
             # Lazy layers take their shapes from the first inputs and draw their weights then.
-            dtype = None if example.is_floating_point() else example.dtype
+            dtype = None if inputs.is_floating_point() else inputs.dtype
             with torch.no_grad():
-                network.eval()(torch.zeros(2, *example.shape, dtype=dtype))
+                network.eval()(torch.zeros(2, *inputs.shape[1:], dtype=dtype))
         return network
 
 

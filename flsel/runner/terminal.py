@@ -78,17 +78,19 @@ def open_console(stream: TextIO | None = None) -> Console:
 
     from flsel.files.escaping import terminal_text
 
-    class Plain(Console):
-        """A console on which texts do nothing but show."""
-
-        def render(self, renderable: RenderableType, options: Any = None) -> Any:
-            for part in super().render(renderable, options):
-                yield part if part.control else Segment(terminal_text(part.text), part.style)
-
     # While a bar is shown, sys.stdout is rich's and would write to the console itself.
     real = getattr(sys.stdout, "rich_proxied_file", sys.stdout) if stream is None else stream
     # In a notebook rich would make each line a block of its own.
-    return Plain(file=cast(TextIO, Outlet(real)), force_jupyter=False)
+    console = Console(file=cast(TextIO, Outlet(real)), force_jupyter=False)
+    render = console.render
+
+    def shown(renderable: RenderableType, options: Any = None) -> Any:
+        """Let texts do nothing but show."""
+        for part in render(renderable, options):
+            yield part if part.control else Segment(terminal_text(part.text), part.style)
+
+    console.render = shown  # type: ignore[method-assign]
+    return console
 
 
 def in_notebook() -> bool:

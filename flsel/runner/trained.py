@@ -43,8 +43,8 @@ def trained_model(
     """
     # Older summaries do not say whether inputs are integers.
     dtype = torch.int64 if inputs.get("integers") else None
-    example = torch.zeros(inputs["input_shape"], dtype=dtype)
-    model = make_model(given, inputs["num_classes"], example, seed)
+    none = torch.zeros(0, *inputs["input_shape"], dtype=dtype)
+    model = make_model(given, inputs["num_classes"], none, seed)
     model.to(next(iter(params.values())).dtype)
     wrong = model.load_state_dict(params, strict=False).unexpected_keys
     if wrong:

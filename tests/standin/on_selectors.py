@@ -24,7 +24,7 @@ ROUND = 3
 # What a selector's questions take beside, from the second round on: norms, or the output layer.
 LEARNS = dict.fromkeys(("GradientNorm", "HiCSOracle", "KVib", "OptimalSampling", "OSMD", "Oort", "Pisces"), 1)
 # Norms and products; layer and signal; the updates' two tensors; the norms, and losses of subsets.
-LEARNS |= {"FedPNS": 2, "HiCS": 2, "ClusteredSampling": 2, "DivFL": 2, "GreedyFed": 9}
+LEARNS |= {"FedPNS": 2, "HiCS": 2, "ClusteredSampling": 2, "DivFL": 2, "GreedyFed": 4}
 # Clients that tell a loss: sequential asks them one by one, the compiled trainer all at once.
 TELL = {"AFL": 3, "FedCor": 8, "HACCS": 3, "PowD": 6, "UCBCS": 3}
 
