@@ -84,6 +84,8 @@ class Judging:
                 raise UserError(
                     f"{key} must stay as declared, {value}, where seeds are run until decided; got {asked}."
                 )
+        if wanted.each_scenario and not rules.each_scenario:
+            raise UserError("each_scenario must stay as declared, false, where seeds are run until decided.")
         rules = replace(
             rules,
             margin=wanted.margin or rules.margin,

@@ -231,6 +231,15 @@ def test_a_constant_ratio_of_costs_is_a_claim_whichever_is_the_baseline(tmp_path
     assert ratio.shown.value == pytest.approx(13 / 3 if side == "more" else 3 / 13)
 
 
+def test_a_target_that_is_given_after_looking_makes_no_claim_easier(tmp_path):
+    ours, theirs = [0.712, 0.725, 0.698, 0.731, 0.716, 0.709], [0.701, 0.702, 0.699, 0.713, 0.690, 0.708]
+    two(tmp_path, ours, theirs, evaluation__target=0.65)
+    declared, after = compare(tmp_path), compare(tmp_path, target=0.64)
+    p = [found.analysis.difference("PowD", "all", found.analysis.main).p_holm for found in (declared, after)]
+    assert p[1] >= p[0] - 1e-12
+    assert after.headline.startswith("Take") == declared.headline.startswith("Take")
+
+
 def test_a_late_run_cuts_no_arrival(tmp_path):
     """Both-arriving pairs say 3.8 x; one late run of the baseline, which ended early, must not hide it."""
     slow, fast = [0.1 + 0.035 * r for r in range(21)], [0.1, *(0.3 + 0.1 * min(r, 5) for r in range(20))]

@@ -269,11 +269,11 @@ def _compared(
 def _corrected(analysis: Analysis, differences: Sequence[Difference]) -> tuple[Difference, ...]:
     """Correct for all comparisons of a family, over variants and scenarios.
 
-    Accuracy and the cost to a target that was set beforehand are one family. Every other measure is one.
+    Accuracy and the cost to a target are one family. Every other measure is one.
     """
     families: dict[str, list[Difference]] = {}
     for d in differences:
-        families.setdefault("claims" if d.measure in analysis.family else d.measure, []).append(d)
+        families.setdefault("claims" if d.measure in analysis.corrected_together else d.measure, []).append(d)
     found = {id(d): d for d in differences}
     for family in families.values():
         adjusted = holm([d.found.p for d in family])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from flsel.comparison.judging import claim_formatting as words
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claims import Claim
@@ -115,8 +117,12 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
     )
     m = design.comparisons
     claims = "the claim is false" if m == 1 else f"any of the {m} claims is false"
+    decided = sum(claim.decision.decided for claim in analysis.claims)
+    every = "until every claim was decided" if decided == len(analysis.claims) else (
+        f"as long as claims could be decided ({decided} of {len(analysis.claims)} were)"
+    )  # fmt: skip
     yield (
-        f"Seeds were run until every claim was decided, {margin}: looks at {looks} seeds. The chance that "
+        f"Seeds were run {every}, {margin}: looks at {looks} seeds. The chance that "
         f"{claims}, at any look, is at most {100 * ALPHA:.0f} % for normally distributed "
         f"{'differences' if deciding.target is None else 'logarithms of the ratios'}."
     )
@@ -128,10 +134,9 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
     else:
         yield (
             f"Claims are about {words.subject(deciding)} alone: test accuracy and other costs are "
-            "exploratory here. A claim is about the mean of the logarithms of the ratios, where a run that "
-            "never arrives counts as the larger total of its pair. Better is claimed only if the variant "
-            "arrives at least as often as the baseline, worse only if at most as often, and equivalent only "
-            "if every run arrives."
+            "exploratory here. A claim is about the mean of the logarithms of the ratios. A run that never "
+            "arrives bounds the ratio of its pair. Better is claimed over the upper ends only, worse over "
+            "the lower ends only, and equivalent only if every run arrives."
         )
     runs = sum(run.status == "complete" for run in analysis.runs)
     most = design.maximum * len(how.variants) * len(how.scenarios)
@@ -159,6 +164,7 @@ def _skewed(analysis: Analysis) -> Iterator[str]:
 
     for claim in analysis.claims:
         values = claim.differences[: claim.decision.n]
+        values = values[np.isfinite(values)]  # of pairs in which both arrive
         if len(values) < 6 or values.std() == 0:
             continue
         skew = float(stats.skew(values, bias=False))

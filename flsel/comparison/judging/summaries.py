@@ -237,8 +237,18 @@ class Analysis:
 
     @property
     def family(self) -> tuple[str, ...]:
-        """Measures whose claims are corrected together: accuracy, and costs to a target set beforehand."""
-        if self.target is None or self.target.chosen_after:
+        """Measures that claims are about: accuracy, and costs to a target set beforehand."""
+        chosen_after = self.target is not None and self.target.chosen_after
+        return (self.main,) if chosen_after else self.corrected_together
+
+    @property
+    def corrected_together(self) -> tuple[str, ...]:
+        """Measures that are corrected together: accuracy, and costs to a target.
+
+        Another target than the declared one makes the family no smaller, though it allows no claim.
+        """
+        declared = any(run.settings.get("evaluation", {}).get("target") is not None for run in self.runs)
+        if self.target is None or (self.target.chosen_after and not declared):
             return (self.main,)
         time = arrival_name("simulated_seconds", self.options.last)
         claimed = dict.fromkeys((self.to_target, time))
