@@ -117,12 +117,8 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
     )
     m = design.comparisons
     claims = "the claim is false" if m == 1 else f"any of the {m} claims is false"
-    decided = sum(claim.decision.decided for claim in analysis.claims)
-    every = "until every claim was decided" if decided == len(analysis.claims) else (
-        f"as long as claims could be decided ({decided} of {len(analysis.claims)} were)"
-    )  # fmt: skip
     yield (
-        f"Seeds were run {every}, {margin}: looks at {looks} seeds. The chance that "
+        f"Seeds were run {_how_long(analysis)}, {margin}: looks at {looks} seeds. The chance that "
         f"{claims}, at any look, is at most {100 * ALPHA:.0f} % for normally distributed "
         f"{'differences' if deciding.target is None else 'logarithms of the ratios'}."
     )
@@ -157,6 +153,14 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
         if claim.diverged.better or claim.diverged.worse:
             who = claim.variant if claim.diverged.better else analysis.options.baseline
             yield f"Runs of {who} diverged. No claim in its favour is made, and none of equivalence."
+
+
+def _how_long(analysis: Analysis) -> str:
+    """Say until when seeds were run: until every claim was decided only if so."""
+    decided, claims = sum(claim.decision.decided for claim in analysis.claims), len(analysis.claims)
+    if decided == claims:
+        return "until every claim was decided"
+    return f"as long as claims could be decided ({decided} of {claims} were)"
 
 
 def _skewed(analysis: Analysis) -> Iterator[str]:
