@@ -183,7 +183,13 @@ def _ordered(seeds: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
 
 
 def _diverged(runs: Sequence[Run], variant: str, baseline: str, scenarios: Sequence[str]) -> Withheld:
-    """A run that diverged has no value: nothing in favour of its variant is claimed."""
-    lost = {run.variant for run in runs if run.status == "diverged" and run.scenario in scenarios}
-    mine, yours = variant in lost, baseline in lost
-    return Withheld(better=mine, worse=yours, equivalent=mine or yours)
+    """Withhold what runs forbid that diverged where the other side's did not; equivalence where any did."""
+    mine, yours = (
+        {
+            (run.scenario, run.seed)
+            for run in runs
+            if run.variant == name and run.status == "diverged" and run.scenario in scenarios
+        }
+        for name in (variant, baseline)
+    )
+    return Withheld(better=bool(mine - yours), worse=bool(yours - mine), equivalent=bool(mine | yours))
