@@ -10,8 +10,8 @@ from atlas_runs import BASE, Atlas
 from pages import markdown, read_rows
 from scipy import stats
 
-from flsel.comparison.judging.ranking import rank
-from flsel.comparison.judging.statistics import holm
+from flsel.comparison.judging.estimates import holm
+from flsel.comparison.judging.ranks import rank
 
 SKEWED = ("Dirichlet 0.1", "2SPC", "1SPC", "HiCS mix")
 DRAWS = 2000

@@ -17,7 +17,7 @@ from pages import markdown, options, put, read_rows, update_rows, whole_blocks
 from scipy import stats
 
 from flsel.comparison.comparison_file import read_declaration
-from flsel.comparison.judging.statistics import holm
+from flsel.comparison.judging.estimates import holm
 from flsel.metrics import first_hit
 from flsel.runner.result import Result
 

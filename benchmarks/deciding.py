@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flsel.comparison.judging.statistics import holm, mean_p_value
-from flsel.comparison.sequential.decide import decide, judge_looks
-from flsel.comparison.sequential.design import Design
-from flsel.comparison.sequential.power import expected, fixed_seeds
+from flsel.comparison.judging.decisions import decide, judge_looks
+from flsel.comparison.judging.designs import Design
+from flsel.comparison.judging.estimates import holm, mean_p_value
+from flsel.comparison.judging.power import expected, fixed_seeds
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
 MAXIMUM = 30

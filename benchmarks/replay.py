@@ -18,10 +18,10 @@ from atlas_runs import collect
 from claims import CLAIMS, data
 from pages import markdown, options, put, read_rows
 
-from flsel.comparison.judging.statistics import holm, mean_p_value
-from flsel.comparison.sequential.boundaries import FIRST_LOOK
-from flsel.comparison.sequential.decide import decide
-from flsel.comparison.sequential.design import ALPHA, Design
+from flsel.comparison.judging.boundaries import FIRST_LOOK
+from flsel.comparison.judging.decisions import decide
+from flsel.comparison.judging.designs import ALPHA, Design
+from flsel.comparison.judging.estimates import holm, mean_p_value
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs/results"
 PAGE = RESULTS / "how-many-runs.md"

@@ -25,8 +25,8 @@ from flsel.arguments.spec import Spec
 from flsel.commands.cli import main
 from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison_file import Judging
+from flsel.comparison.judging.designs import Design, UntilDecided
 from flsel.comparison.parse_variants import read_variants
-from flsel.comparison.sequential.design import Design, UntilDecided
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
 from flsel.config.plugin import plugin

@@ -27,12 +27,12 @@ from flsel.comparison.grid import Grid, Scenario, Tuning, Variant
 from flsel.comparison.judging.claim_formatting import subject
 from flsel.comparison.judging.claims import Sequential
 from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.judging.designs import DEFAULT_MAX_SEEDS
 from flsel.comparison.judging.measures import Target
 from flsel.comparison.judging.summaries import Analysis, Options
 from flsel.comparison.load_runs import gather
 from flsel.comparison.parse_variants import read_grid, read_seeds, read_selectors, read_variants
 from flsel.comparison.run_table import Run
-from flsel.comparison.sequential.design import DEFAULT_MAX_SEEDS
 from flsel.comparison.until_decided import parts, sequential
 from flsel.config import RunConfig
 from flsel.errors import Interrupted, UserError, going_on

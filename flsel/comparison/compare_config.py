@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from flsel.arguments import Range, UserPath, check_settings
+from flsel.comparison.judging.boundaries import FIRST_LOOK, MOST_SEEDS
+from flsel.comparison.judging.designs import check_decides
 from flsel.comparison.load_runs import Mismatch, Pick
-from flsel.comparison.sequential.boundaries import FIRST_LOOK, MOST_SEEDS
-from flsel.comparison.sequential.design import check_decides
 from flsel.errors import UserError
 from flsel.execution.executor import Resources, check_gpus
 from flsel.files import check_folder_name

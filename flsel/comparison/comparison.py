@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from flsel.comparison.grid import ALL, Tuning
 from flsel.comparison.judging.analysis import analyse
-from flsel.comparison.judging.caveats import notes
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.measures import Target, chosen_target
+from flsel.comparison.judging.notes import notes
 from flsel.comparison.judging.summaries import Analysis, Options
 from flsel.comparison.judging.verdict import Verdict
 from flsel.comparison.judging.write_verdicts import verdicts

@@ -12,8 +12,8 @@ from typing import TextIO
 from rich.table import Table
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.caveats import notes
 from flsel.comparison.judging.headline import headline
+from flsel.comparison.judging.notes import notes
 from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.write_verdicts import folded
 from flsel.comparison.reporting.tables import MOST_SCENARIOS, lost_rows, main_table

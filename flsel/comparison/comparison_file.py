@@ -15,7 +15,7 @@ from flsel.arguments import Range, check_settings, shown
 from flsel.comparison.compare_config import CompareConfig, check_cost
 from flsel.comparison.comparison import usual_baseline
 from flsel.comparison.grid import FILE, Cell, Grid, from_plain
-from flsel.comparison.sequential.design import ACCURACY, DEFAULT_MAX_SEEDS, UntilDecided
+from flsel.comparison.judging.designs import ACCURACY, DEFAULT_MAX_SEEDS, UntilDecided
 from flsel.errors import UserError, located, users_code
 from flsel.files import check_folder, write_atomic
 from flsel.files.yaml import read_yaml

@@ -11,9 +11,9 @@ import numpy as np
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_formatting import difference, margin, subject
 from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.judging.designs import Design, UntilDecided
+from flsel.comparison.judging.power import Expected, expected, fixed_seeds, pooled_sd
 from flsel.comparison.judging.summaries import Analysis, arrival_name
-from flsel.comparison.sequential.design import Design, UntilDecided
-from flsel.comparison.sequential.power import Expected, expected, fixed_seeds, pooled_sd
 from flsel.errors import UserError
 
 

@@ -22,7 +22,7 @@ from flsel.comparison.compare import compare_runs
 from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_display import say
-from flsel.comparison.judging.statistics import LEVEL
+from flsel.comparison.judging.estimates import LEVEL
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.webpage import page
 from flsel.comparison.run_table import read_run

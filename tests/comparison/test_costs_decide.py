@@ -17,9 +17,9 @@ from flsel.commands.cli import main
 from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.judging.designs import DECIDING
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.comparison.run_table import read_run
-from flsel.comparison.sequential.design import DECIDING
 
 NOISE = np.random.default_rng(2).normal(0, 0.04, (3, 40))
 SPEED = {"Uniform": 1.0, "PowD": 0.6, "AFL": 1.0}

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flsel.comparison.sequential.boundaries import boundaries, extended, schedule, spent
-from flsel.comparison.sequential.decide import Withheld, decide, judge_looks
-from flsel.comparison.sequential.design import Design
-from flsel.comparison.sequential.power import corrected_estimate, expected, fixed_seeds, pooled_sd
+from flsel.comparison.judging.boundaries import boundaries, extended, schedule, spent
+from flsel.comparison.judging.decisions import Withheld, decide, judge_looks
+from flsel.comparison.judging.designs import Design
+from flsel.comparison.judging.power import corrected_estimate, expected, fixed_seeds, pooled_sd
 from flsel.errors import UserError
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "golden/sequential.json").read_text())

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from flsel.comparison.judging import statistics as ours
-from flsel.comparison.judging.ranking import critical_difference, performance_profile, rank
+from flsel.comparison.judging import estimates as ours
+from flsel.comparison.judging.ranks import critical_difference, performance_profile, rank
 from flsel.comparison.judging.seeds_needed import resolvable, seeds_needed, seeds_to_reject
 
 

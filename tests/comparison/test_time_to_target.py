@@ -9,8 +9,8 @@ from typing import cast
 import numpy as np
 import pytest
 
+from flsel.comparison.judging.estimates import mean_interval
 from flsel.comparison.judging.measures import chosen_target
-from flsel.comparison.judging.statistics import mean_interval
 from flsel.comparison.judging.time_to_target import TargetTime, first_at, summarise, survival
 from flsel.comparison.run_table import Run
 

@@ -18,8 +18,8 @@ from flsel.commands.cli import main
 from flsel.comparison import cells
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_plan import plan_comparison
+from flsel.comparison.judging.designs import UntilDecided
 from flsel.comparison.run_table import Run, read_run
-from flsel.comparison.sequential.design import UntilDecided
 from flsel.errors import UserError
 
 NOISE = np.random.default_rng(1).normal(0, 0.01, (3, 40))

@@ -10,19 +10,7 @@ import numpy as np
 
 from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.claims import MEAN, Claim, Sequential, claims
-from flsel.comparison.judging.late_runs import bounds, judge_late
-from flsel.comparison.judging.measures import (
-    Kind,
-    Target,
-    accuracy_at_equal,
-    arrivals,
-    measure,
-    measures,
-    own_metrics,
-)
-from flsel.comparison.judging.pairing import Pairs, pair
-from flsel.comparison.judging.ranking import Ranking, rank
-from flsel.comparison.judging.statistics import (
+from flsel.comparison.judging.estimates import (
     LEVEL,
     Estimate,
     Paired,
@@ -34,6 +22,18 @@ from flsel.comparison.judging.statistics import (
     possible,
     welch_interval,
 )
+from flsel.comparison.judging.late_runs import bounds, judge_late
+from flsel.comparison.judging.measures import (
+    Kind,
+    Target,
+    accuracy_at_equal,
+    arrivals,
+    measure,
+    measures,
+    own_metrics,
+)
+from flsel.comparison.judging.pairs import Pairs, pair
+from flsel.comparison.judging.ranks import Ranking, rank
 from flsel.comparison.judging.summaries import Analysis, Difference, Options, Reached, Summary, arrival_name
 from flsel.comparison.judging.time_to_target import TargetTime, summarise
 from flsel.comparison.run_table import Run, complete

@@ -7,8 +7,8 @@ import math
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claims import Claim
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.sequential.decide import Look
-from flsel.comparison.sequential.design import ALPHA, Design
+from flsel.comparison.judging.decisions import Look
+from flsel.comparison.judging.designs import ALPHA, Design
 from flsel.runner.cost_axes import COST_AXES
 
 

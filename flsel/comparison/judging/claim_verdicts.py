@@ -9,9 +9,9 @@ import numpy as np
 from flsel.comparison.judging import claim_formatting as words
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claims import Claim
+from flsel.comparison.judging.designs import ALPHA
+from flsel.comparison.judging.power import corrected_estimate, fixed_seeds
 from flsel.comparison.judging.summaries import Analysis, Options
-from flsel.comparison.sequential.design import ALPHA
-from flsel.comparison.sequential.power import corrected_estimate, fixed_seeds
 
 
 def claim_text(claim: Claim, options: Options, where: str, scenarios: int) -> str:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.pairing import pair
+from flsel.comparison.judging.decisions import Decision, Withheld, decide
+from flsel.comparison.judging.designs import GIVE_UP_FROM, Design, UntilDecided
+from flsel.comparison.judging.pairs import pair
 from flsel.comparison.run_table import Run, complete
-from flsel.comparison.sequential.decide import Decision, Withheld, decide
-from flsel.comparison.sequential.design import GIVE_UP_FROM, Design, UntilDecided
 
 Order = Mapping[tuple[str, str], Sequence[int]]
 """By variant and scenario the seeds of the pairs, in the order in which they were there."""

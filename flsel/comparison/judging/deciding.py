@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flsel.comparison.judging.boundaries import FIRST_LOOK
+from flsel.comparison.judging.designs import UntilDecided
 from flsel.comparison.judging.late_runs import bounds
 from flsel.comparison.judging.measures import Target, arrivals
 from flsel.comparison.judging.time_to_target import TargetTime
 from flsel.comparison.run_table import Run, complete
-from flsel.comparison.sequential.boundaries import FIRST_LOOK
-from flsel.comparison.sequential.design import UntilDecided
 from flsel.errors import UserError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from flsel.comparison.grid import ALL
+from flsel.comparison.judging.estimates import Estimate
 from flsel.comparison.judging.measures import Measure, Target, scale
-from flsel.comparison.judging.statistics import Estimate
 
 _NOTHING = "-"
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_formatting import subject
 from flsel.comparison.judging.claims import MEAN
-from flsel.comparison.judging.statistics import FEWEST_SEEDS
+from flsel.comparison.judging.estimates import FEWEST_SEEDS
 from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.target_verdicts import saves
 from flsel.runner.cost_axes import COST_AXES

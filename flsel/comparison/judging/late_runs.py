@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.judging.statistics import Estimate, Paired, compare_pairs
+from flsel.comparison.judging.estimates import Estimate, Paired, compare_pairs
 from flsel.comparison.judging.time_to_target import TargetTime
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from flsel.comparison.judging.statistics import gini
+from flsel.comparison.judging.estimates import gini
 from flsel.comparison.judging.time_to_target import TargetTime, first_at
 from flsel.comparison.run_table import Run
 from flsel.data.heterogeneity import cohort_entropy

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special, stats
 
-from flsel.comparison.judging.statistics import LEVEL, flat, standard_error
+from flsel.comparison.judging.estimates import LEVEL, flat, standard_error
 
 POWER = 0.8
 _MOST_SEEDS = 1000

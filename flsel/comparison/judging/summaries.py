@@ -12,17 +12,17 @@ import numpy as np
 
 from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.claims import Claim, Sequential
-from flsel.comparison.judging.late_runs import LateRuns
-from flsel.comparison.judging.measures import Kind, Measure, Target
-from flsel.comparison.judging.pairing import Pairs
-from flsel.comparison.judging.ranking import Ranking
-from flsel.comparison.judging.seeds_needed import SeedsNeeded, resolvable, seeds_needed
-from flsel.comparison.judging.statistics import (
+from flsel.comparison.judging.estimates import (
     FEWEST_SEEDS,
     LEVEL,
     Estimate,
     Paired,
 )
+from flsel.comparison.judging.late_runs import LateRuns
+from flsel.comparison.judging.measures import Kind, Measure, Target
+from flsel.comparison.judging.pairs import Pairs
+from flsel.comparison.judging.ranks import Ranking
+from flsel.comparison.judging.seeds_needed import SeedsNeeded, resolvable, seeds_needed
 from flsel.comparison.judging.time_to_target import TargetTime, TargetTimes
 from flsel.comparison.run_table import Run
 from flsel.metrics import Better

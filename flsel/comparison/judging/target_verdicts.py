@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.statistics import FEWEST_SEEDS
+from flsel.comparison.judging.estimates import FEWEST_SEEDS
 from flsel.comparison.judging.summaries import Analysis, Difference, arrival_name
 from flsel.comparison.judging.verdict import Verdict
 from flsel.runner.cost_axes import COST_AXES

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.judging.statistics import LEVEL, Estimate
+from flsel.comparison.judging.estimates import LEVEL, Estimate
 from flsel.metrics import first_hit
 
 

@@ -9,7 +9,7 @@ from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_formatting import subject
 from flsel.comparison.judging.claim_verdicts import claim_text
 from flsel.comparison.judging.claims import MEAN
-from flsel.comparison.judging.statistics import FEWEST_SEEDS
+from flsel.comparison.judging.estimates import FEWEST_SEEDS
 from flsel.comparison.judging.summaries import Analysis, Difference
 from flsel.comparison.judging.target_verdicts import target_verdicts, time_verdicts, why_withheld
 from flsel.comparison.judging.verdict import Verdict

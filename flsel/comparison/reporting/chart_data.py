@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flsel.comparison.judging.ranking import performance_profile
+from flsel.comparison.judging.ranks import performance_profile
 from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.time_to_target import survival
 from flsel.comparison.reporting.client_data import POINTS, Rows, client_data

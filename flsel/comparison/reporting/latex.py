@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from flsel.comparison.judging.claims import MEAN
-from flsel.comparison.judging.statistics import LEVEL, Estimate
+from flsel.comparison.judging.estimates import LEVEL, Estimate
 from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.errors import UserError

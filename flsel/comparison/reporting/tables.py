@@ -9,11 +9,11 @@ from typing import Any
 
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claims import MEAN, Claim
-from flsel.comparison.judging.statistics import Estimate
+from flsel.comparison.judging.decisions import Look
+from flsel.comparison.judging.estimates import Estimate
 from flsel.comparison.judging.summaries import Analysis, Difference, arrival_name
 from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.comparison.run_table import Run, complete
-from flsel.comparison.sequential.decide import Look
 from flsel.files.escaping import csv_text, markdown_text
 from flsel.runner.cost_axes import COST_AXES
 

@@ -15,9 +15,9 @@ import yaml
 
 from flsel.comparison.grid import ALL
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.caveats import notes
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.measures import titles
+from flsel.comparison.judging.notes import notes
 from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.verdict import Verdict
 from flsel.comparison.judging.write_verdicts import folded

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.sequential.design import GIVE_UP_FROM, Design
+from flsel.comparison.judging.designs import GIVE_UP_FROM, Design
 
 Claim = Literal["better", "worse", "equivalent", "open", "undecided"]
 _CLAIMS: tuple[Claim, ...] = ("better", "worse", "equivalent", "open", "undecided")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.judging.statistics import LEVEL
+from flsel.comparison.judging.estimates import LEVEL
 
 
 @dataclass(frozen=True)

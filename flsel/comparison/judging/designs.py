@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Annotated
 
 from flsel.arguments import Range, check_settings
-from flsel.comparison.sequential.boundaries import FIRST_LOOK, MOST_SEEDS, boundaries, extended, schedule
+from flsel.comparison.judging.boundaries import FIRST_LOOK, MOST_SEEDS, boundaries, extended, schedule
 from flsel.errors import UserError
 from flsel.runner.cost_axes import COST_AXES
 

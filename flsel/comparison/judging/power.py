@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.sequential.decide import Decision, judge_looks
-from flsel.comparison.sequential.design import ALPHA, Design
+from flsel.comparison.judging.decisions import Decision, judge_looks
+from flsel.comparison.judging.designs import ALPHA, Design
 from flsel.rng import generator
 
 _REPETITIONS = 4000

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize, stats
 
-from flsel.comparison.sequential.decide import interval
-from flsel.comparison.sequential.design import Design
+from flsel.comparison.judging.decisions import interval
+from flsel.comparison.judging.designs import Design
 
 LEVEL = 0.95
 FEWEST_SEEDS = 5

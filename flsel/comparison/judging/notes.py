@@ -11,8 +11,8 @@ from scipy import stats
 
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_verdicts import procedure_notes
+from flsel.comparison.judging.estimates import FEWEST_SEEDS
 from flsel.comparison.judging.seeds_needed import seeds_to_reject
-from flsel.comparison.judging.statistics import FEWEST_SEEDS
 from flsel.comparison.judging.summaries import Analysis, Difference
 from flsel.local.agreement import RUN_AGAIN
 

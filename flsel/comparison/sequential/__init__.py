@@ -1,1 +1,0 @@
-"""Comparisons that add seeds until their claims are decided: boundaries, decisions, plans."""
