@@ -57,4 +57,4 @@ def _words(hint: Any) -> str:
 
 
 def _a(made: type) -> str:
-    return f"{'an' if made.__name__[0] in 'AEIO' else 'a'} {made.__name__}"
+    return f"{'an' if made.__name__.startswith(('A', 'E', 'I', 'O', 'Up')) else 'a'} {made.__name__}"

@@ -10,7 +10,7 @@ from flsel.arguments import shown
 from flsel.commands.help import class_help, print_config, run_parser
 from flsel.config import RunConfig
 from flsel.config.layers import Layers
-from flsel.config.schema import keys, plugins
+from flsel.config.schema import explained, keys
 from flsel.errors import UserError
 
 Word = tuple[str, str | None]
@@ -56,7 +56,7 @@ def parse(given: Sequence[Word], command: str = "train") -> RunConfig:
     """
     for key, value in given:
         top = key.removesuffix(".help")
-        if key == "help" or (key != top and top in plugins()):
+        if key == "help" or (key != top and top in explained()):
             print(run_parser(command).format_help() if key == "help" else class_help(top, value))
             sys.exit(0)
     layers = Layers()

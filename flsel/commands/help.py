@@ -15,7 +15,7 @@ from flsel.arguments import Argument, arguments, shown
 from flsel.config.plugin import rule
 from flsel.config.run_config import RunConfig
 from flsel.config.run_settings import RunSettings
-from flsel.config.schema import defaults, groups, keys_of, plugins
+from flsel.config.schema import defaults, explained, groups, keys_of, plugins
 from flsel.errors import UserError, short
 
 DESCRIPTION = """\
@@ -117,11 +117,12 @@ def class_help(key: str, name: str | None) -> str:
     Raises:
         UserError: If there is no such class.
     """
-    asked = plugins()[key]
+    asked = explained()[key]
     if name is None:
         known = [(known, inspect.getdoc(made) or "") for known, made in asked.classes().items()]
         listed = "\n".join(f"  {known:24} {doc.partition(chr(10))[0]}" for known, doc in known)
-        return f"{key}: one of these, or the import path of another {asked.base.__name__}\n\n{listed}"
+        several = "one of" if key in plugins() else "a list of"
+        return f"{key}: {several} these, or the import path of another {asked.base.__name__}\n\n{listed}"
     made = asked.find(key, name)
     formatter = help_formatter(arguments(made), f"{key}.")
     parser = ArgumentParser(usage=SUPPRESS, formatter_class=formatter, add_help=False)

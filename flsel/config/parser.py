@@ -95,12 +95,16 @@ def _value(key: str, argument: Argument, value: Any) -> Any:
     listed = loaded(value)
     if not isinstance(listed, list | tuple):
         raise _mismatch(key, argument, value)
-    return tuple(_spec(f"{key}[{n}]", each, item) for n, item in enumerate(listed))
+    specs = (_spec(f"{key}[{n}]", each, item) for n, item in enumerate(listed))
+    return tuple(spec if each.factory else spec.build() for spec in specs)
 
 
 def _spec(key: str, asked: Plugin, value: Any) -> Spec:
     spec = value if isinstance(value, Mapping) else {"class_path": value}
-    made, given = asked.find(key, spec.get("class_path")), spec.get("init_args", {})
+    if "class_path" not in spec:
+        right = "NAME, or {class_path: NAME, init_args: {ARGUMENT: VALUE}}"
+        raise UserError(f"{key} must be {right}, got {shown(dict(spec))}.")
+    made, given = asked.find(key, spec["class_path"]), spec.get("init_args") or {}
     found = to_types(key, made, given, asked.given)
     # What a function has as defaults stays with it: its path alone says as much.
     kept = found if inspect.isclass(made) else {name: found[name] for name in given}

@@ -19,6 +19,8 @@ HOMES: Mapping[str, str] = {
     "Availability": "flsel.availability",
     "Devices": "flsel.devices",
     "Objective": "flsel.objectives",
+    "UpdateStep": "flsel.updates",
+    "Aggregate": "flsel.updates",
     "Module": "flsel.models",
     "Optimizer": "torch.optim",
     "LRScheduler": "torch.optim.lr_scheduler",
@@ -66,7 +68,8 @@ class Plugin:
         if not isinstance(name, str) or "." not in name:
             close = closest(name, self.classes())
             if close:
-                raise UserError(f"{key} has no class {name}; did you mean {close}? (--{key}.help lists them)")
+                asked = f"--{key.partition('[')[0]}.help"
+                raise UserError(f"{key} has no class {name}; did you mean {close}? ({asked} lists them)")
             raise UserError(f"{key} must be {self.rule()}, got {shown(name)}.")
         refuse_standard(key, name)
         made = imported(key, name)

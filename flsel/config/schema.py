@@ -8,7 +8,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from flsel.arguments import Argument, arguments
-from flsel.config.plugin import Plugin, plugin
+from flsel.config.plugin import Plugin, items, plugin
 from flsel.config.run_settings import RunSettings
 
 
@@ -37,6 +37,13 @@ def groups() -> frozenset[str]:
 def plugins() -> Mapping[str, Plugin]:
     """Return the settings whose value is one class, by dotted key."""
     found = {key: plugin(argument.hint) for key, argument in keys().items()}
+    return {key: asked for key, asked in found.items() if asked is not None}
+
+
+@functools.cache
+def explained() -> Mapping[str, Plugin]:
+    """Return the settings whose value is a class or a list of classes, by dotted key."""
+    found = {key: plugin(argument.hint) or items(argument.hint) for key, argument in keys().items()}
     return {key: asked for key, asked in found.items() if asked is not None}
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from flsel.errors import UserError
-from flsel.objectives._memory import store
 from flsel.params import Params
+from flsel.selector.client_rows import store
 from flsel.selector.state import Stateful
 
 

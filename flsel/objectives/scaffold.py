@@ -22,9 +22,9 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from flsel.objectives._memory import allocate, store
 from flsel.objectives.objective import LocalUpdates, Objective
 from flsel.params import Params
+from flsel.selector.client_rows import allocate, store
 
 
 @final

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flsel.objectives import MOON, SCAFFOLD, FedDyn
-from flsel.objectives._memory import allocate, store
+from flsel.selector.client_rows import allocate, store
 
 MODEL = {"weight": torch.zeros(2, 3), "bias": torch.zeros(())}
 
