@@ -24,7 +24,6 @@ from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.data_config import DataConfig
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.vectorised import VmapTrainer
 from flsel.models import MLP, LogisticRegression
 from flsel.partition import Natural
 from flsel.runner.build import build
@@ -191,13 +190,12 @@ class Seen:
 
     def who(self, train: Callable[[], object]) -> str:
         """Play a round, and say by whom it was trained."""
-        kept, self.by = (VmapTrainer.train, SequentialTrainer.train), "compiled"
-        VmapTrainer.train = self.over("vmap", kept[0])  # type: ignore[method-assign]
-        SequentialTrainer.train = self.over("sequential", kept[1])  # type: ignore[method-assign]
+        kept, self.by = SequentialTrainer.train, "compiled"
+        SequentialTrainer.train = self.over("sequential", kept)  # type: ignore[method-assign]
         try:
             train()
         finally:
-            VmapTrainer.train, SequentialTrainer.train = kept  # type: ignore[method-assign]
+            SequentialTrainer.train = kept  # type: ignore[method-assign]
         return self.by
 
 

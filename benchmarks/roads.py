@@ -76,19 +76,19 @@ def shapes(repeats: int) -> str:
     for name, model, batch, cohort in SHAPES:
         base = build(synthetic(model, batch, cohort)).server
         sides: dict[str, Callable[[], object]] = {}
-        for backend in ("sequential", "vmap", "compiled"):
+        for backend in ("sequential", "compiled"):
             server = build(synthetic(model, batch, cohort, backend=backend)).server
             sides[backend] = partial(train, [server.open()], server.federation.trainer)
         first = {side: times[0] for side, times in alternate(sides, 1, time.process_time).items()}
         alternate(sides, 2, time.process_time)
         seconds = alternate(sides, repeats, time.process_time)
-        own = [spread(ratios(seconds[side], seconds["sequential"])) for side in ("vmap", "compiled")]
+        own = spread(ratios(seconds["compiled"], seconds["sequential"]))
         saved = median(seconds["sequential"]) - median(seconds["compiled"])
         traced = first["compiled"] - median(seconds["compiled"])
         after = f"{traced / saved:.0f}" if saved > 0 else "never"
         shape = [name, str(batch), str(cohort), arithmetic(base, batch, cohort)]
-        rows.append([*shape, f"{1000 * median(seconds['sequential']):.1f} ms", *own, after])
-    columns = ("model", "batch", "clients", "millions a step", "sequential", "vmap", "compiled", "pays after")
+        rows.append([*shape, f"{1000 * median(seconds['sequential']):.1f} ms", own, after])
+    columns = ("model", "batch", "clients", "millions a step", "sequential", "compiled", "pays after")
     return table((*columns[:-1], "tracing is paid back after rounds"), rows)
 
 

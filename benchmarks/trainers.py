@@ -35,7 +35,6 @@ PLAIN = "plain loop"
 SIDES = {
     "compiled": ("compiled", 1),
     "compiled, two workers": ("compiled", 2),
-    "vmap": ("vmap", 1),
     "sequential": ("sequential", 1),
 }
 SGD = torch.optim.SGD

@@ -272,7 +272,7 @@ def test_a_run_is_resumed_after_any_arrival(tmp_path: Path) -> None:
 
 def test_stacks_equal_one_by_one(tmp_path: Path) -> None:
     ends = []
-    for backend in ("sequential", "vmap", "compiled"):
+    for backend in ("sequential", "compiled"):
         local = replace(settings(tmp_path).local, backend=backend)
         server = built(asynchronous(tmp_path, 6, clients_per_round=1, rounds=8, local=local)).server
         for _ in range(8):

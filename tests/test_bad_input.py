@@ -225,7 +225,7 @@ OUTLIER = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", ["sequential", "vmap"])
+@pytest.mark.parametrize("backend", ["sequential", "compiled"])
 def test_one_client_that_diverges_is_dropped_and_the_run_goes_on(backend: str, capfd: Any) -> None:
     arguments = [*TINY, *OUTLIER, "--local.optimizer.lr", "0.1", "--local.backend", backend]
     assert call("train", *arguments) == 0

@@ -204,7 +204,7 @@ class Freezes(Callback):
 
 def test_what_a_callback_writes_to_the_module_counts(tmp_path: Path) -> None:
     found = []
-    for backend in ("compiled", "vmap"):
+    for backend in ("compiled", "sequential"):
         local = LocalConfig(5, steps=3, last_batch="wrap", backend=backend)
         config = settings(tmp_path, model=Annealed, callbacks=(Anneals,), local=local, rounds=3)
         found.append(run(config).final["test/loss"])

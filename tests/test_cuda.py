@@ -40,7 +40,7 @@ def after_run(config: Any) -> Any:
     return server
 
 
-@pytest.mark.parametrize("backend", ["sequential", "vmap", "compiled"])
+@pytest.mark.parametrize("backend", ["sequential", "compiled"])
 def test_the_cpu_and_the_device_end_in_the_same_model(tmp_path, backend):
     local = LocalConfig(batch_size=5, steps=3, optimizer=SGD, backend=backend)
     config = settings(tmp_path, model=dropping(), local=local, precision="64-true")

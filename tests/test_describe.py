@@ -72,7 +72,7 @@ CONFIGS = st.builds(
             st.just(partial(optim.SGD, lr=1, nesterov=True, momentum=0.9)),
         ),
         lr_schedule=st.sampled_from([None, partial(MultiStepLR, milestones=[2, 5], gamma=0.5)]),
-        backend=st.sampled_from(["auto", "vmap"]),
+        backend=st.sampled_from(["auto", "compiled"]),
     ),
     objective=st.builds(FedProx, mu=POSITIVE),
     selector=st.one_of(

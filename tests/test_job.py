@@ -23,7 +23,7 @@ from flsel.selectors.fedcat import FedCat
 from flsel.selectors.hics import HiCS
 from flsel.selectors.powd import PowD
 
-BACKENDS = ("sequential", "vmap")
+BACKENDS = ("sequential", "compiled")
 
 
 class Counting(LocalTrainer):

@@ -41,7 +41,7 @@ def test_visits_leave_idle_hops_out() -> None:
     assert Plan.star([3, 1]).visits == ((3,), (1,))
 
 
-@pytest.mark.parametrize("backend", ["sequential", "vmap"])
+@pytest.mark.parametrize("backend", ["sequential", "compiled"])
 def test_an_idle_copy_stays_as_it_is(tmp_path: Path, backend: Any) -> None:
     config = settings(
         tmp_path,
@@ -99,7 +99,7 @@ def test_a_run_with_idle_hops_writes_its_files(tmp_path: Path) -> None:
     assert result.final["ledger/trainings"] == 12
 
 
-@pytest.mark.parametrize("backend", ["sequential", "vmap"])
+@pytest.mark.parametrize("backend", ["sequential", "compiled"])
 def test_fedcat_is_copies_trained_by_hand(tmp_path: Path, backend: Any) -> None:
     """Two cycles and a cut one under changing availability, against copies trained by hand."""
     config = settings(

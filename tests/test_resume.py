@@ -39,7 +39,7 @@ STATEFUL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("backend", ["sequential", "vmap", "compiled"])
+@pytest.mark.parametrize("backend", ["sequential", "compiled"])
 @pytest.mark.parametrize("selector", [AFL(), PowD()])
 def test_the_server_resumes_at_every_round(tmp_path: Path, backend: Any, selector: Any) -> None:
     local = LocalConfig(batch_size=5, steps=3, optimizer=partial(optim.Adam, lr=0.01), backend=backend)

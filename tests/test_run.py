@@ -230,7 +230,7 @@ def test_threads_execute_one_run_at_a_time(tmp_path: Path) -> None:
 
 def test_backends_agree_over_a_run_in_float64(tmp_path: Path) -> None:
     models = []
-    for backend in ("sequential", "vmap", "compiled"):
+    for backend in ("sequential", "compiled"):
         local = LocalConfig(batch_size=7, epochs=2, backend=backend, optimizer=partial(optim.SGD, lr=0.1))
         server = built(settings(tmp_path, local=local, precision="64-true", model=MLP)).server
         for _ in range(6):

@@ -34,15 +34,15 @@ class LocalConfig:
         optimizer: Local optimizer; null is the LightningModule's own, or SGD with learning rate 0.1 for a
             plain network.
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
-        backend: ``sequential`` (one client after another), ``vmap`` (all clients of a round at once),
-            ``compiled`` (the step is traced once and replayed), ``lightning`` (a Lightning Trainer for each
-            client, which calls every hook of a LightningModule) or ``auto``.
+        backend: ``sequential`` (one client after another), ``compiled`` (the step is traced once and replayed
+            for all clients of a round at once), ``lightning`` (a Lightning Trainer for each client, which
+            calls every hook of a LightningModule) or ``auto``.
         trainer: Further arguments of Lightning's Trainer, such as ``gradient_clip_val``; with them it trains
             the clients.
         workers: Processes that train a round's clients in parallel, each with one thread or one GPU; 1 trains
             in the run's own process, with all its threads.
-        chunk: Largest number of clients that ``vmap`` and ``compiled`` stack, or null for all; bounds memory.
-        check: How many models that ``vmap`` and ``compiled`` train are compared with those of ``sequential``:
+        chunk: Largest number of clients that ``compiled`` stacks, or null for all; bounds memory.
+        check: How many models that ``compiled`` trains are compared with those of ``sequential``:
             ``auto`` a few, ``every`` all, ``off`` none. If they differ, ``sequential`` trains the rest of the
             run.
         keep_optimizer: Let each client continue with the optimizer state (momentum, Adam's moments) that its
@@ -59,7 +59,7 @@ class LocalConfig:
     last_batch: Literal["short", "wrap"] = "short"
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
     lr_schedule: Callable[[Optimizer], LRScheduler] | None = None
-    backend: Literal["auto", "sequential", "vmap", "compiled", "lightning"] = "auto"
+    backend: Literal["auto", "sequential", "compiled", "lightning"] = "auto"
     trainer: dict[str, Any] = field(default_factory=dict)
     workers: Annotated[int, Range(1, 256)] = 1
     chunk: Annotated[int | None, Range(1)] = None

@@ -58,14 +58,12 @@ class Masks(TorchFunctionMode):
 
     Attributes:
         used: Dropouts that were run.
-        needed: Whether something was run that goes another way under ``torch.func.vmap``.
     """
 
     def __init__(self, key: Tensor) -> None:
         super().__init__()
         self._key = key
         self.used = 0
-        self.needed = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -77,13 +75,11 @@ class Masks(TorchFunctionMode):
                 value = self._drop(kind, x, p)
                 return x.copy_(value) if inplace or kind.inplace else value
         if func is functional.embedding:
-            args, kwargs, padded = _unpadded(*args, **(kwargs or {}))
-            self.needed |= padded
+            args, kwargs = _unpadded(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
     def _drop(self, kind: _Kind, x: Tensor, p: float) -> Tensor:
         self.used += 1
-        self.needed = True
         if p == 1:
             return x * 0.0
         kept = self._kept(kind.shape(x), p, last=x.ndim == 4 and x.stride(1) == 1).to(x.dtype)
@@ -151,17 +147,17 @@ def _unpadded(
     max_norm: float | None = None,
     *rest: Any,
     **options: Any,
-) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Keep an embedding's padding from learning by a mask: under ``vmap`` torch does so for one model alone.
 
     Returns:
-        Arguments that do the same, and whether they are others.
+        Arguments that do the same.
     """
     if padding_idx is None or max_norm is not None:
-        return (input, weight, padding_idx, max_norm, *rest), options, False
+        return (input, weight, padding_idx, max_norm, *rest), options
     rows = torch.arange(len(weight), device=weight.device)[:, None]
     weight = torch.where(rows == padding_idx % len(weight), weight.detach(), weight)
-    return (input, weight, None, None, *rest), options, True
+    return (input, weight, None, None, *rest), options
 
 
 def _runs_again() -> bool:

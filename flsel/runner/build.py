@@ -26,6 +26,7 @@ from flsel.errors import UserError, users_code
 from flsel.local import torch_internals
 from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
+from flsel.local.compiled.refusals import require_compiled, why_not_compiled
 from flsel.local.each_loss import with_single_losses
 from flsel.local.learning_rates import lr_factors
 from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation
@@ -37,8 +38,6 @@ from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import check_optimizer, is_lightning, make_optimizer
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import VmapTrainer
-from flsel.local.vmap_limits import require_vmap, why_not_vmap
 from flsel.params import model_bytes
 from flsel.runner.callbacks import check_callbacks
 from flsel.runner.device import set_up, trainer_flags
@@ -275,22 +274,20 @@ def _make_trainer(config: RunConfig, program: Program, workers: WorkerPool | Non
     if backend == "auto" and program.memory is not None:
         backend = "sequential"
     if backend == "auto":
-        reason = why_not_vmap(program)
+        kind = program.task.device.type
         # Measured in benchmarks/backends.md, on CPUs.
-        compiles = program.task.device.type in ("cpu", "cuda")
-        backend = "sequential" if reason else "compiled" if compiles else "vmap"
+        tried = kind in ("cpu", "cuda")
+        reason = why_not_compiled(program) if tried else f"nothing was compiled on {kind} so far"
+        backend = "sequential" if reason else "compiled"
         _LOG.info("local.backend auto: %s%s", backend, f", since {reason}" if reason else "")
     if backend != "sequential" and torch_internals.gone():
         torch_internals.warn_of_gone()
         backend = "sequential"
     if backend != "sequential":
-        require_vmap(program)
-    makes: dict[str, Callable[[], LocalTrainer]] = {
-        "compiled": functools.partial(CompiledTrainer, local.chunk),
-        "vmap": functools.partial(VmapTrainer, local.chunk),
-        "sequential": SequentialTrainer,
-    }
-    make = makes[backend]
+        require_compiled(program)
+    make: Callable[[], LocalTrainer] = SequentialTrainer
+    if backend == "compiled":
+        make = functools.partial(CompiledTrainer, local.chunk)
     if local.workers == 1:
         return CheckedTrainer(make(), backend)
     if workers is None:

@@ -32,19 +32,16 @@ from torch import Tensor, nn, optim
 
 import flsel.local
 from flsel.data.population import Normalize, Population
-from flsel.local import vmap_limits
 from flsel.local.batches import BatchSpec
-from flsel.local.compiled import pool, refuse
+from flsel.local.compiled import pool, refusals
 from flsel.local.compiled import step as compiled_step
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.engine import rounded
 from flsel.local.compiled.gather_examples import ExampleGatherer
 from flsel.local.compiled.record_graph import record
-from flsel.local.compiled.refuse import Unstackable
+from flsel.local.compiled.refusals import ELEMENTWISE, Refused
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.vectorised import VmapTrainer
-from flsel.local.visit import Visit, from_one, from_rows
-from flsel.local.vmap_limits import ELEMENTWISE, pays
+from flsel.local.visit import Visit, from_rows
 from flsel.objectives import FedAvg, FedProx, LocalUpdates, Objective
 
 CLIENTS = [3, 0, 2, 4, 1]
@@ -218,7 +215,7 @@ def test_what_was_split_is_written_as_a_part(split: Any, caplog: Any) -> None:
     agree(make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Splits(6, 4)))
     (said,) = told(caplog)
     reason = "it writes to a part of a tensor in place (compute a new one)"
-    assert said.endswith(f"since {reason}; vmap or sequential trains instead")
+    assert said.endswith(f"since {reason}; sequential trains instead")
 
 
 def test_a_padded_token_counts_for_nothing(caplog: Any) -> None:
@@ -391,19 +388,17 @@ class Odd(Regression):
 
 
 @pytest.mark.parametrize(
-    ("what", "change", "instead"),
+    ("what", "change"),
     [
-        ("reads batch_idx", "leave it unread", "vmap or sequential"),
-        ("prints", "take that out", "vmap or sequential"),
-        ("keeps something in the module", "a callback may, between rounds", "sequential"),
-        ("writes to a buffer", "a callback may, between rounds", "sequential"),
-        ("draws random numbers", "dropout may, if attention's own dropout is 0", "sequential"),
-        ("branches on data", "torch.where can take the branch's place", "sequential"),
+        ("reads batch_idx", "leave it unread"),
+        ("prints", "take that out"),
+        ("keeps something in the module", "a callback may, between rounds"),
+        ("writes to a buffer", "a callback may, between rounds"),
+        ("draws random numbers", "dropout may, if attention's own dropout is 0"),
+        ("branches on data", "torch.where can take the branch's place"),
     ],
 )
-def test_a_step_that_does_more_is_left_to_another_trainer(
-    what: str, change: str, instead: str, caplog: Any
-) -> None:
+def test_a_step_that_does_more_is_left_to_sequential(what: str, change: str, caplog: Any) -> None:
     program = make_program(None, SPECS["steps wrapped"], net=Odd(what))
     trainer = CompiledTrainer()
     agree(program, trainer=trainer)
@@ -411,7 +406,7 @@ def test_a_step_that_does_more_is_left_to_another_trainer(
     # Another run of the same process has nothing new to say.
     agree(make_program(None, SPECS["steps wrapped"], net=Odd(what)))
     reason = f"it {what} ({change})"
-    said = f"local.backend: the step is not compiled, since {reason}; {instead} trains instead"
+    said = f"local.backend: the step is not compiled, since {reason}; sequential trains instead"
     assert told(caplog) == [said]
 
 
@@ -433,16 +428,14 @@ def test_a_network_that_is_not_compiled_is_told_like_a_lightning_module(caplog: 
 
 def test_every_reason_says_what_to_change() -> None:
     reasons = [
-        *vmap_limits._REFUSALS.values(),
-        vmap_limits.DRAWS,
-        refuse.TURNS,
-        refuse.BRANCHES,
-        refuse._DRAWS,
+        *refusals._ERRORS.values(),
+        refusals.TURNS,
+        refusals.BRANCHES,
+        refusals.DRAWS,
     ]
-    refusals = ("Refused", "Unstackable", "Unpadded", "Unmapped")
     for path in Path(flsel.local.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in refusals:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Refused":
                 reasons += [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
     assert len(reasons) > 20
     assert not [reason for reason in reasons if not reason.endswith(")")]
@@ -498,7 +491,7 @@ def test_gradients_that_an_objective_replaces_count(caplog: Any) -> None:
     ends = [
         train(trainer, p, starts, [0, 1], 0)
         for p in (program, plain)
-        for trainer in (SequentialTrainer(), VmapTrainer())
+        for trainer in (SequentialTrainer(), CompiledTrainer())
     ]
     assert largest_gap(ends[0], ends[1]) < 1e-10
     assert largest_gap(ends[0], ends[2]) > 1e-4
@@ -512,16 +505,6 @@ def test_an_objective_that_counts_its_steps_is_not_compiled(caplog: Any) -> None
     assert said.endswith(
         "since its objective keeps something (let its observe do so); sequential trains instead"
     )
-
-
-def test_what_vmap_refuses_in_turn_is_left_to_the_sequential_trainer(
-    caplog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flsel.local.vmap_limits._REPLACED", 0)
-    # A loss of one's own on batches of several sizes is not compiled.
-    agree(make_program(None, SPECS["epochs"], net=Odd("branches on data")))
-    (said,) = told(caplog)
-    assert said.endswith("(torch.where can take the branch's place); sequential trains instead")
 
 
 def test_that_batches_of_several_sizes_are_not_compiled_is_logged_once(caplog: Any) -> None:
@@ -543,25 +526,8 @@ class Wide(Regression):
         self.beside = nn.Parameter(torch.zeros(width))
 
 
-@pytest.mark.parametrize(
-    ("width", "clients", "spec", "expected"),
-    [
-        (0, 10, "steps wrapped", True),  # ten steps in a call
-        (0, 5, "steps wrapped", False),
-        (0, 10, "epochs", False),  # short batches of several sizes make calls of their own
-        (100_000, 10, "steps wrapped", False),
-    ],
-)
-def test_a_stack_has_to_replace_many_small_steps(
-    width: int, clients: int, spec: str, expected: bool, caplog: Any
-) -> None:
-    program = make_program(None, SPECS[spec], net=Wide(width), precision="32-true")
-    start = {name: value.detach().clone() for name, value in program.state().items()}
-    assert pays(from_one(start, [n % 5 for n in range(clients)], 0, program)) == expected
-
-
-def test_a_round_that_is_not_compiled_is_left_to_sequential_where_a_stack_does_not_pay() -> None:
-    program = make_program(None, SPECS["epochs"], net=Wide(100_000), precision="32-true")
+def test_a_round_that_is_not_compiled_is_left_to_sequential() -> None:
+    program = make_program(None, SPECS["epochs"], net=Wide(9), precision="32-true")
     starts = starts_of(program, 5)
     ends = train(CompiledTrainer(), program, starts, CLIENTS, 0)
     alone = train(SequentialTrainer(), program, starts, CLIENTS, 0)
@@ -612,7 +578,7 @@ class Convolved(nn.Module):
 def test_what_a_convolutional_model_makes_for_itself_is_new_in_every_step(
     part: slice, warned: int, caplog: Any
 ) -> None:
-    """Not kept with what is computed once; and where it cannot be traced, vmap could not map it either."""
+    """Not kept with what is computed once."""
     program = make_program(None, SPECS["steps wrapped"], net=Convolved(part))
     agree(program, trainer=CompiledTrainer())
     said = told(caplog)
@@ -684,6 +650,6 @@ def test_a_record_repeats_what_was_called() -> None:
 )
 def test_a_record_refuses_what_it_cannot_repeat(what: str, function: Any) -> None:
     values = torch.tensor([1.0, -1.0])
-    with pytest.raises(Unstackable, match=what):
+    with pytest.raises(Refused, match=what):
         record(function, values)
     assert values.tolist() == [1.0, -1.0]

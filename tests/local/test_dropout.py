@@ -76,7 +76,7 @@ def test_what_cannot_be_hashed_is_left_to_torch_and_one_client_at_a_time(caplog:
     one = train(SequentialTrainer(), program, starts, [3, 0], 2)
     assert largest_gap(one, train(CompiledTrainer(), program, starts, [3, 0], 2)) == 0.0
     (said,) = told(caplog)
-    assert "it draws random numbers other than dropout's" in said
+    assert "it draws random numbers (dropout may" in said
     assert said.endswith("; sequential trains instead")
 
 

@@ -78,7 +78,7 @@ class Logs(Net):
         return loss
 
 
-@pytest.mark.parametrize("backend", ["sequential", "vmap", "compiled"])
+@pytest.mark.parametrize("backend", ["sequential", "compiled"])
 def test_what_is_logged_is_told_to_be_dropped(backend, tmp_path, caplog):
     model, local = f"Logs_{backend}", LocalConfig(batch_size=5, steps=3, backend=backend)
     made = type(model, (Logs,), {})  # a name of its own: a process is told once of each

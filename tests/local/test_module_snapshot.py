@@ -23,7 +23,6 @@ from flsel.local.batches import BatchSpec
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.measure import losses
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import from_one
 
 CLIENTS = [3, 1, 0]
@@ -175,8 +174,6 @@ def test_a_stack_is_not_asked_to_keep_it(how: str, caplog: Any) -> None:
         assert largest_gap(one, train(trainer, program, starts, CLIENTS, 0)) == 0.0
     (said,) = told(caplog)
     assert said.endswith("; sequential trains instead")
-    with pytest.raises(UserError, match=r"keeps something in the module|vmap"):
-        train(VmapTrainer(), program, starts, CLIENTS, 0)
 
 
 def test_what_cannot_begin_anew_is_refused() -> None:
@@ -221,7 +218,7 @@ class Looks(nn.Module):
         return self.layer(x) * table(4)
 
 
-@pytest.mark.parametrize("trainer", [SequentialTrainer, VmapTrainer, CompiledTrainer])
+@pytest.mark.parametrize("trainer", [SequentialTrainer, CompiledTrainer])
 def test_what_a_measurement_caches_can_be_trained_with(trainer: Any) -> None:
     table.cache_clear()
     program = make_program(partial(optim.SGD, lr=0.1), BatchSpec(8, epochs=1), net=Looks())

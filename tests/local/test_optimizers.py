@@ -11,10 +11,10 @@ from test_trainers import SPECS, largest_gap, make_program, starts_of, train
 from torch import optim
 
 from flsel.errors import UserError
+from flsel.local.compiled.refusals import why_not_compiled
 from flsel.local.optimizers import rate_of
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.torch_internals import without_compiler
-from flsel.local.vmap_limits import why_not_vmap
 
 LR = 0.3
 
@@ -121,7 +121,7 @@ def halving(params: Any, lr: float) -> optim.Optimizer:
 @pytest.mark.parametrize("make", [Counting, Halving, halving])
 def test_every_visit_begins_with_an_optimizer_as_it_was_made(make: Any) -> None:
     program = make_program(partial(make, lr=LR), SPECS["epochs"])
-    assert why_not_vmap(program) is not None
+    assert why_not_compiled(program) is not None
     starts = starts_of(program, 2)
     together = train(SequentialTrainer(), program, starts, [3, 1], 0)
     fresh = make_program(partial(make, lr=LR), SPECS["epochs"])

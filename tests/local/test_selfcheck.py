@@ -27,9 +27,7 @@ from flsel.local.program import Program
 from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import Visit, from_rows
-from flsel.local.vmap_limits import Unmapped
 from flsel.params import Params
 from flsel.partition import IID
 from flsel.runner.build import build
@@ -92,19 +90,14 @@ def checked(fast: LocalTrainer) -> CheckedTrainer:
     return CheckedTrainer(fast, "fast")
 
 
-@pytest.mark.parametrize("kind", [CompiledTrainer, VmapTrainer])
 @pytest.mark.parametrize("net", WRONG)
-def test_whatever_a_model_does_it_ends_where_sequential_ends(kind, net):
+def test_whatever_a_model_does_it_ends_where_sequential_ends(net):
     own = make_program(SGD, BatchSpec(8, epochs=2), net=net(), precision="32-true")
-    trainer = checked(kind())
+    trainer = checked(CompiledTrainer())
     for round in range(3):
         visits = visits_of(own, round)
         expected = SequentialTrainer().train(visits)
-        try:
-            ends = trainer.train(visits)
-        except Unmapped:
-            assert kind is VmapTrainer
-            return
+        ends = trainer.train(visits)
         for name, end in ends.items():
             torch.testing.assert_close(end, expected[name], rtol=1e-4, atol=1e-5)
 
@@ -296,7 +289,7 @@ def test_losses_and_gradients_that_are_wrong_together_are_asked_one_by_one(net, 
         visits = [Visit(start, client, 3, own) for client in CLIENTS]
         plain = measure.losses(visits, plain=True)
         assert not torch.allclose(measure.losses(visits), plain)
-        trainer = checked(VmapTrainer())
+        trainer = checked(CompiledTrainer())
         for _ in range(2):
             assert torch.equal(trainer.losses(visits), plain)
         gradients = measure.gradients(visits, plain=True)

@@ -21,14 +21,13 @@ from flsel.data.population import Normalize, Population
 from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, dealt
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
+from flsel.local.compiled.refusals import require_compiled, why_not_compiled
 from flsel.local.learning_rates import lr_factors
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import Classifier, as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import from_rows
-from flsel.local.vmap_limits import require_vmap, why_not_vmap
 from flsel.objectives import FedAvg, FedProx, Objective
 from flsel.params import Params
 
@@ -97,7 +96,7 @@ OPTIMIZERS = {
     "adam": partial(optim.Adam, lr=0.01),
     "adamw": partial(optim.AdamW, lr=0.01, weight_decay=0.1),
 }
-STACKS = (VmapTrainer, CompiledTrainer)
+STACKS = (CompiledTrainer,)
 SPECS = {
     "epochs": BatchSpec(8, epochs=2),
     "epochs wrapped": BatchSpec(8, epochs=2, last="wrap"),
@@ -278,7 +277,7 @@ def test_bf16_mixed_computes_in_bfloat16_and_keeps_float32() -> None:
     assert {call.args[0] for call in seen.call_args_list} == {torch.bfloat16}
     assert {value.dtype for value in ends.values()} == {torch.float32}
     with pytest.raises(UserError, match="mixed precision"):
-        require_vmap(program)
+        require_compiled(program)
 
 
 @pytest.mark.parametrize("net", [nn.Linear, nn.LayerNorm, nn.BatchNorm1d])
@@ -443,7 +442,7 @@ def test_buffers_with_infinities_are_constants_and_frozen_zeros_no_obstacle(capl
 
 
 def test_what_is_said_of_a_buffer_that_is_sent_names_it_and_what_to_do() -> None:
-    reason = why_not_vmap(make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Causal()))
+    reason = why_not_compiled(make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Causal()))
     assert reason is not None
     assert "here places (register constants with persistent=False)" in reason
 
@@ -452,9 +451,6 @@ def test_what_is_said_of_a_buffer_that_is_sent_names_it_and_what_to_do() -> None
     ("net", "optimizer", "reason"),
     [
         (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), OPTIMIZERS["sgd"], "GroupNorm"),
-        (Noisy(), OPTIMIZERS["sgd"], "draws random numbers"),
-        (Noisy(random.random), OPTIMIZERS["sgd"], "draws random numbers"),
-        (Counting(), OPTIMIZERS["sgd"], "keeps something in the module"),
         (nn.Linear(6, 4), partial(optim.Adafactor, lr=0.1), "element"),
         (nn.Linear(6, 4), partial(Clipped, lr=0.1), "element"),
         (nn.Linear(6, 4), pre_hooked, "optimizer's step"),
@@ -464,10 +460,10 @@ def test_what_is_said_of_a_buffer_that_is_sent_names_it_and_what_to_do() -> None
         (hooked("register_full_backward_hook"), OPTIMIZERS["sgd"], "hooks"),
     ],
 )
-def test_vmap_says_what_it_cannot_stack(net: nn.Module, optimizer: Any, reason: str) -> None:
+def test_what_cannot_be_stacked_is_refused(net: nn.Module, optimizer: Any, reason: str) -> None:
     program = make_program(optimizer, SPECS["steps"], net=net)
     with pytest.raises(UserError, match=reason):
-        train(VmapTrainer(), program, starts_of(program, 1), [0], 0)
+        train(CompiledTrainer(), program, starts_of(program, 1), [0], 0)
 
 
 def test_learning_rate_schedule_counts_rounds() -> None:
@@ -491,7 +487,7 @@ def test_a_lightning_module_needs_a_loss_and_one_optimizer() -> None:
         make_optimizer(task, None)
 
 
-@pytest.mark.parametrize("trainer", [SequentialTrainer, VmapTrainer, CompiledTrainer])
+@pytest.mark.parametrize("trainer", [SequentialTrainer, CompiledTrainer])
 def test_a_turn_stands_for_the_round_in_what_is_drawn_and_not_in_the_learning_rate(trainer: Any) -> None:
     program = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], factors=[1.0, 0.5, 0.5, 1.0])
     starts = from_rows(starts_of(program, 3), [0, 1, 2], 0, program)

@@ -15,22 +15,20 @@ from flsel.data.population import Normalize, Population
 from flsel.errors import UserError
 from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
+from flsel.local.compiled.refusals import why_not_compiled
 from flsel.local.plain import PlainFabric
 from flsel.local.program import Program
 from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import from_rows
-from flsel.local.vmap_limits import why_not_vmap
 from flsel.params import Params, row
 from zoo.cases import Case
 from zoo.reference import SEED, trained
 
 BACKENDS: dict[str, Callable[[], LocalTrainer]] = {
     "sequential": SequentialTrainer,
-    "vmap": VmapTrainer,
     "compiled": CompiledTrainer,
 }
 # Distance from the plain loop's end in lengths of its update.
@@ -46,7 +44,7 @@ class Outcome(NamedTuple):
     Attributes:
         gap: Largest distance from the plain loop, in lengths of the update; infinite for an error.
         right: Whether that is rounding.
-        how: ``compiled``, ``vmap`` or ``sequential``: what trained in the end; ``refused``, or the error.
+        how: ``compiled`` or ``sequential``: what trained in the end; ``refused``, or the error.
     """
 
     gap: float
@@ -179,10 +177,7 @@ def _lengths(stack: Params) -> Tensor:
 def _how(backend: str, trainer: LocalTrainer, program: Program) -> str:
     if not isinstance(trainer, CompiledTrainer):
         return backend
-    other = trainer._others.get(program)
-    if other is None:
-        return "vmap" if program in trainer._sized else "compiled"
-    return "sequential" if isinstance(other, SequentialTrainer) else "vmap"
+    return "sequential" if program in trainer._sized or trainer.one_by_one(program) else "compiled"
 
 
 def outcomes(case: Case, check: Any = "off") -> dict[str, Outcome]:
@@ -195,7 +190,7 @@ def outcomes(case: Case, check: Any = "off") -> dict[str, Outcome]:
             warnings.simplefilter("ignore")
             plain = Plain(case)
             found = {backend: outcome(plain, backend, check) for backend in BACKENDS}
-            stacks = why_not_vmap(program_of(case)) is None
+            stacks = why_not_compiled(program_of(case)) is None
             return {**found, "auto": found["compiled" if stacks else "sequential"]}
     finally:
         logger.setLevel(level)

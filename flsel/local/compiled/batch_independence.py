@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from flsel.local.compiled.refuse import TURNS, Unstackable, watched
+from flsel.local.compiled.refusals import TURNS, Refused
+from flsel.local.compiled.refuse import watched
 from flsel.local.dropout import Masks
 from flsel.local.head import undisturbed
 from flsel.local.program import Program
@@ -33,7 +34,7 @@ def _mixes(program: Program) -> bool:
     So do an embedding's gradients where they are divided by how often the batch has a token.
 
     Raises:
-        Unstackable: If the scores of the same batch differ from call to call.
+        Refused: If the scores of the same batch differ from call to call.
     """
     if any(getattr(module, "scale_grad_by_freq", False) for module in program.task.modules()):
         return True
@@ -43,7 +44,7 @@ def _mixes(program: Program) -> bool:
     with _drawn_weights(program.task):
         found = [_scores(program, batch)[row].double() for batch, row in (*pairs, pairs[0])]
     if not torch.allclose(found[0], found.pop(), equal_nan=True):
-        raise Unstackable(TURNS)
+        raise Refused(TURNS)
     one, other = torch.cat(found[::2]), torch.cat(found[1::2])
     return not torch.allclose(one, other, rtol=0, atol=1e-4 * float(one.abs().max()))
 

@@ -6,21 +6,19 @@ import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
 from flsel.local.compiled.pool import Pool, forget, is_large, pays, signature, together
-from flsel.local.compiled.refuse import BRANCHES, Convolves, Refused, Unstackable
+from flsel.local.compiled.refusals import reason_of, require_compiled
+from flsel.local.compiled.refuse import Convolves
 from flsel.local.lightning_module import say_once
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.tasks import convolves, note_convolutions
+from flsel.local.tasks import note_convolutions
 from flsel.local.trainer import LocalTrainer
-from flsel.local.vectorised import VmapTrainer
 from flsel.local.visit import Visit, alike
-from flsel.local.vmap_limits import Unmapped, reason_of, require_vmap
-from flsel.local.vmap_limits import pays as stack_pays
 from flsel.params import Params
 
 # Federations, or pools of them, that stay compiled.
@@ -34,8 +32,8 @@ class CompiledTrainer(LocalTrainer):
     A batch that is shorter than others is padded with examples that weigh nothing. Clients who have finished
     stay in the stack, their models already copied out, until half of it has finished; then the others go on
     in a smaller one. Clients of several federations share a stack where their steps compute the same and a
-    wider stack is faster (:mod:`flsel.local.compiled.pool`). A step that cannot be traced is left to another
-    trainer, which is logged once: to vmap where a stack of models pays, and to sequential.
+    wider stack is faster (:mod:`flsel.local.compiled.pool`). A step that cannot be traced is left to
+    sequential, which is logged once.
 
     Args:
         chunk: Most clients in one stack, which bounds memory; None means all.
@@ -46,22 +44,22 @@ class CompiledTrainer(LocalTrainer):
     def __init__(self, chunk: int | None = None, *, tabled: bool | None = None) -> None:
         self._chunk, self._tabled = chunk, tabled
         self._engines: OrderedDict[tuple[Program, ...], Engine] = OrderedDict()
-        self._others: WeakKeyDictionary[Program, LocalTrainer] = WeakKeyDictionary()
+        self._refused: WeakSet[Program] = WeakSet()
         self._sized: WeakSet[Program] = WeakSet()
-        self._vmap, self._sequential = VmapTrainer(chunk), SequentialTrainer()
+        self._sequential = SequentialTrainer()
 
     def train(self, visits: Sequence[Visit]) -> Params:
         """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`).
 
         Raises:
-            UserError: If a program cannot be stacked; the message says why.
+            UserError: If a program cannot be compiled; the message says why.
         """
         ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
         for group in _stacks(visits):
             left = self._compiled(group, visits, ends)
             if not left:
                 continue
-            trained = self._by_another([visits[row] for row in left])
+            trained = self._sequential.train([visits[row] for row in left])
             if len(left) == len(visits):
                 return trained
             for name, value in trained.items():
@@ -70,17 +68,17 @@ class CompiledTrainer(LocalTrainer):
 
     def kind(self, program: Program, clients: int) -> Hashable | None:
         """Describe which programs' clients share stacks (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        bounded = self._chunk is not None or program in self._others
+        bounded = self._chunk is not None or program in self._refused
         return None if bounded or not pays(program, clients) else signature(program)
 
     def one_by_one(self, program: Program) -> bool:
         """Tell whether it leaves a program to sequential."""
-        return self._others.get(program) is self._sequential
+        return program in self._refused
 
     def forget(self, program: Program) -> None:
         """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
         self._drop((program,))
-        self._others.pop(program, None)
+        self._refused.discard(program)
         self._sequential.forget(program)
         forget(program)
 
@@ -90,7 +88,7 @@ class CompiledTrainer(LocalTrainer):
         # On a CPU the states of more than two large models do not stay in the cache (benchmarks/backends.md).
         width = self._chunk or (2 if is_large(programs[0]) else len(rows))
         wanted, done = [visits[row] for row in rows], 0
-        while done < len(rows) and programs[0] not in self._others:
+        while done < len(rows) and programs[0] not in self._refused:
             part = slice(done, done + width)
             try:
                 engine = self._engine(programs)
@@ -105,32 +103,16 @@ class CompiledTrainer(LocalTrainer):
                 self._drop(programs)
                 for program in programs:
                     note_convolutions(program.task)
-            except Unstackable as refusal:
-                self._give_up(programs, str(refusal), self._sequential)
-            except Refused as refusal:
-                # Traced one by one, it has not shown that vmap can map it.
-                alone = convolves(programs[0].task) and not self._on_tables(programs[0])
-                self._give_up(programs, str(refusal), self._sequential if alone else self._vmap)
             except Exception as error:  # Anything that a user's step may raise when it is traced.
-                self._give_up(programs, _reason(error), self._sequential)
+                self._give_up(programs, reason_of(error))
         return rows[done:]
-
-    def _by_another(self, visits: list[Visit]) -> Params:
-        """Let vmap or sequential train visits of one stack."""
-        programs = tuple({id(visit.program): visit.program for visit in visits}.values())
-        if self._others.get(programs[0], self._vmap) is self._vmap and stack_pays(visits):
-            try:
-                return self._vmap.train(visits)
-            except Exception as error:
-                self._give_up(programs, _reason(error), self._sequential)
-        return self._sequential.train(visits)
 
     def _engine(self, programs: tuple[Program, ...]) -> Engine:
         """Return the compiled steps of programs, or of a pool that they belong to."""
         known = next((key for key in self._engines if set(programs) <= set(key)), None)
         if known is None:
             for program in programs:
-                require_vmap(program)
+                require_compiled(program)
             known = programs
             self._engines[known] = Engine(Pool.of(programs), self._on_tables(programs[0]))
         self._engines.move_to_end(known)
@@ -146,7 +128,7 @@ class CompiledTrainer(LocalTrainer):
             del self._engines[key]
 
     def _say_sizes(self, programs: tuple[Program, ...]) -> None:
-        """Leave visits whose batches have several sizes to others; this is logged once for each program."""
+        """Leave visits whose batches have several sizes to sequential; it is logged once for each program."""
         if not self._sized.issuperset(programs):
             self._sized.update(programs)
             say_once(
@@ -155,15 +137,14 @@ class CompiledTrainer(LocalTrainer):
                 logging.INFO,
             )
 
-    def _give_up(self, programs: tuple[Program, ...], reason: str, other: LocalTrainer) -> None:
-        name = "vmap or sequential" if other is self._vmap else "sequential"
-        say_once(f"local.backend: the step is not compiled, since {reason}; {name} trains instead")
+    def _give_up(self, programs: tuple[Program, ...], reason: str) -> None:
+        say_once(f"local.backend: the step is not compiled, since {reason}; sequential trains instead")
         self._drop(programs)
         for program in programs:
             program.kept.restore()  # what was left of the attempt
             for param in program.task.parameters():
                 param.grad = None
-        self._others.update(dict.fromkeys(programs, other))
+        self._refused.update(programs)
 
 
 def _stacks(visits: Sequence[Visit]) -> list[list[int]]:
@@ -184,13 +165,3 @@ def _stacks(visits: Sequence[Visit]) -> list[list[int]]:
         else:
             stacks += alikes
     return stacks
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, Unmapped):
-        return error.reason
-    said = str(error).splitlines()[0] if str(error) else ""
-    if "data-dependent control flow" in said:
-        return BRANCHES
-    known = reason_of(error) if isinstance(error, RuntimeError) else None
-    return known or f"tracing it raised {type(error).__name__}: {said[:100]}"

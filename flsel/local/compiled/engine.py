@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -15,8 +16,8 @@ from flsel.local.compiled.refuse import Convolves
 from flsel.local.compiled.stacked_params import StackedParams
 from flsel.local.compiled.step import CompiledStep
 from flsel.local.compiled.trace import Example, kept_by
+from flsel.local.program import Program
 from flsel.local.tasks import convolves
-from flsel.local.verify import blanked
 from flsel.local.visit import Visit
 from flsel.params import Params, padded_rows, row, whole
 
@@ -190,7 +191,7 @@ class Engine:
         if known is None or known.kept != kept:
             self._program.task.train()
             example, ready = self._example(stack, cohort, models, size), self._ready()
-            with blanked(self._program):
+            with _blanked(self._program):
                 known = CompiledStep(stack, ready, example, kept)
             if known.convolves and not (self._single or self._tabled):
                 raise Convolves
@@ -214,3 +215,20 @@ class Engine:
         if self._inputs is None:
             self._inputs = ExampleGatherer(self._program.population, channels_last=self._single)
         return self._inputs
+
+
+@contextmanager
+def _blanked(program: Program) -> Iterator[None]:
+    """Let the module's own parameters be NaN, where others stand for them: a step that reads them shows.
+
+    Such a step keeps them in a list or a closure, or runs parts of itself again in the backward pass.
+    """
+    live = program.trainable()
+    kept = {name: value.detach().clone() for name, value in live.items()}
+    for value in live.values():
+        value.data.fill_(torch.nan)
+    try:
+        yield
+    finally:
+        for name, value in live.items():
+            value.data.copy_(kept[name])

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from flsel.local.compiled.refuse import BRANCHES, Unstackable, root, written
+from flsel.local.compiled.refusals import BRANCHES, Refused
+from flsel.local.compiled.refuse import root, written
 from flsel.local.torch_internals import UNSAFE_VIEW, TorchDispatchMode, tree_leaves, tree_map_only
 
 aten = torch.ops.aten
@@ -40,7 +41,7 @@ def record(function: Callable[..., Sequence[Tensor]], *inputs: Tensor) -> fx.Gra
         inputs: Values of the graph's placeholders.
 
     Raises:
-        Unstackable: If it branches on data or writes to a tensor that it did not make.
+        Refused: If it branches on data or writes to a tensor that it did not make.
         Exception: Whatever the function raises.
     """
     recorder = _Recorder(inputs)
@@ -90,9 +91,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         named: Any = tree_map_only(Tensor, self.node, (args, kwargs))
         changes = any(node in self._changing for node in tree_leaves(named) if isinstance(node, fx.Node))
         if changes and _reads_data(func, args):
-            raise Unstackable(BRANCHES)
+            raise Refused(BRANCHES)
         if any(root(node, parts=True).op != "call_function" for node in written(func, *named)):
-            raise Unstackable("it writes to a buffer (a callback may, between rounds)")
+            raise Refused("it writes to a buffer (a callback may, between rounds)")
         value = func(*args, **kwargs)
         if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
             return value

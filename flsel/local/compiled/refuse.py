@@ -11,23 +11,12 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from flsel.local.compiled.refusals import DRAWS, Refused
 from flsel.local.module_snapshot import ModuleSnapshot
 from flsel.local.torch_internals import OpOverload, overload, schema, tree_leaves
 from flsel.rng import plain_states
 
 aten = torch.ops.aten
-
-TURNS = "it gives another loss each time (let that depend on model and batch alone)"
-BRANCHES = "it branches on data (torch.where can take the branch's place)"
-_DRAWS = "it draws random numbers (dropout may, if attention's own dropout is 0)"
-
-
-class Refused(Exception):
-    """The step cannot be traced; the message says what it does."""
-
-
-class Unstackable(Refused):
-    """Nor can it be run for a stack of clients at once."""
 
 
 class Convolves(Refused):
@@ -43,11 +32,11 @@ def watched(kept: ModuleSnapshot) -> Iterator[None]:
     with contextlib.redirect_stdout(said):
         yield
     if plain_states() != drawn:
-        raise Unstackable(_DRAWS)
+        raise Refused(DRAWS)
     if said.getvalue():
         raise Refused("it prints (take that out)")
     if kept.changed() or kept.modes() != modes:
-        raise Unstackable("it keeps something in the module (a callback may, between rounds)")
+        raise Refused("it keeps something in the module (a callback may, between rounds)")
 
 
 @contextlib.contextmanager
@@ -74,7 +63,7 @@ def check_graph(graph: fx.Graph) -> None:
     families: dict[fx.Node, _Family] = {}
     for node in nodes:
         if _draws(node):
-            raise Unstackable(_DRAWS)
+            raise Refused(DRAWS)
         if isinstance(node.target, OpOverload) and schema(node.target).is_mutable:
             node = _out_of_place(graph, node, order, families)
         source: Any = node.args[0] if _shares(node) else None

@@ -11,15 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.func import vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from flsel.local.compiled.record_graph import record
-from flsel.local.compiled.refuse import TURNS, Unread, Unstackable, check_graph, out_of_place, watched
+from flsel.local.compiled.refusals import TURNS, Refused
+from flsel.local.compiled.refuse import Unread, check_graph, out_of_place, watched
 from flsel.local.dropout import Masks
 from flsel.local.head import undisturbed
 from flsel.local.program import Program
 from flsel.local.tasks import loss_of
-from flsel.local.tensor_queries import Queries, mappable
-from flsel.local.torch_internals import CONVOLVE, tree_flatten, tree_unflatten
+from flsel.local.torch_internals import CONVOLVE, beneath_vmap, tree_flatten, tree_unflatten
 from flsel.objectives.objective import Objective, overrides
 from flsel.params import Params
 
@@ -203,7 +205,7 @@ def _corrected(
     kept = kept_by(objective)
     grads = objective.corrected(grads, params, starts, clients)
     if kept_by(objective) != kept:
-        raise Unstackable("its objective keeps something (let its observe do so)")
+        raise Refused("its objective keeps something (let its observe do so)")
     return tuple(grad[0] if single else grad for grad in grads.values())
 
 
@@ -223,7 +225,8 @@ def _gradients(
     with torch.enable_grad():
         if example.stacked:
             # The rows do not meet, so that the gradient of the sum is every row's own.
-            with mappable():
+            # Attention is written out: vmap would call its kernels for one model at a time.
+            with sdpa_kernel(SDPBackend.MATH):
                 total = vmap(loss)(live, models, x, *labels).sum()
         else:
             single = tuple({name: value[0] for name, value in model.items()} for model in models)
@@ -243,14 +246,38 @@ def client_loss(program: Program, example: Example) -> Callable[..., Tensor]:
         y, key, *rest = labels
         weights = rest.pop(0) if weighs else None
         drawn = dict(zip(example.drawn, rest, strict=True))
-        with Masks(key), Queries(_refuse_numbers):
+        with Masks(key), _Queries():
             return program.loss(lambda: step(params, x, y, weights), (x, y), models, drawn, weights)
 
     return loss
 
 
-def _refuse_numbers() -> None:
-    raise Unstackable("numbers leave torch in it, by numpy() or tolist() for example (compute with tensors)")
+_REQUIRES: Any = Tensor.requires_grad.__get__  # type: ignore[attr-defined]
+# What hands a tensor's numbers to Python, or its memory to another library.
+_LEAVING: tuple[Any, ...] = (
+    Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__deepcopy__, Tensor.__reduce_ex__,
+    Tensor.__dlpack__, Tensor.__repr__, Tensor.__format__, Tensor.data_ptr, Tensor.untyped_storage,
+    Tensor.storage,
+)  # fmt: skip
+
+
+class _Queries(TorchFunctionMode):
+    """Answers what a step asks of tensors while it is recorded.
+
+    Under ``torch.func.vmap`` no tensor says that it requires a gradient: a penalty on all parameters that do
+    would be none. Numbers that leave torch would be the recorded batch's for ever.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func == _REQUIRES:
+            return func(*args) or func(beneath_vmap(args[0]))
+        if func in _LEAVING:
+            raise Refused(
+                "numbers leave torch in it, by numpy() or tolist() for example (compute with tensors)"
+            )
+        return func(*args, **(kwargs or {}))
 
 
 class _Step(nn.Module):
@@ -294,8 +321,8 @@ def _used(program: Program, example: Example) -> list[str]:
         with undisturbed(program.task), torch.enable_grad():  # without gradients, torch would draw the masks
             again = loss()
     if not torch.allclose(once, again, equal_nan=True):
-        raise Unstackable(TURNS)
+        raise Refused(TURNS)
     used = [name for name, value in zip(live, found, strict=True) if value is not None]
     if not used:
-        raise Unstackable("its loss reaches no parameter by its name (keep them in an nn.ParameterList)")
+        raise Refused("its loss reaches no parameter by its name (keep them in an nn.ParameterList)")
     return used
