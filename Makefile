@@ -10,16 +10,16 @@ KINDS ?= train,tune,compare
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 FLSEL_FUZZ ?= 300
 
-.PHONY: help demo demo-flower test test-flower test-lowest test-highest test-python fuzz soak lint evidence \
+.PHONY: help demo demo-flower test test-flower test-mlflow package test-package test-lowest test-highest test-python fuzz soak lint evidence \
 	evidence-quick bench docs install-hashed lock lock-flower clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
-demo: $(INSTALLED) ## Compare four selectors on generated data, three seeds each (no download, two minutes).
-	@$(BIN)/flsel compare --config quickstart --selectors Uniform,PowD:d=12,FedGS,HiCS --seeds 3 \
-		--rounds 60 --availability LN --target 0.75 --threads 1 --name demo
+demo: $(INSTALLED) ## Compare three selectors on generated data, sixteen seeds each (no download, two minutes).
+	@$(BIN)/flsel compare --config quickstart --partition Shards --partition.per_client 2 --availability YMF \
+		--selectors Uniform,PowD:d=12,FedGS --seeds 16 --rounds 60 --threads 1 --name demo
 
 test: $(INSTALLED) ## Run the tests.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
@@ -27,18 +27,34 @@ test: $(INSTALLED) ## Run the tests.
 test-flower: $(FLOWER) ## Run the tests of deployments with Flower, real processes on loopback among them.
 	OMP_NUM_THREADS=1 .venv-flower/bin/python -m pytest -q -n 0 tests/flower
 
+test-mlflow: $(INSTALLED) ## Run the tests of the tracker MLflow, in .venv-mlflow.
+	@$(PYTHON) -m venv .venv-mlflow
+	.venv-mlflow/bin/python -m pip install -qq --disable-pip-version-check -e '.[dev,mlflow]'
+	OMP_NUM_THREADS=1 .venv-mlflow/bin/python -m pytest -q -n 0 tests/test_mlflow.py
+
+package: $(INSTALLED) ## Build the wheel and the sdist into dist/ and check them (REPOSITORY=https://HOST/OWNER/NAME).
+	@test -n "$(REPOSITORY)" || { echo "make package needs the address that links lead to: REPOSITORY=https://HOST/OWNER/NAME"; exit 2; }
+	$(BIN)/python -m pip install -qq --disable-pip-version-check build twine
+	rm -rf build dist
+	FLSEL_REPOSITORY=$(REPOSITORY) $(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+
+test-package: $(INSTALLED) ## Check what a release uploads, and install it into a bare environment (network, 8 GB).
+	$(BIN)/python -m pip install -qq --disable-pip-version-check build twine
+	FLSEL_NETWORK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 0 tests/test_release.py
+
 demo-flower: $(FLOWER) ## Run two rounds over three Flower nodes on loopback (no download, two minutes).
 	@.venv-flower/bin/python tests/flower/loopback.py
 
 # --no-config: what tool.uv in pyproject.toml pins is for the newest versions. The lowest have wheels for 3.10 and 3.11.
 test-lowest: $(BIN)/uv ## Run the tests with the lowest declared versions, in .venv-lowest (PYTHON=python3.10).
 	$(BIN)/uv venv --quiet --clear --seed --python $(PYTHON) .venv-lowest
-	$(BIN)/uv pip install --no-config --quiet --python .venv-lowest --resolution lowest-direct -e '.[dev,pandas]'
+	$(BIN)/uv pip install --no-config --quiet --python .venv-lowest --resolution lowest-direct -e '.[dev]'
 	$(call tests_in,.venv-lowest)
 
 test-highest: $(BIN)/uv ## Run the tests with the newest versions that the bounds allow, in .venv-highest.
 	$(BIN)/uv venv --quiet --clear --seed --python $(PYTHON) .venv-highest
-	$(BIN)/uv pip install --no-config --quiet --python .venv-highest --resolution highest -e '.[dev,pandas]'
+	$(BIN)/uv pip install --no-config --quiet --python .venv-highest --resolution highest -e '.[dev]'
 	$(call tests_in,.venv-highest)
 
 test-python: $(BIN)/uv ## Run the tests with another Python, in .venv-python3.13 (PYTHON=python3.13).

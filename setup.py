@@ -1,9 +1,47 @@
-"""What pyproject.toml cannot say: packages that are found, and one that is a folder elsewhere."""
+"""What pyproject.toml cannot say: packages that are found, one that is a folder elsewhere, and addresses.
+
+FLSEL_REPOSITORY is where the release's sources can be read (https://HOST/OWNER/NAME). An index page shows the
+README with links that lead there. Without it the README has no links but those to other sites.
+"""
+
+import os
+import re
+from pathlib import Path
 
 from setuptools import find_packages, setup
+
+REPOSITORY = os.environ.get("FLSEL_REPOSITORY", "").rstrip("/")
+ROOT = Path(__file__).parent
+VERSION = re.search(
+    r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
+)[1]
+
+
+def absolute(link):
+    """Return a Markdown link whose target is an address, or its text alone."""
+    picture, text, target = link.groups()
+    if "://" in target or target.startswith("#"):
+        return link.group()
+    kind = "raw" if picture else "blob"
+    return f"{picture}[{text}]({REPOSITORY}/{kind}/v{VERSION}/{target})" if REPOSITORY else text
+
 
 setup(
     packages=[*find_packages(include=["flsel*"]), *find_packages("tune"), "flsel.configs"],
     # configs/ stays at the top of the repository, and travels in the wheel inside the package.
     package_dir={"flsel_tune": "tune/flsel_tune", "flsel.configs": "configs"},
+    long_description=re.sub(
+        r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)",
+        absolute,
+        (ROOT / "README.md").read_text(encoding="utf-8"),
+    ),
+    long_description_content_type="text/markdown",
+    project_urls={
+        "Source": REPOSITORY,
+        "Documentation": f"{REPOSITORY}/tree/v{VERSION}/docs",
+        "Changes": f"{REPOSITORY}/blob/v{VERSION}/CHANGELOG.md",
+        "Issues": f"{REPOSITORY}/issues",
+    }
+    if REPOSITORY
+    else {},
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -112,3 +113,22 @@ def test_torch_and_torchvision_are_pinned_as_a_pair():
     held = PROJECT["tool"]["uv"]["constraint-dependencies"]
     pair = sorted(pin for pin in PINS if pin.startswith(("torch=", "torchvision=")))
     assert sorted(pin for pin in held if pin.startswith("torch")) == pair
+
+
+def test_the_container_runs_the_demo():
+    """The same words, and files that the container's build may read."""
+    made = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    demo = re.search(r"^demo:.*\n\t@\$\(BIN\)/flsel (.*)$", made, re.MULTILINE)
+    docker = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    told = re.search(r"^CMD (\[.*\])$", docker, re.MULTILINE)
+    assert demo
+    assert told
+    assert json.loads(told[1]) == demo[1].split()
+    copied = {
+        word.rstrip("/")
+        for line in re.findall(r"^COPY (.*) \S+$", docker, re.MULTILINE)
+        for word in line.split()
+    }
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert copied == allowed
+    assert all((ROOT / name).exists() for name in copied)

@@ -162,7 +162,7 @@ WRONG = [
     (["--clients", "x"], "clients must be a whole number >= 1 or null, got 'x'."),
     (["--quiet", "maybe"], "quiet must be true or false, got 'maybe'."),
     (["--precision", "8"], "precision must be one of 32-true, 64-true, bf16-mixed, bf16-true, got '8'."),
-    (["--track.tracker", "wandbb"], "track.tracker must be none, wandb, tensorboard or the import path of a Lightning logger, several separated by commas, got 'wandbb'."),
+    (["--track.tracker", "wandbb"], "track.tracker must be none, wandb, mlflow, tensorboard or the import path of a Lightning logger, several separated by commas, got 'wandbb'."),
     (["--data.shape", "[a]"], "data.shape must be a list of one or more whole numbers >= 1 or null, got ['a']."),
     (["--data.init_args", "3"], "data.init_args must be a mapping, got '3'."),
     (["--rounds", "-3"], "rounds must be a whole number in [1, 100,000,000], got -3."),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
+from email import message_from_string
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from test_typing import checked
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("flsel", "tune", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+SITE = "https://example.org/flsel/flsel"
 HOSTILE = 'raise ImportError("a file of the current folder was imported")\n'
 
 
@@ -31,7 +34,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(path, folder)
     options = ["--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--quiet"]
     build = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", "dist", "."]
-    done = subprocess.run(build, cwd=folder, capture_output=True, text=True, timeout=500)
+    environment = os.environ | {"FLSEL_REPOSITORY": SITE}
+    done = subprocess.run(build, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     (made,) = (folder / "dist").glob("flsel-*.whl")
     return made
@@ -75,6 +79,21 @@ def test_the_wheel_holds_both_packages_and_all_configs(wheel):
     held = {name for name in names if ".dist-info/" not in name}
     assert held == expected
     assert {"flsel/py.typed", "flsel_tune/py.typed"} <= held
+
+
+def test_an_index_page_shows_links_that_lead_to_the_release(wheel):
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
+        told = message_from_string(files.read(name).decode())
+    assert told["Author"] == "The flsel developers"
+    assert f"Source, {SITE}" in told.get_all("Project-URL")
+    page = told.get_payload()
+    targets = re.findall(r"\]\(([^()\s]+)\)", page)
+    assert len(targets) > 20
+    assert all(target.startswith((f"{SITE}/blob/v", f"{SITE}/raw/v", "https://", "#")) for target in targets)
+    shown = [target.partition(f"/v{told['Version']}/") for target in targets if target.startswith(SITE)]
+    assert shown
+    assert all((ROOT / path.partition("#")[0]).exists() for _, _, path in shown)
 
 
 def test_installed_commands_work_beside_hostile_files(commands, folder):

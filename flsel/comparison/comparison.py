@@ -222,8 +222,6 @@ class Comparison:
 
 
 def _frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
-    try:
-        import pandas
-    except ImportError as error:
-        raise UserError('frames need pandas: pip install "flsel[pandas]".') from error
+    import pandas
+
     return pandas.DataFrame(list(rows))

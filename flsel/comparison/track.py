@@ -1,4 +1,4 @@
-"""The comparison's own run in W&B: its table, its verdicts, its report."""
+"""The comparison's own run in W&B or MLflow: its table, its verdicts, its report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flsel.runner.trackers.tracker import Tracker
 
 
 def track_comparison(made: Comparison, paths: list[Path]) -> None:
-    """Log a comparison as one run of job type ``comparison``, if its runs go to W&B.
+    """Log a comparison as one run of job type ``comparison``, if its runs go to W&B or MLflow.
 
     Args:
         made: The comparison.
@@ -26,10 +26,11 @@ def track_comparison(made: Comparison, paths: list[Path]) -> None:
         return
     settings = read_yaml(folder / FILE)["config"]
     config = RunConfig.from_dict(settings)
-    if "wandb" not in config.track.trackers:
+    keepers = [name for name in config.track.trackers if name in ("wandb", "mlflow")]
+    if not keepers:
         return
     loggers = make_loggers(
-        replace(config.track, tracker="wandb", group=config.track.group or folder.name),
+        replace(config.track, tracker=",".join(keepers), group=config.track.group or folder.name),
         run_dir=folder,
         name=folder.name,
         resolved_config=settings,

@@ -149,9 +149,9 @@ class TrackConfig:
     """Where a run is tracked besides its own ``metrics.csv``.
 
     Attributes:
-        tracker: ``none``, ``wandb``, ``tensorboard``, or the import path of a Lightning logger's class or of
-            a function that makes one (it gets ``save_dir``); several are separated by commas.
-        project: W&B project.
+        tracker: ``none``, ``wandb``, ``mlflow``, ``tensorboard``, or the import path of a Lightning logger's
+            class or of a function that makes one (it gets ``save_dir``); several are separated by commas.
+        project: W&B project, MLflow experiment.
         entity: W&B user or team; null is the key's own.
         group: W&B group; null is the dataset's name.
         variant: Name that the runs of all seeds share; null is the selector's name. Comparisons set it.
@@ -170,10 +170,10 @@ class TrackConfig:
     def __post_init__(self) -> None:
         check_settings(self, "track.")
         for name in self.trackers:
-            if name not in ("wandb", "tensorboard") and "." not in name:
+            if name not in ("wandb", "mlflow", "tensorboard") and "." not in name:
                 raise UserError(
-                    "track.tracker must be none, wandb, tensorboard or the import path of a Lightning "
-                    f"logger, several separated by commas, got {name[:40]!r}."
+                    "track.tracker must be none, wandb, mlflow, tensorboard or the import path of a "
+                    f"Lightning logger, several separated by commas, got {name[:40]!r}."
                 )
 
     @property

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -139,3 +140,5 @@ def _check_sampler(space: Space, sweep: SweepConfig, metrics: int) -> None:
     numbers = [dimension for dimension in space.dimensions if dimension.kind != "choice"]
     if sweep.sampler == "cmaes" and (metrics > 1 or len(numbers) < 2):
         raise UserError("sampler cmaes needs one metric and at least two dimensions that are numbers.")
+    if sweep.sampler == "cmaes" and not find_spec("cmaes"):
+        raise UserError('sampler cmaes needs a package that is missing: pip install "flsel[cmaes]".')

@@ -129,11 +129,9 @@ class Sweep:
 
     @property
     def table(self) -> pandas.DataFrame:
-        """One row for each trial, with a column for each setting that was searched; needs pandas."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise UserError('frames need pandas: pip install "flsel[pandas]".') from error
+        """One row for each trial, with a column for each setting that was searched."""
+        import pandas
+
         rows = [{**row, **row["settings"]} for row in self.trials]
         return pandas.DataFrame(rows).drop(columns="settings", errors="ignore")
 

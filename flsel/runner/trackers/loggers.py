@@ -15,8 +15,9 @@ from flsel.config.groups import TrackConfig
 from flsel.errors import UserError, users_code
 from flsel.files import refuse_link, run_id
 from flsel.runner.provenance import git_commit
+from flsel.runner.trackers.mlflow_run import open_run
 from flsel.runner.trackers.values import hyper_parameters
-from flsel.runner.trackers.wandb_run import start_run
+from flsel.runner.trackers.wandb_run import one_line, start_run
 
 if TYPE_CHECKING:
     from lightning.fabric.loggers.logger import Logger
@@ -47,7 +48,7 @@ def make_loggers(
 
     Returns:
         Lightning loggers for ``Fabric(loggers=...)`` and :class:`flsel.runner.trackers.tracker.Tracker`; none
-        for ``tracker: none``, or if W&B cannot even start offline, which is said in one line.
+        for ``tracker: none``, or if W&B or MLflow cannot start, which is said in one line.
 
     Raises:
         UserError: If the tracker's package is missing, or a setting looks like a secret.
@@ -71,6 +72,8 @@ def make_loggers(
     for tracker in config.trackers:
         if tracker == "wandb":
             loggers += _wandb(config.mode, {**start, "id": run_id(run_dir)})
+        elif tracker == "mlflow":
+            loggers += _mlflow(config.project, {**start, "id": run_id(run_dir)})
         else:
             loggers.append(_tensorboard(run_dir) if tracker == "tensorboard" else _own(tracker, run_dir))
     return loggers
@@ -98,7 +101,7 @@ def refuse_secrets(config: Mapping[str, Any], prefix: str = "") -> None:
 
 
 def _tensorboard(run_dir: Path) -> Logger:
-    _require("tensorboard", 'pip install "flsel[tensorboard]"')
+    _require("tensorboard")
     from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
     return TensorBoardLogger(root_dir=run_dir, name="tensorboard", version="")
@@ -118,7 +121,7 @@ def _own(path: str, run_dir: Path) -> Logger:
 
 
 def _wandb(mode: str, start: dict[str, Any]) -> list[Logger]:
-    _require("wandb", "pip install wandb")
+    _require("wandb")
     from lightning.pytorch.loggers import WandbLogger
 
     run = start_run(mode, start)
@@ -127,16 +130,27 @@ def _wandb(mode: str, start: dict[str, Any]) -> list[Logger]:
     return [] if run is None else [WandbLogger(save_dir=start["dir"], experiment=run)]
 
 
+def _mlflow(project: str, start: Mapping[str, Any]) -> list[Logger]:
+    _require("mlflow")
+    tags = {key: start[key] for key in ("group", "job_type")} | {"tags": ", ".join(start["tags"])}
+    try:
+        return [open_run(start["id"], project, start["name"], tags)]
+    except Exception as error:  # a store that does not answer, or is of another version
+        _LOG.warning("MLflow failed, the run goes on without it: %s", one_line(error))
+        return []
+
+
 def _dataset_name(config: Mapping[str, Any]) -> str | None:
     data = config.get("data")
     return str(data["name"]) if isinstance(data, Mapping) and "name" in data else None
 
 
-def _require(package: str, command: str) -> None:
+def _require(package: str) -> None:
     try:
         import_module(package)
     except ImportError as error:
         raise UserError(
-            f"`track.tracker: {package}` needs a package that cannot be imported ({error}): {command}, "
+            f"`track.tracker: {package}` needs a package that cannot be imported ({error}): "
+            f'pip install "flsel[{package}]", '
             "or set `track.tracker: none`."
         ) from error

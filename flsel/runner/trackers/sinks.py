@@ -1,4 +1,4 @@
-"""W&B's run and Lightning's loggers behind the same few methods."""
+"""W&B's run, MLflow's run and Lightning's loggers behind the same few methods."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from flsel.report.style import own_letters
 
 if TYPE_CHECKING:
     from lightning.fabric.loggers.logger import Logger
+    from lightning.pytorch.loggers import MLFlowLogger
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
@@ -114,10 +115,40 @@ class _WandbSink(Sink):
         self._run.finish(exit_code=0 if status == "success" else 1)
 
 
+class _MlflowSink(_LoggerSink):
+    """MLflow: parameters, metrics by round, pictures, tables and artifacts."""
+
+    def __init__(self, logger: MLFlowLogger) -> None:
+        super().__init__(logger)
+        self.name = "MLflow"
+        self._client: Any = logger.experiment
+        self._id = logger.run_id
+
+    def settings(self, settings: Mapping[str, Any]) -> None:
+        # A parameter keeps its first value: MLflow refuses another one, as of a run that gets more rounds.
+        known = self._client.get_run(self._id).data.params
+        self._logger.log_hyperparams({name: value for name, value in settings.items() if name not in known})
+
+    def image(self, key: str, image: Image, round: int) -> None:
+        self._client.log_image(self._id, image, key=key, step=round)
+
+    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        cells = {name: [row[at] for row in rows] for at, name in enumerate(columns)}
+        self._client.log_table(self._id, cells, artifact_file=f"{key}.json")
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        self.log({name: float(value) for name, value in values.items() if isinstance(value, int | float)}, 0)
+
+    def file(self, path: Path, kind: str) -> None:
+        self._client.log_artifact(self._id, str(path))
+
+
 def sink_of(logger: Logger) -> Sink:
     """Return what a Lightning logger leads to."""
-    from lightning.pytorch.loggers import WandbLogger
+    from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
 
+    if isinstance(logger, MLFlowLogger):
+        return _MlflowSink(logger)
     return _WandbSink(logger.experiment) if isinstance(logger, WandbLogger) else _LoggerSink(logger)
 
 
