@@ -256,5 +256,5 @@ sys.exit(main(["train", *{RUN!r}, "--track.tracker", "{tracker}"]))
     if expected == 0:
         assert (tmp_path / "runs/run/summary.json").is_file()
     else:
-        assert "pip install wandb" in done.stderr
+        assert 'pip install "flsel[wandb]"' in done.stderr
         assert "Traceback" not in done.stderr
