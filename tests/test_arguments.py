@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import pytest
 
 from flsel.arguments import Argument, Checked, Range, alternatives, arguments, check_arguments, rule, shown
-from flsel.availability import Availability
+from flsel.availability import Availability, Intervals
 from flsel.config.plugin import Plugin
 from flsel.devices import Devices, Recorded
 from flsel.errors import UserError
@@ -20,15 +20,18 @@ from flsel.selectors.clustered import ClusteredSampling
 from flsel.selectors.fedgs import FedGS
 from flsel.selectors.hics import HiCS
 from flsel.selectors.uniform import Uniform
+from flsel.updates import Aggregate, UpdateStep
 
 CLASSES = {
     name: made
-    for base in (Selector, Objective, Partition, Availability, Devices)
+    for base in (Selector, Objective, Partition, Availability, Devices, UpdateStep, Aggregate)
     for name, made in Plugin(base).classes().items()
 }
 DECLARED = [(made, argument) for made in CLASSES.values() for argument in arguments(made).values()]
 NUMBERS = [(made, argument) for made, argument in DECLARED if argument.range is not None]
 NAMES = [f"{made.__name__}.{argument.name}" for made, argument in NUMBERS]
+
+REQUIRED = {Intervals: {"path": "record.csv"}}
 
 ANY = "a finite number >= 0"
 POSITIVE = "a finite number > 0"
@@ -39,6 +42,14 @@ COUNT = "a whole number >= 1"
 FROM_ZERO = "a whole number >= 0"
 
 RULES = {
+    "Clip": {"norm": POSITIVE},
+    "GaussianNoise": {"multiplier": POSITIVE, "delta": "a number in (0, 1) or null"},
+    "TopK": {"share": PART},
+    "Quantise": {"bits": "a whole number in [2, 16]"},
+    "Corrupt": {"share": SHARE, "noise": SHARE, "scale": POSITIVE},
+    "TrimmedMean": {"share": "a number in [0, 0.5)"},
+    "Krum": {"corrupt": FROM_ZERO},
+    "MultiKrum": {"corrupt": FROM_ZERO, "keep": f"{COUNT} or null"},
     "PowD": {"d": f"{COUNT} or null"},
     "AFL": {"alpha1": BELOW_ONE, "alpha2": ANY, "alpha3": SHARE},
     "ClusteredSampling": {"warm_up": FROM_ZERO, "sketch": f"{COUNT} or null"},
@@ -130,6 +141,8 @@ RULES = {
     "MDF": {"beta": BELOW_ONE},
     "LDF": {"beta": BELOW_ONE},
     "YMF": {"beta": BELOW_ONE},
+    "YFF": {"beta": BELOW_ONE},
+    "HOMO": {"beta": BELOW_ONE},
     "YC": {"beta": BELOW_ONE, "period": f"{COUNT} or null"},
     "LN": {"beta": BELOW_ONE},
     "SLN": {"beta": BELOW_ONE, "period": COUNT},
@@ -209,7 +222,7 @@ def test_every_number_has_a_range():
 
 def test_defaults_and_search_ranges_lie_in_the_ranges():
     for made, argument in DECLARED:
-        if made in (Recorded, FromFile):  # A file has no default.
+        if made in (Recorded, FromFile, Intervals):  # A file has no default.
             continue
         assert argument.default is not MISSING, made
         assert argument.holds(argument.default), (made, argument)
@@ -249,7 +262,7 @@ def outside(within: Range | None) -> list[float]:
 def test_a_name_that_is_not_listed_is_refused(made: Any, argument: Argument):
     listed = [name for part in alternatives(argument.hint) for name in get_args(part)]
     with pytest.raises(UserError) as error:
-        made(**{argument.name: "xyzzy"})
+        made(**{**REQUIRED.get(made, {}), argument.name: "xyzzy"})
     assert str(error.value).startswith(f"{argument.name} must be ")
     assert str(error.value).endswith(", got 'xyzzy'.")
     assert all(str(name) in str(error.value) for name in listed)

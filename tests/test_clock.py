@@ -284,6 +284,8 @@ def test_recorded_devices_are_read_and_checked(tmp_path: Path) -> None:
         (head.replace("up", "down") + good, "without up"),
         (head.replace("\n", ",up\n") + good, "with two columns up"),
         (head, "without rows"),
+        (head.replace(",", ";") + good.replace(",", ";"), "separated by semicolons: use commas"),
+        (head.replace(",", "\t") + good, "separated by tabs: use commas"),
         ("", "without rows"),
     ):
         path.write_text(text)

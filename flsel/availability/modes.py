@@ -1,92 +1,18 @@
-"""Which clients are available in which round: the seven availability modes of FedGS, as pure functions.
+"""The availability modes of FedGS and of FLGo.
 
-A mode gives the probability of each client to be available in a round. A *trace* draws the available clients.
-It depends on the mode, the clients' label counts and the seed only, so it is the same for every selector.
-
-Source: FedGS (Wang et al. 2023), Table 1. Symbols: n_k examples of client k, Y_k its labels, C labels,
-t = 0, 1, ... the round, T_p the period, beta in [0, 1) the strength of the effect.
+Sources: FedGS (Wang et al. 2023), Table 1; FLGo (WwZzz/easyFL). Symbols: n_k examples of client k, Y_k its
+labels, C labels, t = 0, 1, ... the round, T_p the period, beta in [0, 1) the strength of the effect.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias, final
+from typing import Annotated, final
 
 import numpy as np
 
-from flsel.arguments import Checked, Range
-from flsel.errors import UserError, keep_whole, short
-from flsel.rng import generator
-
-Schedule: TypeAlias = Callable[[np.ndarray], np.ndarray]
-"""Maps rounds, int64 ``[R]``, to probabilities, float64 ``[R, N]``."""
-
-REDRAWS = 10_000
-
-
-class Availability(Checked, ABC):
-    """The probability of each client to be available; a mode overrides :meth:`formula`."""
-
-    def __init_subclass__(cls) -> None:
-        """Refuse subclasses that override ``bind`` or ``probabilities``."""
-        keep_whole(cls, "bind", "probabilities")
-        super().__init_subclass__()
-
-    @abstractmethod
-    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
-        """Return the mode's probabilities for clients that have examples.
-
-        Args:
-            counts: Examples per client and label, int64 ``[N, C]``; at least one client has some.
-            rng: Generator for draws made once per run.
-        """
-
-    @final
-    def bind(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
-        """Return the probabilities in any round, computing once what does not depend on the round.
-
-        Arguments and errors are those of :meth:`probabilities`.
-        """
-        has_examples = counts.any(axis=1)
-        if not has_examples.any():
-            raise UserError("no client has training examples, so none can be available.")
-        schedule = self.formula(counts, rng)
-        if not callable(schedule):
-            raise UserError(
-                f"{type(self).__name__}.formula must return a function of rounds, got {short(schedule)}."
-            )
-        name = type(self).__name__
-
-        def checked(rounds: np.ndarray) -> np.ndarray:
-            found, shape = np.asarray(schedule(rounds)), (len(rounds), len(counts))
-            fits = found.shape == shape and found.dtype.kind in "biuf"
-            if not fits or not (found.min() >= 0 and found.max() <= 1 + 1e-9):
-                raise UserError(
-                    f"{name}.formula must give probabilities in [0, 1] of shape {shape}, got "
-                    f"{short(found, 100)} of shape {found.shape}."
-                )
-            return np.where(has_examples, found, 0.0)
-
-        return checked
-
-    @final
-    def probabilities(self, counts: np.ndarray, rounds: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return the activity probability of every client in the given rounds.
-
-        Args:
-            counts: Examples per client and label, int64 ``[N, C]``.
-            rounds: Round indices t >= 0, int64 ``[R]``.
-            rng: Generator for draws made once per run (the scales c_k of LN and SLN).
-
-        Returns:
-            Float64 ``[R, N]`` in [0, 1]; zero for a client without examples.
-
-        Raises:
-            UserError: If no client has examples.
-        """
-        return self.bind(counts, rng)(np.asarray(rounds, dtype=np.int64))
+from flsel.arguments import Range
+from flsel.availability.base import Availability, Schedule
 
 
 @final
@@ -152,6 +78,41 @@ class YMF(Availability):
         smallest = (counts > 0).argmax(axis=1)
         largest = max(int(np.flatnonzero(counts.any(axis=0)).max()), 1)
         return _constant(self.beta * smallest / largest + 1 - self.beta)
+
+
+@final
+@dataclass(frozen=True)
+class YFF(Availability):
+    """Many labels first: beta * |set of Y_k| / C + 1 - beta, as in FLGo.
+
+    **Deviations.** FLGo calls the mode "y fewer first", and its formula prefers clients with more labels.
+    C is the number of labels of the dataset instead of those in the test set.
+
+    Attributes:
+        beta: Strength of the effect (beta); 0 makes all clients always available.
+    """
+
+    beta: Annotated[float, Range(0, below=1)] = 0.2
+
+    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Count every client's labels."""
+        return _constant(self.beta * (counts > 0).sum(axis=1) / counts.shape[1] + 1 - self.beta)
+
+
+@final
+@dataclass(frozen=True)
+class HOMO(Availability):
+    """Homogeneous: 1 - beta for all clients, as in FLGo.
+
+    Attributes:
+        beta: Probability of a client to be unavailable (beta).
+    """
+
+    beta: Annotated[float, Range(0, below=1)] = 0.2
+
+    def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
+        """Return the same probability for all."""
+        return _constant(np.full(len(counts), 1 - self.beta))
 
 
 @final
@@ -242,40 +203,6 @@ class SLN(Availability):
 def log_normal_scales(beta: float, clients: int, rng: np.random.Generator) -> np.ndarray:
     """Draw the c_k of LN and SLN, float64 ``[clients]``, > 0."""
     return rng.lognormal(0.0, -np.log1p(-beta), size=clients)
-
-
-@final
-class Trace:
-    """Draw the clients that are active in a round.
-
-    Equal arguments give equal rows, in any order of rounds and whatever else is drawn.
-    ``counts`` are the examples per client and label, int64 ``[N, C]``; ``seed`` is the run's.
-    """
-
-    def __init__(self, mode: Availability, counts: np.ndarray, seed: int) -> None:
-        self._schedule = mode.bind(counts, generator(seed, "availability-scale"))
-        self._seed = seed
-
-    def empty(self, rounds: int) -> np.ndarray:
-        """Return the first so many rounds in which no client can be active, int64 ``[E]``."""
-        possible = np.asarray(self._schedule(np.arange(rounds)).any(axis=1))
-        return np.flatnonzero(~possible)
-
-    def __call__(self, round: int) -> np.ndarray:
-        """Draw the active clients of a round >= 0, bool ``[N]``.
-
-        Clients are active independently of each other; the round is redrawn until at least one is. Nobody is
-        active if all probabilities are zero, or so small that 10,000 draws give no client.
-        """
-        probabilities = self._schedule(np.array([round]))[0]
-        if (probabilities >= 1).all():
-            return np.ones(len(probabilities), dtype=bool)
-        rng = generator(self._seed, "availability", round)
-        for _ in range(REDRAWS if probabilities.any() else 0):
-            active = rng.random(len(probabilities)) < probabilities
-            if active.any():
-                return np.asarray(active)
-        return np.zeros(len(probabilities), dtype=bool)
 
 
 def _constant(probabilities: np.ndarray) -> Schedule:
