@@ -28,6 +28,18 @@ class Global(Selector):
 class Failing(Selector):
     def select(self, view):
         return Plan.star(view.nothing)
+
+class Greedy(Selector):
+    def select(self, view):
+        return Plan.star(view.pool)
+
+class Forgets(Steady):
+    def __init__(self, much=1):
+        pass
+
+class Grows(Steady):
+    def weigh(self, view, updates):
+        return updates.sizes * float("nan")
 """
 
 
@@ -50,8 +62,15 @@ def test_a_selector_that_keeps_the_contract(capsys, arguments):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Global", "-> Global: the global generator of numpy.random must stay untouched; use view.rng"),
-        ("Failing", "AttributeError: 'View' object has no attribute 'nothing'"),
+        (
+            "Global",
+            "-> Global: the global generator of numpy.random must stay untouched; use view.rng "
+            "(checked_ones.py, line 10)",
+        ),
+        ("Failing", "AttributeError: 'View' object has no attribute 'nothing' (checked_ones.py, line 15)"),
+        ("Greedy", "(checked_ones.py, line 18)"),
+        ("Forgets", "under their names and nothing else, it stores [] (checked_ones.py, line 22)"),
+        ("Grows", "got [nan] of shape (1,) (checked_ones.py, line 26)"),
     ],
 )
 def test_a_selector_that_breaks_it(capsys, name, said):

@@ -165,7 +165,9 @@ def test_a_later_round_that_fails_can_be_executed_again(
     assert call("train", *arguments) == 2
     said = capfd.readouterr().err.removeprefix("flsel: error: ")
     assert re.match(at(sentence), said), said
-    assert said.endswith("Correct this, then resume with: flsel train --resume runs/run\n")
+    assert said.endswith(
+        "once your code or files are corrected, resume with: flsel train --resume runs/run\n"
+    )
     assert said.count("\n") == 1
     # Mended, the run goes on to where it would have come.
     if name == "HidesLater":

@@ -9,7 +9,7 @@ from itertools import groupby
 from flsel.arguments import shown
 from flsel.commands.help import class_help, print_config, run_parser
 from flsel.config import RunConfig
-from flsel.config.layers import Layers
+from flsel.config.layers import SHORT, Layers
 from flsel.config.schema import explained, keys
 from flsel.errors import UserError
 
@@ -60,7 +60,7 @@ def parse(given: Sequence[Word], command: str = "train") -> RunConfig:
             print(run_parser(command).format_help() if key == "help" else class_help(top, value))
             sys.exit(0)
     layers = Layers()
-    settings = [(key, _given(key, value)) for key, value in given if key != "print_config"]
+    settings = [(SHORT.get(key, key), _given(key, value)) for key, value in given if key != "print_config"]
     for is_file, stretch in groupby(settings, key=lambda word: word[0] == "config"):
         if is_file:
             for _, name in stretch:

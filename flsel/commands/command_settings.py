@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from jsonargparse import ArgumentParser
 
 from flsel.commands.argv import Word, words
 from flsel.commands.help import own_parser
+from flsel.config.layers import SHORT
 from flsel.config.schema import groups, keys
 from flsel.errors import UserError, closest, edits, meant
 
@@ -24,6 +25,7 @@ class CommandSettings:
         usage: How it is called, several lines.
         description: What it does, for ``--help``.
         others: Options that are no settings, such as ``resume``.
+        short: Options that stand for settings.
     """
 
     command: str
@@ -31,11 +33,12 @@ class CommandSettings:
     usage: str
     description: str
     others: tuple[str, ...] = ()
+    short: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The settings."""
-        return tuple(field.name for field in fields(self.schema))
+        return tuple(each.name for each in fields(self.schema))
 
     def split(self, arguments: Sequence[str]) -> tuple[list[Word], list[Word]] | None:
         """Tell the command's own settings and options from those of its runs.
@@ -46,7 +49,11 @@ class CommandSettings:
         Raises:
             UserError: If a word is no setting, or looks like one of the command's.
         """
-        given = words([self._underscored(word) for word in arguments])
+        whole = {**{SHORT[name]: name for name in SHORT if name in self.names}, **self.short}
+        given = [
+            (whole.get(key, key), value)
+            for key, value in words([self._underscored(word) for word in arguments])
+        ]
         if any(key in ("help", "h") for key, _ in given):
             return None
         mine = (*self.names, *self.others)

@@ -18,7 +18,7 @@ from flsel.runner.session import Session
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    given = [("output.name" if key == "name" else key, value) for key, value in words(arguments)]
+    given = words(arguments)
     address = dict(given).get("address")
     given = [(key, value) for key, value in given if key != "address"]
     with workers(address) as processes:

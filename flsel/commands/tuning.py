@@ -11,18 +11,21 @@ from flsel.commands.set_up_logging import set_up_logging
 from flsel.config.parser import to_types
 from flsel.errors import UserError
 from flsel_tune.search import start_sweep
-from flsel_tune.space_file import make_space, read_space, to_plain
-from flsel_tune.sweep_config import SweepConfig, read_sweep_file
+from flsel_tune.space_file import space_entries
+from flsel_tune.sweep_config import CHANGEABLE, SweepConfig, read_sweep_file
 from flsel_tune.sweep_result import Sweep
 
 USAGE = """flsel tune --config FILE [--space FILE] [--trials 32] [--key value ...]
-       flsel tune --resume SWEEP [--trials 64] [--retry-failed]"""
+       flsel tune --resume SWEEP [--trials 64] [--space WIDER] [--retry-failed]
+       flsel tune --from SWEEP --config FILE [--space FILE] [--trials 32] [--key value ...]"""
 DESCRIPTION = """\
 Search for the settings of a run. The settings of a sweep are listed below. Give them on the command line or
 in a file (--sweep FILE). Every setting of flsel train is a setting of the sweep's runs, on the command line
 or in a file (--config FILE).
 """
-OWN = CommandSettings("tune", SweepConfig, USAGE, DESCRIPTION, ("sweep", "resume", "retry_failed"))
+OWN = CommandSettings(
+    "tune", SweepConfig, USAGE, DESCRIPTION, ("sweep", "resume", "retry_failed"), {"from": "start_from"}
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,24 +54,25 @@ def _resume(own: Sequence[Word], others: Sequence[Word]) -> None:
     before = Sweep.load(name)
     stored = read_sweep_file(str(before.folder / "sweep.yaml"))
     sweep = _parse_sweep(stored, [word for word in own if word[0] not in ("resume", "retry_failed")])
-    if any(key in ("space", "sweep") for key, _ in own):
-        _refuse_other_space(sweep, before)
-    if others and parse(others).to_dict() != before.config.to_dict():
-        raise UserError(
-            f"--resume {before.folder} goes on with the settings in its config.yaml, and the ones given are "
-            "others; leave them out, or start a new sweep."
-        )
+    given = any(key in ("space", "sweep") for key, _ in own)
+    space = space_entries(sweep.space, before.config.to_dict())[1] if given else before.space
+    _refuse_settings(others, before)
     set_up_logging(quiet=before.config.quiet)
-    before.resume_with(sweep, retry_failed=dict(own).get("retry_failed", "false") in (None, "true"))
+    before.resume_with(sweep, space, retry_failed=dict(own).get("retry_failed", "false") in (None, "true"))
 
 
-def _refuse_other_space(sweep: SweepConfig, before: Sweep) -> None:
-    described = before.config.to_dict()
-    given = None if sweep.space == "auto" else read_space(sweep.space)
-    if to_plain(make_space(given, described)) != to_plain(make_space(before.space, described)):
+def _refuse_settings(others: Sequence[Word], before: Sweep) -> None:
+    """Refuse settings of runs that are not those of the sweep, before they are taken for those of another."""
+    try:
+        same = not others or parse(others).to_dict() == before.config.to_dict()
+    except UserError:  # an argument of the sweep's selector, say, without the selector
+        same = False
+    if not same:
+        given = ", ".join(dict.fromkeys(key for key, _ in others))
         raise UserError(
-            f"--resume {before.folder} is a sweep of another space than {sweep.space}: leave --space out to "
-            f"go on with {before.folder / 'space.yaml'}, or start a new sweep."
+            f"--resume {before.folder} goes on with the settings in its config.yaml: leave {given} out, or "
+            f"start a new sweep with the trials that fit: --from {before.folder}. A resume may change "
+            f"{', '.join(CHANGEABLE)}, and widen the space."
         )
 
 

@@ -63,8 +63,9 @@ class CompareConfig:
         memory: Gigabytes reserved for a run, > 0, or null, with Ray.
         address: Ray cluster to use, ``auto`` or host:port; null starts Ray on this machine.
         retries: How often a run is resumed after its process died, >= 0, with Ray.
-        name: Name of the comparison's folder; null makes one of dataset and variants.
-        folder: Folder of all comparisons.
+        name: Name of the comparison's folder; null makes one of dataset and variants. ``--output.name`` is
+            the same.
+        folder: Folder of all comparisons. ``--output.dir`` is the same.
 
     Raises:
         UserError: If a value is out of range.

@@ -32,7 +32,7 @@ class LocalConfig:
         last_batch: The last batch of an epoch: ``short`` has only the remaining examples; ``wrap`` also has
             the first examples of the next epoch, so that all batches are full.
         optimizer: Local optimizer; null is the LightningModule's own, or SGD with learning rate 0.1 for a
-            plain network.
+            plain network, whose arguments may be set alone (``--local.optimizer.lr 0.05``).
         lr_schedule: A torch learning-rate scheduler whose unit is the communication round, or null.
         backend: ``sequential`` (one client after another), ``compiled`` (the step is traced once and replayed
             for all clients of a round at once), ``lightning`` (a Lightning Trainer for each client, which
@@ -91,9 +91,9 @@ class OutputConfig:
     """Where a run is written.
 
     Attributes:
-        dir: Folder of all runs.
+        dir: Folder of all runs. ``--folder`` is the same.
         name: Name of the run's folder; null makes one of dataset, selector and seed. An existing folder is
-            never overwritten: the new one gets a suffix.
+            never overwritten: the new one gets a suffix. ``--name`` is the same.
         checkpoint_every: Communication rounds between checkpoints.
 
     Raises:

@@ -20,10 +20,12 @@ class Layers:
     Attributes:
         values: What is given, by key; a class is ``{class_path, init_args}``.
         sources: The file that set a key, or an argument of a class, last.
+        implied: Settings of which only arguments are given, and whose class is that of :data:`IMPLIED`.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str | None] = field(default_factory=dict)
+    implied: set[str] = field(default_factory=set)
 
     def lay(self, settings: Mapping[Any, Any], source: str | None = None) -> None:
         """Lay nested settings over those before.
@@ -82,8 +84,12 @@ class Layers:
         before: Mapping[str, Any] = self.values.get(key, defaults()[key]) or {}
         taken = before.get("init_args", {})
         if inside not in ("", "class_path"):
-            if not before:
+            if not before and key not in IMPLIED:
                 raise UserError(f"{key} must name a class before its argument {inside} is set: --{key} NAME.")
+            if not before:
+                before = IMPLIED[key]
+                taken = before["init_args"]
+                self.implied.add(key)
             self.values[key] = {**before, "init_args": _nested(taken, inside.split("."), value)}
             return
         if value in (None, "null") and type(None) in alternatives(keys()[key].hint):
@@ -98,10 +104,19 @@ class Layers:
             raise UserError(f"{key}.init_args must be a mapping of arguments, got {shown(given)}.")
         made = plugins()[key].find(key, spec.get("class_path", before.get("class_path")))
         path = f"{made.__module__}.{made.__qualname__}"
+        self.implied.discard(key)
         # A class that replaces another starts from its own defaults.
         kept = taken if path == before.get("class_path") else {}
         self.values[key] = {"class_path": path, "init_args": {**kept, **given}}
 
+
+IMPLIED: Mapping[str, Mapping[str, Any]] = {
+    "local.optimizer": {"class_path": "torch.optim.sgd.SGD", "init_args": {"lr": 0.1}}
+}
+"""What null stands for, where that is a class whose arguments may be set without naming it."""
+
+SHORT: Mapping[str, str] = {"folder": "output.dir", "name": "output.name"}
+"""Short names that every command takes for settings; sweeps and comparisons have settings of these names."""
 
 RENAMED = {"budget": "clients_per_round"}
 """Settings of files that earlier versions wrote, by the name that each has now."""
@@ -109,6 +124,8 @@ RENAMED = {"budget": "clients_per_round"}
 
 def unknown_key(key: str) -> UserError:
     """Return the error that says that there is no such setting, and which one was probably meant."""
+    if key in SHORT:
+        return UserError(f"{key} is called {SHORT[key]} in a file of a run's settings.")
     if key in RENAMED:
         return UserError(f"{key} is called {RENAMED[key]}: rename the key.")
     group, _, last = key.rpartition(".")

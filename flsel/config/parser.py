@@ -35,6 +35,12 @@ def make_settings(made: type[Settings], layers: Layers) -> Settings:
     """
     try:
         settings: Settings = _made(made, layers.values, "")
+        own = getattr(getattr(settings.model, "made", None), "configure_optimizers", None)
+        if own is not None and "local.optimizer" in layers.implied:
+            raise UserError(
+                f"local.optimizer must name a class before its arguments are set, since model "
+                f"{own.__qualname__.partition('.')[0]} has an optimizer of its own: --local.optimizer NAME."
+            )
         return settings
     except UserError as error:
         with located(layers.source(str(error))):

@@ -8,7 +8,7 @@ from pathlib import Path
 from flsel.arguments import shown
 from flsel.config import RunConfig
 from flsel.engine.server import RoundRecord
-from flsel.errors import Interrupted, UserError, going_on
+from flsel.errors import DivergedError, Interrupted, UserError, going_on, machine_failed
 from flsel.execution.active_run import ActiveRun
 from flsel.execution.on_ray.workers import workers
 from flsel.execution.progress import Progress, final_table
@@ -139,12 +139,19 @@ def _execute(active: ActiveRun) -> None:
 
 
 def _with_advice(active: ActiveRun) -> Exception:
-    """Return the error of a run; where rounds have been executed, it says how to resume them."""
+    """Return the error of a run; where rounds have been executed, it says whether they can be resumed."""
     error = active.error
     assert error is not None
     if not isinstance(error, UserError) or not active.opened or active.round == 0:
         return error
-    advised = type(error)(f"{error} Correct this, then resume with: {going_on('train', active.folder)}")
+    resumed = f"resume with: {going_on('train', active.folder)}"
+    if machine_failed(error):
+        advice = f"Once that is mended, {resumed}"
+    elif isinstance(error, DivergedError):
+        advice = "A resumed run keeps its settings and would end so again: start a new run with others."
+    else:
+        advice = f"For other settings start a new run; once your code or files are corrected, {resumed}"
+    advised = type(error)(f"{error} {advice}")
     advised.__cause__ = error.__cause__
     return advised
 

@@ -85,10 +85,10 @@ def test_csv_has_a_column_for_each_setting(sweep):
     folder, study, common = sweep
     with (folder / "trials.csv").open(newline="") as file:
         header, *lines = csv.reader(file)
-    assert header[:8] == [
-        "trial", "status", "validation/accuracy", "spread", "seeds", "round", "seconds", "error",
+    assert header[:9] == [
+        "trial", "status", "validation/accuracy", "spread", "seeds", "round", "seconds", "error", "from",
     ]  # fmt: skip
-    assert set(header[8:]) == set(SPACE)
+    assert set(header[9:]) == set(SPACE)
     assert len(lines) == 5
     for line, row in zip(lines, trial_rows(study, common.metrics), strict=True):
         cells = dict(zip(header, line, strict=True))

@@ -83,7 +83,12 @@ def test_tune_takes_what_a_sweep_has():
     told = {each.name: each.default for each in fields(SweepConfig)}
     assert {name: taken[name].default for name in told} == told
     assert set(taken) - set(told) == {"config", "pictures"}
-    kept = set(inspect.signature(flsel.Sweep.resume).parameters) - {"self", "retry_failed", "pictures"}
+    kept = set(inspect.signature(flsel.Sweep.resume).parameters) - {
+        "self",
+        "space",
+        "retry_failed",
+        "pictures",
+    }
     assert kept == set(CHANGEABLE)
 
 

@@ -285,7 +285,7 @@ def test_the_selectors_own_ranges():
         "selector.width": {"type": "int", "low": 1, "high": 1000, "log": True},
         "selector.most": {"type": "int", "low": 1, "high": 9},
     }
-    assert list(to_plain(make_space(None, HICS))) == list(auto_space(HICS))
+    assert list(to_plain(make_space(auto_space(HICS), HICS))) == list(auto_space(HICS))
 
 
 def test_a_selector_without_ranges_needs_a_file():

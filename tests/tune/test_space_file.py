@@ -14,7 +14,7 @@ from spaces import ANY_SPACE, config_of
 from flsel.config import RunConfig
 from flsel.config.schema import plugins
 from flsel.errors import UserError
-from flsel_tune.space import declared
+from flsel_tune.space import auto_space, declared
 from flsel_tune.space_checks import check_space
 from flsel_tune.space_file import make_space, read_space, to_plain
 
@@ -346,9 +346,9 @@ def test_a_shipped_file_has_the_ranges_that_its_class_declares(name):
 
 def test_a_range_ends_where_the_run_does():
     described = {**config_of("PowD"), "clients": 20, "clients_per_round": 4}
-    (candidates,) = make_space(None, described).dimensions
+    (candidates,) = make_space(auto_space(described), described).dimensions
     assert (candidates.low, candidates.high, candidates.log) == (4, 20, True)
-    assert to_plain(make_space(None, described))["selector.d"]["low"] == 4
+    assert to_plain(make_space(auto_space(described), described))["selector.d"]["low"] == 4
     ends = {"selector.d": {"type": "int", "low": "clients_per_round", "high": "clients"}}
     with pytest.raises(UserError, match=r"high is the run's clients, which must be a number, got null\."):
         make_space(ends, described | {"clients": None})

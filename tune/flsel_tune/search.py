@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any
 
+from optuna.trial import FrozenTrial
+
 from flsel.arguments import shown
 from flsel.config import RunConfig, model_object
 from flsel.errors import UserError
 from flsel.execution.single_run import single_run
-from flsel_tune.space_file import read_space
+from flsel_tune.earlier_trials import FINISHED, fitted, with_attributes
+from flsel_tune.space_file import space_entries
+from flsel_tune.study import EARLIER
 from flsel_tune.sweep import begin_sweep
 from flsel_tune.sweep_config import Sampler, Scheduler, SweepConfig
-from flsel_tune.sweep_plan import check_schedule, plan_sweep
+from flsel_tune.sweep_plan import SweepPlan, base_config, check_schedule, plan_sweep
 from flsel_tune.sweep_result import Sweep
 
 
@@ -38,6 +42,7 @@ def tune(
     address: str | None = None,
     retries: int = 2,
     report_every: int | None = None,
+    start_from: str | PathLike[str] | None = None,
     name: str | None = None,
     folder: str = "sweeps",
     pictures: bool = False,
@@ -66,6 +71,7 @@ def tune(
         address: Ray cluster to use.
         retries: How often a trial whose process died is resumed.
         report_every: Communication rounds between reports.
+        start_from: Folder of another sweep, whose finished trials the new one starts with.
         name: Name of the sweep's folder.
         folder: Folder of all sweeps.
         pictures: Draw the figures into the sweep's folder; :meth:`Sweep.plot` draws one.
@@ -80,14 +86,11 @@ def tune(
     if not isinstance(config, RunConfig):
         raise UserError(f"tune takes a RunConfig, such as flsel.RunConfig(rounds=50), got {shown(config)}.")
     given = {key: value for key, value in locals().items() if key in SweepConfig.__dataclass_fields__}
-    named = isinstance(space, str | PathLike)
-    given |= {"space": fspath(space) if isinstance(space, str | PathLike) else "space.yaml"}
+    name_of_space, entries = space_entries(space, config.to_dict())
+    given |= {"space": name_of_space}
+    given |= {"start_from": None if start_from is None else fspath(start_from)}
     given |= {"seeds": tuple(seeds) if isinstance(seeds, Sequence) else seeds}
-    sweep = SweepConfig(**given)
-    if not named and not isinstance(space, Mapping):
-        raise UserError(f"space must be a mapping, a file or the name of a space, got {shown(space)}.")
-    entries = _plain(space) if isinstance(space, Mapping) else None
-    return start_sweep(config, sweep, entries, pictures=pictures)
+    return start_sweep(config, SweepConfig(**given), entries, pictures=pictures)
 
 
 def start_sweep(
@@ -106,17 +109,60 @@ def start_sweep(
         Interrupted: As :func:`tune`.
     """
     check_schedule(sweep, config.rounds)
-    if entries is None and sweep.space != "auto":
-        entries = read_space(sweep.space)
+    if entries is None:
+        _, entries = space_entries(sweep.space, config.to_dict())
     with single_run(), model_object.at_hand([config.model]):
-        folder = begin_sweep(replace(plan_sweep(config, sweep, entries), pictures=pictures))
+        plan = replace(plan_sweep(config, sweep, entries), pictures=pictures)
+        if sweep.start_from is not None:
+            earlier, said = _earlier_trials(Sweep.load(sweep.start_from), plan)
+            plan = replace(plan, earlier=tuple(earlier))
+            logging.getLogger("flsel").info("%s", said)
+        folder = begin_sweep(plan)
         return Sweep.load(folder).with_config(config)
 
 
-def _plain(value: Any) -> Any:
-    """Write a space given from Python as its file has it: classes by their import paths."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return f"{value.__module__}.{value.__qualname__}" if inspect.isclass(value) else value
+def _earlier_trials(other: Sweep, plan: SweepPlan) -> tuple[list[FrozenTrial], str]:
+    """Return the finished trials of another sweep that a new one could have tried itself.
+
+    Args:
+        other: The other sweep.
+        plan: The new one.
+
+    Returns:
+        The trials, with what the other sweep measured, and a sentence that says how many were taken and what
+        kept the first of the others apart.
+
+    Raises:
+        UserError: If none fits, or they were measured by other metrics or under other seeds.
+    """
+    if plan.sweep.sampler == "grid":
+        raise UserError(
+            f"start_from must be null for the sampler grid, got {other.folder}: a grid tries every point."
+        )
+    metrics = [f"{each.text} ({each.mode})" for each in other.metrics]
+    wanted = [f"{each.text} ({each.mode})" for each in plan.job.metrics]
+    seeds = other.settings.seeds or (other.config.seed,)
+    for name, theirs, ours in (("metric", metrics, wanted), ("seeds", list(seeds), list(plan.job.seeds))):
+        if theirs != ours:
+            raise UserError(
+                f"{name} must be {theirs} as in {other.folder}, whose trials are taken, got {ours}."
+            )
+    names = ("scheduler", "grace_rounds", "reduction")
+    alike = all(getattr(other.settings, name) == getattr(plan.sweep, name) for name in names)
+    tried = base_config(other.config, other.settings)
+    fitting, reasons = list[FrozenTrial](), list[str]()
+    for trial in other.study.get_trials():
+        if trial.state not in FINISHED:
+            reasons.append(f"trial {trial.number} has no result")
+            continue
+        found = fitted(trial, tried, plan)
+        if isinstance(found, str):
+            reasons.append(f"trial {trial.number} has {found}")
+            continue
+        place = trial.user_attrs.get(EARLIER) or str(other.folder / "trials" / f"{trial.number:04d}")
+        fitting.append(with_attributes(found, {EARLIER: place}, rungs=alike))
+    why = f": {reasons[0]}" if reasons else ""
+    if not fitting:
+        raise UserError(f"no trial of {other.folder} can be taken{why or ', since it has none'}.")
+    said = f"{len(fitting)} of {len(fitting) + len(reasons)} trials of {other.folder} are taken"
+    return fitting, said + (f"; the others lie outside the space or have no result{why}" if reasons else "")

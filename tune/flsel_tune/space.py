@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import optuna
@@ -176,21 +177,34 @@ class Space:
         """
         seen = list[Settings]()
         for chosen, known in self._starts(config):
-            settings, point, kept = Settings(), dict[str, Value](), list[str]()
-            for dimension in self.dimensions:
-                if not dimension.applies(dict(self.fixed) | settings):
-                    continue
-                value = chosen.get(dimension.key, self._initial(dimension, config, chosen, known))
-                if value is MISSING:  # no default: it is drawn
-                    continue
-                settings[dimension.key] = value
-                if dimension.holds(value):
-                    point[dimension.name] = value
-                else:
-                    kept.append(dimension.name)
+            initial = partial(self._initial, config=config, chosen=chosen, known=known)
+            settings, point, kept = self.point(initial)
             if settings not in seen:
                 seen.append(settings)
                 yield point, kept
+
+    def point(self, value_of: Callable[[Dimension], Any]) -> tuple[Settings, dict[str, Value], list[str]]:
+        """Return the point of the space at which settings lie.
+
+        Args:
+            value_of: Returns the setting of a dimension; ``MISSING`` leaves it to be drawn.
+
+        Returns:
+            The settings; the values of dimensions that hold them, by name; the names of the other dimensions.
+        """
+        settings, point, kept = Settings(), dict[str, Value](), list[str]()
+        for dimension in self.dimensions:
+            if not dimension.applies(dict(self.fixed) | settings):
+                continue
+            value = value_of(dimension)
+            if value is MISSING:
+                continue
+            settings[dimension.key] = value
+            if dimension.holds(value):
+                point[dimension.name] = value
+            else:
+                kept.append(dimension.name)
+        return settings, point, kept
 
     def _starts(self, config: Mapping[str, Any]) -> Iterator[tuple[Settings, bool]]:
         """Yield the classes of each first point, and whether it takes the values of ``init``."""
@@ -202,6 +216,8 @@ class Space:
                 yield from (({dimension.key: value}, True) for value in dimension.values if value != own)
 
     def _initial(self, dimension: Dimension, config: Mapping[str, Any], chosen: Settings, known: bool) -> Any:
+        if dimension.key in chosen:
+            return chosen[dimension.key]
         if known and dimension.init is not None:
             return dimension.init
         top = _class_above(dimension.key)

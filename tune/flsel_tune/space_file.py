@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
+from os import PathLike, fspath
 from typing import Any
 
 from flsel.arguments import shown
@@ -41,18 +43,34 @@ def read_space(name: str) -> Mapping[Any, Any]:
         return read_yaml(find(name, SEARCH))
 
 
-def make_space(entries: Mapping[Any, Any] | None, config: Mapping[str, Any]) -> Space:
+def space_entries(space: object, config: Mapping[str, Any]) -> tuple[str, Mapping[Any, Any]]:
+    """Return the name of a space, as a sweep's settings have it, and its entries.
+
+    Args:
+        space: A mapping, a file, a name, or ``auto``.
+        config: The config as plain values.
+
+    Raises:
+        UserError: If it is none of them, or cannot be read.
+    """
+    if isinstance(space, Mapping):
+        return "space.yaml", {key: _written(entry) for key, entry in space.items()}
+    if not isinstance(space, str | PathLike):
+        raise UserError(f"space must be a mapping, a file or the name of a space, got {shown(space)}.")
+    name = fspath(space)
+    return name, auto_space(config) if name == "auto" else read_space(name)
+
+
+def make_space(entries: Mapping[Any, Any], config: Mapping[str, Any]) -> Space:
     """Make a space of a file's entries.
 
     Args:
-        entries: By dotted key an entry, or a list of entries whose conditions exclude one another; None for
-            the ranges that the config's selector declares.
+        entries: By dotted key an entry, or a list of entries whose conditions exclude one another.
         config: The config as plain values.
 
     Raises:
         UserError: If an entry is malformed.
     """
-    entries = auto_space(config) if entries is None else entries
     dimensions = [
         _dimension(_key(key), _resolved(key, entry, config))
         for key, given in entries.items()
@@ -75,6 +93,15 @@ def to_plain(space: Space) -> dict[str, Any]:
     for dimension in space.dimensions:
         plain.setdefault(dimension.key, []).append(_plain(dimension))
     return {key: found[0] if len(found) == 1 else found for key, found in plain.items()}
+
+
+def _written(value: Any) -> Any:
+    """Write what is given from Python as a file has it: classes by their import paths."""
+    if isinstance(value, Mapping):
+        return {key: _written(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_written(item) for item in value]
+    return f"{value.__module__}.{value.__qualname__}" if inspect.isclass(value) else value
 
 
 def _plain(dimension: Dimension) -> dict[str, Any]:

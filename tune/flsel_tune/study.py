@@ -28,6 +28,8 @@ from flsel_tune.sweep_config import Sampler, SweepConfig
 
 SETTINGS, RESULT, BASELINE, STOPPED = "settings", "result", "baseline", "stopped"
 REPEATS = "repeats"
+EARLIER = "from"
+"""Attribute of a trial that another sweep ran: the folder of its runs."""
 DECLARED = "declared"
 JOURNAL = "study.journal"
 _LOG = logging.getLogger("flsel")
@@ -61,13 +63,8 @@ class Study:
         seed: int,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        path = str(folder / JOURNAL)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            # A lock file by O_EXCL works on shared file systems, where symbolic links may not.
-            self._storage: BaseStorage = JournalStorage(
-                JournalFileBackend(path, lock_obj=JournalFileOpenLock(path))
-            )
+        path = folder / JOURNAL
+        self._storage = open_storage(path)
         self._kind: Sampler = config.sampler
         self._seed = seed
         self.exhausted = False
@@ -119,15 +116,20 @@ class Study:
     def enqueue(self, points: Iterable[tuple[dict[str, Value], list[str]]]) -> None:
         """Have points tried before anything is searched; the first is what others are compared with.
 
-        A sweep that was killed before its first trial may have some of them already; those are not doubled.
+        A sweep that was killed before its first trial may have some of them already, and one that starts with
+        another's trials, too; those are not doubled.
 
         Args:
             points: Values by dimension's name, and the names of dimensions left as the config has them.
         """
         known = self.study.get_trials(deepcopy=False)
-        if any(trial.state is not TrialState.WAITING for trial in known):
+        earlier = [trial for trial in known if EARLIER in trial.user_attrs]
+        own = [trial for trial in known if EARLIER not in trial.user_attrs]
+        if any(trial.state is not TrialState.WAITING for trial in own):
             return
-        for position, (values, kept) in [*enumerate(points)][len(known) :]:
+        numbered = [(position, *point) for position, point in enumerate(points)]
+        new = [each for each in numbered if not any(is_at(trial, *each[1:]) for trial in earlier)]
+        for position, values, kept in new[len(own) :]:
             self.study.enqueue_trial(
                 values, user_attrs={KEPT: kept} | ({BASELINE: True} if position == 0 else {})
             )
@@ -164,9 +166,13 @@ class Study:
 
     def left(self, trials: int) -> int:
         """Return how many trials are still to be run or to be finished, of so many in all."""
-        begun, repeated = self.unfinished(), self.repeated()
+        begun, apart = self.unfinished(), self.uncounted()
         ended = self.trials(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-        return max(trials - sum(trial.number not in repeated for trial in ended), len(begun))
+        return max(trials - sum(trial.number not in apart for trial in ended), len(begun))
+
+    def uncounted(self) -> set[int]:
+        """Return the numbers of trials that are none of those to be run: repeated, or another sweep's."""
+        return self.repeated() | {trial.number for trial in self.trials() if EARLIER in trial.user_attrs}
 
     def repeated(self) -> set[int]:
         """Return the numbers of trials that others repeat, or are to repeat: they do not count."""
@@ -243,6 +249,21 @@ class Study:
 
     def _find(self, number: int) -> FrozenTrial:
         return self.study.get_trials(deepcopy=False)[number]
+
+
+def open_storage(path: Path) -> BaseStorage:
+    """Open a journal of a study; one that is not there is made when a study is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # A lock file by O_EXCL works on shared file systems, where symbolic links may not.
+        return JournalStorage(JournalFileBackend(str(path), lock_obj=JournalFileOpenLock(str(path))))
+
+
+def is_at(trial: FrozenTrial, values: Mapping[str, Value], kept: Sequence[str]) -> bool:
+    """Tell whether a trial has, or waits to be tried with, a point's values, and keeps the same settings."""
+    waits = trial.state is TrialState.WAITING
+    has = trial.system_attrs.get("fixed_params", {}) if waits else trial.params
+    return values.items() <= has.items() and set(kept) == set(trial.user_attrs.get(KEPT, ()))
 
 
 def _failed(result: Mapping[str, Any], reason: str) -> bool:

@@ -25,6 +25,7 @@ from flsel.files.yaml import read_yaml
 from flsel.runner.lock import Lock
 from flsel.runner.saved_settings import dataset_and_selector
 from flsel.runner.terminal import in_notebook
+from flsel_tune.earlier_trials import extend_space, write_journal
 from flsel_tune.journal_repair import repair_journal
 from flsel_tune.space_file import to_plain
 from flsel_tune.study import RESULT, Study
@@ -80,7 +81,7 @@ def resume_sweep(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -
     plan = replace(plan, job=replace(plan.job, folder=str(folder.resolve())))
     with Lock(folder, "sweep"):
         repair_journal(folder)
-        study = _study(plan)
+        study = _study(plan, extends=True)
         if again := study.retry("machine"):
             _LOG.info("%d trials that failed with the machine (a full disk, say) are tried again", again)
         if retry_failed:
@@ -102,8 +103,8 @@ def _run_trials(plan: SweepPlan, study: Study) -> Path:
 
     metric, job = plan.job.metrics[0], plan.job
     console = Console(plan.sweep.trials, metric, job.objective(0), quiet=plan.config.quiet)
-    repeated = study.repeated()
-    rows = [row for row in trial_rows(study, job.metrics) if row["trial"] not in repeated]
+    apart = study.uncounted()
+    rows = [row for row in trial_rows(study, job.metrics) if row["trial"] not in apart]
     ended = [row for row in rows if row["status"] in _ENDED]
     best = sorted(best_trials(study), key=lambda trial: trial.values[0], reverse=metric.mode == "max")
     console.resumed(
@@ -153,9 +154,11 @@ def _finish(plan: SweepPlan, study: Study) -> Path:
 
 def _say(plan: SweepPlan, study: Study, pictures: list[Path]) -> None:
     folder, best = Path(plan.job.folder), best_trials(study)
-    rows, repeated = trial_rows(study, plan.job.metrics), study.repeated()
-    counts = Counter(row["status"] for row in rows if row["trial"] not in repeated)
+    rows, apart = trial_rows(study, plan.job.metrics), study.uncounted()
+    counts = Counter(row["status"] for row in rows if row["trial"] not in apart)
     shown = [("trials", ", ".join(f"{counts[name]} {name}" for name in _ENDED if counts[name]))]
+    if taken := sum(bool(row["from"]) for row in rows):
+        shown.append((f"taken from {plan.sweep.start_from}", str(taken)))
     for trial in best[:1]:
         row = rows[trial.number]
         shown.append(("best trial", str(trial.number)))
@@ -168,16 +171,22 @@ def _say(plan: SweepPlan, study: Study, pictures: list[Path]) -> None:
     final_table(shown, paths, columns=("sweep", "value"))
 
 
-def _study(plan: SweepPlan) -> Study:
-    study = Study(
-        Path(plan.job.folder),
-        Path(plan.job.folder).name,
+def _study(plan: SweepPlan, *, extends: bool = False) -> Study:
+    folder = Path(plan.job.folder)
+    opened = partial(
+        Study,
+        folder,
+        folder.name,
         metrics=plan.job.metrics,
         config=plan.sweep,
         rounds=plan.config.rounds,
         seed=plan.config.seed,
     )
-    study.hold_to(Path(plan.job.folder), _declared(plan))
+    study = opened()
+    if extends and extend_space(_shown(folder), study, plan):
+        _LOG.info("%s goes on in a wider space with all its trials", _shown(folder))
+        study = opened()
+    study.hold_to(folder, _declared(plan))
     if plan.sweep.sampler != "grid":
         points = list(plan.space.first_points(plan.config.to_dict()))
         study.enqueue(points[: plan.sweep.trials])
@@ -186,7 +195,7 @@ def _study(plan: SweepPlan) -> Study:
 
 def _declared(plan: SweepPlan) -> dict[str, dict[str, Any]]:
     """Return what a sweep's files say that its trials depend on."""
-    apart = (*CHANGEABLE, "space", "name", "folder")
+    apart = (*CHANGEABLE, "space", "name", "folder", "start_from")
     return {
         "config.yaml": {k: v for k, v in plan.config.to_dict().items() if k not in PRESENTATION},
         "space.yaml": to_plain(plan.space),
@@ -198,6 +207,8 @@ def _new_folder(plan: SweepPlan) -> Path:
     name = plan.sweep.name or plan.config.output.name or dataset_and_selector(plan.config)
     folder = new_run_dir(plan.sweep.folder, name, "folder").resolve()
     try:
+        if plan.earlier:  # first, since a folder without the other files is no sweep
+            write_journal(folder, folder.name, plan.job.metrics, plan.earlier, {})
         files = {
             "config.yaml": yaml.safe_dump(plan.config.to_dict(), sort_keys=False),
             "space.yaml": yaml.safe_dump(to_plain(plan.space), sort_keys=False),

@@ -59,8 +59,11 @@ class SweepConfig:
         address: Ray cluster to use, ``auto`` or host:port; null starts Ray on this machine.
         retries: How often a trial is resumed after its process died, >= 0.
         report_every: Communication rounds between reports, >= 1; null reports about fifty times.
-        name: Name of the sweep's folder; null makes one of dataset and selector.
-        folder: Folder of all sweeps; on a cluster it must be shared.
+        start_from: Folder of another sweep. A new sweep starts with those of its finished trials that it
+            could have tried itself, and runs ``trials`` more. ``--from`` is the same.
+        name: Name of the sweep's folder; null makes one of dataset and selector. ``--output.name`` is the
+            same.
+        folder: Folder of all sweeps; on a cluster it must be shared. ``--output.dir`` is the same.
 
     Raises:
         UserError: If a value is out of range.
@@ -82,6 +85,7 @@ class SweepConfig:
     address: str | None = None
     retries: Annotated[int, Range(0)] = 2
     report_every: Annotated[int | None, Range(1)] = None
+    start_from: Annotated[str | None, UserPath()] = None
     name: str | None = None
     folder: Annotated[str, UserPath()] = "sweeps"
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from optuna.trial import FrozenTrial
 
 from flsel.config import RunConfig
 from flsel.data.population import Source
@@ -39,6 +40,7 @@ class SweepPlan:
         job: What all trials have in common.
         source: The dataset that they share, if they do.
         pictures: Whether figures are drawn into the sweep's folder.
+        earlier: Finished trials of another sweep with which a new one starts.
     """
 
     config: RunConfig
@@ -47,15 +49,16 @@ class SweepPlan:
     job: SweepJob
     source: Source | None
     pictures: bool = True
+    earlier: tuple[FrozenTrial, ...] = ()
 
 
-def plan_sweep(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any] | None) -> SweepPlan:
+def plan_sweep(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any]) -> SweepPlan:
     """Check a sweep, down to a measurement of the initial model.
 
     Args:
         config: The run's settings.
         sweep: The sweep's settings.
-        entries: The space as its file has it, or None for the selector's own ranges.
+        entries: The space as its file has it.
 
     Raises:
         UserError: If something does not fit.
@@ -65,7 +68,7 @@ def plan_sweep(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any]
         raise UserError(
             f"scheduler must be none with several metrics, got {sweep.scheduler}: no order says who is last."
         )
-    base = _base(config, sweep)
+    base = base_config(config, sweep)
     space = make_space(entries, config.to_dict())
     check_space(space, lambda changes: RunConfig.from_dict(base, changes))
     _check_sampler(space, sweep, len(metrics))
@@ -117,8 +120,12 @@ def check_schedule(sweep: SweepConfig, rounds: int) -> None:
             )
 
 
-def _base(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
-    """Return the config of all trials: one device and its threads, and every round is run."""
+def base_config(config: RunConfig, sweep: SweepConfig) -> dict[str, Any]:
+    """Return the config of all trials: one device and its threads, and every round is run.
+
+    Raises:
+        UserError: If the sweep gives no GPU to runs that need one.
+    """
     if sweep.gpus == 0 and config.accelerator not in ("auto", "cpu"):
         raise UserError(
             f"gpus must be above 0 for accelerator {config.accelerator}; 0.5 lets two trials share one."

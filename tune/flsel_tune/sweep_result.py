@@ -20,7 +20,7 @@ from flsel.files import check_folder, home
 from flsel.report.notebook import curve, fragment, table
 from flsel.report.picture import Picture
 from flsel_tune.metric import SweepObjective, parse_metrics
-from flsel_tune.space_file import make_space, read_space
+from flsel_tune.space_file import make_space, read_space, space_entries
 from flsel_tune.study import Study
 from flsel_tune.sweep import resume_sweep
 from flsel_tune.sweep_config import CHANGEABLE, SweepConfig, read_sweep_file
@@ -78,6 +78,7 @@ class Sweep:
         memory: float | None = None,
         address: str | None = None,
         retries: int | None = None,
+        space: str | PathLike[str] | Mapping[str, Any] | None = None,
         retry_failed: bool = False,
         pictures: bool = False,
     ) -> Sweep:
@@ -90,6 +91,7 @@ class Sweep:
             memory: Gigabytes reserved for a trial.
             address: Ray cluster to use.
             retries: How often a trial whose process died is resumed.
+            space: A space that contains the sweep's own, as :func:`flsel.tune` takes it.
             retry_failed: Try trials that failed once more, under new numbers.
             pictures: Draw the figures into the sweep's folder.
 
@@ -102,10 +104,27 @@ class Sweep:
         """
         asked = {key: value for key, value in locals().items() if key in CHANGEABLE and value is not None}
         changed = replace(self.settings, **asked)
-        return self.resume_with(changed, retry_failed=retry_failed, pictures=pictures)
+        entries = self.space
+        if space is not None:
+            name, entries = space_entries(space, self.config.to_dict())
+            changed = replace(changed, space=name)
+        return self.resume_with(changed, entries, retry_failed=retry_failed, pictures=pictures)
 
-    def resume_with(self, settings: SweepConfig, *, retry_failed: bool, pictures: bool = True) -> Sweep:
+    def resume_with(
+        self,
+        settings: SweepConfig,
+        entries: Mapping[Any, Any],
+        *,
+        retry_failed: bool,
+        pictures: bool = True,
+    ) -> Sweep:
         """Finish the sweep with the settings that a resume may change.
+
+        Args:
+            settings: Those of the sweep.
+            entries: Its space, as a file has it: its own, or one that contains it.
+            retry_failed: As for :meth:`resume`.
+            pictures: As for :meth:`resume`.
 
         Raises:
             UserError: As :meth:`resume`.
@@ -113,7 +132,7 @@ class Sweep:
         """
         _refuse_change(self.settings, settings, self.folder)
         with single_run(), model_object.at_hand([self.config.model]):
-            plan = replace(plan_sweep(self.config, settings, self.space), pictures=pictures)
+            plan = replace(plan_sweep(self.config, settings, entries), pictures=pictures)
             resume_sweep(plan, self.folder, retry_failed=retry_failed)
             return Sweep.load(self.folder).with_config(self.config)
 
@@ -125,7 +144,7 @@ class Sweep:
     @cached_property
     def trials(self) -> list[Row]:
         """A row for each trial, as in ``trials.json``: status, values, seeds, round, error, settings."""
-        return trial_rows(self._study, self._metrics)
+        return trial_rows(self._study, self.metrics)
 
     @property
     def table(self) -> pandas.DataFrame:
@@ -163,12 +182,12 @@ class Sweep:
         Raises:
             UserError: If no trial is complete yet.
         """
-        return float(self._best_row()[self._metrics[0].text])
+        return float(self._best_row()[self.metrics[0].text])
 
     @property
     def figures(self) -> list[str]:
         """Names of the figures that :meth:`plot` can draw of the trials so far."""
-        return figure_names(self._study, self._metrics)
+        return figure_names(self._study, self.metrics)
 
     def plot(self, name: str = "history") -> Picture:
         """Draw one of :attr:`figures` by Optuna.
@@ -176,7 +195,7 @@ class Sweep:
         Raises:
             UserError: If the trials allow no such figure.
         """
-        return Picture(draw_study(self._study, self._metrics, name))
+        return Picture(draw_study(self._study, self.metrics, name))
 
     def _best_row(self) -> Row:
         best = best_trials(self._study)
@@ -185,7 +204,8 @@ class Sweep:
         return self.trials[best[0].number]
 
     @property
-    def _metrics(self) -> tuple[SweepObjective, ...]:
+    def metrics(self) -> tuple[SweepObjective, ...]:
+        """What the sweep optimises."""
         own = directions(self.config.evaluation.metrics)
         return parse_metrics(self.settings.metric, self.settings.mode, own)
 
@@ -198,7 +218,7 @@ class Sweep:
         return Study(
             self.folder,
             self.folder.name,
-            metrics=self._metrics,
+            metrics=self.metrics,
             config=self.settings,
             rounds=self.config.rounds,
             seed=self.config.seed,
@@ -206,7 +226,7 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         done = [row for row in self.trials if row["status"] == "complete"]
-        metric = self._metrics[0]
+        metric = self.metrics[0]
         if not done:
             return fragment(f"{len(self.trials)} trials, none complete yet", footer=str(self.folder))
         ranked = sorted(done, key=lambda row: row[metric.text], reverse=metric.mode == "max")

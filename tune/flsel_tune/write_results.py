@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from flsel.files import write_atomic
 from flsel.files.escaping import csv_text
 from flsel_tune.metric import SweepObjective
-from flsel_tune.study import RESULT, SETTINGS, Study
+from flsel_tune.study import EARLIER, RESULT, SETTINGS, Study
 from flsel_tune.trial import SweepJob
 
 Row = dict[str, Any]
@@ -70,6 +70,7 @@ def _row(trial: FrozenTrial, metrics: Sequence[SweepObjective]) -> Row:
         "round": result.get("round") or last or 0,
         "seconds": round(result.get("seconds", 0.0), 3),
         "error": result.get("error", ""),
+        "from": trial.user_attrs.get(EARLIER, ""),
         "settings": trial.user_attrs.get(SETTINGS, {}),
     }
 
