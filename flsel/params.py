@@ -141,10 +141,10 @@ def places(module: nn.Module) -> dict[str, str]:
     }
 
 
-def called(module: nn.Module, model: Params, *inputs: Any) -> Any:
+def called(module: nn.Module, model: Params, *inputs: Any, **options: Any) -> Any:
     """Call a module with the tensors of a model in place of its own."""
     named = {place: model[name] for place, name in places(module).items() if name in model}
-    return torch.func.functional_call(module, named, inputs, tie_weights=False)
+    return torch.func.functional_call(module, named, inputs, options, tie_weights=False)
 
 
 def is_running(name: str) -> bool:

@@ -112,6 +112,7 @@ CHANGES: dict[str, Any] = {
     "seed": 1, "rounds": 99, "clients": 29, "clients_per_round": 5, "data": DataConfig(validation=0.2),
     "partition": Shards(), "availability": MDF(), "devices": LogNormal(),
     "time": TimeConfig(over_selection=1.3), "model": MLP, "local": LocalConfig(steps=3),
+    "loss": nn.MSELoss,
     "objective": FedProx(), "server_optimizer": partial(optim.SGD, lr=0.5), "selector": PowD(),
     "evaluation": EvaluationConfig(every=2), "accelerator": "cpu", "device": 1, "threads": 2,
     "precision": "64-true",

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback as Callback
+    from torch.nn import Module as Loss
     from torchmetrics import Metric as Metric
+
+    __all__ = ["Callback", "Loss", "Metric"]
 else:
 
     class _Standing(type):
@@ -16,7 +19,8 @@ else:
         def __subclasscheck__(cls, made: type) -> bool:
             # Nothing is derived from a class that has not been imported.
             home = sys.modules.get(cls.home)
-            return made is cls or (home is not None and issubclass(made, getattr(home, cls.__name__)))
+            named = vars(cls).get("named", cls.__name__)
+            return made is cls or (home is not None and issubclass(made, getattr(home, named)))
 
         def __instancecheck__(cls, value: object) -> bool:
             return cls.__subclasscheck__(type(value))
@@ -30,3 +34,8 @@ else:
         """Stands for ``torchmetrics.Metric``: what is derived from that is derived from this."""
 
         home = "torchmetrics"
+
+    class Loss(metaclass=_Standing):
+        """Stands for ``torch.nn.Module`` where it is a loss."""
+
+        home, named = "torch.nn", "Module"

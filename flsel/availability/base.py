@@ -20,7 +20,14 @@ REDRAWS = 10_000
 
 
 class Availability(Checked, ABC):
-    """The probability of each client to be available; a mode overrides :meth:`formula`."""
+    """The probability of each client to be available; a mode overrides :meth:`formula`.
+
+    Attributes:
+        reads_labels: Whether the mode reads labels. One that does is refused where data have neither class
+            labels, nor groups, nor strata.
+    """
+
+    reads_labels = False
 
     def __init_subclass__(cls) -> None:
         """Refuse subclasses that override ``bind`` or ``probabilities``."""

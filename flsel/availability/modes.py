@@ -71,6 +71,7 @@ class YMF(Availability):
         beta: Strength of the effect (beta); 0 makes all clients always available.
     """
 
+    reads_labels = True
     beta: Annotated[float, Range(0, below=1)] = 0.9
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:
@@ -131,6 +132,7 @@ class YC(Availability):
             The paper does not say. If the period is below C, the cycle skips some labels.
     """
 
+    reads_labels = True
     beta: Annotated[float, Range(0, below=1)] = 0.9
     period: Annotated[int | None, Range(1)] = None
 

@@ -30,7 +30,7 @@ def print_devices(config: RunConfig, data: FederatedData) -> None:
     Raises:
         UserError: If the table is wrong, or no client meets the deadline.
     """
-    model = make_model(config.model, data.population.num_classes, sample(data, 1), config.seed)
+    model = make_model(config.model, data.population.wanted_outputs, sample(data, 1), config.seed)
     params, objective = exchanged(model), Spec.of(config.objective, "objective").build()
     if overrides(objective, "generated"):
         objective.head = find_head(model, sample(data, 2), data.population.num_classes, config.output_layer)

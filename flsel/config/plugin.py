@@ -26,6 +26,7 @@ HOMES: Mapping[str, str] = {
     "LRScheduler": "torch.optim.lr_scheduler",
     "Callback": "lightning.pytorch.callbacks",
     "Metric": "torchmetrics.classification",
+    "Loss": "torch.nn.modules.loss",
 }
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from flsel.arguments import Range, check_settings, shown
-from flsel.arguments.later import Callback
+from flsel.arguments.later import Callback, Loss
 from flsel.arguments.spec import plain
 from flsel.availability import IDL, Availability
 from flsel.config import model_object
@@ -54,6 +54,9 @@ class RunSettings:
         asynchronous: Whether and how the server aggregates updates as they arrive.
         model: The network, or a LightningModule that brings its loss and optimizer: a class, a function or,
             from Python, an object, of which each run trains a copy.
+        loss: The loss of a plain network, a class that maps outputs and targets to a number, such as
+            ``MSELoss`` or ``BCEWithLogitsLoss``; null is the cross-entropy of class labels, or what the
+            network itself returns as its loss (Hugging Face).
         local: Local training of a client.
         objective: What a client minimises besides its loss.
         server_optimizer: Updates the global model with minus the aggregated update as the gradient; SGD with
@@ -88,6 +91,7 @@ class RunSettings:
     time: TimeConfig = field(default_factory=TimeConfig)
     asynchronous: AsyncConfig = field(default_factory=AsyncConfig)
     model: Callable[[], nn.Module] = LogisticRegression
+    loss: Callable[[], Loss] | None = None
     local: LocalConfig = field(default_factory=LocalConfig)
     objective: Objective = field(default_factory=FedAvg)
     server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = field(

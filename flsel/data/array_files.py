@@ -14,16 +14,17 @@ from torch import Tensor
 
 from flsel.data.check_arrays import (
     as_inputs,
-    as_labels,
+    as_targets,
     as_tensor,
     check_dtype,
     count_classes,
     examples,
     fits_memory,
     measured,
+    outputs_for,
     same_inputs,
 )
-from flsel.data.population import Examples, Normalize, Source
+from flsel.data.population import Examples, Normalize, Source, are_classes
 from flsel.data.unused import Unused, part_of
 from flsel.errors import UserError, short, users_code
 from flsel.files import check_regular
@@ -45,7 +46,8 @@ def load_npz(path: Path, shape: Shape | None = None) -> Source:
     ``train_images`` and ``train_labels`` are other names of the same (MedMNIST). The log names arrays that
     are not used. Inputs are uint8 images ``[S, H, W]``, ``[S, H, W, C]`` or ``[S, C, H, W]``, normalised by
     the mean and standard deviation of the training images, or prepared numbers ``[S, ...]``. The number of
-    classes is the highest training label plus one.
+    classes is the highest training label plus one. Other targets than one whole number for each example are
+    those of a regression or of several labels.
 
     Args:
         path: The file.
@@ -56,8 +58,8 @@ def load_npz(path: Path, shape: Shape | None = None) -> Source:
     """
     arrays = _read_npz(path)
     labels = _array(arrays, path, ("train", "y"))
-    y = as_labels(labels.tensor, labels.where)
-    classes = count_classes(y, labels.where)
+    y = as_targets(labels.tensor, labels.where)
+    classes = count_classes(y, labels.where) if are_classes(y) else 0
     parts = {"train": _npz_part(arrays, path, "train", shape, classes)}
     for part in ("validation", "test"):
         if (part, "x") in arrays or (part, "y") in arrays:
@@ -71,6 +73,7 @@ def load_npz(path: Path, shape: Shape | None = None) -> Source:
         normalize=measured(parts["train"].x),
         name=path.stem,
         validation=parts.get("validation"),
+        outputs=outputs_for(y),
     )
 
 
@@ -157,7 +160,7 @@ def _npz_part(
 ) -> Examples:
     inputs, labels = (_array(arrays, path, (part, kind)) for kind in ("x", "y"))
     x = as_inputs(_reshaped(inputs.tensor, shape, inputs.where), inputs.where)
-    y = as_labels(labels.tensor, labels.where)
+    y = as_targets(labels.tensor, labels.where)
     where = f"{inputs.where}, {labels.where.removeprefix(f'{path}: ')}"
     return examples(x, y, num_classes=classes, where=where)
 
@@ -207,7 +210,8 @@ def load_leaf(path: Path, shape: Shape | None = None) -> Source:
     read = _as_numbers({part: _read_users(folder) for part, folder in folders.items()}, path)
     users = read["train"] = _with_examples(read["train"], folders["train"])
     labels = _joined([y for part in read.values() for y in part.y], str(path))
-    classes = count_classes(as_labels(labels, f"{path}: y"), str(path))
+    labels = as_targets(labels, f"{path}: y")
+    classes = count_classes(labels, str(path)) if are_classes(labels) else 0
     parts = {part: _united(found, str(folders[part]), shape, classes) for part, found in read.items()}
     for part, found in parts.items():
         same_inputs(parts["train"], found, str(folders[part]))
@@ -220,6 +224,7 @@ def load_leaf(path: Path, shape: Shape | None = None) -> Source:
         name=path.name,
         validation=parts.get("validation"),
         test_owner=_test_owner(users, read["test"]) if "test" in read else None,
+        outputs=outputs_for(labels),
     )
 
 
@@ -329,7 +334,7 @@ def _characters(texts: np.ndarray, where: str) -> np.ndarray:
 
 def _united(users: _Users, where: str, shape: Shape | None, classes: int) -> Examples:
     x = _reshaped(_joined(users.x, where), shape, where)
-    y = as_labels(_joined(users.y, where), where)
+    y = as_targets(_joined(users.y, where), where)
     return examples(as_inputs(x, where), y, num_classes=classes, where=where)
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.data.population import Examples, Normalize
+from flsel.data.population import Examples, Normalize, are_classes
+from flsel.data.trees import Tree, described, mapped, same, tensors
 from flsel.errors import UserError, short
 
 _GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -87,68 +88,95 @@ def _limit(file: Path) -> int | None:
         return None
 
 
-def as_inputs(x: Tensor, where: str) -> Tensor:
+def as_inputs(x: Tree, where: str) -> Tree:
     """Bring inputs to ``[S, ...]`` float32, int64 (tokens), or uint8 images ``[S, channels, height, width]``.
 
     Args:
-        x: Floats, booleans or integers of any shape ``[S, ...]``; uint8 images ``[S, H, W]``,
-            ``[S, H, W, C]`` or ``[S, C, H, W]`` with 1 or 3 channels (the last where both fit).
+        x: Floats, booleans or integers of any shape ``[S, ...]``, or a tree of them; uint8 images
+            ``[S, H, W]``, ``[S, H, W, C]`` or ``[S, C, H, W]`` with 1 or 3 channels (the last where both
+            fit). Other uint8 numbers become float32, and so do booleans but in a tree, where they are masks.
         where: What errors name, such as a file and an array.
 
     Raises:
         UserError: If the shape or dtype is none of these.
     """
+    if not isinstance(x, Tensor):
+        return mapped(lambda part: part if part.dtype == torch.bool else as_inputs(part, where), x)
     if x.ndim == 0:
         raise UserError(f"{where} must have one row per example, got a single number.")
-    if x.dtype == torch.uint8:
-        return _as_images(x, where)
-    if x.is_floating_point() or x.dtype == torch.bool:
+    images = _as_images(x, where) if x.dtype == torch.uint8 else None
+    if images is not None:
+        return images
+    if x.is_floating_point() or x.dtype in (torch.bool, torch.uint8):
         return x.detach().to(torch.float32)
     if x.is_complex():
         raise UserError(f"{where} must be real numbers, got dtype {x.dtype}.")
     return x.to(torch.int64)
 
 
-def _as_images(x: Tensor, where: str) -> Tensor:
+def _as_images(x: Tensor, where: str) -> Tensor | None:
+    """Bring uint8 images to ``[S, C, H, W]``; return None for a table."""
     if x.ndim == 3:
         return x.unsqueeze(1)
     if x.ndim == 4 and x.shape[1] in (1, 3):
         return x
     if x.ndim == 4 and x.shape[3] in (1, 3):
         return x.permute(0, 3, 1, 2).contiguous()
-    raise UserError(
-        f"{where} is uint8, so it must be images [S, H, W], [S, H, W, C] or [S, C, H, W] with 1 or 3 "
-        f"channels, got shape {list(x.shape)}; store other inputs as float32."
-    )
+    if x.ndim > 3:
+        raise UserError(
+            f"{where} is uint8, so it must be images [S, H, W], [S, H, W, C] or [S, C, H, W] with 1 or 3 "
+            f"channels, or a table, got shape {list(x.shape)}; store other inputs as float32."
+        )
+    return None
 
 
-def as_labels(y: Tensor, where: str) -> Tensor:
-    """Convert class labels, ``[S]`` or ``[S, 1]``, to int64 ``[S]``.
+def as_targets(y: Tree, where: str) -> Tree:
+    """Bring targets to float32 or int64; int64 ``[S]`` are class labels.
+
+    Args:
+        y: A tensor ``[S, ...]``, or a tree of them, or None. One column is taken as ``[S]``.
+        where: What errors name, such as a file and an array.
 
     Raises:
-        UserError: If ``y`` is not one integer per example.
+        UserError: If they are no real numbers.
     """
+    if not isinstance(y, Tensor):
+        return mapped(lambda part: as_targets(part, where), y)
+    if y.ndim == 0:
+        raise UserError(f"{where} must have one target per example, got a single number.")
+    if y.is_complex():
+        raise UserError(f"{where} must have real numbers as targets, got dtype {y.dtype}.")
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    if y.ndim != 1:
-        raise UserError(
-            f"{where} must be one class label per example, shape [S], got {_described(y)} of shape "
-            f"{list(y.shape)}."
-        )
-    if len(y) and (y.is_complex() or y.is_floating_point()):
-        raise UserError(
-            f"{where} must be class labels, integers from 0, got {y.dtype}: convert classes to integers. "
-            "flsel trains classifiers, no regression."
-        )
-    return y.to(torch.int64)
+    return y.detach().to(torch.float32 if y.is_floating_point() else torch.int64)
 
 
-def _described(y: Tensor) -> str:
-    """Name targets that are no class labels, with what would make them so."""
-    if y.ndim != 2 or len(y) == 0 or not bool(((y == 0) | (y == 1)).all()):
-        return "targets"
-    if bool((y.sum(1) == 1).all()):
-        return "one-hot rows (take their argmax)"
-    return "several labels for an example (flsel trains on one)"
+def outputs_for(y: Tree) -> int | None:
+    """Return how many outputs a model needs for targets: None for class labels, 0 where it cannot be told.
+
+    A number or several: as many. Several labels of 0 and 1: one for each. Other whole numbers (tokens, the
+    classes of pixels): the highest plus one.
+    """
+    if are_classes(y):
+        return None
+    if not isinstance(y, Tensor) or y.numel() == 0:
+        return 0
+    if y.is_floating_point() or (y.ndim == 2 and bool(((y == 0) | (y == 1)).all())):
+        return y[0].numel()
+    return int(y.max()) + 1
+
+
+def quantiles_of(y: Tree, count: int) -> Tensor:
+    """Number examples by the quantile of a scalar target that they lie in, int64 ``[S]`` in ``0..count-1``.
+
+    Raises:
+        UserError: If targets are not one number for each example.
+    """
+    if not isinstance(y, Tensor) or y.ndim != 1:
+        raise UserError(f"data.strata needs one number as the target of each example, got {described(y)}.")
+    edges = torch.quantile(
+        y.double().sort().values[:: max(1, len(y) // 2**20)], torch.linspace(0, 1, count + 1).double()[1:-1]
+    )
+    return torch.bucketize(y.double(), edges, right=True)
 
 
 def count_classes(y: Tensor, where: str) -> int:
@@ -171,57 +199,69 @@ def count_classes(y: Tensor, where: str) -> int:
     return high + 1
 
 
-def examples(x: Tensor, y: Tensor, *, num_classes: int, where: str) -> Examples:
-    """Check and join inputs and labels.
+def examples(x: Tree, y: Tree, *, num_classes: int, where: str, groups: Tensor | None = None) -> Examples:
+    """Check and join inputs and targets.
 
     Args:
         x: Inputs ``[S, ...]``.
-        y: Labels, int64 ``[S]``.
+        y: Targets, of :func:`as_targets`.
         num_classes: C.
         where: What errors name, such as a file.
+        groups: What stands for labels, int64 ``[S]``, or None.
 
     Raises:
-        UserError: If they are empty or of unequal lengths, a label is outside ``0..C-1``, or an input is NaN
-            or infinite.
+        UserError: If they are empty or of unequal lengths, a label is outside ``0..C-1``, or an input or
+            target is NaN or infinite.
     """
-    if len(x) != len(y):
+    sizes = {len(part) for part in (*tensors(x), *tensors(y), *tensors(groups))}
+    if len(sizes) > 1:
         raise UserError(
-            f"{where} has {len(x)} inputs but {len(y)} labels; there must be one label per input."
+            f"{where} has {len(tensors(x)[0])} inputs but {len((*tensors(y), *tensors(groups))[0])} labels; "
+            "there must be one label per input."
         )
-    if len(y) == 0:
+    if sizes in (set(), {0}):
         raise UserError(f"{where} has no examples.")
-    low, high = (int(value) for value in torch.aminmax(y))
-    if low < 0 or high >= num_classes:
-        worst = low if low < 0 else high
-        raise UserError(f"{where} has the label {worst}, but labels must be in 0..{num_classes - 1}.")
+    if isinstance(y, Tensor) and are_classes(y):
+        low, high = (int(value) for value in torch.aminmax(y))
+        if low < 0 or (groups is None and high >= num_classes):
+            worst = low if low < 0 else high
+            raise UserError(f"{where} has the label {worst}, but labels must be in 0..{num_classes - 1}.")
+    for kind, tree in (("inputs", x), ("targets", y)):
+        for part in tensors(tree):
+            _check_finite(part, where, kind)
+    return Examples(x, y, groups)
+
+
+def _check_finite(x: Tensor, where: str, kind: str) -> None:
     # The extremes show NaN and infinity without a mask as large as the data.
     if x.is_floating_point() and x.numel() and not all(v.isfinite() for v in torch.aminmax(x)):
         first = int((~x.reshape(len(x), -1).isfinite().all(1)).nonzero()[0])
         raise UserError(
-            f"{where} has NaN or infinite inputs, first in example {first}; remove or repair them."
+            f"{where} has NaN or infinite {kind}, first in example {first}; remove or repair them."
         )
-    return Examples(x, y)
 
 
 def same_inputs(train: Examples, other: Examples, where: str) -> None:
     """Check that two parts fit one model.
 
     Raises:
-        UserError: If the inputs' shapes or types differ; the message starts with ``where``.
+        UserError: If the shapes or types of inputs or targets differ; the message starts with ``where``.
     """
-    one, two = (train.x.shape[1:], train.x.dtype), (other.x.shape[1:], other.x.dtype)
-    if one != two:
-        raise UserError(
-            f"{where} has examples {list(two[0])} {two[1]}, unlike the training set: {list(one[0])} {one[1]}."
-        )
+    for one, two in ((train.x, other.x), (train.y, other.y)):
+        if not same(one, two):
+            raise UserError(
+                f"{where} has examples {described(two)}, unlike the training set: {described(one)}."
+            )
 
 
-def measured(x: Tensor) -> Normalize:
+def measured(x: Tree) -> Normalize:
     """Normalise uint8 images by their own mean and standard deviation per channel; leave other inputs alone.
 
     Args:
         x: Training inputs ``[S, ...]``; uint8 images ``[S, channels, height, width]``.
     """
+    if not isinstance(x, Tensor):
+        return Normalize(parts=[measured(part) for part in tensors(x)])
     if x.dtype != torch.uint8:
         return Normalize()
     level = torch.arange(256, dtype=torch.float64) / 255

@@ -26,10 +26,12 @@ from torch.utils.data import (
 )
 
 from flsel.arguments.class_paths import callable_at
-from flsel.data.check_arrays import count_classes, examples, measured, same_inputs
-from flsel.data.materialise import materialise
-from flsel.data.population import Examples, Source
-from flsel.errors import UserError, users_code
+from flsel.data.check_arrays import count_classes, examples, measured, outputs_for, same_inputs
+from flsel.data.materialise import ALL, Columns, materialise
+from flsel.data.population import Examples, Source, are_classes
+from flsel.data.trees import Tree
+from flsel.data.unused import part_of
+from flsel.errors import UserError, short, users_code
 from flsel.rng import repeatable, torch_seed
 
 _LOG = logging.getLogger("flsel")
@@ -50,16 +52,17 @@ class DataModule(Protocol):
         """Return the loader of the training set."""
 
 
-def load_custom(name: str, init_args: Mapping[str, Any], *, download: bool) -> Source:
+def load_custom(name: str, init_args: Mapping[str, Any], *, download: bool, columns: Columns = ALL) -> Source:
     """Load the dataset behind an import path and materialise it once, transforms included.
 
     ``data.name`` names a ``LightningDataModule`` (``setup`` is called, ``prepare_data`` only with
     ``data.download``; the datasets behind its train, validation and test loaders are used, its batch sizes
     are not), or a class or function that returns a map-style ``Dataset`` or several of them, (train, test)
-    or (train, validation, test), of which all but the first may be None; two arrays (inputs, labels) do for a
-    ``Dataset``. Examples are pairs (input, class
-    label), or mappings in which one entry is called ``label``, ``y``, ``target`` or the like; inputs are
-    tensors, arrays, numbers or PIL images. uint8 images are normalised by the training set's own statistics.
+    or (train, validation, test), of which all but the first may be None, or by name, as a Hugging Face
+    ``DatasetDict``; two arrays (inputs, targets) do for a ``Dataset``. Examples are pairs (input, target),
+    mappings, or inputs without a target. Inputs and targets are tensors, arrays, numbers or PIL images, or
+    tuples and mappings of them. In a mapping the target is called ``label``, ``y``, ``target`` or the like,
+    or ``data.columns`` names it. uint8 images are normalised by the training set's own statistics.
 
     Attributes may say more: ``num_classes`` (or a list ``classes``) of the training dataset or the module;
     without, it is the highest training label plus one. ``owner`` of the training and the test dataset: the
@@ -69,49 +72,61 @@ def load_custom(name: str, init_args: Mapping[str, Any], *, download: bool) -> S
         name: As ``data.name``.
         init_args: As ``data.init_args``.
         download: As ``data.download``.
+        columns: Which entries of examples are used.
 
     Raises:
-        UserError: If the path cannot be imported, ``init_args`` do not fit, or what comes back is no
-            classification dataset.
+        UserError: If the path cannot be imported, ``init_args`` do not fit, or what comes back is no dataset.
     """
     # What draws from a global generator, transforms included, gives the same dataset whenever it is loaded.
     with repeatable(torch_seed(0, "dataset")):
-        return _load(_call(_resolve(name), name, init_args), name, download)
+        return _load(_call(_resolve(name), name, init_args), name, download, columns)
 
 
-def load_object(made: Any, where: str, *, download: bool) -> Source:
+def load_object(made: Any, where: str, *, download: bool, columns: Columns = ALL) -> Source:
     """Read a dataset that is there as an object (see :func:`load_custom`).
 
     Args:
         made: What the callable of an import path may return.
         where: What messages call it.
         download: Call a LightningDataModule's ``prepare_data`` first.
+        columns: Which entries of examples are used.
 
     Raises:
-        UserError: If it is no classification dataset.
+        UserError: If it is no dataset.
     """
     with users_code(f"{where} cannot be read"), repeatable(torch_seed(0, "dataset")):
-        return _load(made, where, download)
+        return _load(made, where, download, columns)
 
 
-def _load(made: Any, name: str, download: bool) -> Source:
+def _load(made: Any, name: str, download: bool, columns: Columns) -> Source:
     train_set, validation_set, test_set = _datasets(made, name, download)
-    x, y = materialise(train_set, f"{name}: the training set")
-    classes = _classes((train_set, made), y, name)
-    train = examples(x, y, num_classes=classes, where=f"{name}: the training set")
-    owner = _owner(train_set, f"{name}: the training set", len(train))
+    where = f"{name}: the training set"
+    x, y, form, groups = materialise(train_set, where, columns)
+    classes = _classes((train_set, made), y, name) if are_classes(y) else 0
+    train = examples(x, y, num_classes=classes, where=where, groups=groups)
+    owner = _owner(train_set, where, len(train))
     if owner is not None and not 0 <= owner.max() < len(owner):
         raise UserError(f"owner of {name} must be one client number below {len(owner)} for each example.")
     return Source(
         train=train,
-        test=_other(test_set, train, classes, f"{name}: the test set"),
-        num_classes=classes,
+        test=_other(test_set, train, classes, f"{name}: the test set", columns),
+        num_classes=classes if groups is None else count_classes(groups, f"{where}: data.groups"),
         owner=owner,
         normalize=measured(train.x),
         name=name.rpartition(".")[2],
         test_owner=None if test_set is None else _owner(test_set, f"{name}: the test set", len(test_set)),
-        validation=_other(validation_set, train, classes, f"{name}: the validation set"),
+        validation=_other(validation_set, train, classes, f"{name}: the validation set", columns),
+        outputs=_outputs(y, classes, groups, (train_set, made)),
+        form=form,
     )
+
+
+def _outputs(y: Tree, classes: int, groups: Tensor | None, declarers: tuple[Any, ...]) -> int | None:
+    """Return how many outputs a model needs, where they are not as many as labels are told apart."""
+    if are_classes(y):
+        return None if groups is None else classes
+    declared = next((d.num_classes for d in declarers if getattr(d, "num_classes", None)), None)
+    return outputs_for(y) if declared is None else int(declared)
 
 
 def _resolve(path: str) -> Any:
@@ -132,12 +147,32 @@ def _datasets(made: Any, name: str, download: bool) -> tuple[Any, Any, Any]:
     """Return the training, validation and test sets; the last two may be None."""
     if isinstance(made, DataModule):
         return _from_module(made, name, download)
-    if isinstance(made, Dataset) or _are_arrays(made):
+    if isinstance(made, Mapping):
+        return _named_parts(made, name)
+    if _is_dataset(made) or _are_arrays(made):
         return _paired(made, name), None, None
     if isinstance(made, (tuple, list)) and len(made) in (2, 3):
         train, *validation, test = (_paired(part, name) for part in made)
         return train, validation[0] if validation else None, test
     raise UserError(f"data.name {name} {_RULE}, got {type(made).__name__}.")
+
+
+def _named_parts(made: Mapping[Any, Any], name: str) -> tuple[Any, Any, Any]:
+    """Take parts by their names, as a Hugging Face ``DatasetDict`` has them."""
+    parts = {part_of(str(key)): value for key, value in made.items()}
+    if unused := [str(key) for key in made if part_of(str(key)) is None]:
+        _LOG.warning("%s: not used: %s", name, ", ".join(unused))
+    if "train" not in parts:
+        raise UserError(f"data.name {name} {_RULE}, got a mapping of {short(', '.join(map(str, made)), 80)}.")
+    return parts["train"], parts.get("validation"), parts.get("test")
+
+
+def _is_dataset(made: Any) -> bool:
+    """Tell whether something is a map-style dataset: torch's, or another with a length and items."""
+    sized = hasattr(made, "__len__") and hasattr(made, "__getitem__")
+    return isinstance(made, Dataset) or (
+        sized and not isinstance(made, str | bytes | tuple | list | np.ndarray | Tensor)
+    )
 
 
 def _are_arrays(made: Any) -> bool:
@@ -243,13 +278,13 @@ def _chooses(loader: Any) -> bool:
     return any(type(own) not in known for own in (sampler, batches))
 
 
-def _other(dataset: Any, train: Examples, classes: int, where: str) -> Examples | None:
+def _other(dataset: Any, train: Examples, classes: int, where: str, columns: Columns) -> Examples | None:
     if dataset is None:
         return None
     if where.endswith("validation set") and getattr(dataset, "owner", None) is not None:
         _LOG.warning("%s has an owner, which is not used: its examples are one set", where)
-    x, y = materialise(dataset, where)
-    part = examples(x, y, num_classes=classes, where=where)
+    x, y, _, groups = materialise(dataset, where, columns)
+    part = examples(x, y, num_classes=classes, where=where, groups=groups)
     same_inputs(train, part, where)
     return part
 

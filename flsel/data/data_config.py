@@ -10,6 +10,9 @@ from flsel.arguments import Range, UserPath, check_settings, shown
 from flsel.data.dataset_object import given, known
 from flsel.errors import UserError
 
+if TYPE_CHECKING:
+    from flsel.data.materialise import Columns
+
 NAMES = ("synthetic", "fashion_mnist", "mnist", "cifar10", "cifar100", "folder", "npz", "leaf")
 
 
@@ -77,6 +80,12 @@ class DataConfig:
         image_size: Height and width to which the images of a folder are resized, such as [32, 32].
         coarse_labels: CIFAR-100: the 20 superclasses instead of the 100 classes.
         init_args: Arguments of the class or function that ``name`` imports.
+        columns: Which entries of examples that are mappings are used: ``inputs``, a list of names (all but
+            the target without it), and ``target``, a name.
+        groups: What partitions and selectors read as labels where targets are no class labels, or in their
+            place: an attribute of the training set, or an entry of its examples, a whole number from 0 for
+            each; null for none.
+        strata: The same for targets that are one number each: so many quantiles; null for none.
         validation: Share of the training set held out for validation; 0 for none. A validation set
             of the dataset itself is used instead.
         server: Share of the training set that the server keeps, on which it may measure losses; 0 for none.
@@ -100,6 +109,9 @@ class DataConfig:
     image_size: Annotated[tuple[int, int] | None, Range(1)] = None
     coarse_labels: bool = False
     init_args: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)
+    groups: str | None = None
+    strata: Annotated[int | None, Range(2, 1000)] = None
     validation: Annotated[float, Range(0, below=1)] = 0.1
     server: Annotated[float, Range(0, below=1)] = 0.05
     pixels: Literal["standard", "symmetric"] = "standard"
@@ -107,6 +119,7 @@ class DataConfig:
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
 
     def __post_init__(self) -> None:
+        self._check_columns()
         self._take_object()
         check_settings(self, "data.")
         if self.name not in NAMES and not _is_import_path(self.name):
@@ -126,6 +139,12 @@ class DataConfig:
                 f"data.init_args must be empty ({{}}) for data.name {self.name}: "
                 "only what is imported takes arguments."
             )
+        if (self.columns or self.groups) and self.name in NAMES:
+            key = "columns" if self.columns else "groups"
+            raise UserError(
+                f"data.{key} must not be set for data.name {self.name}: only what is imported, or given from "
+                "Python, has entries and attributes."
+            )
         total = self.validation + self.server + self.test
         if total >= 1:
             raise UserError(f"data.validation + data.server + data.test must be below 1, got {total:g}.")
@@ -136,8 +155,23 @@ class DataConfig:
         if isinstance(name, str):
             name = known(name)
         elif name is not None and not isinstance(name, bool | int | float | bytes | Mapping):
-            name = given(name, download=self.download, init_args=self.init_args)
+            name = given(name, download=self.download, init_args=self.init_args, columns=self.used())
         object.__setattr__(self, "name", name)
+
+    def _check_columns(self) -> None:
+        inputs, target = self.columns.get("inputs", ()), self.columns.get("target")
+        named = isinstance(inputs, list | tuple) and all(isinstance(name, str) for name in inputs)
+        if not named or not isinstance(target, str | None) or not self.columns.keys() <= {"inputs", "target"}:
+            raise UserError(
+                "data.columns must have inputs, a list of names, and target, a name, such as {inputs: "
+                f"[input_ids, attention_mask], target: label}}, got {shown(self.columns)}."
+            )
+
+    def used(self) -> Columns:
+        """Return which entries of examples are used."""
+        from flsel.data.materialise import Columns
+
+        return Columns(tuple(self.columns.get("inputs", ())), self.columns.get("target"), self.groups)
 
 
 def _is_import_path(name: str) -> bool:

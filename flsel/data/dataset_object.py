@@ -13,6 +13,7 @@ from flsel.arguments import shown
 from flsel.errors import UserError
 
 if TYPE_CHECKING:
+    from flsel.data.materialise import Columns
     from flsel.data.population import Examples, Source
 
 HOME = "flsel.data.given"
@@ -42,27 +43,31 @@ class GivenDataset(str):
         return self
 
 
-def given(dataset: Any, *, download: bool, init_args: Mapping[str, Any]) -> GivenDataset:
+def given(
+    dataset: Any, *, download: bool, init_args: Mapping[str, Any], columns: Columns | None = None
+) -> GivenDataset:
     """Read a dataset object.
 
     Args:
         dataset: What a callable of ``data.name`` may return: see :func:`flsel.data.custom.load_custom`.
         download: Whether a LightningDataModule is to prepare its data first.
         init_args: Must be empty.
+        columns: Which entries of examples are used; None takes all.
 
     Returns:
         Its name: the object's class, and a hash of the examples.
 
     Raises:
-        UserError: If it is no classification dataset.
+        UserError: If it is no dataset.
     """
     from flsel.data.custom import load_object
+    from flsel.data.materialise import ALL
 
     if init_args:
         raise UserError("data.init_args must be empty ({}) for a dataset that is given as an object.")
     kind = type(dataset[0] if isinstance(dataset, tuple | list) and dataset else dataset).__name__
     try:
-        source = load_object(dataset, kind, download=download)
+        source = load_object(dataset, kind, download=download, columns=columns or ALL)
     except UserError as error:
         said = str(error).removeprefix("data.name ")
         raise UserError(
@@ -95,7 +100,11 @@ def read_given(name: str) -> Source:
 
 def _digest(source: Source) -> str:
     """Hash what a dataset holds."""
+    from flsel.data.trees import PAIR
+
     seen = [source.num_classes, source.normalize.scale.tolist(), source.normalize.shift.tolist()]
+    if source.form != PAIR:
+        seen.append(str(source.form))
     digest = hashlib.sha256(str(seen).encode())
     for part in (source.train, source.validation, source.test):
         digest.update(b"-" if part is None else _bytes(part))
@@ -106,8 +115,10 @@ def _digest(source: Source) -> str:
 
 
 def _bytes(part: Examples) -> bytes:
+    from flsel.data.trees import leaves
+
     inner = hashlib.sha256()
-    for tensor in (part.x, part.y):
+    for _, tensor in leaves((part.x, part.y, part.groups)):
         array = tensor.contiguous().numpy()
         inner.update(f"{array.dtype} {array.shape}".encode())
         inner.update(array.data if array.size else b"")

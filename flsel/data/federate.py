@@ -75,12 +75,15 @@ def federate(
     if deal is None:
         dealt = natural_shards(_owner(source)[pool], len(chosen))
     else:
-        dealt = deal(source.train.y.numpy()[pool], generator(seed, "partition"))
+        dealt = deal(labels_of(source.train)[pool], generator(seed, "partition"))
     train, shards = source.train, _checked(dealt, pool)
     known = None
     if deal is None and source.true_models is not None:
         known = partial(_models_of, source.true_models, chosen)
-    population = Population(train.x, train.y, shards, source.num_classes, source.normalize, known)
+    population = Population(
+        train.x, train.y, shards, source.num_classes, source.normalize, known, train.groups, source.outputs,
+        source.form,
+    )  # fmt: skip
 
     def held(role: Role) -> Examples:
         return train.take(torch.from_numpy(held_from[roles == role]))
@@ -134,6 +137,12 @@ def owners_of(dealt: Sequence[np.ndarray], examples: int) -> np.ndarray:
     for client, shard in enumerate(_checked(dealt, np.arange(examples))):
         owner[shard.numpy()] = client
     return owner
+
+
+def labels_of(examples: Examples) -> np.ndarray:
+    """Return what partitions and holdouts read as labels, int64 ``[S]``; zeros where there is nothing."""
+    labels = examples.labels
+    return np.zeros(len(examples), dtype=np.int64) if labels is None else labels.cpu().numpy()
 
 
 def _owner(source: Source) -> np.ndarray:
@@ -194,7 +203,7 @@ def _roles(
     usable, nobodys = examples
     owner = np.zeros(len(source.train), dtype=np.int64) if source.owner is None else source.owner
     owner = owner - min(int(owner.min()), 0)
-    labels = source.train.y.numpy()
+    labels = labels_of(source.train)
     alike = _with_mix(labels[nobodys], labels[usable], sum(shares.values()), rng)
     if len(alike):
         shares = {role: share * len(usable) / len(alike) for role, share in shares.items()}

@@ -1,19 +1,21 @@
-"""The examples of a torch Dataset, read once, as one tensor of inputs and one of labels."""
+"""The examples of a torch Dataset, read once, as tensors of inputs and of targets."""
 
 from __future__ import annotations
 
 import functools
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
-from flsel.data.check_arrays import as_inputs, as_labels, as_tensor, fits_memory
+from flsel.data.check_arrays import as_inputs, as_targets, as_tensor, fits_memory
+from flsel.data.trees import PAIR, Form, Tree, leaves, mapped, tensors
 from flsel.errors import UserError, short, users_code
 from flsel.rng import global_states, repeatable, torch_seed
 
@@ -32,24 +34,53 @@ _DRAWN = (
 )
 
 
-def materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True)
+class Columns:
+    """Which entries of an example are used, from the settings.
+
+    Attributes:
+        inputs: Names of the inputs; empty takes all entries but the target.
+        target: Name of the target; None finds it by its usual names.
+        groups: Attribute of the data set, or entry of its examples, that stands for labels; or None.
+    """
+
+    inputs: tuple[str, ...] = ()
+    target: str | None = None
+    groups: str | None = None
+
+
+ALL = Columns()
+
+
+class Read(NamedTuple):
+    """The examples of a data set.
+
+    Attributes:
+        x: Inputs, a tree of ``[S, ...]``.
+        y: Targets, a tree of ``[S, ...]``, or None.
+        form: How the data set's own examples hold them.
+        groups: What stands for labels, int64 ``[S]``, or None.
+    """
+
+    x: Tree
+    y: Tree
+    form: Form
+    groups: Tensor | None
+
+
+def materialise(dataset: Any, where: str, columns: Columns = ALL) -> Read:
     """Read all examples, transforms included.
 
     Args:
-        dataset: A map-style ``Dataset`` of pairs (input, class label), or of mappings that hold both.
+        dataset: A map-style ``Dataset`` of pairs (input, target), of mappings, or of inputs alone.
         where: What it is, for messages.
-
-    Returns:
-        Inputs ``[S, ...]`` and labels, int64 ``[S]``.
+        columns: Which entries are used.
 
     Raises:
         UserError: If it is no such dataset, an example is unlike the first, or examples are drawn anew when
             they are read again.
     """
     plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
-    if plain and len(dataset.tensors) == 2:
-        x, y = dataset.tensors
-        return as_inputs(x, where), as_labels(y, where)
     sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if isinstance(dataset, (IterableDataset, str, dict)) or not sized:
         raise UserError(f"{where} must be a map-style Dataset, got {type(dataset).__name__}.")
@@ -57,66 +88,119 @@ def materialise(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
         count = len(dataset)
     if count == 0:
         raise UserError(f"{where} has no examples.")
-    return _collect(dataset, count, where)
+    given = getattr(dataset, columns.groups, None) if columns.groups else None
+    if given is not None:
+        columns = replace(columns, groups=None)
+    form = _example(dataset, 0, where, columns).form
+    if plain and len(dataset.tensors) == 2:
+        x, y = dataset.tensors
+        groups = None
+    else:
+        x, y, groups = _collect(dataset, count, where, columns)
+    if given is not None:
+        groups = _as_tensor(given, f"{where}: its {columns.groups}")
+    whole = None if groups is None else _whole(groups, count, where)
+    return Read(as_inputs(x, where), as_targets(y, where), form, whole)
 
 
-def _collect(dataset: Any, count: int, where: str) -> tuple[Tensor, Tensor]:
+class _Example(NamedTuple):
+    x: Tree
+    y: Tree
+    groups: Tree
+    form: Form
+
+
+def _collect(dataset: Any, count: int, where: str, columns: Columns) -> tuple[Tree, Tree, Tree]:
     generators = global_states()
-    first = _example(dataset, 0, where)[0]
-    fits_memory(where, count * first.numel() * first.element_size())
-    x = torch.empty((count, *first.shape), dtype=first.dtype)
-    y = torch.empty(count, dtype=torch.int64)
+    first = _example(dataset, 0, where, columns)[:3]
+    fits_memory(where, count * sum(part.nbytes for part in tensors(first)))
+    table = mapped(lambda part: torch.empty((count, *part.shape), dtype=part.dtype), first)
     for position in range(count):
-        row, y[position] = _example(dataset, position, where)
-        if row.shape != first.shape or row.dtype != first.dtype:
+        row = _example(dataset, position, where, columns)[:3]
+        if _shapes(row) != _shapes(first):
             raise UserError(
-                f"{where}, example {position} is {list(row.shape)} {row.dtype}, unlike the first, "
-                f"{list(first.shape)} {first.dtype}."
+                f"{where}, example {position} is {_shapes(row)}, unlike the first, {_shapes(first)}."
             )
-        x[position] = row
+        for whole, part in zip(tensors(table), tensors(row), strict=True):
+            whole[position] = part
     drew = global_states() != generators
     again = np.linspace(0, count - 1, min(count, _AGAIN_IF_DRAWN if drew else _AGAIN)).astype(int)
     with repeatable(torch_seed(0, "dataset", 1)):
         for position in again.tolist():
-            row, label = _example(dataset, position, where)
-            if label != y[position] or not _same(row, x[position]):
+            row = _example(dataset, position, where, columns)[:3]
+            known = [part[position] for part in tensors(table)]
+            alike = _shapes(row) == _shapes(first)
+            if not alike or not all(map(_same, tensors(row), known)):
                 raise UserError(f"{where}, example {position} {_DRAWN}")
-    return as_inputs(x, where), y
+    x, y, groups = table
+    return x, y, groups
+
+
+def _shapes(example: Tree) -> str:
+    """Describe an example's entries, shapes and dtypes."""
+    x, y = (
+        ", ".join(f"{name} {list(part.shape)} {part.dtype}".strip() for name, part in leaves(tree))
+        for tree in example[:2]
+    )
+    return f"{x} with target {y}" if y else x
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
     """Tell whether inputs are equal, NaN at the same places included."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
     return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
-def _example(dataset: Any, position: int, where: str) -> tuple[Tensor, int]:
+def _example(dataset: Any, position: int, where: str, columns: Columns) -> _Example:
     where = f"{where}, example {position}"
     with users_code(f"{where} cannot be read"):
         item = dataset[position]
     if isinstance(item, Mapping):
-        x, y = _entries(item, where)
-    elif isinstance(item, (tuple, list)) and len(item) == 2:
-        x, y = item
-    else:
-        raise UserError(f"{where} must be a pair (input, label) or a mapping, got {type(item).__name__}.")
-    return _input(x, where), _label(y, where)
-
-
-def _entries(item: Mapping[str, Any], where: str) -> tuple[Any, Any]:
-    """Find the input and the label of an example that is a mapping."""
-    labels = [name for name in _LABELS if name in item]
-    inputs = [name for name in item if name not in _LABELS and not isinstance(item[name], _TEXTS)]
-    if texts := [name for name in item if isinstance(item[name], _TEXTS)]:
-        _tell_of_texts(where.rpartition(", example ")[0], ", ".join(map(str, texts)))
-    if len(labels) != 1 or len(inputs) != 1:
+        return _entries(item, where, columns)
+    if columns.inputs or columns.target or columns.groups:
         raise UserError(
-            f"{where} must have one input and one entry called {', '.join(_LABELS[:-1])} or {_LABELS[-1]}, "
-            f"found {short(', '.join(map(str, item)) or 'nothing', 100)}: a model gets one tensor, so let "
-            "the dataset give pairs (input, label) and leave out what does not train."
+            f"{where} must be a mapping, whose entries data.columns and data.groups name, got "
+            f"{type(item).__name__}."
         )
-    return item[inputs[0]], item[labels[0]]
+    if isinstance(item, (tuple, list)) and len(item) == 2:
+        x, y = item
+        return _Example(_as_tree(x, where), _target(y, where), None, PAIR)
+    if isinstance(item, _TEXTS) or (isinstance(item, (tuple, list)) and not item):
+        raise UserError(
+            f"{where} must be a pair (input, target), a mapping or an input, got {type(item).__name__}."
+        )
+    return _Example(_as_tree(item, where), None, None, Form(paired=False))
+
+
+def _entries(item: Mapping[str, Any], where: str, columns: Columns) -> _Example:
+    """Find inputs, target and group of an example that is a mapping."""
+    found = short(", ".join(map(str, item)) or "nothing", 100)
+    for name in (*columns.inputs, columns.target, columns.groups):
+        if name is not None and name not in item:
+            raise UserError(
+                f"{where} must have the entry {name}, which data.columns or data.groups names, found {found}."
+            )
+    labels = [columns.target] if columns.target else [name for name in _LABELS if name in item]
+    if len(labels) > 1:
+        raise UserError(
+            f"{where} has the targets {' and '.join(labels)}: set data.columns to the one that is meant, "
+            f"such as {{target: {labels[0]}}}."
+        )
+    used = columns.inputs or [name for name in item if name not in (*labels, columns.groups)]
+    texts = [name for name in used if isinstance(item[name], _TEXTS)]
+    if texts and columns.inputs:
+        raise UserError(f"{where}: {texts[0]} is a text, and models take numbers: turn it into tokens first.")
+    if texts:
+        _tell_of_texts(where.rpartition(", example ")[0], ", ".join(map(str, texts)))
+    inputs = {str(name): _as_tree(item[name], f"{where}: {name}") for name in used if name not in texts}
+    if not inputs:
+        raise UserError(f"{where} must have an input besides the target, found {found}.")
+    y = _target(item[labels[0]], f"{where}: {labels[0]}") if labels else None
+    groups = (
+        None if columns.groups is None else _as_tensor(item[columns.groups], f"{where}: {columns.groups}")
+    )
+    only = next(iter(inputs)) if len(inputs) == 1 else None
+    form = Form(only, labels[0] if labels else None, paired=False)
+    return _Example(inputs if only is None else inputs[only], y, groups, form)
 
 
 @functools.lru_cache(maxsize=16)
@@ -124,10 +208,17 @@ def _tell_of_texts(where: str, names: str) -> None:
     _LOG.warning("%s: not used: the texts %s", where, names)
 
 
-def _input(item: Any, where: str) -> Tensor:
+def _as_tree(item: Any, where: str) -> Tree:
+    """Return an input as tensors: a mapping and a tuple with several arrays in it stay what they are."""
+    if isinstance(item, Mapping):
+        return {str(name): _as_tree(part, f"{where}: {name}") for name, part in item.items()}
+    if isinstance(item, (tuple, list)) and any(isinstance(p, (Tensor, np.ndarray, Mapping)) for p in item):
+        return tuple(_as_tree(part, where) for part in item)
+    return _as_tensor(item, where)
+
+
+def _as_tensor(item: Any, where: str) -> Tensor:
     with users_code(f"{where} has an input that is no array", reads=True):
-        if isinstance(item, (tuple, list)) and any(isinstance(part, (Tensor, np.ndarray)) for part in item):
-            raise UserError(f"{where} has several inputs, and a model takes one: join them (torch.cat).")
         if isinstance(item, Tensor):
             return item.detach().to_dense().cpu()
         # A picture with a palette is numbers of colours, not colours.
@@ -135,9 +226,18 @@ def _input(item: Any, where: str) -> Tensor:
         return as_tensor(np.asarray(item), where)
 
 
-def _label(label: Any, where: str) -> int:
-    with users_code(f"{where} has a label that is no number", reads=True):
-        array = np.asarray(label.cpu() if isinstance(label, Tensor) else label)
-    if array.size != 1 or array.dtype.kind not in "biu":
-        raise UserError(f"{where} must have a class label (a whole number from 0), got {short(repr(label))}.")
-    return int(array.reshape(()))
+def _target(item: Any, where: str) -> Tree:
+    if isinstance(item, _TEXTS) or (isinstance(item, (tuple, list)) and not item):
+        raise UserError(f"{where} must have a target of numbers, got {short(repr(item))}.")
+    return _as_tree(item, where)
+
+
+def _whole(groups: Tensor, count: int, where: str) -> Tensor:
+    """Check what stands for labels."""
+    groups = groups[:, 0] if groups.ndim == 2 and groups.shape[1] == 1 else groups
+    if groups.shape != (count,) or groups.is_floating_point() or groups.is_complex() or groups.min() < 0:
+        raise UserError(
+            f"data.groups must be one whole number >= 0 for each of the {count} examples of {where}, got "
+            f"{groups.dtype} of shape {list(groups.shape)}."
+        )
+    return groups.to(torch.int64)

@@ -7,31 +7,58 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from flsel.data.trees import PAIR, Form, Tree, mapped, rebuilt, size_of, tensors
+from flsel.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from torch import Tensor
+UNLABELLED = (
+    "needs class labels, groups or strata: let targets be class labels, set data.groups to an attribute or "
+    "entry of the data set (a whole number for each example), or data.strata to the number of quantiles of a "
+    "scalar target"
+)
+"""How sentences end about what reads labels where the data have none."""
+
+
+def are_classes(y: Tree) -> bool:
+    """Tell whether targets are class labels, int64 ``[S]``."""
+    return isinstance(y, Tensor) and y.ndim == 1 and y.dtype == torch.int64
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Labelled examples.
+    """Examples: inputs and targets.
 
     Attributes:
-        x: Inputs, ``[S, ...]``; images are ``uint8`` in ``[S, channels, height, width]``.
-        y: Labels, int64 ``[S]`` in ``0..num_classes-1``.
+        x: Inputs, ``[S, ...]``: a tensor, or a tuple or dict of them; images are ``uint8`` in
+            ``[S, channels, height, width]``.
+        y: Targets, likewise: int64 ``[S]`` are class labels in ``0..num_classes-1``; None for none.
+        groups: What stands for labels where partitions and selectors read them, int64 ``[S]``; None takes
+            class labels.
     """
 
-    x: Tensor
-    y: Tensor
+    x: Tree
+    y: Tree
+    groups: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.y)
+        return size_of(self.x)
+
+    @property
+    def labels(self) -> Tensor | None:
+        """What partitions and selectors read as labels, int64 ``[S]``; None where there is nothing."""
+        return self.groups if self.groups is not None else self.y if are_classes(self.y) else None
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Examples:
+        """Return examples of which each tensor was changed."""
+        return Examples(*(mapped(change, part) for part in (self.x, self.y, self.groups)))
 
     def take(self, index: Tensor) -> Examples:
         """Return the examples at ``index`` (int64 ``[n]``), copied."""
-        return Examples(self.x[index], self.y[index])
+        return self.changed(lambda values: values[index])
 
 
 class Normalize(torch.nn.Module):
@@ -43,20 +70,34 @@ class Normalize(torch.nn.Module):
     Args:
         mean: Mean per channel of the images scaled to [0, 1].
         std: Standard deviation per channel, > 0.
+        parts: Where inputs are several tensors, what maps each of them.
     """
 
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (1.0,)) -> None:
+    def __init__(
+        self,
+        mean: tuple[float, ...] = (0.0,),
+        std: tuple[float, ...] = (1.0,),
+        parts: Sequence[Normalize] = (),
+    ) -> None:
         super().__init__()
+        self.parts = torch.nn.ModuleList(parts)
         spread = torch.tensor(std, dtype=torch.float64).view(-1, 1, 1)
         centre = torch.tensor(mean, dtype=torch.float64).view(-1, 1, 1)
         self.register_buffer("scale", 1.0 / (255.0 * spread), persistent=False)
         self.register_buffer("shift", -centre / spread, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tree) -> Tree:
         """Normalise ``x`` (``[..., channels, height, width]`` if uint8) to the dtype of this module."""
+        if not isinstance(x, Tensor):
+            named = (
+                zip(self.parts, tensors(x), strict=True)
+                if len(self.parts)
+                else ((self, t) for t in tensors(x))
+            )
+            return rebuilt(x, [part(tensor) for part, tensor in named])
         if x.dtype != torch.uint8:
             return x.to(self.scale.dtype) if x.is_floating_point() else x
         return x.to(self.scale.dtype).mul_(self.scale).add_(self.shift)
@@ -69,7 +110,7 @@ class Source:
     Attributes:
         train: Examples to deal to the clients.
         test: The dataset's own test set, or None where it has none and one must be held out.
-        num_classes: C.
+        num_classes: C, the labels that partitions and selectors tell apart; 0 for none.
         owner: Natural client of every training example, int64 ``[S]`` in ``0..N-1``, or None.
         normalize: Maps raw inputs to model inputs.
         name: Name for messages and run names.
@@ -77,6 +118,9 @@ class Source:
         test_owner: Natural client of every test example, int64, -1 for none of them, or None.
         true_models: Makes the models that labelled the first n natural clients' examples, float64 ``[n, d]``,
             where they are known, else None.
+        outputs: Outputs that a model needs for the targets, where they are not C classes; None for C, 0 where
+            that is not known.
+        form: How the dataset's own examples hold inputs and targets.
     """
 
     train: Examples
@@ -88,6 +132,8 @@ class Source:
     validation: Examples | None = None
     test_owner: np.ndarray | None = None
     true_models: Callable[[int], np.ndarray] | None = None
+    outputs: int | None = None
+    form: Form = PAIR
 
 
 @dataclass(frozen=True)
@@ -95,20 +141,26 @@ class Population:
     """The clients' training data.
 
     Attributes:
-        x: Inputs of all clients, ``[S, ...]``.
-        y: Labels, int64 ``[S]``.
+        x: Inputs of all clients, ``[S, ...]``, as in :class:`Examples`.
+        y: Targets, as in :class:`Examples`.
         shards: For each of the N clients the positions of its examples in ``x``, int64 ``[n_k]``.
-        num_classes: C.
+        num_classes: C, the labels that partitions and selectors tell apart; 0 for none.
         normalize: Maps raw inputs to model inputs.
         true_models: Makes the model that labelled each client's examples, float64 ``[N, d]``, where known.
+        groups: As in :class:`Examples`.
+        outputs: As in :class:`Source`.
+        form: As in :class:`Source`.
     """
 
-    x: Tensor
-    y: Tensor
+    x: Tree
+    y: Tree
     shards: tuple[Tensor, ...]
     num_classes: int
     normalize: Normalize
     true_models: Callable[[], np.ndarray] | None = None
+    groups: Tensor | None = None
+    outputs: int | None = None
+    form: Form = PAIR
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -118,13 +170,51 @@ class Population:
         """Training examples per client, int64 ``[N]``."""
         return torch.tensor([len(shard) for shard in self.shards], dtype=torch.int64)
 
+    @property
+    def examples(self) -> Examples:
+        """All examples, those of no client included."""
+        return Examples(self.x, self.y, self.groups)
+
+    @property
+    def classifies(self) -> bool:
+        """Whether targets are class labels."""
+        return are_classes(self.y)
+
+    @property
+    def wanted_outputs(self) -> int | None:
+        """Outputs that a model needs, which it gets as ``num_classes``; None where that is not known."""
+        return (self.num_classes if self.outputs is None else self.outputs) or None
+
+    def why_one_by_one(self) -> str | None:
+        """Say why clients cannot train in a stack on such examples, or None if they can."""
+        if isinstance(self.x, Tensor) and isinstance(self.y, Tensor):
+            return None
+        return "its examples are no pairs of tensors, which only sequential and lightning train on"
+
     def label_counts(self) -> Tensor:
-        """Count the labels of every client, int64 ``[N, C]``."""
+        """Count labels of every client, int64 ``[N, C]``; its examples, ``[N, 1]``, where there are none."""
+        labels = self.examples.labels
+        if labels is None:
+            return self.sizes[:, None]
         counts = torch.zeros(len(self) * self.num_classes, dtype=torch.int64)
         owner = torch.repeat_interleave(torch.arange(len(self)), self.sizes)
-        labels = self.y[torch.cat(self.shards)].cpu()
-        counts += torch.bincount(owner * self.num_classes + labels, minlength=len(counts))
+        counts += torch.bincount(
+            owner * self.num_classes + labels[torch.cat(self.shards).to(labels.device)].cpu(),
+            minlength=len(counts),
+        )
         return counts.view(len(self), self.num_classes)
+
+    def require_labels(self, who: str) -> None:
+        """Refuse what reads labels where the data have none.
+
+        Args:
+            who: What reads them.
+
+        Raises:
+            UserError: If there are no class labels, groups or strata.
+        """
+        if self.examples.labels is None:
+            raise UserError(f"{who} {UNLABELLED}.")
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ def load_source(config: DataConfig, *, clients: int | None, seed: int) -> Source
         seed: The run's seed; only the synthetic generators draw from it.
 
     Returns:
-        Checked examples: labels in range, inputs finite, images uint8 ``[S, C, H, W]``.
+        Checked examples: labels in range, inputs and targets finite, images uint8 ``[S, C, H, W]``.
 
     Raises:
         UserError: If the dataset is missing, unreadable or malformed; the message says where and what to do.
     """
     with users_code(f"data.name {config.name} cannot be loaded"):
-        return _scaled(_load(config, clients, seed), config)
+        return _grouped(_scaled(_load(config, clients, seed), config), config)
 
 
 def _load(config: DataConfig, clients: int | None, seed: int) -> Source:
@@ -60,7 +60,19 @@ def _load(config: DataConfig, clients: int | None, seed: int) -> Source:
         return read_given(config.name)
     from flsel.data.custom import load_custom
 
-    return load_custom(config.name, config.init_args, download=config.download)
+    return load_custom(config.name, config.init_args, download=config.download, columns=config.used())
+
+
+def _grouped(source: Source, config: DataConfig) -> Source:
+    """Apply ``data.strata``."""
+    if config.strata is None:
+        return source
+    if source.train.labels is not None:
+        raise UserError(f"data.strata must be null for {config.name}, whose examples have labels or groups.")
+    from flsel.data.check_arrays import quantiles_of
+
+    groups = quantiles_of(source.train.y, config.strata)
+    return replace(source, train=replace(source.train, groups=groups), num_classes=config.strata)
 
 
 def _scaled(source: Source, config: DataConfig) -> Source:
@@ -71,7 +83,7 @@ def _scaled(source: Source, config: DataConfig) -> Source:
 
     from flsel.data.population import Normalize
 
-    if source.train.x.dtype != torch.uint8:
+    if not isinstance(source.train.x, torch.Tensor) or source.train.x.dtype != torch.uint8:
         raise UserError(f"data.pixels must be standard for {config.name}, whose inputs are no images.")
     return replace(source, normalize=Normalize((0.5,), (0.5,)))
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import final
+from functools import partial
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from flsel.data.population import Examples, FederatedData
+from flsel.data.trees import Tree, call, described, mapped, tensors
 from flsel.engine.scores import Scores
 from flsel.errors import UserError
 from flsel.local.answer_checks import check_evaluation, check_losses
@@ -52,6 +54,8 @@ class Evaluator:
     def score(self, params: Params, examples: Examples, round: int = 0) -> dict[str, float]:
         """Measure a model on a held-out set: ``loss``, ``accuracy`` in [0, 1], and further metrics by name.
 
+        There is no accuracy where outputs are no logits of classes, and no loss where none can be asked.
+
         What the task's own validation logs takes the place of a metric of the same name.
 
         Args:
@@ -64,7 +68,8 @@ class Evaluator:
         if self._logged is not None:
             self._program.load(params)
             more |= self._logged(examples)
-        return {"loss": loss, "accuracy": accuracy, **more}
+        known = {"loss": loss} if self._program.measurable else {}
+        return known | ({"accuracy": accuracy} if self._program.classifies else {}) | more
 
     def measure(
         self, params: Params, examples: Examples, round: int = 0, *, scored: bool = False
@@ -83,15 +88,15 @@ class Evaluator:
 
         def plain(params: Params) -> float:
             self._program.load(params)
-            return self._measure(examples.x, examples.y, plain=True)[0]
+            return self._measure(examples, plain=True)[0]
 
         self._program.load(params)
-        found = self._measure(examples.x, examples.y, scored=scored)
-        if self._program.agreement.due("evaluation"):
+        found = self._measure(examples, scored=scored)
+        if self._program.measurable and self._program.agreement.due("evaluation"):
             visit = Visit(params, 0, round, self._program)
             if check_evaluation(visit, found[0], plain):
                 self._program.load(params)
-                found = self._measure(examples.x, examples.y, scored=scored)
+                found = self._measure(examples, scored=scored)
         return found
 
     def server_loss(self, params: Params) -> float:
@@ -102,6 +107,7 @@ class Evaluator:
         """
         if self._server is None:
             raise UserError("the selector asks for the server's loss: set data.server to a share above 0.")
+        self._program.require_losses()
         return self.measure(params, self._server)[0]
 
     def server_losses(self, models: Params) -> Tensor:
@@ -125,20 +131,19 @@ class Evaluator:
     def _together(self, models: Params) -> Tensor:
         """Return the losses of a stack of models on the server's holdout by vmap."""
         assert self._server is not None
-        x, y = self._server.x, self._server.y
-        program, size = self._program, self._program.at_once
-        device, normalize = program.task.device, program.population.normalize
+        program, size, held = self._program, self._program.at_once, self._server
+        device = program.task.device
 
-        def loss(model: Params, inputs: Tensor, labels: Tensor) -> Tensor:
-            return nn.functional.cross_entropy(called(program.model, model, inputs), labels, reduction="sum")
+        def loss(model: Params, inputs: Tree, labels: Tensor) -> Tensor:
+            logits = call(partial(called, program.model, model), inputs, program.model)
+            return nn.functional.cross_entropy(logits, labels, reduction="sum")
 
         many = torch.func.vmap(loss, in_dims=(0, None, None), chunk_size=max(1, _STACKED // size))
         total = torch.zeros(height(models), dtype=torch.float64, device=device)
         with program.measuring():
-            for first in range(0, len(y), size):
-                part = slice(first, first + size)
-                total += many(models, normalize(x[part].to(device)), y[part].to(device)).detach().double()
-        return total.cpu() / len(y)
+            for first in range(0, len(held), size):
+                total += many(models, *self._part(held, first)).detach().double()
+        return total.cpu() / len(held)
 
     def on_clients(self, params: Params, round: int = 0) -> tuple[Tensor, Tensor]:
         """Measure a model on every client's training data.
@@ -159,7 +164,8 @@ class Evaluator:
             self._program.load(params)
             alone = [pooled(self._program, [client], plain=True) for client in range(len(data))]
             return torch.cat([loss for loss, _ in alone]), torch.cat([share for _, share in alone])
-        return self._each(Examples(data.x, data.y), data.shards)
+        self._program.require_losses()
+        return self._each(data.examples, data.shards)
 
     def on_client_tests(self, params: Params, data: FederatedData) -> Tensor:
         """Return a model's accuracy on every client's own test data, float64 ``[N]``, NaN without any."""
@@ -169,7 +175,7 @@ class Evaluator:
     def _each(self, examples: Examples, parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Measure the loaded model on parts of a set: losses and accuracies, each float64 ``[n]``."""
         rows = [
-            self._measure(examples.x[part], examples.y[part]) if len(part) else (float("nan"), float("nan"))
+            self._measure(examples.take(part)) if len(part) else (float("nan"), float("nan"))
             for part in parts
         ]
         table = torch.tensor(rows, dtype=torch.float64).reshape(-1, 2)
@@ -197,7 +203,11 @@ class Evaluator:
         if self._server is None:
             raise UserError("the selector asks for outputs on noise: set data.server to a share above 0.")
         task = self._program.task
-        x = self._program.population.normalize(self._server.x.to(task.device))
+        x = self._program.population.normalize(mapped(lambda part: part.to(task.device), self._server.x))
+        if not isinstance(x, Tensor):
+            raise UserError(
+                f"the selector asks for outputs on noise: inputs must be one tensor, got {described(x)}."
+            )
         if not x.is_floating_point():
             raise UserError(f"the selector asks for outputs on noise: inputs must be real, got {x.dtype}.")
         centre = x.mean(dim=0, keepdim=True)
@@ -207,35 +217,49 @@ class Evaluator:
         noise: Tensor = centre + torch.tensordot(mix, x - centre, dims=1)
         return noise
 
+    def _part(self, examples: Examples, first: int) -> tuple[Tree, Tree]:
+        """Return the inputs and targets of a forward pass, on the device, as the model takes them."""
+        device, part = self._program.task.device, slice(first, first + self._program.at_once)
+        return self._program.ready(mapped(lambda values: values[part].to(device), (examples.x, examples.y)))
+
     def _measure(
-        self, x: Tensor, y: Tensor, *, plain: bool = False, scored: bool = False
+        self, examples: Examples, *, plain: bool = False, scored: bool = False
     ) -> tuple[float, float]:
-        """Measure the loaded model on raw examples; ``plain``: images have their channels first."""
-        task, device = self._program.task, self._program.task.device
-        size = self._program.at_once
+        """Measure the loaded model on raw examples; ``plain``: images have their channels first.
+
+        Returns:
+            Mean loss and accuracy; NaN for what the task does not have.
+        """
+        program, device = self._program, self._program.task.device
         scores = self._scores if scored else None
         if scores is not None:
             scores.reset()
         # In float64: a share of 10,000 examples is then exact to the last digit that is printed.
         total = torch.zeros((), dtype=torch.float64, device=device)
         hits = torch.zeros((), dtype=torch.int64, device=device)
-        written = writes_to(x, unknown=0)
-        with self._program.measuring(plain=plain):
-            for first in range(0, len(y), size):
-                labels = y[first : first + size].to(device)
-                inputs = self._program.population.normalize(x[first : first + size].to(device))
-                logits = task(inputs)
-                hits += (logits.argmax(dim=1) == labels).sum()
+        written = [writes_to(part, unknown=0) for part in tensors(examples.x)]
+        with program.measuring(plain=plain):
+            for first in range(0, len(examples), program.at_once):
+                inputs, targets = self._part(examples, first)
+                count = len(tensors(inputs)[0])
+                outputs: Any = program.outputs(inputs) if program.classifies or scores is not None else None
+                if program.classifies:
+                    hits += (outputs.argmax(dim=1) == targets).sum()
                 if scores is not None:
-                    scores.update(logits, labels)
-                if self._program.by_logits:
-                    loss = torch.nn.functional.cross_entropy(logits, labels)
-                else:
+                    scores.update(outputs, targets)
+                if program.by_logits:
+                    loss = torch.nn.functional.cross_entropy(outputs, targets)
+                elif program.measurable:
                     # A step may write to its batch, which clients get a copy of, too.
-                    loss = self._program.measured_loss((inputs.clone(), labels.clone()), first)
-                total += loss.detach().double() * len(labels)
-        if writes_to(x, unknown=0) != written:
-            raise UserError(writes_to_inputs(self._program.model))
+                    loss = program.measured_loss(mapped(Tensor.clone, (inputs, targets)), first)
+                else:
+                    continue
+                total += loss.detach().double() * count
+        if [writes_to(part, unknown=0) for part in tensors(examples.x)] != written:
+            raise UserError(writes_to_inputs(program.model))
         # Read once: on a GPU every look at a number waits for all that was asked before.
         loss, right = torch.stack([total, hits.double()]).tolist()
-        return loss / len(y), right / len(y)
+        nan = float("nan")
+        return (loss / len(examples) if program.measurable else nan), (
+            right / len(examples) if program.classifies else nan
+        )

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.data.federate import labels_of
 from flsel.data.population import Population
 from flsel.local.batches import BatchSpec
 from flsel.local.program import Program
@@ -99,10 +101,11 @@ def local_updates(
 
 def _trained_labels(program: Program, population: Population, round: int, clients: Sequence[int]) -> Tensor:
     """Count the labels of the batches of some visits, int64 ``[K, C]``."""
-    y = population.y
-    tables = (program.batches(client, round) for client in clients)
-    found = [y[table[table >= 0].to(y.device)].cpu() for table in tables]
-    return torch.stack([torch.bincount(labels, minlength=population.num_classes) for labels in found])
+    population.require_labels(f"objective {type(program.objective).__name__}")
+    y = labels_of(population.examples)
+    tables = (program.dealt(client, round) for client in clients)
+    found = [np.bincount(y[table[table >= 0]], minlength=population.num_classes) for table in tables]
+    return torch.from_numpy(np.stack(found))
 
 
 def _travel(reach: Reach, steps: Sequence[Sequence[int]]) -> Tensor:

@@ -41,11 +41,16 @@ class Scores:
         for metric in self._metrics.values():
             metric.reset()
 
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Take a batch: logits ``[n, C]`` and labels ``[n]``."""
+    def update(self, outputs: Any, targets: Any) -> None:
+        """Take a batch: logits ``[n, C]`` and labels ``[n]``, or other outputs and targets.
+
+        Targets with as many numbers as the outputs take their shape.
+        """
+        if isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.numel() == targets.numel():
+            targets = targets.view_as(outputs)
         for name, metric in self._metrics.items():
             with users_code(f"evaluation.metrics {name} failed"):
-                metric.update(logits.detach(), labels)
+                metric.update(outputs.detach(), targets)
 
     def values(self) -> dict[str, float]:
         """Return the values of the set by name.

@@ -280,7 +280,8 @@ class Server:
     def _client_metrics(self) -> dict[str, float]:
         losses, accuracies = self.evaluator.on_clients(self.params, self.round)
         # The accuracy is NaN where there are no examples, and there alone; a loss may overflow.
-        losses, accuracies = losses[~accuracies.isnan()], accuracies[~accuracies.isnan()]
+        some = ~accuracies.isnan() if self.federation.program.classifies else self.federation.sizes > 0
+        losses, accuracies = losses[some], accuracies[some]
         found = {"client_train/loss_mean": float(losses.mean()), **_over_clients("client_train", accuracies)}
         data = self.federation.data
         if data.client_tests is not None:

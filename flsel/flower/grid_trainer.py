@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -14,6 +15,7 @@ import flsel
 from flsel.config import RunConfig
 from flsel.config.fingerprint import fingerprint
 from flsel.data.population import Population
+from flsel.data.trees import mapped
 from flsel.errors import UserError
 from flsel.flower.contacts import Contacts
 from flsel.flower.decoder import Malformed, counts, read, whole_number
@@ -91,9 +93,9 @@ class GridTrainer(LocalTrainer):
         sizes = counts.sum(dim=1).tolist()
         y = torch.repeat_interleave(torch.arange(known.num_classes).repeat(len(sizes)), counts.flatten())
         # One example stands for all: nodes train on theirs, and the server measures on its own.
-        x = known.x[:1].expand(len(y), *known.x.shape[1:])
+        x = mapped(lambda values: values[:1].expand(len(y), *values.shape[1:]), known.x)
         shards = torch.split(torch.arange(len(y)), sizes)
-        return Population(x, y, shards, known.num_classes, known.normalize)
+        return replace(known, x=x, y=y, groups=None, shards=shards, true_models=None)
 
     def reachable(self, round: int) -> Tensor:
         """Tell which clients can be asked in a round, bool ``[N]``: those of connected nodes.

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
+import numpy as np
 import torch
 
 import flsel
 from flsel.config import RunConfig
 from flsel.config.fingerprint import fingerprint
+from flsel.data.federate import labels_of
 from flsel.data.population import Population, Source
 from flsel.data.sources import load_source
 from flsel.errors import UserError, short
@@ -71,7 +73,7 @@ class Node:
         said: dict[str, Value] = {"partition": part, "partitions": parts}
         if self._own_data:
             source = load_source(self._config.data, clients=1, seed=self._config.seed)
-            said["labels"] = torch.bincount(source.train.y).tolist()
+            said["labels"] = np.bincount(labels_of(source.train)).tolist()
         return Reply(values=said)
 
     def _asked(self, action: str, models: Models, values: Mapping[str, Value]) -> Reply:
@@ -127,8 +129,7 @@ class _OwnData(LocalTrainer):
         """Return a population in which all other clients have no examples."""
         every, none = torch.arange(len(self._source.train)), torch.zeros(0, dtype=torch.int64)
         shards = tuple(every if client == self._client else none for client in range(self._clients))
-        x, y = self._source.train.x, self._source.train.y
-        return Population(x, y, shards, known.num_classes, known.normalize)
+        return replace(known, **vars(self._source.train), shards=shards, true_models=None)
 
     def train(self, visits: Sequence[Visit]) -> Params:
         """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`)."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from flsel.local.head import undisturbed
-from flsel.local.tasks import Classifier, Task, loss_of
+from flsel.local.tasks import Task
 from flsel.local.torch_internals import own_parameters
 
 _LOG = logging.getLogger("flsel")
@@ -35,22 +35,21 @@ def channels_last(module: nn.Module) -> Iterator[None]:
             weight.data = data
 
 
-def takes_channels_last(task: Task, x: Tensor, y: Tensor) -> bool:
+def takes_channels_last(task: Task, outputs: Callable[[], list[Tensor]]) -> bool:
     """Tell whether a task on a CPU convolves images, and computes the same with their channels last.
 
     One that does not, for instance since it flattens them by ``view``, keeps its layout, which is logged.
 
     Args:
         task: The client's program.
-        x: A few inputs as the model takes them, ``[B, ...]``, B > 1.
-        y: Their labels, ``[B]``.
+        outputs: Computes what evaluations ask the task for, on a few examples.
     """
-    if x.device.type != "cpu" or not _weights(task):
+    if task.device.type != "cpu" or not _weights(task):
         return False
     try:
         with channels_last(task):
-            found = _outputs(task, x, y)
-        usual = _outputs(task, x, y)
+            found = _evaluated(task, outputs)
+        usual = _evaluated(task, outputs)
     except Exception as error:  # Anything that a user's step may raise; if it is wrong, its turn will come.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
     else:
@@ -61,12 +60,10 @@ def takes_channels_last(task: Task, x: Tensor, y: Tensor) -> bool:
     return False
 
 
-def _outputs(task: Task, x: Tensor, y: Tensor) -> list[Tensor]:
-    """Compute what evaluations ask a task for."""
+def _evaluated(task: Task, outputs: Callable[[], list[Tensor]]) -> list[Tensor]:
     with undisturbed(task):
         task.eval()
-        logits = [task(x)]
-        return logits if isinstance(task, Classifier) else [*logits, loss_of(task.training_step((x, y), 0))]
+        return outputs()
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from flsel.data.trees import Tree, mapped
 from flsel.errors import UserError
 from flsel.local.program import Program
 
@@ -18,7 +19,7 @@ def each_loss(program: Program, where: Tensor) -> Tensor:
     """Return the loss of the loaded model on each of some examples, ``[n]``."""
     if program.by_logits:
         x, y = program.batch(where)
-        return nn.functional.cross_entropy(program.task(x), y, reduction="none")
+        return nn.functional.cross_entropy(program.outputs(x), y, reduction="none")
     return _in_one_pass(program, where) if program.losses_in_one_pass else _one_by_one(program, where)
 
 
@@ -75,8 +76,8 @@ def _one_by_one(program: Program, where: Tensor) -> Tensor:
 def _in_one_pass(program: Program, where: Tensor) -> Tensor:
     """Ask every example's loss by vmap, which refuses what draws."""
 
-    def loss(x: Tensor, y: Tensor) -> Tensor:
-        return program.measured_loss((x[None], y[None]))
+    def loss(x: Tree, y: Tree) -> Tensor:
+        return program.measured_loss((mapped(lambda part: part[None], x), mapped(lambda part: part[None], y)))
 
     found: Tensor = torch.func.vmap(loss)(*program.batch(where))
     return found

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
+from flsel.data.trees import Tree
+from flsel.data.trees import call as spread
 from flsel.errors import UserError
 from flsel.local.tasks import Task
 from flsel.params import Params, called
@@ -73,10 +76,10 @@ class Features:
 
         return FeatureCall(value, features.flatten(1), head)
 
-    def of(self, params: Params, x: Tensor) -> Tensor:
+    def of(self, params: Params, x: Tree) -> Tensor:
         """Return the representations ``[B, L]`` of inputs ``[B, ...]`` by another model, in eval mode."""
         self._task.eval()
         with torch.no_grad():
-            seen = self.during(lambda: called(self._model, params, x))
+            seen = self.during(lambda: spread(partial(called, self._model, params), x, self._model))
         self._task.train()
         return seen.features

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from flsel.data.trees import Tree, call
 from flsel.errors import UserError
 from flsel.local.module_snapshot import ModuleSnapshot
 from flsel.local.torch_internals import own_parameters
@@ -32,7 +33,7 @@ class Head(NamedTuple):
 
 
 def find_head(
-    module: nn.Module, example: Tensor | None, num_classes: int, output_layer: str | None = None
+    module: nn.Module, example: Tree | None, num_classes: int, output_layer: str | None = None
 ) -> Head:
     """Find the names of the output layer's weight and bias; see :func:`find_layer`.
 
@@ -43,7 +44,7 @@ def find_head(
 
 
 def find_layer(
-    module: nn.Module, example: Tensor | None, num_classes: int, output_layer: str | None = None
+    module: nn.Module, example: Tree | None, num_classes: int, output_layer: str | None = None
 ) -> nn.Module:
     """Find the output layer.
 
@@ -101,9 +102,7 @@ def _registered_last(layers: dict[str, nn.Module]) -> nn.Module | None:
     return linear[-1] if linear else None
 
 
-def _running_last(
-    module: nn.Module, layers: dict[str, nn.Module], example: Tensor | None
-) -> nn.Module | None:
+def _running_last(module: nn.Module, layers: dict[str, nn.Module], example: Tree | None) -> nn.Module | None:
     """Return the last layer to run whose output resembles the logits most, if any has their shape."""
     if example is None:
         return None
@@ -131,7 +130,7 @@ def _resemblance(output: object, logits: object) -> int:
 
 
 def _run(
-    module: nn.Module, layers: dict[str, nn.Module], example: Tensor
+    module: nn.Module, layers: dict[str, nn.Module], example: Tree
 ) -> tuple[list[tuple[nn.Module, object]], object]:
     """Run the model once; return the candidates that ran, in order, with their outputs, and the logits."""
     ran: list[tuple[nn.Module, object]] = []
@@ -145,13 +144,13 @@ def _run(
             stack.callback(layer.register_forward_hook(record).remove)
         module.eval()
         try:
-            return ran, module(example)
+            return ran, call(module, example)
         except NotImplementedError:  # A module without ``forward``: only its layers' names are left to go by.
             return [], None
         except RuntimeError:  # of a model whose outputs are gradients, too
             ran.clear()
             with torch.enable_grad():
-                return ran, module(example)
+                return ran, call(module, example)
 
 
 @contextmanager

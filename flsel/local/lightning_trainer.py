@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from flsel.data.population import Examples
+from flsel.data.trees import Tree, mapped
 from flsel.errors import UserError, meant, users_code
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.lightning_internals import leave_signals
@@ -178,7 +179,7 @@ class LightningTrainer(LocalTrainer):
                 if not models and not drawn:
                     return plain_step(*given, **named)
                 rows = {name: values[step] for name, values in drawn.items()}
-                batch = named["batch"] if "batch" in named else given[0]
+                batch = program.parted(named["batch"] if "batch" in named else given[0])
                 return program.loss(lambda: loss_of(plain_step(*given, **named)), batch, models, rows)
 
         module.training_step = training_step  # type: ignore[method-assign]
@@ -234,7 +235,7 @@ class _Passes(LightningDataModule):
         assert self.trainer is not None
         first = self.trainer.current_epoch * self._length
         rows = [row[row >= 0] for row in self._table[first : first + self._length]]
-        return _loader(self._program.batch, rows)
+        return _loader(lambda where: self._program.as_given(self._program.batch(where)), rows)
 
 
 class _Batches(Dataset[Any]):
@@ -249,7 +250,14 @@ class _Batches(Dataset[Any]):
 
 def _loader(batch: Callable[[Tensor], Any], where: list[Tensor]) -> DataLoader[Any]:
     # A generator of its own: the loader would draw from torch's, on which random layers depend.
-    return DataLoader(_Batches(batch), batch_size=None, sampler=where, generator=torch.Generator())
+    # And without torch's own conversion, which makes lists of tuples.
+    return DataLoader(
+        _Batches(batch), batch_size=None, sampler=where, generator=torch.Generator(), collate_fn=_unchanged
+    )
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
 
 
 class _Corrections(Callback):
@@ -303,10 +311,11 @@ def _made(optimizer: OptimizerFactory, module: LightningModule) -> Optimizer:
     return optimizer(param for param in module.parameters() if param.requires_grad)
 
 
-def _normalised(program: Program, examples: Examples, where: Tensor) -> tuple[Tensor, Tensor]:
-    device = program.task.device
-    x, y = examples.x[where.to(examples.x.device)], examples.y[where.to(examples.y.device)]
-    return program.population.normalize(x.to(device)), y.to(device)
+def _normalised(program: Program, examples: Examples, where: Tensor) -> Tree:
+    def gather(values: Tensor) -> Tensor:
+        return values[where.to(values.device)].to(program.task.device)
+
+    return program.as_given(program.ready((mapped(gather, examples.x), mapped(gather, examples.y))))
 
 
 @contextmanager

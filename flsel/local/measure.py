@@ -124,7 +124,7 @@ def pooled(program: Program, clients: Sequence[int], *, plain: bool = False) -> 
     with program.measuring(plain=plain):
         for part in _parts(program, where):
             x, y = program.batch(where[part])
-            logits = program.task(x)
+            logits = program.outputs(x)
             losses = nn.functional.cross_entropy(logits, y, reduction="none")
             found.append(torch.stack([losses.detach(), (logits.argmax(dim=1) == y).to(losses)], dim=1))
     # Read once: on a GPU every look at a number waits for all that was asked before.

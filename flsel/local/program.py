@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flsel.data.population import Population
+from flsel.data.trees import Tree, call, mapped
 from flsel.errors import UserError, short
 from flsel.local.agreement import Agreement
 from flsel.local.batches import BatchSpec, dealt
@@ -56,7 +57,9 @@ class Program:
         losses_in_one_pass: Losses of single examples can be asked together (:mod:`flsel.local.each_loss`).
         features: Looks at what enters the output layer, for an objective that reads or feeds it; else None.
         whole: Only Lightning's own Trainer can train the task. Outside of training its loss is the
-            cross-entropy of its logits.
+            cross-entropy of its logits, if it has logits of classes.
+        classifies: The task's outputs are logits of the targets' classes, ``[B, C]``.
+        measurable: Losses of the task can be asked outside of training.
         memory: What clients' optimizers remember between visits; None starts each of them anew.
         agreement: What the self-check has found.
         kept: What the task keeps beside what is sent; visits and evaluations leave it as it was.
@@ -77,6 +80,8 @@ class Program:
     losses_in_one_pass: bool = False
     features: Features | None = None
     whole: bool = False
+    classifies: bool = True
+    measurable: bool = True
     memory: OptimizerMemory | None = None
     agreement: Agreement = field(default_factory=Agreement)
     kept: ModuleSnapshot = field(init=False)
@@ -100,13 +105,51 @@ class Program:
     @property
     def by_logits(self) -> bool:
         """Whether losses outside of training are cross-entropies of the task's logits."""
-        return self.whole or isinstance(self.task, Classifier)
+        own = isinstance(self.task, Classifier) and self.task.by_cross_entropy
+        return self.classifies and (self.whole or own)
 
-    def measured_loss(self, batch: tuple[Tensor, Tensor], batch_idx: int = 0) -> Tensor:
-        """Return the mean loss of the loaded model on a batch outside of training, a scalar."""
-        if self.whole:
-            return nn.functional.cross_entropy(self.task(batch[0]), batch[1])
-        return loss_of(self.task.training_step(batch, batch_idx))
+    def outputs(self, x: Tree) -> Any:
+        """Return the task's outputs for inputs, logits ``[B, C]`` where it classifies."""
+        return call(self.task, x)
+
+    def as_given(self, batch: tuple[Tree, Tree]) -> Tree:
+        """Return a batch as a step takes it: a LightningModule in the form of the data set's own examples."""
+        return batch if isinstance(self.task, Classifier) else self.population.form.joined(*batch)
+
+    def parted(self, given: Tree) -> tuple[Tree, Tree]:
+        """Return inputs and targets of a batch that a step takes (:meth:`as_given`)."""
+        if isinstance(self.task, Classifier):
+            x, y = given
+            return x, y
+        return self.population.form.parted(given)
+
+    def step_loss(self, batch: tuple[Tree, Tree], batch_idx: int) -> Tensor:
+        """Return the loss of the task's own step on a batch, a scalar."""
+        return loss_of(self.task.training_step(self.as_given(batch), batch_idx))
+
+    def measured_loss(self, batch: tuple[Tree, Tree], batch_idx: int = 0) -> Tensor:
+        """Return the mean loss of the loaded model on a batch outside of training, a scalar.
+
+        Raises:
+            UserError: If the task has none.
+        """
+        self.require_losses()
+        if self.whole and self.by_logits:
+            return nn.functional.cross_entropy(self.outputs(batch[0]), batch[1])
+        return self.step_loss(batch, batch_idx)
+
+    def require_losses(self) -> None:
+        """Refuse to ask for a loss outside of training where there is none.
+
+        Raises:
+            UserError: If there is none.
+        """
+        if not self.measurable:
+            raise UserError(
+                f"the loss of {type(self.model).__name__} cannot be asked outside of training, since "
+                "Lightning's Trainer alone runs its steps: take a selector that reads no losses, such as "
+                "Uniform."
+            )
 
     def load(self, params: Params) -> None:
         """Copy a model into the task."""
@@ -216,7 +259,7 @@ class Program:
     def loss(
         self,
         step: Callable[[], Tensor],
-        batch: tuple[Tensor, Tensor],
+        batch: tuple[Tree, Tree],
         models: tuple[Params, ...],
         drawn: Params,
         weights: Tensor | None = None,
@@ -259,16 +302,24 @@ class Program:
         shard = self.population.shards[client].numpy()
         return dealt(self.spec, shard, seed=self.seed, round=round, client=client)
 
-    def batch(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather normalised inputs ``[*positions, ...]`` and labels ``[*positions]`` on the task's device."""
-        data = self.population
-        where = positions.to(data.x.device)
+    def batch(self, positions: Tensor) -> tuple[Tree, Tree]:
+        """Gather normalised inputs ``[*positions, ...]`` and targets, likewise, on the task's device."""
         # On a CPU, index_select of a flat list gathers images ten times as fast as indexing.
-        flat = where.reshape(-1)
-        x = data.x.index_select(0, flat).view(*where.shape, *data.x.shape[1:])
-        y = data.y.index_select(0, flat).view(where.shape)
-        device = self.task.device
-        return data.normalize(x.to(device)), y.to(device)
+        flat = positions.reshape(-1)
+
+        def gather(values: Tensor) -> Tensor:
+            found = values.index_select(0, flat.to(values.device)).view(*positions.shape, *values.shape[1:])
+            return found.to(self.task.device)
+
+        data = self.population
+        return self.ready((mapped(gather, data.x), mapped(gather, data.y)))
+
+    def ready(self, raw: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+        """Normalise a batch's raw inputs, and give real targets the task's precision."""
+        x, y = raw
+        normalize = self.population.normalize
+        dtype = normalize.scale.dtype
+        return normalize(x), mapped(lambda part: part.to(dtype) if part.is_floating_point() else part, y)
 
 
 def exchanged(model: nn.Module) -> Params:

@@ -16,7 +16,6 @@ from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.learning_rates import scale_lr
 from flsel.local.optimizers import bare_step, clear_gradients
 from flsel.local.program import Program
-from flsel.local.tasks import loss_of
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
 from flsel.params import Params
@@ -147,7 +146,7 @@ def _backward(
     batch = program.batch(positions)
     with masks or nullcontext():
         with program.fabric.autocast():
-            loss = program.loss(lambda: loss_of(program.task.training_step(batch, step)), batch, *beside)
+            loss = program.loss(lambda: program.step_loss(batch, step), batch, *beside)
         program.fabric.backward(loss)
 
 

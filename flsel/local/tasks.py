@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 from weakref import WeakSet
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from flsel.data.trees import Form, Tree, call, mapped
 from flsel.errors import UserError
 from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_own_steps, take
 from flsel.local.memos import Memos, Names, Value
@@ -28,20 +29,25 @@ OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
 class Classifier(nn.Module):
-    """Train a network by cross-entropy on its logits.
+    """Train a network by cross-entropy on its logits, by another loss, or by the loss that it returns itself.
 
     Args:
-        net: Maps inputs ``[B, ...]`` to logits ``[B, C]``.
+        net: Maps inputs ``[B, ...]`` to logits ``[B, C]``, or to other outputs. A dict of inputs goes to its
+            arguments by name, a tuple by place.
         optimizer: Makes the local optimizer of the network's parameters.
+        loss: Maps outputs and targets to a number; None is the cross-entropy.
 
     Attributes:
+        own: How the network takes a whole batch and returns its own loss, which trains it; None otherwise.
         compute: Precision in which the network trains, its parameters rounded to it in each step and
             updated in their own; None computes in that.
     """
 
-    def __init__(self, net: nn.Module, optimizer: OptimizerFactory) -> None:
+    def __init__(self, net: nn.Module, optimizer: OptimizerFactory, loss: nn.Module | None = None) -> None:
         super().__init__()
         self.net = net
+        self.loss = loss
+        self.own: Form | None = None
         self.compute: torch.dtype | None = None
         self._optimizer = optimizer
 
@@ -50,29 +56,72 @@ class Classifier(nn.Module):
         """Where its parameters are."""
         return next(self.parameters()).device
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits, ``[B, C]``."""
+    @property
+    def by_cross_entropy(self) -> bool:
+        """Whether its loss is the cross-entropy of class labels."""
+        return self.loss is None and self.own is None
+
+    def forward(self, x: Tree) -> Tensor:
+        """Return the logits, ``[B, C]``, or the outputs, ``[B, ...]``."""
         logits: Tensor
         if self.compute is None or not self.training:
-            logits = self.net(x)
+            logits = _logits(call(self.net, x))
             return logits
         kept = {id(p) for m in self.net.modules() if isinstance(m, BATCH_NORM) for p in m.parameters(False)}
         rounded = {
             name: param if id(param) in kept else param.to(self.compute)
             for name, param in self.net.named_parameters()
         }
-        inputs = x.to(self.compute) if x.is_floating_point() else x
-        logits = called(self.net, rounded, inputs)
+        inputs = mapped(lambda part: part.to(self.compute) if part.is_floating_point() else part, x)
+        logits = call(
+            lambda *values, **named: _logits(called(self.net, rounded, *values, **named)), inputs, self.net
+        )
         return logits.to(next(self.net.parameters()).dtype)
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """Return the batch's mean cross-entropy."""
+    def training_step(self, batch: tuple[Tree, Tree], batch_idx: int) -> Tensor:
+        """Return the batch's mean loss."""
         x, y = batch
-        return nn.functional.cross_entropy(self(x), y)
+        if self.own is not None:
+            return own_loss(self.net, self.own.joined(x, y))
+        if self.loss is None:
+            return nn.functional.cross_entropy(self(x), y)
+        found: Tensor = self.loss(*matched(self(x), y, self.loss))
+        return found
 
     def configure_optimizers(self) -> Optimizer:
         """Make the local optimizer."""
         return self._optimizer(p for p in self.net.parameters() if p.requires_grad)
+
+
+def own_loss(net: nn.Module, batch: Tree) -> Tensor:
+    """Return the loss that a network computes itself of a whole batch (Hugging Face's ``model(**batch)``)."""
+    output = call(net, batch)
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    return loss_of({"loss": loss})
+
+
+def _logits(output: Any) -> Any:
+    """Take the logits out of what a network returned, which may be a mapping (Hugging Face, torchvision)."""
+    named = (
+        (output[name] for name in ("logits", "out") if name in output) if isinstance(output, Mapping) else ()
+    )
+    return next(iter(named), output)
+
+
+def matched(output: Tensor, y: Tree, loss: nn.Module) -> tuple[Tensor, Tree]:
+    """Bring outputs and targets to the shapes that a loss compares.
+
+    Targets with as many numbers as the outputs take their shape and dtype: torch would broadcast ``[B]``
+    beside ``[B, 1]`` to a table. For losses of classes, classes that come last (``[B, L, C]`` beside
+    ``[B, L]``) come second.
+    """
+    if not isinstance(y, Tensor) or not isinstance(output, Tensor):
+        return output, y
+    classes = isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)
+    if not classes and y.numel() == output.numel():
+        return output, y.view_as(output).to(output.dtype)
+    last = y.ndim > 1 and output.shape[:-1] == y.shape and output.shape[:1] + output.shape[2:] != y.shape
+    return (output.movedim(-1, 1) if classes and last else output), y
 
 
 Task: TypeAlias = "Classifier | LightningModule"
@@ -89,6 +138,7 @@ def as_task(
     optimizer: OptimizerFactory | None,
     classifier: type[Classifier] = Classifier,
     *,
+    loss: nn.Module | None = None,
     whole: bool = False,
 ) -> Task:
     """Turn a model into a client's program.
@@ -97,11 +147,12 @@ def as_task(
         model: A LightningModule is taken as it is; any other module must return logits.
         optimizer: Local optimizer; None means the LightningModule's own, or SGD with learning rate 0.1.
         classifier: What a network is put in.
+        loss: The network's loss; None is the cross-entropy.
         whole: Only Lightning's own Trainer can train a LightningModule.
 
     Raises:
-        UserError: If there is nothing to train, or a LightningModule brings no step, or only a Trainer can
-            train it.
+        UserError: If there is nothing to train, or a LightningModule brings no step, or gets a loss, or only
+            a Trainer can train it.
     """
     given = type(model).__name__
     taken = take(model, whole=whole) if is_lightning(model) else None
@@ -109,9 +160,13 @@ def as_task(
         raise UserError(f"model must be a torch module with trainable parameters, got {given}.")
     if any(p.is_complex() or p.is_meta for p in model.parameters()):
         raise UserError(f"model {given} must have parameters that are real numbers.")
+    if taken is not None and loss is not None:
+        raise UserError(
+            f"loss must be null for {given}, a LightningModule, whose training_step has its loss."
+        )
     if taken is not None:
         return taken
-    return classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)))
+    return classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)), loss)
 
 
 class OwnSteps(Optimizer):
@@ -232,7 +287,8 @@ def writes_to_inputs(model: nn.Module) -> str:
 
 def averages_examples(task: Task) -> TypeGuard[Classifier]:
     """Tell whether a task's loss is known to be the mean of its examples' cross-entropies."""
-    return isinstance(task, Classifier) and type(task).training_step is Classifier.training_step
+    own_step = type(task).training_step is not Classifier.training_step
+    return isinstance(task, Classifier) and not own_step and task.by_cross_entropy
 
 
 def convolves(task: nn.Module) -> bool:

@@ -28,10 +28,13 @@ class Partition(Checked, ABC):
     alone, so equal arguments give equal clients.
 
     Attributes:
+        reads_labels: Whether the scheme reads labels. One that does is refused where data have neither class
+            labels, nor groups, nor strata.
         after_holdouts: Whether ``split`` deals what the holdouts leave. By default it deals all training
             examples, by the data set's own indices, and holdouts are then taken out of the clients' examples.
     """
 
+    reads_labels = True
     after_holdouts = False
 
     @final

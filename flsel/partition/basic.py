@@ -20,6 +20,7 @@ class IID(Partition):
     Every example is dealt exactly once; sizes differ by at most one.
     """
 
+    reads_labels = False
     after_holdouts = True
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -39,6 +40,7 @@ class BySize(Partition):
         sizes: Relative sizes, repeated over the clients; they replace the log-normal draw.
     """
 
+    reads_labels = False
     after_holdouts = True
     sigma: Annotated[float, Range(0)] = 1.0
     sizes: Annotated[tuple[float, ...] | None, Range(above=0)] = None
@@ -94,6 +96,7 @@ class Natural(Partition):
     This class is a marker. The dataset itself assigns examples to clients, so nothing is dealt.
     """
 
+    reads_labels = False
     after_holdouts = True
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ class FromFile(Partition):
             file with the client of every example.
     """
 
+    reads_labels = False
     path: Annotated[str, UserPath()]
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -94,10 +96,13 @@ def _read(path: Path) -> Any:
     return content
 
 
-def _in_order(name: str) -> tuple[bool, int, str]:
-    """Sort numbered clients by their numbers, others by name behind them."""
-    digits = "".join(filter(str.isdigit, name))
-    return (not digits, int(digits or 0), name)
+def _in_order(name: str) -> list[tuple[bool, int, str]]:
+    """Sort names as people count: runs of digits in them by their numbers, before other characters."""
+    return [
+        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part)
+        for part in re.split(r"(\d+)", name)
+        if part
+    ]
 
 
 def _whole(values: Any, where: str) -> np.ndarray:

@@ -43,7 +43,7 @@ from flsel.runner.callbacks import check_callbacks
 from flsel.runner.device import set_up, trainer_flags
 from flsel.runner.load_data import load_data, on_device, sample
 from flsel.runner.make_clock import make_clock
-from flsel.runner.network import check_logits, find_features, head_names, make_model
+from flsel.runner.network import check_outputs, find_features, head_names, make_model
 from flsel.selector import ON_HOLDOUT, Need, Selector
 
 _LOG = logging.getLogger("flsel")
@@ -146,6 +146,8 @@ def _make_selector(config: RunConfig, program: Program, data: FederatedData) -> 
     needs, name = config.selector.needs, type(config.selector).__name__
     if ON_HOLDOUT & needs and data.server is None:
         raise UserError(f"{name} needs the server's holdout: set data.server above 0.")
+    if Need.LABELS & needs:
+        data.population.require_labels(name)
     if Need.DURATIONS & needs and config.devices is None:
         raise UserError(
             f"devices must be set with {name}, which needs the clients' simulated durations, got null: for "
@@ -196,7 +198,7 @@ def _assemble(
     config: RunConfig, data: FederatedData, callbacks: Sequence[Any], *, whole: bool
 ) -> tuple[Program, FederatedData]:
     """Make the client's side for plain steps, or for Lightning's own Trainer."""
-    model = make_model(config.model, data.population.num_classes, sample(data, 1), config.seed)
+    model = make_model(config.model, data.population.wanted_outputs, sample(data, 1), config.seed)
     spec, largest = config.local.batches(), int(data.population.sizes.max())
     fits_memory(
         f"a visit of {spec.num_steps(largest):,} local steps (local.epochs, local.steps, local.batch_size)",
@@ -218,7 +220,7 @@ def _assemble(
         agreement=Agreement(config.local.check),
         whole=whole,
     )
-    program = check_logits(program, data.test)
+    program = check_outputs(program, data.test)
     if Need.SQUARED_LOSS in config.selector.needs:
         program = with_single_losses(program, type(config.selector).__name__)
     memory = None
@@ -311,6 +313,8 @@ def _make_lightning_trainer(config: RunConfig) -> LocalTrainer:
 
 
 def _availability(mode: Availability, data: FederatedData, seed: int) -> Callable[[int], Tensor]:
+    if mode.reads_labels:
+        data.population.require_labels(f"availability {type(mode).__name__}")
     trace = Trace(mode, data.population.label_counts().numpy(), seed)
 
     @functools.lru_cache(maxsize=64)

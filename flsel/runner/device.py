@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from flsel.arguments.later import Loss
+from flsel.arguments.spec import Spec
 from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.local.lightning_module import without_trainer
@@ -43,18 +45,19 @@ def set_up(
     if config.precision == _BFLOAT:
         fabric, task = set_up(replace(config, precision="32-true"), model, callbacks, whole=whole)
         return fabric, _rounding(task)
+    loss = None if config.loss is None else Spec.of(config.loss, "loss", Loss).build()
     on_cpu = _on_cpu(config)
     if on_cpu and config.device != 0:
         raise UserError(f"device must be 0 where the processor trains, got {config.device}.")
     light = config.precision in DTYPES and config.local.backend != "lightning" and not config.local.trainer
     if on_cpu and light and not callbacks and not is_lightning(model):
-        plain, task = PlainFabric(config.precision), as_task(model, config.local.optimizer)
+        plain, task = PlainFabric(config.precision), as_task(model, config.local.optimizer, loss=loss)
         plain.setup_module(task)
         return plain, task
     from flsel.local.lightning import LightningClassifier
 
     fabric = _make_fabric(config, 1 if on_cpu else [config.device])
-    task = as_task(model, config.local.optimizer, LightningClassifier, whole=whole)
+    task = as_task(model, config.local.optimizer, LightningClassifier, loss=loss, whole=whole)
     fabric.setup_module(task)
     if is_lightning(task):
         without_trainer(task)

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.data.trees import mapped, tensors
 from flsel.errors import UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from flsel.data.population import FederatedData
+    from flsel.data.population import Examples, FederatedData
     from flsel.engine.federation import Federation
 
 _SAMPLE = 1024  # Inputs that stand for a dataset: hashing all of them would take seconds.
@@ -51,14 +52,14 @@ def fingerprints(federation: Federation, model: str) -> dict[str, str]:
     trace = hashlib.sha256(f"{federation.rounds} rounds, {len(population)} clients".encode())
     for round in range(federation.rounds):
         trace.update(np.packbits(federation.available(round).numpy()).tobytes())
-    held = [None if e is None else _sample(e.x, e.y) for e in (data.server, data.validation, data.test)]
+    held = [None if e is None else _sample(e) for e in (data.server, data.validation, data.test)]
     clock = federation.clock
     # The seed enters by the jitter of visits.
     devices = (
         {} if clock is None else {"devices": digest([clock.seed, *map(_tensor, vars(clock.table).values())])}
     )
     return {
-        "partition": digest([_sample(population.x, population.y), list(population.shards)]),
+        "partition": digest([_sample(population.examples), list(population.shards)]),
         "holdouts": digest(held),
         "availability": trace.hexdigest(),
         "model": model,
@@ -78,9 +79,11 @@ def data_digest(data: FederatedData) -> dict[str, Any]:
     """
     population = data.population
     held = [part for part in (data.server, data.validation, data.test) if part is not None]
+    parts = [population.examples, *held]
     labels = [population.y, torch.cat(list(population.shards)), population.sizes, *(part.y for part in held)]
-    pairs = [(population.x, population.y), *((part.x, part.y) for part in held)]
-    inputs = [_sample(*pair)[1].float() for pair in pairs]
+    if population.groups is not None:
+        labels.append(population.groups)
+    inputs = [x.float() for part in parts for x in tensors(_sample(part)[1])]
     moments = [float(m) for x in inputs for m in (x.mean(), x.std(correction=0))]
     return {"labels": digest(labels), "moments": moments}
 
@@ -105,9 +108,13 @@ def check_data(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) 
         )
 
 
-def _sample(x: Tensor, y: Tensor) -> list[Any]:
-    where = torch.linspace(0, max(len(x) - 1, 0), min(len(x), _SAMPLE)).long().to(x.device)
-    return [list(x.shape), x[where], y]
+def _sample(examples: Examples) -> list[Any]:
+    size = len(examples)
+    where = torch.linspace(0, max(size - 1, 0), min(size, _SAMPLE)).long()
+    x = mapped(lambda values: values[where.to(values.device)], examples.x)
+    alone = isinstance(examples.x, Tensor)
+    shapes = list(examples.x.shape) if alone else [list(part.shape) for part in tensors(examples.x)]
+    return [shapes, x, examples.y, *([] if examples.groups is None else [examples.groups])]
 
 
 def _feed(found: hashlib._Hash, value: Any) -> None:

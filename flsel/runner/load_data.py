@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from flsel.data.data_config import DataConfig
-from flsel.data.federate import federate, owners_of
-from flsel.data.population import Examples, FederatedData, Source
+from flsel.data.federate import federate, labels_of, owners_of
+from flsel.data.population import UNLABELLED, Examples, FederatedData, Source
 from flsel.data.sources import load_source
+from flsel.data.trees import Tree, mapped
 from flsel.errors import UserError, short, users_code
 from flsel.local.tasks import Task
 from flsel.partition import Natural, Partition
@@ -51,7 +51,9 @@ def load_data(
         with repeatable(torch_seed(seed, "partition")):
             return partition(labels, clients, rng)
 
-    labels = source.train.y.numpy()
+    if partition.reads_labels and source.train.labels is None:
+        raise UserError(f"partition {type(partition).__name__} {UNLABELLED}.")
+    labels = labels_of(source.train)
     with repeatable(torch_seed(seed, "partition")):
         owner = partition.owners(labels)
     if owner is None and not partition.after_holdouts:
@@ -71,28 +73,27 @@ def load_data(
     return federate(source, data, deal=deal, seed=seed)
 
 
-def sample(data: FederatedData, count: int) -> Tensor:
+def sample(data: FederatedData, count: int) -> Tree:
     """Return inputs of the first clients as the model sees them, ``[count, ...]``."""
     population = data.population
     where = torch.cat(population.shards[:count])[:count]
-    found: Tensor = population.normalize(population.x[where])
-    return found
+    return population.normalize(mapped(lambda values: values[where.to(values.device)], population.x))
 
 
 def on_device(data: FederatedData, task: Task) -> FederatedData:
     """Move all data to the task's device and the normalisation to its precision."""
     device = task.device
     dtype = next((p.dtype for p in task.parameters() if p.is_floating_point()), torch.get_default_dtype())
-    population = replace(
-        data.population,
-        x=data.population.x.to(device),
-        y=data.population.y.to(device),
-        normalize=data.population.normalize.to(device=device, dtype=dtype),
-    )
 
     def move(examples: Examples) -> Examples:
-        return Examples(examples.x.to(device), examples.y.to(device))
+        return examples.changed(lambda values: values.to(device))
 
+    moved = move(data.population.examples)
+    population = replace(
+        data.population,
+        **vars(moved),
+        normalize=data.population.normalize.to(device=device, dtype=dtype),
+    )
     return replace(
         data,
         population=population,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,18 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from flsel.arguments import takes
+from flsel.arguments import takes as has_argument
 from flsel.arguments.class_paths import check_made
 from flsel.arguments.spec import Spec
 from flsel.config import model_object
 from flsel.data.population import Examples, FederatedData
+from flsel.data.trees import Tree, call, described, mapped, takes, tensors
 from flsel.errors import UserError, users_code
 from flsel.local.channels_last import takes_channels_last
 from flsel.local.features import Features
 from flsel.local.head import find_head, find_layer
-from flsel.local.lightning_module import NeedsTrainer
+from flsel.local.lightning_module import NeedsTrainer, has_validation
 from flsel.local.program import Program
-from flsel.local.tasks import writes_to_inputs
+from flsel.local.tasks import Classifier, own_loss, writes_to_inputs
 from flsel.local.torch_internals import writes_to
 from flsel.objectives.objective import overrides
 from flsel.rng import repeatable, torch_seed
@@ -33,17 +35,19 @@ from flsel.selector import Need, Selector
 _LOG = logging.getLogger("flsel")
 
 
-def make_model(model: Any, num_classes: int, inputs: Tensor, seed: int) -> nn.Module:
+def make_model(model: Any, num_classes: int | None, inputs: Tree, seed: int) -> nn.Module:
     """Build the initial model under its own seed, telling it the data's shapes where it asks.
 
     Args:
         model: The setting ``model``.
-        num_classes: C.
+        num_classes: Outputs that it needs, C for C classes; None where that is not known.
         inputs: Inputs as the model sees them, ``[n, ...]``, maybe none: their shape counts, and whether they
             are integers.
         seed: The run's seed.
     """
-    known = {"num_classes": num_classes, "input_shape": tuple(inputs.shape[1:])}
+    known: dict[str, Any] = {} if num_classes is None else {"num_classes": num_classes}
+    if isinstance(inputs, Tensor):
+        known["input_shape"] = tuple(inputs.shape[1:])
     # An object or a lambda from Python is no setting that a file could hold; whatever else is, is a Spec.
     copied = model_object.copied(model)
     if copied is None:
@@ -51,7 +55,7 @@ def make_model(model: Any, num_classes: int, inputs: Tensor, seed: int) -> nn.Mo
         made, asked, is_set = spec.build, spec.made, spec.init_args
     else:
         made, asked, is_set = copied, copied, {}
-    missing = {k: v for k, v in known.items() if takes(asked, k) and is_set.get(k) is None}
+    missing = {k: v for k, v in known.items() if has_argument(asked, k) and is_set.get(k) is None}
     with repeatable(torch_seed(seed, "model")):
         with users_code("model cannot be built"):
             network: nn.Module = made(**missing)
@@ -59,45 +63,169 @@ def make_model(model: Any, num_classes: int, inputs: Tensor, seed: int) -> nn.Mo
         lazy = any(map(is_lazy, network.parameters()))
         if lazy:
             # Lazy layers take their shapes from the first inputs and draw their weights then.
-            dtype = None if inputs.is_floating_point() else inputs.dtype
             with torch.no_grad():
-                network.eval()(torch.zeros(2, *inputs.shape[1:], dtype=dtype))
+                call(network.eval(), mapped(_two_zeros, inputs))
         return network
 
 
-def check_logits(program: Program, test: Examples) -> Program:
-    """Run the model once, so that a shape that does not fit is said before anything is written.
+def _two_zeros(inputs: Tensor) -> Tensor:
+    dtype = None if inputs.is_floating_point() else inputs.dtype
+    return torch.zeros(2, *inputs.shape[1:], dtype=dtype)
+
+
+def check_outputs(program: Program, test: Examples) -> Program:
+    """Run the model once, so that what does not fit the data is said before anything is written.
 
     Returns:
-        The program, as its evaluations go: with gradients, or channels last.
+        The program, as its evaluations go: by logits of classes or by the task's own loss, with gradients, or
+        channels last.
 
     Raises:
         UserError: If it is so.
     """
-    classes, name = program.population.num_classes, f"model {type(program.model).__name__}"
-    x, y = (
-        program.population.normalize(test.x[:2].to(program.task.device)),
-        test.y[:2].to(program.task.device),
-    )
-    written, parameters = writes_to(x, unknown=0), _parameters(program)
-    program = replace(program, differentiates=_differentiates(program, x, y))
-    refused = f"{name} does not accept inputs of shape {tuple(test.x.shape[1:])}"
-    with users_code(refused, reads=True), program.measuring():
-        logits = program.task(x)
-        found = _parameters(program)  # what a forward pass makes is gone after the measurement
-    if writes_to(x, unknown=0) != written:
+    name, device = f"model {type(program.model).__name__}", program.task.device
+    own = test.take(torch.arange(min(2, len(test)))).changed(lambda values: values.to(device))
+    x, _ = batch = program.ready((own.x, own.y))
+    if isinstance(program.task, Classifier):
+        _choose_loss(program, batch)
+        program = replace(program)  # to leave the choice as it is after a measurement
+    written, parameters = _written(x), _parameters(program)
+    program = replace(program, differentiates=_differentiates(program, batch))
+    classifies = _classifies(program, batch, name)
+    program = replace(program, classifies=classifies)
+    program = replace(program, measurable=_measurable(program, batch, name))
+    if _written(x) != written:
         raise UserError(writes_to_inputs(program.model))
+    with program.measuring():
+        with suppress(Exception):  # of a forward pass that serves something else
+            program.outputs(x)
+        found = _parameters(program)  # what a forward pass makes is gone after the measurement
     if found != parameters:
         raise UserError(f"{name} makes, drops or freezes parameters in forward: do it in __init__.")
-    if not isinstance(logits, Tensor) or logits.shape != (len(x), classes):
-        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise UserError(
-            f"{name} must return logits of shape ({len(x)}, {classes}) for {len(x)} examples, got {shape}"
-            f"{_advice(shape, len(x), classes)}"
+
+    def evaluated() -> list[Tensor]:
+        loss = [] if program.by_logits or not program.measurable else [program.step_loss(batch, 0)]
+        return [program.outputs(x), *loss] if program.classifies else loss
+
+    return replace(program, channels_last=takes_channels_last(program.task, evaluated))
+
+
+def _choose_loss(program: Program, batch: tuple[Tree, Tree]) -> None:
+    """Let a network train by its own loss where neither labels nor the settings say how.
+
+    Raises:
+        UserError: If it has none.
+    """
+    task, form = program.task, program.population.form
+    assert isinstance(task, Classifier)
+    found = False
+    if task.loss is not None or program.population.classifies:
+        return
+    joined = form.joined(*batch)
+    with _trying(), program.measuring():
+        if takes(task.net, joined):
+            own_loss(task.net, joined)
+            found = True
+    if found:
+        task.own = form  # after the measurement, which leaves the task as it was
+        return
+    targets = described(batch[1]) if batch[1] is not None else "none"
+    raise UserError(
+        f"loss must be set, since {type(task.net).__name__} returns no loss, and the targets of an example "
+        f"are {targets}, no class label: for example MSELoss for numbers, BCEWithLogitsLoss for several "
+        "labels, CrossEntropyLoss for classes of tokens or pixels; a class label is one whole number (of a "
+        "one-hot row, its argmax)."
+    )
+
+
+def _classifies(program: Program, batch: tuple[Tree, Tree], name: str) -> bool:
+    """Tell whether a task's outputs are logits of the classes.
+
+    Raises:
+        UserError: If a plain network does not take the inputs, or returns something else for class labels.
+    """
+    x, _ = batch
+    plain, size = isinstance(program.task, Classifier), len(tensors(x)[0])
+    classes = program.population.wanted_outputs or 0
+    if plain and not program.task.own:
+        with users_code(_refused_inputs(program, x, name), reads=True), program.measuring():
+            output = program.outputs(x)
+    elif not program.population.classifies:
+        return False
+    else:
+        output = None
+        with suppress(Exception), program.measuring():  # a forward pass that serves something else
+            output = program.outputs(x)
+    if not program.population.classifies:
+        return False
+    shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    if isinstance(output, Tensor) and shape == (size, classes) and output.is_floating_point():
+        return True
+    if not plain or not program.task.by_cross_entropy:
+        _LOG.info(
+            "%s is not asked for accuracy, since its forward gives no logits of shape (%d, %d)",
+            name,
+            size,
+            classes,
         )
-    if not logits.is_floating_point():
-        raise UserError(f"{name} must return logits that are real numbers, got {logits.dtype}.")
-    return replace(program, channels_last=takes_channels_last(program.task, x, y))
+        return False
+    if isinstance(output, Tensor) and shape == (size, classes):
+        raise UserError(f"{name} must return logits that are real numbers, got {output.dtype}.")
+    raise UserError(
+        f"{name} must return logits of shape ({size}, {classes}) for {size} examples, got {shape}"
+        f"{_advice(shape, size, classes)}"
+    )
+
+
+def _refused_inputs(program: Program, x: Tree, name: str) -> str:
+    """Return how the sentence about inputs that a network does not take begins."""
+    if isinstance(x, Tensor):
+        kind = (
+            ""
+            if x.is_floating_point()
+            else f" of whole numbers ({str(x.dtype)[6:]}), as an embedding takes them"
+        )
+        return f"{name} does not accept inputs of shape {tuple(x.shape[1:])}{kind}"
+    named = ", ".join(x) if isinstance(x, Mapping) else f"{len(x)} tensors"
+    own = ", ".join(inspect.signature(program.model.forward).parameters) or "nothing"
+    return (
+        f"{name} does not accept the inputs {named}: its forward takes {own} (data.columns "
+        "chooses entries, and arguments of their names take them)"
+    )
+
+
+def _measurable(program: Program, batch: tuple[Tree, Tree], name: str) -> bool:
+    """Tell whether a task's loss can be asked outside of training.
+
+    Raises:
+        UserError: If the step fails, or a task that only a Trainer can train measures nothing.
+    """
+    if program.by_logits:
+        return True
+    if not program.whole:
+        with (
+            users_code(f"{name} cannot compute its loss of {_in_words(program, batch)}"),
+            program.measuring(),
+        ):
+            program.step_loss(mapped(Tensor.clone, batch), 0)
+        return True
+    with suppress(Exception), program.measuring():  # one that asks for its trainer
+        program.step_loss(mapped(Tensor.clone, batch), 0)
+        return True
+    if not has_validation(program.task):  # type: ignore[arg-type]
+        raise UserError(
+            f"{name} needs a validation_step that logs how good it is: a Trainer alone runs its steps, and "
+            "its forward gives no logits of classes."
+        )
+    return False
+
+
+def _in_words(program: Program, batch: tuple[Tree, Tree]) -> str:
+    return f"examples {described(program.as_given(batch))}"
+
+
+def _written(x: Tree) -> list[object]:
+    return [writes_to(part, unknown=0) for part in tensors(x)]
 
 
 def _advice(shape: tuple[int, ...] | str, examples: int, classes: int) -> str:
@@ -112,16 +240,27 @@ def _advice(shape: tuple[int, ...] | str, examples: int, classes: int) -> str:
     return "."
 
 
-def _differentiates(program: Program, x: Tensor, y: Tensor) -> bool:
+def _differentiates(program: Program, batch: tuple[Tree, Tree]) -> bool:
     """Tell whether a task's outputs or losses fail without gradients, and only then."""
-    for differentiates in (False, True):
-        # An error that it raises in both is reported by the first call.
-        with _trying(), replace(program, differentiates=differentiates).measuring():
-            program.task(x.clone())
-            if not program.by_logits:
-                program.measured_loss((x.clone(), y.clone()))
-            return differentiates
-    return False
+    plain = isinstance(program.task, Classifier)
+    asked: list[Callable[[tuple[Tree, Tree]], object]] = []
+    if not (plain and program.task.own):
+        asked.append(lambda parts: program.outputs(parts[0]))
+    if not (program.whole or (plain and program.task.by_cross_entropy)):
+        asked.append(lambda parts: program.step_loss(parts, 0))
+    return any(
+        _fails(program, ask, batch) and not _fails(replace(program, differentiates=True), ask, batch)
+        for ask in asked
+    )
+
+
+def _fails(program: Program, ask: Callable[[tuple[Tree, Tree]], object], batch: tuple[Tree, Tree]) -> bool:
+    """Tell whether a measurement raises an error, which is reported by the first call that is in earnest."""
+    failed = True
+    with _trying(), program.measuring():
+        ask(mapped(Tensor.clone, batch))
+        failed = False
+    return failed
 
 
 @contextmanager
@@ -159,7 +298,7 @@ def find_features(program: Program, data: FederatedData, output_layer: str | Non
     return features
 
 
-def _linear_end(program: Program, features: Features, layer: nn.Module, x: Tensor) -> tuple[str, str | None]:
+def _linear_end(program: Program, features: Features, layer: nn.Module, x: Tree) -> tuple[str, str | None]:
     """Name the weight and bias of an output layer that maps features to the logits themselves."""
     name, model = type(program.objective).__name__, type(program.model).__name__
     names = {id(param): path for path, param in program.trainable().items()}
@@ -170,8 +309,12 @@ def _linear_end(program: Program, features: Features, layer: nn.Module, x: Tenso
     if not {id(p) for p in layer.parameters()} <= names.keys():
         raise UserError(f"{wanted} that of {model} is frozen: let its parameters train.")
     with program.measuring():
-        logits, own, head = features.during(lambda: program.task(x.to(program.task.device)))
-        if own.shape != (len(x), layer.in_features) or not torch.allclose(logits, head(own).to(logits)):
+        logits, own, head = features.during(
+            lambda: program.outputs(mapped(lambda t: t.to(program.task.device), x))
+        )
+        if own.shape != (len(tensors(x)[0]), layer.in_features) or not torch.allclose(
+            logits, head(own).to(logits)
+        ):
             raise UserError(f"{wanted} {model} computes them after its output layer: take another model.")
     if len(names) == len(list(layer.parameters())):
         _LOG.warning(

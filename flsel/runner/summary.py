@@ -64,7 +64,7 @@ def summary(
         "device_name": device_name(device),
         "fingerprints": fingerprints(server.federation, initial_model),
         "data": describe_inputs(data.population),
-        "test_examples": len(data.test.y),
+        "test_examples": len(data.test),
         "versions": versions(),
         "git_commit": git_commit(),
     }

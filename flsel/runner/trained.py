@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from flsel.data.population import Normalize, Population
+from flsel.data.trees import leaves, mapped
 from flsel.errors import UserError
 from flsel.runner.network import make_model
 
@@ -17,10 +18,16 @@ def describe_inputs(population: Population) -> dict[str, Any]:
     """Describe what a model of the run sees, for ``summary.json``: :func:`trained_model` reads it."""
     where = torch.cat(population.shards[:1])[:1]
     normalize = population.normalize
-    seen = normalize(population.x[where])[0]
+    seen = normalize(mapped(lambda values: values[where.to(values.device)], population.x))
+    if not isinstance(seen, Tensor):
+        shapes = {
+            name: {"shape": list(t.shape[1:]), "integers": not t.is_floating_point()}
+            for name, t in leaves(seen)
+        }
+        return {"num_classes": population.wanted_outputs, "inputs": shapes}
     return {
-        "num_classes": population.num_classes,
-        "input_shape": list(seen.shape),
+        "num_classes": population.wanted_outputs,
+        "input_shape": list(seen.shape[1:]),
         "integers": not seen.is_floating_point(),
         "scale": normalize.scale.flatten().tolist(),
         "shift": normalize.shift.flatten().tolist(),
@@ -43,7 +50,8 @@ def trained_model(
     """
     # Older summaries do not say whether inputs are integers.
     dtype = torch.int64 if inputs.get("integers") else None
-    none = torch.zeros(0, *inputs["input_shape"], dtype=dtype)
+    # Several inputs have no shape that a model could ask for.
+    none = torch.zeros(0, *inputs["input_shape"], dtype=dtype) if "input_shape" in inputs else ()
     model = make_model(given, inputs["num_classes"], none, seed)
     model.to(next(iter(params.values())).dtype)
     wrong = model.load_state_dict(params, strict=False).unexpected_keys
@@ -54,6 +62,10 @@ def trained_model(
 
 def input_normalisation(inputs: Mapping[str, Any]) -> Normalize:
     """Rebuild what maps a dataset's raw inputs to the model's, from what :func:`describe_inputs` returned."""
+    if "inputs" in inputs:
+        raise UserError(
+            "a run with several inputs has no normalisation to give: its images are in the data set."
+        )
     normalize = Normalize()
     for name in ("scale", "shift"):
         setattr(normalize, name, torch.tensor(inputs[name], dtype=torch.float64).view(-1, 1, 1))

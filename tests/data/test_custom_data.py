@@ -409,29 +409,19 @@ def test_what_a_tensor_dataset_makes_of_its_tensors_counts():
         ("stream", "must be a map-style Dataset, got Stream"),
         ("dict", "must be a map-style Dataset, got dict"),
         ("empty", "the training set has no examples"),
-        ("not pairs", r"example 0 must be a pair \(input, label\) or a mapping, got int"),
-        (
-            "no label",
-            "example 0 must have one input and one entry called label, .* or class, found x, y_true",
-        ),
-        ("two labels", "must have one input and one entry .*found x, y, label"),
-        ("two inputs", "must have one input and one entry .*found left, right, y"),
-        ("two tensors", r"example 0 has several inputs, and a model takes one: join them \(torch.cat\)"),
+        ("two labels", r"has the targets label and y: set data.columns .* such as \{target: label\}"),
         ("ragged", "example 0 has an input that is no array: setting an array element with a sequence"),
         ("wide", "example 0 must hold numbers of at most 64 bits, got dtype float128"),
         ("beyond int64", "must hold whole numbers below 2.63, got 18446744073709551615"),
         ("beyond memory", "the training set would take .* GiB of memory, and this process may have"),
         ("ragged owner", "owner of .* is no list of numbers"),
         ("many classes", "the training set has the label 1000000000 among 2 examples; number the classes"),
-        ("shapes", r"example 1 is \[3\] torch.float32, unlike the first, \[2\]"),
+        ("shapes", r"example 1 is \[3\] torch.float32 with .*, unlike the first, \[2\]"),
         ("dtypes", "example 1 is .* torch.int64, unlike"),
-        ("regression", "example 0 must have a class label"),
-        ("vector labels", "example 0 must have a class label"),
         ("negative", "has the label -1"),
         ("beyond", r"has the label 4, but labels must be in 0..3"),
         ("classes", "num_classes of .* must be a positive number, got 'ten'"),
         ("nan", "NaN or infinite inputs, first in example 1"),
-        ("float tensors", "must be class labels"),
         ("objects", "example 0 must hold numbers"),
         ("test shape", r"the test set has examples \[3\]"),
         ("test label", "the test set has the label 3"),
@@ -486,10 +476,24 @@ def test_texts_of_a_mapping_are_left_out_with_a_line(caplog):
     assert "not used: the texts path, note" in caplog.text
 
 
-def test_further_numbers_of_a_mapping_are_refused_by_name():
-    MAPPINGS[:] = [{"input_ids": torch.zeros(2), "attention_mask": torch.ones(2), "label": 0}]
-    with pytest.raises(UserError, match=r"found input_ids, attention_mask, label: a model gets one tensor"):
-        load("mappings")
+def test_all_numbers_of_a_mapping_are_inputs():
+    ids = [{"input_ids": torch.full((2,), n), "attention_mask": torch.ones(2), "label": n} for n in (0, 1)]
+    MAPPINGS[:] = ids
+    source = load("mappings")
+    assert {name: x.tolist() for name, x in source.train.x.items()} == {
+        "input_ids": [[0, 0], [1, 1]],
+        "attention_mask": [[1, 1], [1, 1]],
+    }
+    assert source.form.joined(source.train.x, source.train.y).keys() == ids[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("what", "outputs"), [("regression", 1), ("vector labels", 3), ("float tensors", 1), ("two inputs", None)]
+)
+def test_targets_and_inputs_of_any_kind(what, outputs):
+    source = load("broken", init_args={"what": what})
+    assert source.outputs == outputs
+    assert source.train.labels is None or what == "two inputs"
 
 
 class Loads(TrainOnly):

@@ -45,8 +45,7 @@ def parts(source):
 
 
 def arrays(packed):
-    sets = [part for part in (packed.train, packed.test, packed.validation) if part is not None]
-    return [values for part in sets for values, _ in part]
+    return [values for part in packed.arrays.values() for values, _ in part]
 
 
 def test_packing_copies_nothing(config):
@@ -65,7 +64,7 @@ def test_packing_copies_nothing(config):
 def test_what_goes_beside_the_arrays_is_small(config):
     """Pickled, a view of a tensor brings all of it along, and every trial would have its own copy."""
     packed = pack(_shared_source(config, LAM))
-    assert len(pickle.dumps(packed.rest)) < packed.train[0][0].nbytes / 2
+    assert len(pickle.dumps(packed.rest)) < packed.arrays["train"][0][0].nbytes / 2
 
 
 def test_a_validation_set_of_its_own_is_kept(config):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from flsel.data.population import Population
+from flsel.data.trees import Tree, rebuilt, tensors
 from flsel.errors import UserError, raised_at, short
 from flsel.execution.on_ray.shared_tensors import Array, as_array, as_tensor
 from flsel.local.lightning_module import without_trainer
@@ -30,15 +31,13 @@ class Copy:
     """A program to be sent, as it is now.
 
     Attributes:
-        x: Inputs of all clients.
-        y: Labels.
+        arrays: Inputs, targets and groups of all clients.
         shards: Positions of all clients' examples, one client after the other.
         sizes: How many each has.
         rest: The pickle of everything else.
     """
 
-    x: Array
-    y: Array
+    arrays: list[Array]
     shards: np.ndarray
     sizes: list[int]
     rest: bytes
@@ -46,7 +45,11 @@ class Copy:
 
 def size_of(population: Population) -> int:
     """Return the bytes of a population's arrays."""
-    return int(population.x.nbytes + population.y.nbytes + sum(shard.nbytes for shard in population.shards))
+    return sum(part.nbytes for part in (*tensors(_tree(population)), *population.shards))
+
+
+def _tree(population: Population) -> Tree:
+    return population.x, population.y, population.groups
 
 
 def copied(program: Program) -> Copy:
@@ -57,7 +60,8 @@ def copied(program: Program) -> Copy:
     """
     people = program.population
     rest = {f.name: getattr(program, f.name) for f in fields(program) if f.name not in _OWN}
-    rest["population"] = (people.num_classes, people.normalize)
+    empty = people.examples.changed(lambda values: values[:0].clone())
+    rest["population"] = replace(people, **vars(empty), shards=(), true_models=None)
     buffer = io.BytesIO()
     try:
         # By torch, whose tensors share memory afterwards if they did before.
@@ -68,7 +72,8 @@ def copied(program: Program) -> Copy:
             f"another process: {type(error).__name__}: {short(error).rstrip('.')}."
         ) from error
     shards = torch.cat(people.shards).cpu().numpy()
-    return Copy(as_array(people.x), as_array(people.y), shards, people.sizes.tolist(), buffer.getvalue())
+    arrays = [as_array(part) for part in tensors(_tree(people))]
+    return Copy(arrays, shards, people.sizes.tolist(), buffer.getvalue())
 
 
 def made_of(copy: Copy) -> Program:
@@ -87,10 +92,10 @@ def made_of(copy: Copy) -> Program:
     if is_lightning(rest["task"]):
         without_trainer(rest["task"])
     device = rest["task"].device
-    classes, normalize = rest.pop("population")
+    people = rest.pop("population")
     shards = torch.split(torch.from_numpy(copy.shards.copy()), copy.sizes)
-    x, y = (as_tensor(part).to(device) for part in (copy.x, copy.y))
-    return Program(population=Population(x, y, shards, classes, normalize), **rest)
+    x, y, groups = rebuilt(_tree(people), [as_tensor(part).to(device) for part in copy.arrays])
+    return Program(population=replace(people, x=x, y=y, groups=groups, shards=shards), **rest)
 
 
 def _pickling(loggers: Sequence[Any]) -> Any:

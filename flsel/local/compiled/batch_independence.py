@@ -38,7 +38,7 @@ def _mixes(program: Program) -> bool:
     """
     if any(getattr(module, "scale_grad_by_freq", False) for module in program.task.modules()):
         return True
-    places = torch.linspace(0, len(program.population.y) - 1, 4, device=program.task.device).long()
+    places = torch.linspace(0, len(program.population.examples) - 1, 4, device=program.task.device).long()
     # Two examples, of which one at most can be what the others are measured by, such as the largest.
     pairs = [(places, 0), (places[:1].expand(3), 0), (places, -1), (places[-1:].expand(3), -1)]
     with _drawn_weights(program.task):

@@ -126,7 +126,7 @@ class _Unlike(Exception):
 
 def _described(program: Program) -> Hashable:
     task, data = program.task, program.population
-    if not averages_examples(task):
+    if not averages_examples(task) or data.why_one_by_one() is not None:
         raise _Unlike
     names = {id(param): name for name, param in task.net.named_parameters()}
     if set(names.values()) != set(program.state()) or len(list(task.buffers())):

@@ -64,6 +64,8 @@ def require_compiled(program: Program) -> None:
 
 def why_not_compiled(program: Program) -> str | None:
     """Say why no step of a program can be compiled, or None if one may be; tracing it decides then."""
+    if reason := program.population.why_one_by_one():
+        return reason
     if mixes(program.fabric):
         return "torch.func.vmap does not apply mixed precision to all layers (take precision bf16-true)"
     for module in program.task.modules():

@@ -240,7 +240,7 @@ def client_loss(program: Program, example: Example) -> Callable[..., Tensor]:
 
     The labels are those of :attr:`Example.labels`, one tensor each.
     """
-    step, weighs = program.as_function(_Step(program.task)), example.weights is not None
+    step, weighs = program.as_function(_Step(program)), example.weights is not None
 
     def loss(params: Params, models: tuple[Params, ...], x: Tensor, *labels: Tensor) -> Tensor:
         y, key, *rest = labels
@@ -283,13 +283,14 @@ class _Queries(TorchFunctionMode):
 class _Step(nn.Module):
     """Give the training step the name ``forward``, which is what ``functional_call`` calls."""
 
-    def __init__(self, task: nn.Module) -> None:
+    def __init__(self, program: Program) -> None:
         super().__init__()
-        self.task = task
+        self.task = program.task
+        self._as_given = program.as_given
 
     def forward(self, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
         if weights is None:
-            return loss_of(self.task.training_step((x, y), Unread()))  # type: ignore[operator]
+            return loss_of(self.task.training_step(self._as_given((x, y)), Unread()))
         # The weighted cross-entropy; its factors depend on labels only, so that they are computed for all
         # steps of a visit at once.
         scores = nn.functional.log_softmax(self.task(x), dim=1)
