@@ -18,7 +18,7 @@ from flsel.config.groups import OutputConfig
 from flsel.data.data_config import DataConfig
 from flsel.engine.evaluation import Evaluator
 from flsel.local.compiled.engine import Engine
-from flsel.local.selfcheck import CheckedTrainer
+from flsel.local.judge import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.partition import Natural
 from flsel.runner.build import build

@@ -14,7 +14,7 @@ from flsel.data.population import Examples, FederatedData
 from flsel.data.trees import Tree, call, described, mapped, tensors
 from flsel.engine.scores import Scores
 from flsel.errors import UserError
-from flsel.local.answer_checks import check_evaluation, check_losses
+from flsel.local.judge import check_evaluation, check_losses
 from flsel.local.measure import pooled
 from flsel.local.program import Program
 from flsel.local.tasks import writes_to_inputs

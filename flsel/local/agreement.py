@@ -49,6 +49,7 @@ class Agreement(Stateful):
         shapes_: Shapes of visits that were compared.
         last_: Last round in which a visit was compared because of its number.
         changed_: Something about the program was changed since the last comparison.
+        repeated: Last round in which this process trained a visit twice; -1 if there is none.
     """
 
     def __init__(self, check: Check = "auto") -> None:
@@ -57,6 +58,7 @@ class Agreement(Stateful):
         self.shapes_: list[int] = []
         self.last_ = -1
         self.changed_ = False
+        self.repeated = -1
         self.found_: dict[str, list[Any]] = {}
 
     def disagreement(self, question: Question) -> Disagreement | None:
@@ -85,6 +87,13 @@ class Agreement(Stateful):
             return False
         return self.check == "every" or question not in self.compared_
 
+    def repeat_due(self, round: int) -> bool:
+        """Tell whether one of the clients that train one by one is to train twice, and note that it does."""
+        regular = self.repeated < 0 or (is_regular(round) and round > self.repeated)
+        due = self.check == "every" or (self.check == "auto" and regular)
+        self.repeated = max(self.repeated, round) if due else self.repeated
+        return due
+
     def compared(self, question: Question) -> None:
         """Note that an answer was compared."""
         if question not in self.compared_:
@@ -94,6 +103,11 @@ class Agreement(Stateful):
         """Note that something about the program was changed, so that its next answers are compared."""
         self.changed_ = "train" in self.compared_
         self.compared_ = [question for question in self.compared_ if question == "train"]
+
+
+def is_regular(round: int) -> bool:
+    """Tell whether a round is one of 1, 4, 16, ..., in which answers are compared."""
+    return round > 0 and round & (round - 1) == 0 and round.bit_length() % 2 == 1
 
 
 def _finite(number: float) -> float | None:

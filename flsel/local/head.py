@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from flsel.data.trees import Tree, call
 from flsel.errors import UserError
-from flsel.local.module_snapshot import ModuleSnapshot
+from flsel.local.snapshot import ModuleSnapshot
 from flsel.local.torch_internals import own_parameters
 
 

@@ -130,7 +130,6 @@ class LightningTrainer(LocalTrainer):
     def _visit(self, visit: Visit) -> None:
         """Fit the task on one client's examples."""
         program = visit.program
-        program.kept.begin()
         program.task.train()
         program.load(visit.start)
         for param in program.task.parameters():

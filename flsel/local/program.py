@@ -20,9 +20,9 @@ from flsel.local.agreement import Agreement
 from flsel.local.batches import BatchSpec, dealt
 from flsel.local.channels_last import channels_last
 from flsel.local.features import Features
-from flsel.local.module_snapshot import ModuleSnapshot
 from flsel.local.optimizer_states import OptimizerMemory
 from flsel.local.plain import PlainFabric
+from flsel.local.snapshot import ModuleSnapshot
 from flsel.local.tasks import Classifier, Task, loss_of
 from flsel.local.torch_internals import copy_all
 from flsel.objectives import Objective
@@ -62,7 +62,7 @@ class Program:
         measurable: Losses of the task can be asked outside of training.
         memory: What clients' optimizers remember between visits; None starts each of them anew.
         agreement: What the self-check has found.
-        kept: What the task keeps beside what is sent; visits and evaluations leave it as it was.
+        snapshot: What the task keeps beside what is sent; None takes it as it is.
     """
 
     task: Task
@@ -84,10 +84,17 @@ class Program:
     measurable: bool = True
     memory: OptimizerMemory | None = None
     agreement: Agreement = field(default_factory=Agreement)
-    kept: ModuleSnapshot = field(init=False)
+    snapshot: ModuleSnapshot | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kept", ModuleSnapshot(self.task, self.state().values()))
+        if self.snapshot is None:
+            object.__setattr__(self, "snapshot", ModuleSnapshot(self.task, self.state().values()))
+
+    @property
+    def kept(self) -> ModuleSnapshot:
+        """What the task keeps beside what is sent; visits and evaluations leave it as it was."""
+        assert self.snapshot is not None
+        return self.snapshot
 
     def state(self) -> Params:
         """Return the live tensors that are sent between server and clients, by name.
@@ -166,7 +173,6 @@ class Program:
         Args:
             plain: Images have their channels first in any case.
         """
-        self.kept.begin()
         self.task.eval()
         trusted = self.agreement.disagreement("evaluation") is None
         laid_out = channels_last(self.task) if self.channels_last and trusted and not plain else nullcontext()

@@ -82,12 +82,11 @@ class _Loop:
         self._groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
         # Some optimizers make their state at once: Adagrad of older releases of torch.
         self._state = {param: _copied(state) for param, state in optimizer.state.items()}
-        self._own = program.kept.note(optimizer)  # one of one's own may count in itself
+        self._own = program.kept.of_optimizer(optimizer)  # one of one's own may count in itself
 
     def visit(self, visit: Visit) -> None:
         """Run one client's local steps."""
         start, client, program = visit.start, visit.client, visit.program
-        program.kept.begin()
         program.task.train()  # anew, as a step may have put layers into evaluation
         program.load(start)
         self._reset_optimizer(program.optimizer, program.lr_factors[visit.round])
@@ -124,12 +123,14 @@ class _Loop:
         try:
             program.kept.check_frozen(program.model)
         finally:
-            program.kept.restore()
+            program.kept.restore(trained=bool(lengths))
 
     def _reset_optimizer(self, optimizer: Optimizer, factor: float) -> None:
         optimizer.state.clear()
         optimizer.state.update({param: _copied(state) for param, state in self._state.items()})
-        self._own.back()
+        for part in self._own:
+            if part.changed():
+                part.restore()
         for group, initial in zip(optimizer.param_groups, self._groups, strict=True):
             group.update(initial)
         scale_lr(optimizer.param_groups, [g["lr"] for g in self._groups], factor)

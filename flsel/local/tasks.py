@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from flsel.data.trees import Form, Tree, call, mapped
 from flsel.errors import UserError
 from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_own_steps, take
-from flsel.local.memos import Memos, Names, Value
+from flsel.local.snapshot import reached
 from flsel.local.torch_internals import BATCH_NORM, CONVOLUTION, without_compiler
 from flsel.params import called
 
@@ -228,11 +228,10 @@ def make_optimizer(task: Task, override: OptimizerFactory | None, *, whole: bool
 
 def _check_copies(optimizer: Optimizer, task: Task, source: str) -> None:
     """Refuse an optimizer that has copied the parameters: they would be the initial model's for ever."""
-    memos = Memos(lambda module, _: Value(module), (), [])
-    for known in (*task.modules(), *task.parameters(), *task.buffers()):
-        memos.meet(known)
-    Names(optimizer, vars(optimizer), memos, ("state", "param_groups", "defaults"))
-    for tensor in memos.tensors:
+    known = [optimizer, *task.modules(), *task.parameters(), *task.buffers()]
+    skip = ("state", "param_groups", "defaults")
+    found = reached([value for name, value in vars(optimizer).items() if name not in skip], known)
+    for tensor in [value for value, _ in found if isinstance(value, Tensor)]:
         for param in task.parameters():
             alike = tensor.shape == param.shape and tensor.dtype == param.dtype
             if alike and torch.equal(tensor, param) and bool((param != param.flatten()[0]).any()):

@@ -28,13 +28,13 @@ from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
 from flsel.local.each_loss import with_single_losses
+from flsel.local.judge import CheckedTrainer
 from flsel.local.learning_rates import lr_factors
 from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation
 from flsel.local.measure import examples_at_once
 from flsel.local.optimizer_states import OptimizerMemory, check_remembers
 from flsel.local.program import Program
 from flsel.local.reach import Reach
-from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import check_optimizer, is_lightning, make_optimizer
 from flsel.local.trainer import LocalTrainer
@@ -309,7 +309,8 @@ def _make_lightning_trainer(config: RunConfig) -> LocalTrainer:
         )
     flags = trainer_flags(config)
     flags.check()
-    return LightningTrainer(flags, config.local.optimizer)
+    trainer = LightningTrainer(flags, config.local.optimizer)
+    return CheckedTrainer(trainer, "lightning", trainer)
 
 
 def _availability(mode: Availability, data: FederatedData, seed: int) -> Callable[[int], Tensor]:

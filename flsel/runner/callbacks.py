@@ -235,7 +235,6 @@ class Callbacks:
         self._load(self.trainer.server.params)
         federation = self.trainer.server.federation
         program, before = federation.program, _traits(federation.program)
-        program.kept.begin()
         changed = program.kept.changed()  # so does an iterator always
         for callback in able:
             name = type(callback).__name__
@@ -270,8 +269,9 @@ def _number(who: str, name: Any, value: Any) -> float:
 
 def _traits(program: Program) -> list[Any]:
     """List what a callback may change of what clients compute, so that a change is seen."""
-    owners = [vars(layer) for layer in program.task.modules()] + [vars(program.objective)]
-    values = [value for own in owners for name, value in own.items() if name != "training"]
+    layers = list(program.task.modules())
+    owners = [*layers, *{type(layer): None for layer in layers}, program.objective]
+    values = [value for own in owners for name, value in vars(own).items() if name != "training"]
     tensors = [*program.task.buffers(), *(value for value in values if isinstance(value, Tensor))]
     plain = [value if isinstance(value, bool | int | float | str) else id(value) for value in values]
     return [*plain, *((id(tensor), writes_to(tensor)) for tensor in tensors)]

@@ -6,6 +6,7 @@ import copy
 import functools
 import itertools
 import random
+import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -21,9 +22,11 @@ from torch import Tensor, nn, optim
 from flsel.errors import UserError
 from flsel.local.batches import BatchSpec
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
+from flsel.local.judge import CheckedTrainer
 from flsel.local.measure import losses
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.visit import from_one
+from flsel.params import Params
 
 CLIENTS = [3, 1, 0]
 
@@ -134,6 +137,19 @@ SIMPLE: dict[str, Callable[[Any], Any]] = {
 HOW = ("number", "items", "table", "clock", "new", "last", "own", "whole", *SIMPLE, "sent")
 
 
+def by_hand(net: nn.Module, start: Params, program: Any, client: int, round: int) -> Params:
+    """Train a client by a plain loop; returns what became of the start."""
+    net = net.double().train()
+    net.load_state_dict(start, strict=False)
+    optimizer = optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+    for positions in program.batches(client, round):
+        x, y = program.batch(positions[positions >= 0])
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    return {n: v for n, v in (*net.named_parameters(), *net.named_buffers()) if n in start}
+
+
 def counting(how: str) -> Any:
     return make_program(lambda p: optim.SGD(p, lr=0.1), BatchSpec(8, steps=3, last="wrap"), net=Counting(how))
 
@@ -151,16 +167,7 @@ def test_a_visit_is_plain_pytorch_on_a_model_as_it_was_built(how: str) -> None:
     )
     assert torch.equal(losses(from_one(start, CLIENTS[::-1], 0, program)), asked.flip(0))
     for row, client in enumerate(CLIENTS):
-        net = copy.deepcopy(program.model)
-        net.load_state_dict(start, strict=False)
-        net.train()
-        optimizer = optim.SGD(net.parameters(), lr=0.1)
-        for positions in program.batches(client, 1):
-            x, y = program.batch(positions)
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(net(x), y).backward()
-            optimizer.step()
-        own = {n: v for n, v in (*net.named_parameters(), *net.named_buffers()) if n in ends}
+        own = by_hand(copy.deepcopy(program.model), start, program, client, 1)
         assert largest_gap({n: v[row] for n, v in ends.items()}, own) < 1e-12
 
 
@@ -176,11 +183,33 @@ def test_a_stack_is_not_asked_to_keep_it(how: str, caplog: Any) -> None:
     assert said.endswith("; sequential trains instead")
 
 
-def test_what_cannot_begin_anew_is_refused() -> None:
-    net = nn.Linear(6, 4)
-    net.numbers = (n for n in range(9))  # type: ignore[assignment]
-    with pytest.raises(UserError, match="a model must not keep a generator in an attribute"):
-        make_program(lambda p: optim.SGD(p, lr=0.1), BatchSpec(8, steps=3), net=net)
+class Held(nn.Linear):
+    """Keeps what cannot be copied, and scales by it, or not."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__(6, 4)
+        self.numbers, self.lock, self.reads = (n for n in range(1, 99)), threading.Lock(), reads
+        self.calls = [0]
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.calls[0] += 1
+        with self.lock:
+            return super().forward(input) * ((next(self.numbers) if self.reads else 1.0) + self.calls[0])
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_what_cannot_be_copied_is_refused_only_if_it_matters(reads: bool) -> None:
+    program = make_program(partial(optim.SGD, lr=0.1), BatchSpec(8, epochs=1), net=Held(reads))
+    starts = starts_of(program, 3)
+    if reads:
+        with pytest.raises(UserError, match=r"second time in round 0, so it uses state outside the module: "):
+            train(CheckedTrainer(SequentialTrainer(), "sequential"), program, starts, CLIENTS, 0)
+        return
+    trainer = CheckedTrainer(CompiledTrainer(), "compiled")
+    ends = train(trainer, program, starts, CLIENTS, 0)
+    assert trainer.one_by_one(program)
+    own = by_hand(Held(reads), {n: v[0] for n, v in starts.items()}, program, CLIENTS[0], 0)
+    assert largest_gap({n: v[0] for n, v in ends.items()}, own) < 1e-12
 
 
 class Thaws(nn.Module):
@@ -229,15 +258,80 @@ def test_what_a_measurement_caches_can_be_trained_with(trainer: Any) -> None:
     assert largest_gap(ends, starts) > 0
 
 
-def test_a_callback_may_change_what_a_models_class_holds() -> None:
-    program = make_program(partial(optim.SGD, lr=0.1), BatchSpec(8, epochs=1), net=Counting("number"))
-    Counting.factor = 2.0  # type: ignore[attr-defined]
-    try:
-        program.kept.begin()
-        assert not program.kept.changed()
-        Counting.factor = 3.0  # type: ignore[attr-defined]
-        assert program.kept.changed()
+class Shares(nn.Module):
+    """Counts in an object that a hook of a layer knows, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.clock = nn.Linear(6, 4), Clock()
+        clock = self.clock
+        self.layer.register_forward_hook(lambda layer, given, made: made * (1 + clock.now))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.clock.now += 1
+        out: Tensor = self.layer(x)
+        return out
+
+
+class Frozen(nn.Module):
+    """Has a large frozen layer, and a small one that follows the trained one as ``how`` says."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.large = nn.Linear(6, 20_000, bias=False).requires_grad_(False)
+        self.layer, self.teacher = nn.Linear(6, 4), nn.Linear(6, 4).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            with torch.no_grad():
+                for old, new in zip(self.teacher.parameters(), self.layer.parameters(), strict=True):
+                    if self.how == "in place":
+                        old.lerp_(new, 0.5)
+                    elif self.how == "by data":
+                        old.data.mul_(0.5).add_(new.data, alpha=0.5)
+                    else:
+                        old.data = 0.5 * (old.data + new.data)
+        out: Tensor = self.layer(x) + 2 * self.teacher(x) + self.large(x)[:, :4]
+        return out
+
+
+def seeded(make: Callable[[], nn.Module]) -> nn.Module:
+    torch.manual_seed(3)
+    return make()
+
+
+FOLLOWING = [partial(Frozen, how) for how in ("in place", "by data", "anew")]
+
+
+@pytest.mark.parametrize("make", [Shares, *FOLLOWING])
+def test_a_client_leaves_no_trace_in_what_others_hold(make: Any) -> None:
+    program = make_program(partial(optim.SGD, lr=0.1), BatchSpec(8, epochs=1), net=seeded(make))
+    starts = starts_of(program, 3)
+    trainer = CheckedTrainer(CompiledTrainer(), "compiled")
+    for round in range(2):
+        ends = train(trainer, program, starts, CLIENTS, round)
+        for row, client in enumerate(CLIENTS):
+            own = by_hand(seeded(make), {n: v[row] for n, v in starts.items()}, program, client, round)
+            assert largest_gap({n: v[row] for n, v in ends.items()}, own) < 1e-12
+
+
+def test_large_frozen_weights_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = make_program(partial(optim.SGD, lr=0.1), BatchSpec(8, epochs=1), net=Frozen("in place"))
+    starts = starts_of(program, 1)
+    compared: list[int] = []
+    equal = torch.equal
+
+    def watched(one: Tensor, other: Tensor) -> bool:
+        compared.append(one.numel())
+        return equal(one, other)
+
+    monkeypatch.setattr(torch, "equal", watched)
+    train(SequentialTrainer(), program, starts, [3], 0)
+    assert max(compared) == 120_000
+    compared.clear()
+    train(SequentialTrainer(), program, starts, [3], 1)
+    assert max(compared, default=0) < 120_000
+    program.model.large.weight.data = torch.zeros(20_000, 6, dtype=torch.float64)  # type: ignore[union-attr]
+    with pytest.raises(UserError, match=r"must not begin to write to net\.large\.weight after the first"):
         program.kept.restore()
-        assert Counting.factor == 2.0  # type: ignore[attr-defined]
-    finally:
-        del Counting.factor  # type: ignore[attr-defined]

@@ -23,8 +23,8 @@ from flsel.local import measure
 from flsel.local.agreement import Agreement
 from flsel.local.batches import BatchSpec
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
+from flsel.local.judge import CheckedTrainer
 from flsel.local.program import Program
-from flsel.local.selfcheck import CheckedTrainer
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, from_rows

@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 
 from flsel.local.compiled.refusals import DRAWS, Refused
-from flsel.local.module_snapshot import ModuleSnapshot
+from flsel.local.snapshot import ModuleSnapshot
 from flsel.local.torch_internals import OpOverload, overload, schema, tree_leaves
 from flsel.rng import plain_states
 
@@ -26,7 +26,6 @@ class Convolves(Refused):
 @contextlib.contextmanager
 def watched(kept: ModuleSnapshot) -> Iterator[None]:
     """Refuse a step that leaves traces of itself elsewhere than in the loss."""
-    kept.begin()
     drawn, modes = plain_states(), kept.modes()
     said = io.StringIO()
     with contextlib.redirect_stdout(said):

@@ -40,8 +40,8 @@ def tolerance(dtype: torch.dtype) -> float:
     return _TOLERANCES.get(dtype, _TOLERANCES[torch.float32])
 
 
-def gap(
-    plain: Params, apart: Params, units: Params | None, dtype: torch.dtype, turned: Callable[[], Params]
+def answer_gap(
+    plain: Params, apart: Params, units: Params | None, dtype: torch.dtype, sensitivity: Callable[[], Params]
 ) -> Gap | None:
     """Judge how far a fast answer is from the plain one, tensor by tensor.
 
@@ -54,7 +54,7 @@ def gap(
         apart: The fast answer less the plain one.
         units: Tensors in whose last place both answers were rounded; None if in their own.
         dtype: Precision of the arithmetic.
-        turned: Returns how far the plain answer moves when the model that it is about is :func:`moved`.
+        sensitivity: Returns how far the plain answer moves when its model is :func:`perturbed`.
 
     Returns:
         The largest distance, or None if rounding explains it.
@@ -67,7 +67,7 @@ def gap(
     scale = lengths + _SHARE * lengths.square().sum().sqrt()
     if not diverged and bool((distance <= allowed * scale + floor).all()):
         return None
-    sensitive = _lengths(turned())
+    sensitive = _lengths(sensitivity())
     if diverged or not bool(torch.isfinite(sensitive).all()):
         explained = not diverged  # rounding decides whether a step overflows
     else:
@@ -79,7 +79,7 @@ def gap(
     return Gap(float(share[worst]), allowed, list(plain)[worst])
 
 
-def less(one: Params, other: Params) -> Params:
+def subtract(one: Params, other: Params) -> Params:
     """Subtract a model from another."""
     return {name: value - other[name] for name, value in one.items()}
 
@@ -88,7 +88,7 @@ def _sum(one: Params, other: Params) -> Params:
     return {name: value + other[name] for name, value in one.items()}
 
 
-def moved(start: Params, dtype: torch.dtype) -> Params:
+def perturbed(start: Params, dtype: torch.dtype) -> Params:
     """Move all numbers of a model up or down by a share that is small, and many times that of rounding."""
     generator = torch.Generator().manual_seed(0)
     share = _MOVES.get(dtype, _MOVES[torch.float32])

@@ -1,0 +1,381 @@
+"""Judge training by behaviour: fast training against sequential, and sequential against itself.
+
+Some of the visits that are trained fast are trained by sequential, too, and compared. One visit is trained
+twice with others in between: if it ends elsewhere, the model keeps state outside of the module.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flsel.errors import UserError
+from flsel.local import measure
+from flsel.local.agreement import RUN_AGAIN, Disagreement, Question, is_regular
+from flsel.local.answer_gap import Gap, answer_gap, perturbed, subtract
+from flsel.local.batches import BatchSpec, dealt
+from flsel.local.program import Program
+from flsel.local.sequential import SequentialTrainer
+from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit
+from flsel.params import Params, row
+
+_LOG = logging.getLogger("flsel")
+# Local steps up to which further visits of a program's first call are compared (benchmarks/self-check.md).
+_STEPS = 60
+# Clients whose answer to a question is compared.
+_ASKED = 8
+_PLAIN = {
+    "losses": "asks clients for losses one by one",
+    "gradients": "asks clients for gradients one by one",
+    "evaluation": "evaluates images with their channels first",
+}
+Ask = Callable[[Visit], Params]
+"""Answers a question about a visit the plain way."""
+
+
+@final
+class CheckedTrainer(LocalTrainer):
+    """Train clients by a trainer, and judge what it does.
+
+    A program whose end models are further from sequential's than rounding explains is trained by sequential
+    from the round on in which that was found, which is warned of once. What was compared belongs to the
+    program (:class:`flsel.local.agreement.Agreement`).
+
+    ``local.check: auto`` compares, of each program, in its first call a visit of every shape, and others
+    while they take few local steps; later one visit of each new shape, one in rounds 1, 4, 16, ..., and one
+    after the program was changed. The shape of a visit is the lengths of its batches and the number of the
+    program's visits in the call, each to the next power of two. In the first call a visit is trained twice,
+    and where clients are trained one by one also in rounds 1, 4, 16, ...
+
+    Args:
+        fast: The trainer.
+        backend: Its name, for messages.
+        reference: What it is compared with, and falls back to; None is sequential.
+    """
+
+    def __init__(self, fast: LocalTrainer, backend: str, reference: LocalTrainer | None = None) -> None:
+        self._fast, self._backend = fast, backend
+        self._reference = reference or SequentialTrainer()
+
+    def train(self, visits: Sequence[Visit]) -> Params:
+        """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`).
+
+        Raises:
+            UserError: If a model ends elsewhere when a client is trained again.
+        """
+        groups = _by_program(visits)
+        chosen = [place for group in groups for place in self._chosen(visits, group)]
+        # First, so that what fast training may leave in a user's module is not in what it is compared with.
+        plain = self._plain(visits, chosen) if chosen else {}
+        ahead = self._ahead(visits, groups)
+        fast = [place for place, visit in enumerate(visits) if not _disagreed(visit.program)]
+        found = self._trained([visits[place] for place in fast]) if fast else {}
+        at = {place: number for number, place in enumerate(fast)}
+        for place, end in ahead.items():
+            self._require_same(visits[place], end, row(found, at[place]))
+        for place, end in plain.items():
+            if not _disagreed(visits[place].program):
+                self._compare(visits[place], end, row(found, at[place]))
+        for group in _by_program([visits[place] for place in chosen]):
+            self._note([visits[chosen[number]] for number in group], visits)
+        left = [place for place, visit in enumerate(visits) if _disagreed(visit.program)]
+        return self._merged(visits, fast, found, left) if left else found
+
+    def losses(self, visits: Sequence[Visit]) -> Tensor:
+        """Return the clients' losses (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        found = self._fast.losses(visits)
+        for group in _by_program(visits):
+            asked = [visits[place] for place in group]
+            if check_losses(asked, found[group]):
+                found[group] = measure.losses(asked, plain=True)
+        return found
+
+    def gradients(self, visits: Sequence[Visit]) -> Params:
+        """Return the clients' gradients (see :class:`flsel.local.trainer.LocalTrainer`)."""
+
+        def ask(visit: Visit) -> Params:
+            return row(measure.gradients([visit], plain=True), 0)
+
+        found = self._fast.gradients(visits)
+        for group in _by_program(visits):
+            asked = [visits[place] for place in group]
+            if _check("gradients", asked, {name: value[group] for name, value in found.items()}, ask):
+                for name, value in measure.gradients(asked, plain=True).items():
+                    found[name][group] = value
+        return found
+
+    def forget(self, program: Program) -> None:
+        """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        for trainer in (self._fast, self._reference):
+            trainer.forget(program)
+        program.agreement.changed()
+
+    def one_by_one(self, program: Program) -> bool:
+        """Tell whether sequential trains a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        return _disagreed(program) or self._fast.one_by_one(program)
+
+    def kind(self, program: Program, clients: int) -> Hashable | None:
+        """Describe which programs' clients share stacks (see :class:`flsel.local.trainer.LocalTrainer`)."""
+        return None if _disagreed(program) else self._fast.kind(program, clients)
+
+    def _chosen(self, visits: Sequence[Visit], group: list[int]) -> list[int]:
+        """Choose the visits of one program that are to be compared."""
+        program = visits[group[0]].program
+        agreement, round = program.agreement, visits[group[0]].round
+        if agreement.check == "off" or self.one_by_one(program):
+            return []
+        if agreement.check == "every":
+            return group
+        chosen, seen = [], set(agreement.shapes_)
+        for place in group:
+            if new := _shapes(visits[place], len(group)) - seen:
+                chosen.append(place)
+                seen |= new
+        if "train" not in agreement.compared_:
+            steps = sum(_steps(visits[place]) for place in chosen)
+            for place in group:
+                if place not in chosen and steps + _steps(visits[place]) <= _STEPS:
+                    chosen.append(place)
+                    steps += _steps(visits[place])
+        elif not chosen and (agreement.changed_ or (is_regular(round) and round > agreement.last_)):
+            chosen = [group[round.bit_length() % len(group)]]
+        return chosen
+
+    def _plain(self, visits: Sequence[Visit], chosen: list[int]) -> dict[int, Params]:
+        """Train visits that are to be compared by the reference, one of a program's first call twice."""
+        cheap = sorted(chosen, key=lambda place: _steps(visits[place]))
+        again = []
+        for group in _by_program([visits[place] for place in cheap]):
+            places = [cheap[number] for number in group if _steps(visits[cheap[number]])]
+            if places and "train" not in visits[places[0]].program.agreement.compared_:
+                again.append(places[0])
+        trained = self._reference.train([visits[place] for place in (*cheap, *again)])
+        ends = {place: row(trained, number) for number, place in enumerate(cheap)}
+        for number, place in enumerate(again, len(cheap)):
+            self._require_same(visits[place], ends[place], row(trained, number))
+        return ends
+
+    def _ahead(self, visits: Sequence[Visit], groups: list[list[int]]) -> dict[int, Params]:
+        """Train a visit of each program whose clients train one by one, before they do."""
+        found = {}
+        for group in groups:
+            program, round = visits[group[0]].program, visits[group[0]].round
+            # The later one comes in the call, the more are between the two.
+            places = [place for place in group[::-1] if _steps(visits[place])]
+            if places and self._fast.one_by_one(program) and program.agreement.repeat_due(round):
+                place = min(places[: max(1, len(places) - 1)], key=lambda place: _steps(visits[place]))
+                found[place] = row(self._reference.train([visits[place]]), 0)
+        return found
+
+    def _trained(self, visits: list[Visit]) -> Params:
+        """Train visits by the fast trainer; what it cannot train at all is left to the reference."""
+        try:
+            return self._fast.train(visits)
+        except UserError:
+            raise
+        except Exception as error:
+            programs = {id(visit.program): visit.program for visit in visits}
+            program = visits[0].program
+            if len(programs) > 1 or program.agreement.check == "off" or self._fast.one_by_one(program):
+                raise
+            said = (str(error).splitlines() or [""])[0][:100]
+            _set_back(program)
+            # What is wrong with the model itself is raised here.
+            ends = self._reference.train(visits)
+            self._disagree(visits[0], Gap(float("inf"), 0.0, f"{type(error).__name__}: {said}"))
+            return ends
+
+    def _update(self, visit: Visit) -> Params:
+        return subtract(row(self._reference.train([visit]), 0), visit.start)
+
+    def _compare(self, visit: Visit, plain: Params, fast: Params) -> None:
+        update = subtract(plain, visit.start)
+        found = _gap(visit, update, subtract(fast, plain), self._update, visit.start)
+        if found is not None:
+            self._require_same(visit, plain, row(self._reference.train([visit]), 0))
+            self._disagree(visit, found)
+
+    def _require_same(self, visit: Visit, first: Params, second: Params) -> None:
+        """Require that training a visit again ends in the same bits, or where rounding may do so, close by.
+
+        Raises:
+            UserError: If it does not.
+        """
+        if all(_same_bits(value, second[name]) for name, value in first.items()):
+            return
+        exact = visit.program.task.device.type == "cpu" and torch.get_num_threads() == 1
+        update, apart = subtract(first, visit.start), subtract(second, first)
+        # Sums of several threads come in any order; so do those of a GPU.
+        if not exact and _gap(visit, update, apart, self._update, visit.start) is None:
+            return
+        name = type(visit.program.model).__name__
+        raise UserError(
+            f"model {name} ends at other parameters when client {visit.client} trains a second time in round "
+            f"{visit.round}, so it uses state outside the module: a global name, an attribute of a class, a "
+            "variable of a closure, a clock. Keep that state in attributes or buffers of the module, which "
+            "are put back before each client trains."
+        )
+
+    def _disagree(self, visit: Visit, found: Gap) -> None:
+        program, round = visit.program, visit.round
+        late = "train" in program.agreement.compared_ and round > 0
+        noted = Disagreement(round, found.size, found.tolerance, found.where, late)
+        program.agreement.disagreed("train", noted)
+        _set_back(program)
+        model, name = type(program.model).__name__, self._backend
+        what = (
+            f"{name} trains client {visit.client} to another model, {found.size:.2g} of the update away in "
+            f"{found.where}, where rounding explains {found.tolerance:.0e}"
+            if found.tolerance
+            else f"{name} raised {found.where}"
+        )
+        after = f"R{noted.doubt[1:]}, or" if late else f"{RUN_AGAIN.capitalize()} to train so always, or"
+        _LOG.warning(
+            "local.check: sequential trains %s from round %d on, since %s. %s change the model: "
+            "docs/models-and-data.md says what causes it.",
+            model, round, what, after,
+        )  # fmt: skip
+
+    def _note(self, compared: list[Visit], visits: Sequence[Visit]) -> None:
+        """Note which visits of a program were compared."""
+        program = compared[0].program
+        agreement, width = program.agreement, sum(visit.program is program for visit in visits)
+        agreement.compared("train")
+        shapes = set(agreement.shapes_).union(*(_shapes(visit, width) for visit in compared))
+        agreement.shapes_ = sorted(shapes)
+        agreement.last_ = max(agreement.last_, compared[0].round)
+        agreement.changed_ = False
+
+    def _merged(self, visits: Sequence[Visit], fast: list[int], found: Params, left: list[int]) -> Params:
+        """Let the reference train what fast training trains to other models."""
+        ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
+        trained = self._reference.train([visits[place] for place in left])
+        for places, part in ((fast, found), (left, trained)):
+            for name, value in part.items():
+                ends[name][places] = value
+        return ends
+
+
+def check_losses(visits: Sequence[Visit], losses: Tensor) -> bool:
+    """Compare some losses of a program's clients with those asked one by one.
+
+    Args:
+        visits: The clients.
+        losses: Their losses, float64 ``[len(visits)]``.
+
+    Returns:
+        Whether clients have to be asked one by one; if that is new, it is warned of.
+    """
+    return _check(
+        "losses", visits, {"loss": losses}, lambda visit: {"loss": measure.losses([visit], plain=True)[0]}
+    )
+
+
+def check_evaluation(visit: Visit, loss: float, plain: Callable[[Params], float]) -> bool:
+    """Compare the loss of a model on a held-out set with that of images with their channels first.
+
+    Args:
+        visit: The model; the client is of no matter.
+        loss: The loss.
+        plain: Measures a model with channels first.
+
+    Returns:
+        Whether evaluations are to leave images as they are; if that is new, it is warned of.
+    """
+
+    def ask(visit: Visit) -> Params:
+        return {"loss": torch.tensor(plain(visit.start), dtype=torch.float64)}
+
+    return _check("evaluation", [visit], {"loss": torch.tensor([loss], dtype=torch.float64)}, ask)
+
+
+def _check(question: Question, visits: Sequence[Visit], answers: Params, ask: Ask) -> bool:
+    """Compare some answers of one program with the plain ones; tell whether those are to be taken."""
+    program = visits[0].program
+    agreement = program.agreement
+    if agreement.due(question) and not measure.is_plain(question, program):
+        shards = program.population.shards
+        those = [n for n, visit in enumerate(visits) if question == "evaluation" or len(shards[visit.client])]
+        several = 1 if agreement.check == "every" else max(1, len(those) // _ASKED)
+        for place in those[::several]:
+            plain = ask(visits[place])
+            found = _gap(visits[place], plain, subtract(row(answers, place), plain), ask)
+            if found is not None:
+                _tell(question, visits[place], found)
+                break
+        if those:
+            agreement.compared(question)
+    return agreement.disagreement(question) is not None
+
+
+def _gap(visit: Visit, plain: Params, apart: Params, ask: Ask, units: Params | None = None) -> Gap | None:
+    """Judge how far an answer about a visit is from the plain one, see :func:`answer_gap`."""
+    dtype = getattr(visit.program.task, "compute", None) or next(iter(visit.start.values())).dtype
+
+    def sensitivity() -> Params:
+        return subtract(ask(visit._replace(start=perturbed(visit.start, dtype))), plain)
+
+    return answer_gap(plain, apart, units, dtype, sensitivity)
+
+
+def _tell(question: Question, visit: Visit, found: Gap) -> None:
+    agreement = visit.program.agreement
+    late = question in agreement.compared_
+    agreement.disagreed(question, Disagreement(visit.round, found.size, found.tolerance, found.where, late))
+    _set_back(visit.program)
+    _LOG.warning(
+        "local.check: flsel %s of %s from round %d on, since the faster way computes another value, %.2g of "
+        "it away in %s, where rounding explains %.0e.",
+        _PLAIN[question], type(visit.program.model).__name__, visit.round, found.size, found.where,
+        found.tolerance,
+    )  # fmt: skip
+
+
+def _set_back(program: Program) -> None:
+    """Put back what fast training left in a program's module."""
+    program.kept.restore()
+    for param in program.task.parameters():
+        param.grad = None
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def _disagreed(program: Program) -> bool:
+    return program.agreement.disagreement("train") is not None
+
+
+def _by_program(visits: Sequence[Visit]) -> list[list[int]]:
+    """Group visits by program: positions, ascending."""
+    groups: dict[int, list[int]] = {}
+    for place, visit in enumerate(visits):
+        groups.setdefault(id(visit.program), []).append(place)
+    return list(groups.values())
+
+
+def _examples(visit: Visit) -> int:
+    return len(visit.program.population.shards[visit.client])
+
+
+def _steps(visit: Visit) -> int:
+    return visit.program.spec.num_steps(_examples(visit))
+
+
+def _shapes(visit: Visit, width: int) -> frozenset[int]:
+    """Describe a visit by the lengths of its batches and the width of its stack, to powers of two."""
+    lengths = _lengths(visit.program.spec, _examples(visit))
+    return lengths | {-width.bit_length()} if lengths else lengths
+
+
+@lru_cache(maxsize=4096)
+def _lengths(spec: BatchSpec, examples: int) -> frozenset[int]:
+    table = dealt(spec, np.arange(examples), seed=0, round=0, client=0)
+    return frozenset(int(length).bit_length() for length in (table >= 0).sum(axis=1))
