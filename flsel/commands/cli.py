@@ -55,6 +55,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "flsel.commands.configs",
         "list the shipped files for --config and --space: flsel configs [NAME]",
     ),
+    "schema": (
+        "flsel.commands.schema",
+        "print the JSON schema of the settings, for editors: flsel schema > flsel.schema.json",
+    ),
+    "completion": (
+        "flsel.commands.completion",
+        "print a script for completion in a shell: flsel completion bash",
+    ),
 }
 # The help of commands whose settings are a run's.
 HELP = {name: Path(__file__).with_name(f"{name}_help.txt") for name in ("train", "data")}
@@ -212,7 +220,7 @@ def _stop(message: str, code: int) -> int:
 
 
 def _top_level() -> argparse.ArgumentParser:
-    lines = "\n".join(f"  {name:10}{text}" for name, (_, text) in COMMANDS.items())
+    lines = "\n".join(f"  {name:12}{text}" for name, (_, text) in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="flsel",
         usage="flsel COMMAND [options]",

@@ -116,7 +116,7 @@ def _derived(made: Any, base: type) -> TypeGuard[type]:
 def plugin(hint: Any) -> Plugin | None:
     """Return what class a type asks for, or None if it asks for a plain value."""
     for part in alternatives(hint):
-        if get_origin(part) is Callable:
+        if get_origin(part) is Callable and get_args(part):
             given, made = get_args(part)
             return Plugin(made, len(given) if isinstance(given, list) else 0, factory=True)
         if _derived(part, Checked):
