@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "list the shipped files for --config and --space: flsel configs [NAME]",
     ),
     "schema": (
-        "flsel.commands.schema",
+        "flsel.commands.print_schema",
         "print the JSON schema of the settings, for editors: flsel schema > flsel.schema.json",
     ),
     "completion": (
