@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from flsel.arguments import Argument, alternatives
-from flsel.commands.cli import COMMANDS
 from flsel.comparison.compare_config import CompareConfig
 from flsel.config.plugin import plugin
 from flsel.config.schema import keys, keys_of
@@ -23,11 +22,15 @@ usage: flsel completion bash > ~/.local/share/bash-completion/completions/flsel
 Print a script for completion. It knows the commands, their settings, and the values of settings that
 take a class or a name.
 """
-# Options that are no settings.
+# The commands, with their options that are no settings; a command that has --config has those of a run, too.
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "train": ("config", "print_config", "resume", "address"),
     "tune": ("config", "sweep", "resume", "retry-failed"),
     "compare": ("config", "resume", "plan", "sd"),
+    "check": (),
+    "completion": (),
+    "configs": (),
+    "schema": (),
     "dashboard": ("project", "entity", "group", "keys", "folder"),
     "data": ("config", "picture"),
     "deploy": ("config", "nodes", "app", "timeout", "wait", "own-data"),
@@ -59,13 +62,13 @@ def _parser(files: Any) -> argparse.ArgumentParser:
     own = {"tune": keys_of(SweepConfig), "compare": keys_of(CompareConfig)}
     parser = argparse.ArgumentParser(prog="flsel")
     commands = parser.add_subparsers()
-    for name, (_, about) in COMMANDS.items():
-        command = commands.add_parser(name, help=about.partition(":")[0])
-        for option in _OPTIONS.get(name, ()):
+    for name, options in _OPTIONS.items():
+        command = commands.add_parser(name)
+        for option in options:
             action = command.add_argument(f"--{option}", default=argparse.SUPPRESS)
             if option in _FILES:
                 action.complete = files  # type: ignore[attr-defined]
-        settings = keys() if "config" in _OPTIONS.get(name, ()) else {}
+        settings = keys() if "config" in options else {}
         for key, argument in (own.get(name, {}) | dict(settings)).items():
             action = command.add_argument(f"--{key}", choices=_choices(argument))
             if key in _FILES:
