@@ -87,17 +87,18 @@ def _ratio(atlas: Atlas, name: str, k: int, draws: np.ndarray) -> str:
 
 
 def ranks(atlas: Atlas, families: dict[str, Callable[[tuple[str, str]], bool]]) -> str:
-    """Return mean ranks, and the critical difference of each family."""
-    scores = np.nanmean(atlas.values["accuracy"], axis=1)
+    """Return mean ranks over the seeds that all runs have, and the critical difference of each family."""
+    scores = atlas.values["accuracy"]
     found = {}
     for name, inside in families.items():
         rows = scores[[inside(scenario) for scenario in atlas.scenarios]]
         if len(rows) > 1 and (name == "all" or len(rows) < len(scores)):
-            found[name] = rank(rows)
+            whole = ~np.isnan(rows).any(axis=(0, 2))
+            found[name] = rank(rows[:, whole].transpose(1, 0, 2))
     order = np.argsort(found["all"].mean_ranks)
     body = [[atlas.selectors[k], *(f"{r.mean_ranks[k]:.1f}" for r in found.values())] for k in order]
     body.append(["critical difference", *(f"{r.critical_difference:.1f}" for r in found.values())])
-    body.append(["Friedman's p", *(f"{r.p:.2g}" for r in found.values())])
+    body.append(["p", *(f"{r.p:.2g}" for r in found.values())])
     return markdown(["selector", *(f"{name} ({r.scenarios})" for name, r in found.items())], body)
 
 

@@ -1,44 +1,58 @@
-"""Errors and seeds of ``flsel compare``, until decided and by fixed designs, simulated with its functions.
+"""Errors, coverage and power of ``flsel compare``, simulated with the functions that judge.
 
-    python benchmarks/deciding.py [--repetitions 10000] [--comparisons 1,3,6,11]
+    python benchmarks/deciding.py [--repetitions 5000] [--parts laws,costs,coverage,power,ranks,seeds]
+    python benchmarks/deciding.py --quick      # a cell of each table, in a minute
 
-Prints a table of false claims of the whole family, for differences that are normal, heavy-tailed,
-discrete and skewed, a table of expected seeds, one of false and of wrongly directed claims after a fixed
-number of seeds, and one of costs to a target that some runs never reach. It takes minutes. With
-``--comparisons ""`` it prints the last one alone.
+Prints Markdown tables: false claims of a family for laws whose mean is zero; claims about costs to a target
+that some runs never reach; coverage of the intervals beside verdicts; how true the sentences about power are;
+ranks under noise that scenarios share; and expected seeds. ``benchmarks/run.py deciding`` keeps them in
+``results.md``.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from measure import add_options
 
-from flsel.comparison.judging.decisions import decide, judge_looks
-from flsel.comparison.judging.designs import Design
-from flsel.comparison.judging.estimates import holm, mean_p_value
-from flsel.comparison.judging.power import expected, fixed_seeds
+from flsel.comparison.judging.claims import Evidence
+from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.judging.decisions import Withheld, judge_looks
+from flsel.comparison.judging.designs import ACCURACY, Design
+from flsel.comparison.judging.estimates import moments, p_values
+from flsel.comparison.judging.families import FamilyMember, step_down
+from flsel.comparison.judging.power import expected, fixed_seeds, resolvable, seeds_needed
+from flsel.comparison.judging.ranks import rank
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
 MAXIMUM = 30
-FIXED = (5, 8, 12)
+FIXED = (5, 10)
 EXAMPLES = 3.0  # test examples in one standard deviation of discrete differences
 
 
-def shared(values: np.ndarray) -> np.ndarray:
-    """Return differences to the last row, which is the baseline of all others, with sd one."""
-    return np.asarray((values[:, :-1] - values[:, -1:]) / np.sqrt(2))
-
-
 def normal(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
-    """Draw normal results."""
-    return shared(rng.standard_normal((runs, variants + 1, MAXIMUM)))
+    """Draw normal results that share a baseline."""
+    return _against(rng.standard_normal((runs, variants + 1, MAXIMUM)))
 
 
 def heavy(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
     """Draw results of Student's t with 3 degrees of freedom."""
-    return shared(rng.standard_t(3, (runs, variants + 1, MAXIMUM)) / np.sqrt(3))
+    return _against(rng.standard_t(3, (runs, variants + 1, MAXIMUM)) / np.sqrt(3))
+
+
+def unequal(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
+    """Draw variants whose spread is three times the baseline's."""
+    draws = rng.standard_normal((runs, variants + 1, MAXIMUM))
+    draws[:, :-1] *= 3
+    return _against(draws)
+
+
+def correlated(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
+    """Draw results of which seeds share 90 %."""
+    common = rng.standard_normal((runs, 1, MAXIMUM))
+    return _against(np.sqrt(0.9) * common + np.sqrt(0.1) * rng.standard_normal((runs, variants + 1, MAXIMUM)))
 
 
 def discrete(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
@@ -46,133 +60,307 @@ def discrete(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
     return np.asarray(np.round(normal(rng, runs, variants) * EXAMPLES) / EXAMPLES)
 
 
-def skewed_variant(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
-    """Draw variants that collapse in some seeds, and a normal baseline."""
-    tails = -_lognormal(rng, (runs, variants, MAXIMUM))
-    return np.asarray((tails - rng.standard_normal((runs, 1, MAXIMUM))) / np.sqrt(2))
-
-
 def skewed(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
-    """Draw differences that are log-normal themselves."""
-    return -_lognormal(rng, (runs, variants, MAXIMUM))
+    """Draw differences that are log-normal themselves, sigma 0.8."""
+    tail = rng.lognormal(0.0, 0.8, (runs, variants, MAXIMUM))
+    return -np.asarray((tail - np.exp(0.32)) / np.sqrt((np.exp(0.64) - 1) * np.exp(0.64)))
 
 
-def _lognormal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    tail = rng.lognormal(0.0, 0.8, shape)
-    return np.asarray((tail - np.exp(0.32)) / np.sqrt((np.exp(0.64) - 1) * np.exp(0.64)))
-
-
-LAWS: dict[str, tuple[Draw, float]] = {
-    "normal": (normal, 0.0),
-    "t with 3 degrees of freedom": (heavy, 0.0),
-    "accuracies on few test examples": (discrete, 1 / EXAMPLES),
-    "variants that collapse in some seeds": (skewed_variant, 0.0),
-    "log-normal differences": (skewed, 0.0),
-}
-
-
-def errors(draw: Draw, resolution: float, variants: int, runs: int) -> list[float]:
-    """Return false claims of a family in per cent: no margin, margin 1 with effect 0, and with effect 1."""
-    sample = draw(np.random.default_rng(variants), runs, variants)
-    found = []
-    for effect, margin in ((0.0, None), (0.0, 1.0), (1.0, 1.0)):
-        design, false = Design(variants, MAXIMUM, margin), np.zeros(runs, dtype=bool)
-        for at in range(variants):
-            judged = judge_looks(effect + sample[:, at], design, resolution=resolution)
-            claims = judged.claim[np.arange(runs), judged.stops()]
-            false |= np.isin(claims, (0, 1) if effect == 0 else (1, 2))
-        found.append(100 * float(false.mean()))
-    return found
-
-
-def fixed_errors(draw: Draw, variants: int, seeds: int, runs: int) -> list[float]:
-    """Return families in per cent with a false claim, and with a wrong direction where effects are 1 sd."""
-    sample = draw(np.random.default_rng(variants), runs, variants)[:, :, :seeds]
-    false = [min(holm([mean_p_value(x) for x in family])) <= 0.05 for family in sample]
-    wrong = []
-    for family in sample + 1.0:
-        corrected = holm([mean_p_value(x) for x in family])
-        wrong.append(any(p <= 0.05 and x.mean() < 0 for p, x in zip(corrected, family, strict=True)))
-    return [100 * float(np.mean(found)) for found in (false, wrong)]
-
-
-def late_costs(share: float, factor: float, runs: int) -> tuple[list[float], float]:
-    """Return what is decided about costs to a target where runs are late, one comparison without a margin.
-
-    Logarithms of costs are normal, with a standard deviation of 0.3 and a correlation of 0.5 in a pair.
+def collapsing(share: float, depth: float, *, both: bool = False) -> Draw:
+    """Draw variants that collapse in a share of seeds by so many standard deviations, with mean zero.
 
     Args:
-        share: Share of the variant's runs that never arrive.
-        factor: Cost of the variant, in multiples of the baseline's.
-        runs: Repetitions.
-
-    Returns:
-        Claims in per cent (better, worse), and the mean number of seeds.
+        share: Share of seeds.
+        depth: Standard deviations.
+        both: Whether the baseline does likewise.
     """
-    rng = np.random.default_rng(1)
-    common = rng.standard_normal((runs, MAXIMUM))
-    theirs, ours = (0.3 * (common + rng.standard_normal((runs, MAXIMUM))) / np.sqrt(2) for _ in range(2))
-    ours = ours + np.log(factor)
-    end = np.quantile(ours, 1 - share) if share else np.inf
-    found = []
-    for mine, yours in zip(ours, theirs, strict=True):
-        counts = (mine <= end) | (yours <= end)
-        low = np.where(mine <= end, np.minimum(yours, end) - mine, -np.inf)[counts]
-        high = np.where(yours <= end, yours - np.minimum(mine, end), np.inf)[counts]
-        found.append(decide(low, Design(1, MAXIMUM), upper=high))
-    shares = [
-        100 * float(np.mean([decision.claim == kind for decision in found])) for kind in ("better", "worse")
+
+    def draw(rng: np.random.Generator, runs: int, variants: int) -> np.ndarray:
+        results = rng.standard_normal((runs, variants + 1, MAXIMUM))
+        fallen = depth * (share - (rng.random(results.shape) < share))
+        fallen[:, -1] *= both
+        return _against(results + fallen)
+
+    return draw
+
+
+def _against(results: np.ndarray) -> np.ndarray:
+    """Return differences to the last row, which is the baseline of all others."""
+    return np.asarray(results[:, :-1] - results[:, -1:])
+
+
+LAWS: dict[str, tuple[Draw, float, bool]] = {
+    "normal": (normal, 0.0, True),
+    "t with 3 degrees of freedom": (heavy, 0.0, True),
+    "variants with 3 x the spread": (unequal, 0.0, True),
+    "results that share 90 % of their noise": (correlated, 0.0, True),
+    "accuracies on few test examples": (discrete, 1 / EXAMPLES, True),
+    "the same collapse in both, 10 % of seeds by 10 sd": (collapsing(0.1, 10.0, both=True), 0.0, True),
+    "log-normal differences": (skewed, 0.0, False),
+    "variants collapse in 10 % of seeds by 10 sd": (collapsing(0.1, 10.0), 0.0, False),
+    "variants collapse in 5 % of seeds by 10 sd": (collapsing(0.05, 10.0), 0.0, False),
+    "variants collapse in 10 % of seeds by 20 sd": (collapsing(0.1, 20.0), 0.0, False),
+    "variants collapse in 5 % of seeds by 20 sd": (collapsing(0.05, 20.0), 0.0, False),
+}
+"""By name the law, its resolution, and whether the condition of the guarantee holds."""
+
+
+def fixed_errors(draw: Draw, resolution: float, variants: int, seeds: int, runs: int) -> float:
+    """Return families in per cent with a false claim by one look, where nothing differs."""
+    sample = draw(np.random.default_rng(variants), runs, variants)[:, :, :seeds].reshape(-1, seeds)
+    p = p_values(*moments(sample, resolution), seeds).reshape(runs, variants)
+    # Where all claims are false, Holm's first step decides whether any is made.
+    return 100 * float((p.min(axis=1) <= 0.05 / variants).mean())
+
+
+def looked_errors(draw: Draw, resolution: float, variants: int, runs: int, margin: float | None) -> float:
+    """Return families in per cent with a false claim at any look: nothing differs, or all are at the "
+    "margin."""
+    sample, false = draw(np.random.default_rng(variants), runs, variants), np.zeros(runs, dtype=bool)
+    for at in range(variants):
+        judged = judge_looks(
+            (margin or 0.0) + sample[:, at], Design(variants, MAXIMUM, margin), resolution=resolution
+        )
+        claims = judged.claim[np.arange(runs), judged.stops()]
+        false |= np.isin(claims, (0, 1) if margin is None else (1, 2))
+    return 100 * float(false.mean())
+
+
+def laws(runs: int, *, quick: bool) -> Iterator[str]:
+    """Write the table of false claims by law."""
+    columns = [(m, n) for n in FIXED for m in (1, 3, 5)]
+    looked = (1, 4, 10)
+    yield (
+        "False claims in %, where nothing differs in the mean: fixed numbers of seeds, and until decided "
+        "(30 at most)."
+    )
+    yield (
+        "In the last column all variants are at a margin of one sd of a result, and are called worse or "
+        "equivalent.\n"
+    )
+    yield _head(
+        "differences", *(f"{n} seeds, {m} variants" for m, n in columns),
+        *(f"until decided, {m}" for m in looked), "at the margin, 4", "condition holds",
+    )  # fmt: skip
+    for name, (draw, resolution, holds) in list(LAWS.items())[: 1 if quick else None]:
+        cells = [fixed_errors(draw, resolution, m, n, runs) for m, n in columns]
+        cells += [looked_errors(draw, resolution, m, runs, None) for m in looked]
+        cells.append(looked_errors(draw, resolution, 4, runs, 1.0))
+        yield _row(name, *(f"{cell:.1f}" for cell in cells), "yes" if holds else "no")
+
+
+def cost_claims(
+    late: tuple[float, float], ratio: float, dearer: float, spread: float, seeds: int, runs: int
+) -> tuple[float, float]:
+    """Return claims about a cost to a target in per cent: better, and worse.
+
+    A run arrives after a log-normal number of rounds (standard deviation 0.3, of the variant ``spread`` times
+    that; correlation 0.5). It ends after a common number of rounds, or if it is late, earlier.
+
+    Args:
+        late: Shares of the variant's and of the baseline's runs that end before they arrive.
+        ratio: True ratio of the costs, as a geometric mean.
+        dearer: What a round of the variant costs, in multiples of the baseline's.
+        spread: Standard deviation of the variant's logarithms, in multiples of the baseline's.
+        seeds: Pairs of one look; 0 is until decided.
+        runs: Repetitions.
+    """
+    rng, n = np.random.default_rng(1), seeds or MAXIMUM
+    common = rng.standard_normal((runs, n))
+    theirs, ours = (0.3 * (common + rng.standard_normal((runs, n))) / np.sqrt(2) for _ in range(2))
+    ours = spread * ours + np.log(ratio / dearer)  # logarithms of rounds
+    ends = [
+        np.quantile(x, 1 - share) if share else np.inf for x, share in zip((ours, theirs), late, strict=True)
     ]
-    return shares, float(np.mean([decision.n for decision in found]))
+    arrived = [x <= end for x, end in zip((ours, theirs), ends, strict=True)]
+    spent = [np.minimum(x, end) for x, end in zip((ours, theirs), ends, strict=True)]
+    difference = spent[1] - spent[0] - np.log(dearer)
+    low, high = np.where(arrived[0], difference, -np.inf), np.where(arrived[1], difference, np.inf)
+    counts = arrived[0] | arrived[1]
+    claims = np.full(runs, 3)
+    order = np.argsort(~counts, axis=1, kind="stable")  # pairs that say nothing are left out
+    low, high = (np.take_along_axis(x, order, axis=1) for x in (low, high))
+    for many in np.unique(counts.sum(axis=1)):
+        rows = np.flatnonzero(counts.sum(axis=1) == many)
+        if many < (5 if seeds else 6):
+            continue
+        design = Design.fixed(int(many), 1) if seeds else Design(1, MAXIMUM)
+        judged = judge_looks(low[rows, :many], design, upper=high[rows, :many])
+        claims[rows] = judged.claim[np.arange(len(rows)), judged.stops()]
+    return 100 * float((claims == 0).mean()), 100 * float((claims == 1).mean())
 
 
-def print_late(runs: int) -> None:
-    """Print the table of costs to a target."""
+def costs(runs: int, *, quick: bool) -> Iterator[str]:
+    """Write the tables of claims about costs to a target."""
     shares = (0.0, 0.2, 0.4, 0.6, 0.8)
-    print("\nCosts to a target, m = 1, no margin, by the share of the variant's runs that never arrive\n")
-    print("| | " + " | ".join(f"{100 * share:.0f} %" for share in shares) + " |")
-    print("|---" * (len(shares) + 1) + "|")
-    same = [sum(late_costs(share, 1.0, runs)[0]) for share in shares]
-    print("| same law: false claims, % | " + " | ".join(f"{x:.1f}" for x in same) + " |")
-    slower = [late_costs(share, 1.5, runs) for share in shares]
-    cells = [f"{worse:.1f} / {better:.1f}, {seeds:.1f}" for (better, worse), seeds in slower]
-    print("| 1.5 x: worse / better, %, seeds | " + " | ".join(cells) + " |")
+    yield (
+        "Costs to a target, one variant, no margin: claims in % (better / worse) by the share of runs that "
+        "never arrive."
+    )
+    yield (
+        "At a ratio of 1 both are false, at 1.2 better is false. The last column is the largest share of "
+        "false claims.\n"
+    )
+    yield _head(
+        "ratio, cost of a round, spread", "seeds", "late", *(f"{100 * s:.0f} %" for s in shares), "most false"
+    )
+    cells = [(r, d, s, n) for r in (1.0, 1.2) for d in (1.0, 2.0) for s in (1.0, 2.0) for n in (6, 10, 20, 0)]
+    for ratio, dearer, spread, seeds in cells[: 2 if quick else None]:
+        for name, side in (("the variant's", (1, 0)), ("the baseline's", (0, 1)), ("both", (1, 1))):
+            found = [
+                cost_claims((side[0] * s, side[1] * s), ratio, dearer, spread, seeds, runs) for s in shares
+            ]
+            false = [better + worse if ratio == 1 else better for better, worse in found]
+            yield _row(
+                f"{ratio:g} x, {dearer:g} : 1, {spread:g} : 1", str(seeds or "until decided"), name,
+                *(f"{better:.1f} / {worse:.1f}" for better, worse in found), f"{max(false):.1f}",
+            )  # fmt: skip
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=10_000)
-    parser.add_argument("--comparisons", default="1,3,6,11")
-    given = parser.parse_args()
-    families = [int(number) for number in given.comparisons.split(",") if number]
-    print_late(given.repetitions)
-    if not families:
-        return
-    print("\nAny false claim, %: nothing differs, no margin / margin 1 sd / all variants at the margin\n")
-    print("| differences | " + " | ".join(f"m = {m}" for m in families) + " |")
-    print("|---" * (len(families) + 1) + "|")
-    for name, (draw, resolution) in LAWS.items():
-        cells = [errors(draw, resolution, m, given.repetitions) for m in families]
-        print(f"| {name} | " + " | ".join(" / ".join(f"{x:.1f}" for x in cell) for cell in cells) + " |")
-    print("\nOne variant, normal, margin 1 sd: seeds (better / equivalent / open, %), fixed design\n")
-    print("| effect, sd | " + " | ".join(f"m = {m}" for m in families) + " |")
-    print("|---" * (len(families) + 1) + "|")
+def _member(values: np.ndarray, margin: float | None = None) -> FamilyMember:
+    ends, none = np.asarray(values), np.zeros(0, dtype=int)
+    known = Evidence(
+        "v",
+        "all",
+        Deciding(ACCURACY, 1),
+        tuple(range(len(ends))),
+        ends,
+        ends,
+        0,
+        none,
+        none,
+        1,
+        0.0,
+        Withheld(),
+    )
+    return FamilyMember(known, margin)
+
+
+def coverage(runs: int, *, quick: bool) -> Iterator[str]:
+    """Write how often the intervals beside the verdicts of a family cover all true differences together."""
+    yield (
+        "Intervals beside verdicts of a family of three, normal differences: all true differences covered, "
+        "%, and"
+    )
+    yield "families with a false claim, %.\n"
+    yield _head("true differences, sd", "seeds", "margin", "covered", "false claims")
+    for effects in ((0.0, 0.0, 0.0), (0.0, 1.0, 2.0), (0.0, 0.0, 5.0), (1.0, 1.0, 1.0))[
+        : 1 if quick else None
+    ]:
+        for n, margin in ((5, None), (10, None), (10, 1.0)):
+            rng, covered, false = np.random.default_rng(n), 0, 0
+            for _ in range(runs):
+                sample = _against(rng.standard_normal((1, 4, n)))[0] / np.sqrt(2) + np.array(effects)[:, None]
+                decided = step_down([_member(x, margin) for x in sample], 3)
+                ends = [(d.looks[-1], d.claim, effect) for d, effect in zip(decided, effects, strict=True)]
+                covered += all(
+                    (e.inner_low <= x <= e.inner_high) if claim == "equivalent" else e.low <= x <= e.high
+                    for e, claim, x in ends
+                )
+                false += any(
+                    (claim == "better" and x <= 0) or (claim == "worse" and x >= 0)
+                    or (claim == "equivalent" and abs(x) >= (margin or 0.0))
+                    for _, claim, x in ends
+                )  # fmt: skip
+            yield _row(
+                ", ".join(f"{x:g}" for x in effects), str(n), "-" if margin is None else f"{margin:g}",
+                f"{100 * covered / runs:.1f}", f"{100 * false / runs:.1f}",
+            )  # fmt: skip
+
+
+def power(runs: int, *, quick: bool) -> Iterator[str]:
+    """Write how often claims are made where the report promises 80 %."""
+    yield (
+        "Power in % where the report says 80 %, normal differences: 'n seeds give 80 % power for this "
+        "difference', as the"
+    )
+    yield "pairs show it, found by as many new pairs; and 'takes about N seeds' for a true effect.\n"
+    yield _head("comparisons", "5 seeds", "10 seeds", "20 seeds", "1 sd", "0.5 sd")
+    for m in (1, 3, 6)[: 1 if quick else None]:
+        cells, rng = [], np.random.default_rng(m)
+        for n in (5, 10, 20):
+            old, new = rng.standard_normal((2, runs, n))
+            shift = np.array([resolvable(sample, m) for sample in old])
+            cells.append((p_values(*moments(new + shift[:, None]), n) <= 0.05 / m).mean())
+        for effect in (1.0, 0.5):
+            needed = seeds_needed(effect + np.array([-1.0, 1.0]) / np.sqrt(2), m)
+            n = (needed.value if needed is not None else None) or 1000
+            sample = effect + rng.standard_normal((runs, n))
+            cells.append((p_values(*moments(sample), n) <= 0.05 / m).mean())
+        yield _row(str(m), *(f"{100 * float(cell):.1f}" for cell in cells))
+
+
+def ranks(runs: int, *, quick: bool) -> Iterator[str]:
+    """Write how often ranks over nine scenarios call a variant best though none differs."""
+    yield (
+        "Ranks over nine scenarios, five seeds, no variant differs: the best variant is called "
+        "significantly best, %, by"
+    )
+    yield "the share of noise that the scenarios of a seed have in common.\n"
+    shares = (0.0, 0.25, 0.75)
+    yield _head("variants", *(f"{100 * share:.0f} %" for share in shares))
+    for k in (3, 6, 12)[: 1 if quick else None]:
+        cells = []
+        for share in shares:
+            rng, best = np.random.default_rng(k), 0
+            for _ in range(runs // 10):
+                common = np.sqrt(share) * rng.standard_normal((5, 1, k))
+                found = rank(common + np.sqrt(1 - share) * rng.standard_normal((5, 9, k)))
+                first, second = np.sort(found.mean_ranks)[:2]
+                best += bool(second - first > found.critical_difference and found.p <= 0.05)
+            cells.append(f"{100 * best / (runs // 10):.1f}")
+        yield _row(str(k), *cells)
+
+
+def seeds(runs: int, *, quick: bool) -> Iterator[str]:
+    """Write the seeds that claims take."""
+    families = (1, 3, 6, 11)[: 1 if quick else None]
+    yield (
+        "One variant, normal differences, margin 1 sd, at most 30 seeds: expected seeds (better / "
+        "equivalent / open, %), and"
+    )
+    yield "the fixed design with 80 % power.\n"
+    yield _head("effect, sd", *(f"{m} comparisons" for m in families))
     for effect in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0):
         texts = []
         for m in families:
             design = Design(m, MAXIMUM, 1.0)
-            e = expected(effect, 1.0, design, given.repetitions)
+            e = expected(effect, 1.0, design, runs)
             shares = "/".join(f"{100 * share:.0f}" for share in (e.better, e.equivalent, e.open))
             texts.append(f"{e.seeds:.1f} ({shares}), {fixed_seeds(effect, design, 1.0)}")
-        print(f"| {effect:g} | " + " | ".join(texts) + " |")
-    print("\nFixed designs, Holm: any false claim / any wrong direction at effects of 1 sd, %\n")
-    columns = [(m, n) for m in families for n in FIXED]
-    print("| differences | " + " | ".join(f"m = {m}, n = {n}" for m, n in columns) + " |")
-    print("|---" * (len(columns) + 1) + "|")
-    for name, (draw, _) in LAWS.items():
-        cells = [fixed_errors(draw, m, n, given.repetitions // 10) for m, n in columns]
-        print(f"| {name} | " + " | ".join(" / ".join(f"{x:.1f}" for x in cell) for cell in cells) + " |")
+        yield _row(f"{effect:g}", *texts)
+
+
+def _head(*cells: str) -> str:
+    return f"{_row(*cells)}\n{'|---' * len(cells)}|"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+PARTS: dict[str, Callable[..., Iterator[str]]] = {
+    "laws": laws, "costs": costs, "coverage": coverage, "power": power, "ranks": ranks, "seeds": seeds,
+}  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repetitions", type=int, default=5000)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    add_options(parser)
+    given = parser.parse_args(arguments)
+    runs = min(given.repetitions, 1000) if given.quick else given.repetitions
+    print(
+        f"{runs:,} repetitions; one standard error of 5 % is {100 * (0.05 * 0.95 / runs) ** 0.5:.1f} points."
+    )
+    for name in given.parts.split(","):
+        print()
+        for line in PARTS[name](runs, quick=given.quick):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

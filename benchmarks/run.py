@@ -29,6 +29,7 @@ TITLES = {
     "clock": "What simulated time adds to a round",
     "asynchronous": "Asynchronous rounds compared with synchronous ones",
     "sweeps": "A trial of flsel tune compared with a run",
+    "deciding": "Deciding how many seeds",
 }
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,19 +20,21 @@ from flsel.comparison.cells import (
     waiting,
 )
 from flsel.comparison.compare_config import CompareConfig
-from flsel.comparison.comparison import Comparison, judge
+from flsel.comparison.comparison import Comparison, judge, usual_baseline
 from flsel.comparison.comparison_display import ComparisonProgress
 from flsel.comparison.comparison_file import Judging, declare, read_declaration, write_declaration
 from flsel.comparison.grid import Grid, Scenario, Tuning, Variant
-from flsel.comparison.judging.claim_formatting import subject
+from flsel.comparison.judging.changes import Change
+from flsel.comparison.judging.claim_words import subject
 from flsel.comparison.judging.claims import Sequential
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.designs import DEFAULT_MAX_SEEDS
 from flsel.comparison.judging.measures import Target
+from flsel.comparison.judging.procedure import guarantee
 from flsel.comparison.judging.summaries import Analysis, Options
 from flsel.comparison.load_runs import gather
 from flsel.comparison.parse_variants import read_grid, read_seeds, read_selectors, read_variants
-from flsel.comparison.run_table import Run
+from flsel.comparison.run_table import Run, complete
 from flsel.comparison.until_decided import parts, sequential
 from flsel.config import RunConfig
 from flsel.errors import Interrupted, UserError, going_on
@@ -145,7 +147,10 @@ def resume_comparison(
     grid, judging, commands = read_declaration(folder)
     more = _variants(wanted, grid.config, given)
     scenarios = list(given.scenarios) or (read_grid(wanted.grid) if wanted.grid else [])
-    judging = judging.asked_again(wanted)
+    names = [variant.name for variant in grid.variants]
+    before = read_cells(grid, folder)
+    seen = _seen(before)
+    judging = judging.asked_again(wanted, seen, usual_baseline(names))
     rules = judging.until_decided
     if rules is not None and wanted.seeds is not None:
         raise UserError(f"seeds must not be given here, as they are run until decided; got {wanted.seeds}.")
@@ -153,6 +158,7 @@ def resume_comparison(
     if rules is not None:
         seeds = tuple(range(1, rules.max_seeds + 1))
     grown = grid.merged(more, scenarios, seeds)
+    judging = judging.changed(*_added(grid, grown, seen))
     _check_baseline(judging, grown)
     sources = Sources()
     if grown != grid:
@@ -161,7 +167,7 @@ def resume_comparison(
         runs = read_cells(grown, folder)  # refuses before anything is written
         left = waiting(runs)
         if judging.until_decided is None:
-            judging = _with_seeds_added(judging, grid, grown, runs)
+            judging = _with_seeds_added(judging, grid, grown, seen)
         with executor.ready(shared_source(grown, sources)) if left else nullcontext():
             write_declaration(folder, grown, judging, [*commands, command])
             if left:
@@ -191,7 +197,7 @@ def compare_runs(patterns: Sequence[str], wanted: CompareConfig) -> Comparison:
     """
     runs, tuned = gather(patterns, wanted.mismatch, wanted.pick)
     stated = {run.settings.get("evaluation", {}).get("target") for run in runs}
-    judging = Judging(target=stated.pop() if len(stated) == 1 else None).asked_again(wanted)
+    judging = Judging(target=stated.pop() if len(stated) == 1 else None).asked_again(wanted, 0)
     return Comparison(_judged(runs, judging, tuned, unpaired=wanted.mismatch == "unpaired"))
 
 
@@ -209,10 +215,10 @@ def read_comparison(
         UserError: If the folder is no comparison, or has nothing to judge yet.
     """
     grid, judging, commands = read_declaration(folder)
-    if wanted is not None:
-        judging = judging.asked_again(wanted)
-    tuned = {v.name: v.tuned for v in grid.variants if v.tuned is not None}
     cells = read_cells(grid, folder) if runs is None else runs
+    if wanted is not None:
+        judging = judging.asked_again(wanted, _seen(cells), usual_baseline([v.name for v in grid.variants]))
+    tuned = {v.name: v.tuned for v in grid.variants if v.tuned is not None}
     how = sequential(grid, judging, folder)
     return Comparison(_judged(cells, judging, tuned, how=how), folder, tuple(commands))
 
@@ -233,18 +239,38 @@ def _judged(
         sequential=how,
         seeds_added=judging.seeds_added,
         cost=judging.cost,
+        level=judging.level,
+        margins=judging.margins,
+        changes=judging.changes,
     )
     if how is not None:  # runs that no claim needs were never to be executed
         runs = [run for run in runs if run.status != "missing"]
     return judge(runs, options, target, tuned)
 
 
-def _with_seeds_added(judging: Judging, before: Grid, after: Grid, runs: Sequence[Run]) -> Judging:
+def _seen(runs: Sequence[Run]) -> int:
+    """Return the number of seeds under which results of two variants or more could be seen."""
+    done: dict[int, set[str]] = {}
+    for run in complete(runs):
+        done.setdefault(run.seed, set()).add(run.variant)
+    return sum(len(variants) > 1 for variants in done.values())
+
+
+def _with_seeds_added(judging: Judging, before: Grid, after: Grid, seen: int) -> Judging:
     """Keep that seeds were added to a fixed design when its results could be seen."""
-    old = [run for run in runs if run.seed in before.seeds and run.status == "complete"]
-    if len(after.seeds) == len(before.seeds) or len({run.variant for run in old}) < 2:
+    old, new = len(before.seeds), len(after.seeds)
+    if new == old or not seen:
         return judging
-    return replace(judging, seeds_added=(*judging.seeds_added, len(before.seeds)))
+    judging = judging.changed(Change("seeds", old, new, seen))
+    return replace(judging, seeds_added=(*judging.seeds_added, old))
+
+
+def _added(before: Grid, after: Grid, seen: int) -> Iterator[Change]:
+    """Yield the variants and scenarios that a grid has more."""
+    for what in ("variants", "scenarios"):
+        old, new = ([item.name for item in getattr(grid, what)] for grid in (before, after))
+        if more := [name for name in new if name not in old]:
+            yield Change(what, len(old), more, seen)
 
 
 def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor) -> None:
@@ -258,8 +284,8 @@ def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor)
         most = design.maximum * len(grid.variants) * len(grid.scenarios)
         open_console().print(
             f"At most {most} runs: a variant stops at {', '.join(map(str, design.looks))} seeds when its "
-            f"claim about {subject(Deciding.of(rules, judging.target, judging.last))} is decided. The chance "
-            "of any false claim is at most 5 %.",
+            f"claim about {subject(Deciding.of(rules, judging.target, judging.last))} is decided. "
+            f"{guarantee(design)}",
             highlight=False,
         )
     known = dict[Path, Run]()

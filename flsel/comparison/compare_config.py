@@ -51,8 +51,10 @@ class CompareConfig:
             ``models``, ``bytes``, ``bytes_down``, ``bytes_up``, ``trainings``, ``seconds`` or
             ``simulated_seconds``, which is then also the report's ``cost``; null is accuracy.
         margin: Half-width of practical equivalence in points of accuracy, > 0; null claims no equivalence.
-        margin_ratio: If a cost decides, the ratio of two costs up to which they are equivalent in practice,
-            in (1, 10]: ``1.1`` is 10 %; null claims no equivalence.
+        margin_ratio: Ratio of two costs to the target up to which they are equivalent in practice,
+            in (1, 10]: ``1.1`` is 10 %; null claims no equivalence. For ``until_decided`` if a cost decides.
+        level: Confidence level of all intervals, in [0.5, 1); one minus it is the chance of any false claim.
+            Null is 0.95, or what a resumed comparison has.
         max_seeds: Largest number of seeds of ``until_decided``, 6 to 1000; null is 30.
         each_scenario: Decide every scenario of ``grid`` separately instead of the mean over all of them.
         mismatch: What to do with existing runs that do not fit: ``refuse`` them, ``drop`` them (listed, not
@@ -83,6 +85,7 @@ class CompareConfig:
     decides: str | None = None
     margin: Annotated[float | None, Range(above=0, high=100)] = None
     margin_ratio: Annotated[float | None, Range(above=1, high=10)] = None
+    level: Annotated[float | None, Range(0.5, below=1)] = None
     max_seeds: Annotated[int | None, Range(FIRST_LOOK, MOST_SEEDS)] = None
     each_scenario: bool = False
     mismatch: Mismatch = "refuse"
@@ -103,7 +106,7 @@ class CompareConfig:
         check_cost(self.cost)
         if self.decides is not None:
             check_decides(self.decides)
-        if self.margin is not None and self.margin_ratio is not None:
+        if self.until_decided and self.margin is not None and self.margin_ratio is not None:
             raise UserError(
                 "margin is for accuracy that decides and margin_ratio for a cost; give one of them, got "
                 f"margin {self.margin:g} and margin_ratio {self.margin_ratio:g}."

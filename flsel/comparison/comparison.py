@@ -16,8 +16,7 @@ from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.measures import Target, chosen_target
 from flsel.comparison.judging.notes import notes
 from flsel.comparison.judging.summaries import Analysis, Options
-from flsel.comparison.judging.verdict import Verdict
-from flsel.comparison.judging.write_verdicts import verdicts
+from flsel.comparison.judging.verdicts import Verdict, verdicts
 from flsel.comparison.reporting import figures, tables
 from flsel.comparison.reporting.figures import Drawing, draw_chart
 from flsel.comparison.reporting.latex import to_latex

@@ -15,7 +15,7 @@ from flsel.comparison.judging import formatting
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.notes import notes
 from flsel.comparison.judging.summaries import Analysis
-from flsel.comparison.judging.write_verdicts import folded
+from flsel.comparison.judging.verdicts import folded
 from flsel.comparison.reporting.tables import MOST_SCENARIOS, lost_rows, main_table
 from flsel.comparison.run_table import Run
 from flsel.execution.live_table import LiveTable

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claim_formatting import difference, margin, subject
+from flsel.comparison.judging.claim_words import difference, margin, subject
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.designs import Design, UntilDecided
+from flsel.comparison.judging.measures import arrival_name
 from flsel.comparison.judging.power import Expected, expected, fixed_seeds, pooled_sd
-from flsel.comparison.judging.summaries import Analysis, arrival_name
+from flsel.comparison.judging.procedure import guarantee
+from flsel.comparison.judging.summaries import Analysis
 from flsel.errors import UserError
 
 
@@ -66,7 +68,7 @@ class ComparisonPlan:
             f"{formatting.count(self.scenarios, 'scenario')}, {self.design.maximum} "
             f"seeds, with {width}.",
             f"A variant stops at {', '.join(map(str, self.design.looks))} seeds when its claim is decided.",
-            "The chance of any false claim is at most 5 %.",
+            guarantee(self.design),
             spread,
             "",
             "true difference   better   worse   equivalent   open   seeds   runs   fixed design",

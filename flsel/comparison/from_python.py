@@ -39,6 +39,7 @@ def compare(
     decides: str | None = None,
     margin: float | None = None,
     margin_ratio: float | None = None,
+    level: float | None = None,
     max_seeds: int | None = None,
     each_scenario: bool = False,
     mismatch: Mismatch = "refuse",
@@ -78,6 +79,7 @@ def compare(
         decides: What these claims are about: ``accuracy``, or the cost to ``target``, such as ``rounds``.
         margin: Half-width of practical equivalence in points of accuracy.
         margin_ratio: Ratio up to which two costs are equivalent in practice, where a cost decides: 1.1.
+        level: Confidence level of all intervals; one minus it is the chance of any false claim.
         max_seeds: Most seeds of ``until_decided``.
         each_scenario: Decide every scenario for itself.
         mismatch: What becomes of runs that do not fit: ``refuse``, ``drop`` or ``unpaired``.

@@ -23,6 +23,7 @@ from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_display import say
 from flsel.comparison.judging.estimates import LEVEL
+from flsel.comparison.judging.power import seeds_needed
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.webpage import page
 from flsel.comparison.run_table import read_run
@@ -56,15 +57,14 @@ def test_a_clear_lead_is_a_verdict_and_its_numbers_are_students(tmp_path):
     assert shown.high >= high - 1e-9
     texts = [verdict.text for verdict in found.verdicts]
     assert texts[0].startswith(
-        "PowD is significantly better than Uniform in test accuracy (mean of the last 5 evaluations) "
-        "after Holm "
-        "correction (+10.0 points, 95 % interval +8.5 to +12.4, +8.1 to +13.3 corrected for 2 comparisons, p "
+        "PowD is significantly better than Uniform in test accuracy (mean of the last 5 evaluations): "
+        "+10.0 points, 95 % interval +8.1 to +13.3 (for all 2 comparisons), p < 0.001 (Holm), sign-flip p "
     )
-    assert texts[0].endswith(", 5 seeds).")
+    assert texts[0].endswith(", 5 seeds. The exact sign-flip test cannot reject with 5 seeds.")
     assert texts[1].startswith(
-        "PowD reaches 60 % (mean of 5 evaluations) in 5 of 5 seeds, Uniform in 5 of 5. PowD "
+        "PowD is significantly better than Uniform in rounds to 60 % (mean of 5 evaluations): 0."
     )
-    assert "needs significantly fewer rounds than Uniform: 0." in texts[1]
+    assert "Every run arrives." in texts[1]
     assert found.headline.startswith("Take PowD: +10.0 points of test accuracy over Uniform, for 0.")
     assert any("Pairs are verified" in note for note in found.notes)
     assert any("cannot reject at 5 % with 5 seeds" in note for note in found.notes)
@@ -75,7 +75,8 @@ def test_what_is_not_significant_says_how_many_seeds_would_be_needed_and_how_unc
     found = compare(tmp_path)
     assert found.verdicts[0].kind == "open"
     assert found.verdicts[0].text.startswith("No significant difference in test accuracy")
-    needed = found.analysis.difference("PowD", "all", found.analysis.main).seeds_needed
+    claim = found.analysis.claim("PowD", "all", found.analysis.main)
+    needed = seeds_needed(claim.differences)
     assert needed.low < needed.value
     assert needed.high is None
     assert (
@@ -93,7 +94,7 @@ def test_fewer_seeds_than_can_carry_a_claim_are_exploratory_whatever_they_show(t
     two(tmp_path, [0.80, 0.81, 0.79, 0.80][:seeds], [0.70, 0.72, 0.69, 0.71][:seeds], fingerprints=PRINTS)
     found = compare(tmp_path, target=0.6)
     assert {verdict.kind for verdict in found.verdicts} == {"exploratory"}
-    assert not any(d.resolved for d in found.analysis.differences)
+    assert not any(claim.made for claim in found.analysis.claims)
     assert "A claim needs at least 5 seeds." in found.verdicts[0].text
     assert any(note.startswith("No claim is made from fewer than 5 seeds") for note in found.notes)
     assert found.headline.startswith("Exploratory")
@@ -114,25 +115,25 @@ def test_a_target_chosen_after_the_runs_is_never_a_claim(tmp_path):
         assert found.analysis.target.chosen_after
         kinds = [verdict.kind for verdict in found.verdicts]
         assert kinds == ["resolved", "exploratory"]
-        assert found.analysis.difference("PowD", "all", found.analysis.main).comparisons == size
+        assert found.analysis.claim("PowD", "all", found.analysis.main).design.comparisons == size
 
 
 def test_a_variant_that_never_arrives_has_a_bound_in_the_right_direction(tmp_path):
     two(tmp_path, [0.50, 0.51, 0.52, 0.50, 0.51], [0.80, 0.82, 0.79, 0.81, 0.60], evaluation__target=0.7)
     found = compare(tmp_path, last=1)
     text = found.verdicts[1].text
-    assert text.startswith("PowD reaches 70 % in 0 of 5 seeds, Uniform in 4 of 5.")
-    assert "Over the 4 pairs that count, the ratio is at least 2.22 x (95 % interval from " in text
+    assert "over the 4 pairs that count, the ratio is at least 2.22 x, 95 % interval from " in text
+    assert "PowD arrives in 0 of 4 runs, Uniform in 4." in text
     assert "Left out: 1 pair in which neither arrives." in text
-    assert text.endswith("only Uniform in 4 (exact McNemar test, p = 0.12).")
+    assert "only Uniform in 4 (exact McNemar test, p = 0.12)." in text
 
 
 def test_a_ratio_to_runs_that_never_arrive_is_a_bound_without_an_end(tmp_path):
     two(tmp_path, [0.50, 0.51, 0.52, 0.80, 0.81], [0.80, 0.82, 0.79, 0.81, 0.80], evaluation__target=0.7)
     text = compare(tmp_path, last=1).verdicts[1].text
     assert "Over the 2 pairs in which both arrive, PowD takes " in text
-    assert "Over the 5 pairs that count, the ratio is at least 1." in text
-    assert text.endswith("only Uniform in 3 (exact McNemar test, p = 0.25).")
+    assert "over the 5 pairs that count, the ratio is at least 1." in text
+    assert "only Uniform in 3 (exact McNemar test, p = 0.25)." in text
 
 
 def test_a_bound_on_the_wrong_side_of_one_supports_no_claim(tmp_path):
@@ -147,8 +148,8 @@ def test_a_bound_on_the_wrong_side_of_one_supports_no_claim(tmp_path):
 def test_costs_are_judged_in_the_unit_that_is_asked_for(tmp_path):
     two(tmp_path, [0.80, 0.81, 0.79, 0.80, 0.82], [0.70, 0.72, 0.69, 0.71, 0.70], evaluation__target=0.6)
     found = compare(tmp_path, cost="bytes_down", last=1)
-    assert found.analysis.family == ("accuracy/last1", "bytes_down/target")
-    assert "significantly more bytes sent down than Uniform: 2." in found.verdicts[1].text
+    assert [claim.measure for claim in found.analysis.claims] == ["accuracy/last1", "bytes_down/target"]
+    assert "significantly worse than Uniform in bytes sent down to 60 %: 2." in found.verdicts[1].text
     assert found.headline.startswith("Take PowD: +10.0 points of test accuracy over Uniform, for 2.")
     with pytest.raises(UserError, match=r"cost must be one of rounds, models, .*, got 'time'"):
         compare(tmp_path, cost="time")
@@ -157,12 +158,12 @@ def test_costs_are_judged_in_the_unit_that_is_asked_for(tmp_path):
 def test_accuracy_and_a_declared_target_are_one_family(tmp_path):
     two(tmp_path, [0.80, 0.81, 0.79, 0.80, 0.82], [0.70, 0.72, 0.69, 0.71, 0.70], evaluation__target=0.6)
     found = compare(tmp_path).analysis
-    accuracy, rounds = (found.difference("PowD", "all", name) for name in found.family)
-    assert accuracy.comparisons == rounds.comparisons == 2
-    smaller, larger = sorted((accuracy, rounds), key=lambda d: d.found.p)
-    assert smaller.p_holm == pytest.approx(2 * smaller.found.p)
-    assert larger.p_holm == pytest.approx(max(larger.found.p, smaller.p_holm))
-    assert accuracy.corrected.low < accuracy.found.difference.low
+    accuracy, rounds = (found.claim("PowD", "all", name) for name in (found.main, found.to_target))
+    assert accuracy.design.comparisons == rounds.design.comparisons == 2
+    smaller, larger = sorted((accuracy, rounds), key=lambda claim: claim.p)
+    assert smaller.p_holm == pytest.approx(2 * smaller.p)
+    assert larger.p_holm == pytest.approx(max(larger.p, smaller.p_holm))
+    assert accuracy.shown.low < found.difference("PowD", "all", found.main).shown.low
 
 
 def test_skewed_differences_are_said_to_be(tmp_path):
@@ -235,7 +236,7 @@ def test_a_target_that_is_given_after_looking_makes_no_claim_easier(tmp_path):
     ours, theirs = [0.712, 0.725, 0.698, 0.731, 0.716, 0.709], [0.701, 0.702, 0.699, 0.713, 0.690, 0.708]
     two(tmp_path, ours, theirs, evaluation__target=0.65)
     declared, after = compare(tmp_path), compare(tmp_path, target=0.64)
-    p = [found.analysis.difference("PowD", "all", found.analysis.main).p_holm for found in (declared, after)]
+    p = [found.analysis.claim("PowD", "all", found.analysis.main).p_holm for found in (declared, after)]
     assert p[1] >= p[0] - 1e-12
     assert after.headline.startswith("Take") == declared.headline.startswith("Take")
 
@@ -254,7 +255,7 @@ def test_a_late_run_cuts_no_arrival(tmp_path):
         r"Over the 6 pairs in which both arrive, PowD takes [34]\.\d+ x the rounds", verdict.text
     )
     assert "at most" in verdict.text
-    assert "Only PowD arrives in 1 pairs" in verdict.text
+    assert "Only PowD arrives in 1 pair," in verdict.text
 
 
 def test_better_is_withheld_where_only_the_variant_diverges(tmp_path):
@@ -300,7 +301,9 @@ def test_runs_that_never_arrive_are_bounds_and_named(tmp_path):
     assert difference.censored == 2
     reached = found.analysis.arrival("Uniform", "all", "rounds/target")
     assert (reached.found.reached, reached.found.n) == (2, 4)
-    assert any("Uniform in 2 of 4. " in v.text and "the ratio is at most " in v.text for v in found.verdicts)
+    assert any(
+        "Uniform in 2 of 4: it takes " in v.text and "2 pairs in which both" in v.text for v in found.verdicts
+    )
 
 
 def test_pairs_whose_fingerprints_differ_are_left_out_or_compared_unpaired(tmp_path):
@@ -379,7 +382,7 @@ def test_many_scenarios_show_their_ranking_and_what_is_resolved_and_fold_the_res
     found = compare(tmp_path, target=0.99)
     kinds = [verdict.kind for verdict in found.verdicts]
     assert "mean rank over 9 scenarios" in found.verdicts[0].text
-    assert "Friedman's p = 0.0011)" in found.verdicts[0].text
+    assert "p = 0.011, blocks are the 5 seeds)" in found.verdicts[0].text
     assert kinds[1:] == sorted(kinds[1:], key=lambda kind: kind != "resolved")
     resolved, hidden = kinds[1:].count("resolved"), kinds[1:].count("open")
     assert resolved >= 9
@@ -454,7 +457,7 @@ def test_the_table_of_a_paper_fits_a_column(tmp_path):
     assert row.startswith(
         "PowD & 3 & \\num{81.0} [\\num{78.5}, \\num{83.5}] & \\num[retain-explicit-plus]{+11.0} ["
     )
-    assert lines[-2].startswith("\\multicolumn{5}{@{}p{\\linewidth}@{}}{Intervals: 95\\,\\%. $p$: Holm's")
+    assert lines[-2].startswith("\\multicolumn{5}{@{}p{\\linewidth}@{}}{Intervals: 95\\,\\%. Those of")
     assert all(line.count("&") == 4 for line in lines if line.endswith("\\\\") and "multi" not in line)
     wide = found.to_latex(["seeds", "reached", "cost", "loss"], transposed=True).splitlines()
     assert " & PowD & Uniform \\\\" in wide

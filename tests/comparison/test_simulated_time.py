@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import flsel
-from flsel.comparison.judging.write_verdicts import verdicts
+from flsel.comparison.judging.verdicts import verdicts
 from flsel.errors import UserError
 from flsel.runner.result import Result
 from flsel.runner.trackers import values

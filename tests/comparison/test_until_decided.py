@@ -165,7 +165,8 @@ def test_seeds_added_to_a_fixed_design_after_looking_are_said(tmp_path, runner):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--margin", "1"], "margin must be given with until_decided: add --until-decided."),
+        (["--each-scenario"], "each_scenario must be given with until_decided: add --until-decided."),
+        (["--level", "1"], "level must be a number in [0.5, 1) or null, got 1"),
         (["--max-seeds", "9"], "max_seeds must be given with until_decided: add --until-decided."),
         (
             ["--until-decided", "--max-seeds", "5"],

@@ -9,24 +9,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flsel.comparison.grid import Tuning
-from flsel.comparison.judging.claims import MEAN, Claim, Sequential, claims
+from flsel.comparison.judging.changes import marked
+from flsel.comparison.judging.claims import MEAN, Claim, claims
 from flsel.comparison.judging.estimates import (
-    LEVEL,
     Estimate,
     Paired,
-    compare_at_look,
     compare_pairs,
-    holm,
     interquartile_mean,
     mean_interval,
     possible,
     welch_interval,
 )
-from flsel.comparison.judging.late_runs import bounds, judge_late
+from flsel.comparison.judging.families import fixed_claims
+from flsel.comparison.judging.late_runs import bounds, compare_late
 from flsel.comparison.judging.measures import (
     Kind,
     Target,
     accuracy_at_equal,
+    arrival_name,
     arrivals,
     measure,
     measures,
@@ -34,10 +34,9 @@ from flsel.comparison.judging.measures import (
 )
 from flsel.comparison.judging.pairs import Pairs, pair
 from flsel.comparison.judging.ranks import Ranking, rank
-from flsel.comparison.judging.summaries import Analysis, Difference, Options, Reached, Summary, arrival_name
+from flsel.comparison.judging.summaries import Analysis, Difference, Options, Reached, Summary
 from flsel.comparison.judging.time_to_target import TargetTime, summarise
 from flsel.comparison.run_table import Run, complete
-from flsel.metrics import Better
 from flsel.runner.cost_axes import COST_AXES
 
 
@@ -71,7 +70,9 @@ def analyse(
     summaries = tuple(found for v, s in cells for found in _summaries(empty, v, s))
     reached = tuple(found for v, s in cells for found in _reached(empty, v, s))
     how = options.sequential
-    decided = () if how is None else claims(runs, options.baseline, options.last, how)
+    decided: tuple[Claim, ...] = ()
+    if how is not None:
+        decided = claims(runs, options.baseline, options.last, how)
     pairs = {
         (s, v): _as_decided(
             pair(empty.of(v, s), empty.of(options.baseline, s), unpaired=options.unpaired), decided, v, s
@@ -80,19 +81,11 @@ def analyse(
         if v != options.baseline
     }
     judged = replace(empty, summaries=summaries, reached=reached, pairs=pairs, claims=decided)
-    differences = [
-        replace(d, withheld=withheld)
-        for (s, v), found in pairs.items()
-        for withheld in [_withheld(judged, v, s)]
-        for d in _differences(judged, v, s, found)
-    ]
-    return replace(judged, differences=_corrected(judged, differences), ranking=_ranking(judged))
-
-
-def _withheld(analysis: Analysis, variant: str, scenario: str) -> tuple[str, ...]:
-    """Return the claims that runs forbid which diverged under seeds where the other side's did not."""
-    mine, yours = (analysis.diverged(name, scenario) for name in (variant, analysis.options.baseline))
-    return tuple(name for name, more in (("better", mine - yours), ("worse", yours - mine)) if more)
+    if how is None:
+        judged = replace(judged, claims=fixed_claims(judged))
+    judged = replace(judged, claims=tuple(marked(claim, options.changes) for claim in judged.claims))
+    differences = tuple(d for (s, v), found in pairs.items() for d in _differences(judged, v, s, found))
+    return replace(judged, differences=differences, ranking=_ranking(judged))
 
 
 def _as_decided(pairs: Pairs, decided: Sequence[Claim], variant: str, scenario: str) -> Pairs:
@@ -122,7 +115,7 @@ def _summaries(analysis: Analysis, variant: str, scenario: str) -> list[Summary]
         values = {run.seed: v for run in runs if (v := _value(analysis, run, name)) is not None}
         if values:
             listed = list(values.values())
-            mean, iqm = mean_interval(listed), interquartile_mean(listed)
+            mean, iqm = mean_interval(listed, analysis.options.level), interquartile_mean(listed)
             # No share lies beyond 1, and little of what is measured below 0.
             most = 1.0 if analysis.measures[name].unit == "%" else math.inf
             mean = replace(mean, low=max(mean.low, analysis.measures[name].lowest), high=min(mean.high, most))
@@ -146,7 +139,14 @@ def _reached(analysis: Analysis, variant: str, scenario: str) -> list[Reached]:
             if all(cost in way for way in ways.values()):
                 by_seed = {seed: way[cost] for seed, way in ways.items()}
                 found.append(
-                    Reached(variant, scenario, cost, window, summarise(list(by_seed.values())), by_seed)
+                    Reached(
+                        variant,
+                        scenario,
+                        cost,
+                        window,
+                        summarise(list(by_seed.values()), analysis.options.level),
+                        by_seed,
+                    )
                 )
     return found
 
@@ -167,8 +167,8 @@ def _difference(
     if pairs.paired:
         ours, theirs = ({seed: side[seed] for seed in shared} for side in (ours, theirs))
     measured = analysis.measures[name]
-    what = _Sides(variant, scenario, name, measured.kind, pairs.paired, measured.better)
-    made = _compared(what, list(ours.values()), list(theirs.values()), shared, analysis.options.sequential)
+    what = _Sides(variant, scenario, name, measured.kind, pairs.paired)
+    made = _compared(what, list(ours.values()), list(theirs.values()), shared, analysis.options)
     if made is None:
         return None
     within = possible(made.found.difference, _limit(analysis, name))
@@ -193,12 +193,12 @@ def _to_target(
     late = [a for a in (*one, *two) if not a.reached]
     if not one or not two or len(late) == len(one) + len(two):
         return None  # no run reached the target: there is nothing to compare
-    what = _Sides(variant, scenario, name, "ratio", pairs.paired, "min")
+    what = _Sides(variant, scenario, name, "ratio", pairs.paired)
     seeds = [r.seed for r in pairs.ours] if pairs.paired else []
     if not late:
         ours, theirs = ([a.at for a in side] for side in (one, two))
-        return _compared(what, ours, theirs, seeds, analysis.options.sequential)
-    return _with_late_runs(what, one, two, seeds, analysis.options.sequential)
+        return _compared(what, ours, theirs, seeds, analysis.options)
+    return _with_late_runs(what, one, two, seeds, analysis.options)
 
 
 def _with_late_runs(
@@ -206,27 +206,21 @@ def _with_late_runs(
     one: Sequence[TargetTime],
     two: Sequence[TargetTime],
     seeds: list[int],
-    sequential: Sequential | None,
+    options: Options,
 ) -> Difference | None:
     """Compare costs where some runs never arrive; runs that are not paired allow no claim then."""
     late = sum(not a.reached for a in (*one, *two))
     if not what.paired:
         ours, theirs = ([a.at for a in side if a.reached] for side in (one, two))
-        made = _compared(what, ours, theirs, seeds, sequential)
+        made = _compared(what, ours, theirs, seeds, options)
         return None if made is None else replace(made, found=replace(made.found, p=1.0), censored=late)
     if min(a.at for a in (*one, *two)) <= 0:
         return None
     ends = [bounds(*both) for both in zip(one, two, strict=True)]
-    found, known = judge_late(ends)
+    found, known = compare_late(ends, options.looks, options.level)
     seeds = [seed for seed, pair in zip(seeds, ends, strict=True) if pair.exact]
-    if sequential is not None:
-        values = list(found.values)
-        found = compare_at_look(values, [0.0] * len(values), sequential.scenario_design)
-    return Difference(
-        *(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), True, what.better),
-        censored=late,
-        late=known,
-    )
+    made = Difference(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), True)
+    return replace(made, censored=late, late=known)
 
 
 @dataclass(frozen=True)
@@ -236,7 +230,6 @@ class _Sides:
     measure: str
     kind: Kind
     paired: bool
-    better: Better | None
 
 
 def _compared(
@@ -244,7 +237,7 @@ def _compared(
     ours: Sequence[float],
     theirs: Sequence[float],
     seeds: list[int],
-    sequential: Sequential | None,
+    options: Options,
 ) -> Difference | None:
     one, two = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
     if len(one) == 0 or len(two) == 0:
@@ -253,61 +246,23 @@ def _compared(
         if min(one.min(), two.min()) <= 0:
             return None  # one of them spends nothing: a ratio says nothing
         one, two = np.log(one), np.log(two)
-    if sequential is not None:
-        found = compare_at_look(one, two, sequential.scenario_design)
-    elif what.paired:
-        found = compare_pairs(one, two)
+    if what.paired:
+        found = compare_pairs(one, two, options.looks, options.level)
     else:
-        difference, p = welch_interval(one, two)
+        difference, p = welch_interval(one, two, options.level)
         unknown = Estimate(math.nan, math.nan, math.nan, 0)
         found = Paired(difference, p, math.nan, math.nan, unknown, ())
-    return Difference(
-        *(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), what.paired, what.better)
-    )
-
-
-def _corrected(analysis: Analysis, differences: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Correct for all comparisons of a family, over variants and scenarios.
-
-    Accuracy and the cost to a target are one family. Every other measure is one.
-    """
-    families: dict[str, list[Difference]] = {}
-    for d in differences:
-        families.setdefault("claims" if d.measure in analysis.corrected_together else d.measure, []).append(d)
-    found = {id(d): d for d in differences}
-    for family in families.values():
-        adjusted = holm([d.found.p for d in family])
-        exact = holm([d.found.p_exact for d in family])
-        size = sum(not math.isnan(d.found.p) for d in family)
-        for d, p, p_exact in zip(family, adjusted, exact, strict=True):
-            level = 1 - (1 - LEVEL) / max(1, size)
-            known = d.paired and not math.isnan(p) and len(d.found.values) > 1
-            wide = mean_interval(d.found.values, level) if known else None
-            if wide is not None:
-                wide = possible(wide, _limit(analysis, d.measure))
-            found[id(d)] = replace(
-                d, p_holm=p, p_exact_holm=p_exact, corrected=wide, comparisons=max(1, size)
-            )
-    return tuple(found.values())
+    return Difference(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), what.paired)
 
 
 def _ranking(analysis: Analysis) -> Ranking | None:
-    """Rank variants by the mean over seeds of the main measure, where all scenarios have all variants."""
+    """Rank variants in the scenarios that have all of them, over their common seeds."""
     if len(analysis.scenarios) < 2 or len(analysis.variants) < 2:
         return None
-    table = [[_score(analysis, v, s) for v in analysis.variants] for s in analysis.scenarios]
-    scores = np.array(table)
-    whole = scores[np.isfinite(scores).all(axis=1)]
-    return rank(whole) if len(whole) >= 2 else None
-
-
-def _score(analysis: Analysis, variant: str, scenario: str) -> float:
-    """Return the mean of the main measure; over shared seeds, where variants have different numbers."""
-    found = [analysis.summary(v, scenario, analysis.main) for v in analysis.variants]
-    mine = analysis.summary(variant, scenario, analysis.main)
-    if mine is None:
-        return math.nan
-    if analysis.options.sequential is None:
-        return mine.mean.value
-    shared = [seed for seed in mine.values if all(other and seed in other.values for other in found)]
-    return float(np.mean([mine.values[seed] for seed in shared])) if shared else math.nan
+    cells = [[analysis.summary(v, s, analysis.main) for v in analysis.variants] for s in analysis.scenarios]
+    values = [[c.values for c in row if c is not None] for row in cells if all(row)]
+    seeds = sorted(set.intersection(*(set(v) for row in values for v in row))) if values else []
+    if len(values) < 2 or not seeds:
+        return None
+    scores = np.array([[[v[seed] for v in row] for row in values] for seed in seeds])
+    return rank(scores, analysis.options.level, described=analysis.options.sequential is not None)

@@ -1,16 +1,24 @@
-"""The claims of a comparison until they are decided: ordered paired differences, and the decisions."""
+"""A claim about a variant and the baseline, computed from pairs of runs and a design.
+
+What a claim rests on is its *evidence*: the differences of its pairs in the measure that it is about. A
+design with several looks decides each claim by itself. One look decides a family of claims by Holm's steps
+(:mod:`flsel.comparison.judging.families`).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
+from scipy import stats
 
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.decisions import Decision, Withheld, decide
 from flsel.comparison.judging.designs import GIVE_UP_FROM, Design, UntilDecided
+from flsel.comparison.judging.estimates import Estimate, sign_flip
 from flsel.comparison.judging.pairs import pair
 from flsel.comparison.run_table import Run, complete
 
@@ -54,21 +62,21 @@ class Sequential:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One claim about a variant and the baseline.
+class Evidence:
+    """What the pairs of a claim show.
 
     Attributes:
         variant: What is compared.
         scenario: Where, or :data:`MEAN`.
         deciding: What it is about.
         seeds: Seeds of the pairs that count, in order.
-        differences: Their differences in the unit of what decides, ``[n]``; lower ends where runs are late.
+        lower: Lower ends of the differences in the unit of what decides, ``[n]``; positive is better.
+        upper: Upper ends; the same but where runs are late.
         left_out: Pairs of which nothing is known, since neither run arrives.
         ours: In each pair the runs of the variant that reached the target, ``[n]``.
         theirs: Those of the baseline.
         runs: Runs of each side in a pair: one for each scenario of a mean.
-        decision: What became of it.
-        design: The rules.
+        resolution: Resolution of one difference; 0 if unknown.
         diverged: Claims that diverged runs forbid.
     """
 
@@ -76,14 +84,84 @@ class Claim:
     scenario: str
     deciding: Deciding
     seeds: tuple[int, ...]
-    differences: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
     left_out: int
     ours: np.ndarray
     theirs: np.ndarray
     runs: int
+    resolution: float
+    diverged: Withheld
+
+    def decide(self, design: Design) -> Decision:
+        """Decide the claim by some rules."""
+        return decide(
+            self.lower, design, upper=self.upper, resolution=self.resolution, withheld=self.diverged
+        )
+
+    def alone(self, n: int) -> tuple[int, int]:
+        """Return in how many of the first n pairs only the variant arrives, and only the baseline."""
+        ours, theirs = self.ours[:n], self.theirs[:n]
+        return int((ours > theirs).sum()), int((theirs > ours).sum())
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim about a variant and the baseline.
+
+    Attributes:
+        evidence: What it rests on.
+        decision: What became of it.
+        design: The rules.
+        kind: ``mean``, or ``arrival`` if it says which of the two arrives more often.
+        paired: Whether runs are compared seed by seed.
+        p: Two-sided p-value of one look; NaN of several.
+        p_holm: The same, corrected for the family.
+        p_exact: P-value of the exact sign-flip test of the pairs at the last look.
+        p_exact_holm: The same, corrected for the family.
+        exploratory: Why it is no claim but a description: what was changed when results could be seen.
+    """
+
+    evidence: Evidence
     decision: Decision
     design: Design
-    diverged: Withheld
+    kind: Literal["mean", "arrival"] = "mean"
+    paired: bool = True
+    p: float = math.nan
+    p_holm: float = math.nan
+    p_exact: float = math.nan
+    p_exact_holm: float = math.nan
+    exploratory: tuple[str, ...] = ()
+
+    @property
+    def variant(self) -> str:
+        """What is compared."""
+        return self.evidence.variant
+
+    @property
+    def scenario(self) -> str:
+        """Where, or :data:`MEAN`."""
+        return self.evidence.scenario
+
+    @property
+    def deciding(self) -> Deciding:
+        """What it is about."""
+        return self.evidence.deciding
+
+    @property
+    def measure(self) -> str:
+        """Name of the measure that it is about."""
+        return self.deciding.measure
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the pairs that count, in order."""
+        return self.evidence.seeds
+
+    @property
+    def differences(self) -> np.ndarray:
+        """Lower ends of the differences, ``[n]``."""
+        return self.evidence.lower
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -91,18 +169,53 @@ class Claim:
         return self.seeds[: self.decision.looks[-1].n] if self.decision.looks else self.seeds
 
     @property
+    def made(self) -> bool:
+        """Whether it is decided, and nothing makes it exploratory."""
+        return self.decision.decided and not self.exploratory
+
+    @property
     def late(self) -> bool:
         """Whether some run in the pairs of the last look did not arrive."""
         n = len(self.used)
-        return self.arrived(n) != (n * self.runs, n * self.runs) and self.deciding.target is not None
+        return self.deciding.target is not None and self.arrived(n) != (n * self.runs, n * self.runs)
+
+    @property
+    def runs(self) -> int:
+        """Runs of each side in a pair."""
+        return self.evidence.runs
+
+    @property
+    def shown(self) -> Estimate | None:
+        """The estimate in the unit of its measure, with the interval that decides; None without a look.
+
+        Of a cost it is the ratio to the baseline's. Where runs are late it is a bound of the ratio.
+        """
+        if not self.decision.looks:
+            return None
+        end = self.decision.looks[-1]
+        if self.deciding.target is None:
+            return Estimate(end.mean / 100, max(end.low, -100.0) / 100, min(end.high, 100.0) / 100, end.n)
+        value = end.mean if not self.late else end.least if math.isfinite(end.least) else end.most
+        return Estimate(math.exp(-value), math.exp(-end.high), math.exp(-end.low), end.n)
 
     def arrived(self, n: int) -> tuple[int, int]:
         """Return how many runs of the variant and of the baseline reached the target in the first n pairs."""
-        return int(self.ours[:n].sum()), int(self.theirs[:n].sum())
+        return int(self.evidence.ours[:n].sum()), int(self.evidence.theirs[:n].sum())
+
+    @property
+    def p_arrival(self) -> float:
+        """Two-sided p-value of the exact McNemar test that both arrive equally often."""
+        return mcnemar(*self.evidence.alone(len(self.used)))
+
+
+def mcnemar(only_ours: int, only_theirs: int) -> float:
+    """Return the two-sided p-value of the exact test of pairs in which only one side has something."""
+    discordant = only_ours + only_theirs
+    return float(stats.binomtest(only_ours, discordant).pvalue) if discordant else 1.0
 
 
 def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tuple[Claim, ...]:
-    """Decide every claim, as far as the runs go.
+    """Decide every claim look by look, as far as the runs go.
 
     Args:
         runs: The runs that are there.
@@ -110,65 +223,95 @@ def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tu
         last: Evaluations in the mean at the end.
         how: The rules.
     """
-    deciding = how.deciding(last)
-    cells: dict[tuple[str, str], list[Run]] = {}
-    for run in complete(runs):
-        cells.setdefault((run.variant, run.scenario), []).append(run)
+    deciding, design = how.deciding(last), how.design
+    cells = by_cell(runs)
     places = [(s,) for s in how.scenarios] if how.rules.each_scenario else [how.scenarios]
     found = []
     for scenarios in places:
         name = scenarios[0] if len(scenarios) == 1 else MEAN
-        for variant in how.variants:
-            if variant == baseline:
-                continue
+        for variant in (v for v in how.variants if v != baseline):
             pairs = [_pairs(cells.get((variant, s), []), cells.get((baseline, s), [])) for s in scenarios]
             shared = [seed for seed in pairs[0] if all(seed in place for place in pairs)]
             seeds = _ordered(shared, how.order.get((variant, name), ()))
-            diverged = _diverged(runs, variant, baseline, scenarios)
-            found.append(_claim(_Pairs(variant, name, seeds, pairs), runs, deciding, how.design, diverged))
+            diverged = forbidden(runs, variant, baseline, scenarios)
+            known = evidence((variant, name), pairs, seeds, runs, deciding, diverged)
+            decision = known.decide(design)
+            if decision.claim == "undecided" and (
+                len(seeds) >= (design.maximum if len(known.seeds) else GIVE_UP_FROM)
+            ):
+                # Pairs in which neither arrives take the other seeds.
+                decision = replace(decision, claim="open", n=len(seeds), given_up=len(known.seeds) == 0)
+            n = decision.looks[-1].n if decision.looks else 0
+            found.append(Claim(known, decision, design, p_exact=_exact(known, n)))
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """The pairs of a claim: by scenario and seed the runs of the variant and of the baseline."""
+def evidence(
+    who: tuple[str, str],
+    places: Sequence[Mapping[int, tuple[Run, Run]]],
+    seeds: Sequence[int],
+    runs: Sequence[Run],
+    deciding: Deciding,
+    diverged: Withheld,
+) -> Evidence:
+    """Measure the differences of pairs.
 
-    variant: str
-    scenario: str
-    seeds: tuple[int, ...]
-    places: Sequence[Mapping[int, tuple[Run, Run]]]
-
-
-def _claim(
-    pairs: _Pairs, runs: Sequence[Run], deciding: Deciding, design: Design, diverged: Withheld
-) -> Claim:
-    every = {seed: [place[seed] for place in pairs.places] for seed in pairs.seeds}
+    Args:
+        who: Variant, and scenario or :data:`MEAN`.
+        places: For each scenario by seed the runs of the variant and of the baseline.
+        seeds: Seeds of the pairs, in order.
+        runs: All runs.
+        deciding: What is measured.
+        diverged: Claims that diverged runs forbid.
+    """
+    every = {seed: [place[seed] for place in places] for seed in seeds}
     ends = {seed: _mean_ends([deciding.difference(*both) for both in cells]) for seed, cells in every.items()}
-    seeds = tuple(seed for seed in pairs.seeds if ends[seed] != (-math.inf, math.inf))
-    lower, upper = (np.array([ends[seed][side] for seed in seeds]) for side in (0, 1))
+    known = tuple(seed for seed in seeds if ends[seed] != (-math.inf, math.inf))
+    lower, upper = (np.array([ends[seed][side] for seed in known]) for side in (0, 1))
     ours, theirs = (
-        np.array([sum(deciding.arrived(both[side]) for both in every[seed]) for seed in seeds], dtype=int)
+        np.array([sum(deciding.arrived(both[side]) for both in every[seed]) for seed in known], dtype=int)
         for side in (0, 1)
     )
-    steps = [deciding.resolution(runs, [place[s][1] for s in pairs.seeds]) for place in pairs.places]
-    decision = decide(lower, design, upper=upper, resolution=float(np.mean(steps)), withheld=diverged)
-    nothing = len(seeds) == 0 and len(pairs.seeds) >= GIVE_UP_FROM
-    if decision.claim == "undecided" and (nothing or len(pairs.seeds) >= design.maximum):
-        # Pairs in which neither arrives take the other seeds.
-        decision = replace(decision, claim="open", n=len(pairs.seeds), given_up=nothing)
-    return Claim(
-        pairs.variant, pairs.scenario, deciding, seeds, lower, len(pairs.seeds) - len(seeds), ours, theirs,
-        len(pairs.places), decision, design, diverged,
+    steps = [deciding.resolution(runs, [place[s][1] for s in seeds]) for place in places]
+    return Evidence(
+        *who, deciding, known, lower, upper, len(every) - len(known), ours, theirs, len(places),
+        float(np.mean(steps)), diverged,
     )  # fmt: skip
 
 
-def _mean_ends(ends: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    return float(np.mean([low for low, _ in ends])), float(np.mean([high for _, high in ends]))
+def by_cell(runs: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
+    """Return the complete runs by variant and scenario."""
+    cells: dict[tuple[str, str], list[Run]] = {}
+    for run in complete(runs):
+        cells.setdefault((run.variant, run.scenario), []).append(run)
+    return cells
 
 
 def order_of(found: Sequence[Claim]) -> dict[tuple[str, str], tuple[int, ...]]:
     """Return the order of the pairs of every claim, to be kept."""
     return {(claim.variant, claim.scenario): claim.seeds for claim in found}
+
+
+def forbidden(runs: Sequence[Run], variant: str, baseline: str, scenarios: Sequence[str]) -> Withheld:
+    """Withhold what runs forbid that diverged where the other side's did not; equivalence where any did."""
+    mine, yours = (
+        {
+            (run.scenario, run.seed)
+            for run in runs
+            if run.variant == name and run.status == "diverged" and run.scenario in scenarios
+        }
+        for name in (variant, baseline)
+    )
+    return Withheld(len(mine - yours), len(yours - mine), len(mine | yours))
+
+
+def _exact(known: Evidence, n: int) -> float:
+    values = known.lower[:n]
+    return sign_flip(values) if n and np.array_equal(values, known.upper[:n]) else math.nan
+
+
+def _mean_ends(ends: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return float(np.mean([low for low, _ in ends])), float(np.mean([high for _, high in ends]))
 
 
 def _pairs(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[int, tuple[Run, Run]]:
@@ -180,16 +323,3 @@ def _pairs(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[int, tuple[Run, R
 def _ordered(seeds: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
     before = [seed for seed in known if seed in seeds]
     return (*before, *sorted(seed for seed in seeds if seed not in before))
-
-
-def _diverged(runs: Sequence[Run], variant: str, baseline: str, scenarios: Sequence[str]) -> Withheld:
-    """Withhold what runs forbid that diverged where the other side's did not; equivalence where any did."""
-    mine, yours = (
-        {
-            (run.scenario, run.seed)
-            for run in runs
-            if run.variant == name and run.status == "diverged" and run.scenario in scenarios
-        }
-        for name in (variant, baseline)
-    )
-    return Withheld(better=bool(mine - yours), worse=bool(yours - mine), equivalent=bool(mine | yours))

@@ -10,7 +10,7 @@ import numpy as np
 from flsel.comparison.judging.boundaries import FIRST_LOOK
 from flsel.comparison.judging.designs import UntilDecided
 from flsel.comparison.judging.late_runs import bounds
-from flsel.comparison.judging.measures import Target, arrivals
+from flsel.comparison.judging.measures import Target, arrival_name, arrivals
 from flsel.comparison.judging.time_to_target import TargetTime
 from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
@@ -38,6 +38,11 @@ class Deciding:
     def of(cls, rules: UntilDecided, target: float | None, last: int) -> Deciding:
         """Return what decides by the rules of a comparison; ``last`` and ``target`` as the attributes."""
         return cls(rules.decides, last, target if rules.of_cost else None)
+
+    @property
+    def measure(self) -> str:
+        """Name of the measure."""
+        return f"accuracy/last{self.last}" if self.target is None else arrival_name(self.name, self.last)
 
     def difference(self, ours: Run, theirs: Run) -> tuple[float, float]:
         """Compare two complete runs of a pair: the ends between which the difference lies.

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import stats
 
 from flsel.comparison.judging.designs import GIVE_UP_FROM, Design
+from flsel.comparison.judging.estimates import even, interval, moments
 
 Claim = Literal["better", "worse", "equivalent", "open", "undecided"]
 _CLAIMS: tuple[Claim, ...] = ("better", "worse", "equivalent", "open", "undecided")
@@ -27,14 +28,14 @@ class Withheld:
     Withholding a claim only removes errors.
 
     Attributes:
-        better: The claim that the variant is better.
-        worse: The claim that it is worse.
-        equivalent: The claim that it is equivalent.
+        better: Runs of the variant that diverged where the baseline's did not: it is not called better.
+        worse: Runs of the baseline that diverged where the variant's did not: it is not called worse.
+        equivalent: Pairs in which a run diverged: they are not called equivalent.
     """
 
-    better: bool = False
-    worse: bool = False
-    equivalent: bool = False
+    better: int = 0
+    worse: int = 0
+    equivalent: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Look:
         inner_low: Lower end of the interval that decides equivalence.
         inner_high: Its upper end.
         hope: Chance that the claim is decided by the maximum, given what was seen.
+        least: Mean of the lower ends of the pairs.
+        most: Mean of the upper ends.
     """
 
     n: int
@@ -61,6 +64,8 @@ class Look:
     inner_low: float
     inner_high: float
     hope: float
+    least: float
+    most: float
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ class Judged:
     inner_low: np.ndarray
     inner_high: np.ndarray
     hope: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
     claim: np.ndarray
 
     def stops(self) -> np.ndarray:
@@ -134,7 +141,7 @@ def judge_looks(
     found = [_look((differences[:, :n], upper[:, :n]), design, n, resolution, withheld) for n in looks]
     if not found:
         empty = np.zeros((len(differences), 0))
-        return Judged((), *(empty,) * 8)
+        return Judged((), *(empty,) * 10)
     return Judged(looks, *(np.stack(columns, axis=1) for columns in zip(*found, strict=True)))
 
 
@@ -165,17 +172,19 @@ def decide(
     looks = tuple(
         Look(n, *(float(a[0, at]) for a in (
             judged.mean, judged.sd, judged.low, judged.high, judged.inner_low, judged.inner_high, judged.hope,
+            judged.least, judged.most,
         )))
         for at, n in enumerate(judged.looks[: last + 1])
     )  # fmt: skip
-    end, margin = looks[-1], design.margin or 0.0
+    end = looks[-1]
+    margin = design.margin_at(end.n) or 0.0
     claim = _CLAIMS[int(judged.claim[0, last])]
     return Decision(
         claim=claim,
         n=end.n if claim != "undecided" else len(values),
         given_up=claim == "open" and end.n < design.maximum,
         within_margin=-margin < end.inner_low and end.inner_high < margin,
-        beyond_margin=design.margin is not None and (end.low > margin or end.high < -margin),
+        beyond_margin=margin > 0 and (end.low > margin or end.high < -margin),
         looks=looks,
     )
 
@@ -183,68 +192,39 @@ def decide(
 def _look(
     ends: tuple[np.ndarray, np.ndarray], design: Design, n: int, resolution: float, withheld: Withheld
 ) -> tuple[np.ndarray, ...]:
-    lower, upper = (_moments(side, n, resolution) for side in ends)
+    lower, upper = (moments(side, resolution) for side in ends)
     low, high = interval(*lower, n, design.outer[n])[0], interval(*upper, n, design.outer[n])[1]
     inner_low = interval(*lower, n, design.inner[n])[0]
     inner_high = interval(*upper, n, design.inner[n])[1]
-    unequal = ~np.isfinite(ends[0]).all(axis=1) | ~np.isfinite(ends[1]).all(axis=1) | withheld.equivalent
+    unequal = (
+        ~np.isfinite(ends[0]).all(axis=1) | ~np.isfinite(ends[1]).all(axis=1) | bool(withheld.equivalent)
+    )
     mean, sd = _described(*ends)
     hope = _hope(mean, sd, n, design, unequal)
-    margin = design.margin or 0.0
+    margin = design.margin_at(n) or 0.0
     # Differences that are all one number have no spread: they decide where the exact sign test does.
-    sure = 2.0 ** (1 - n) <= 2 * stats.t.sf(design.outer[n], n - 1)
+    sure, many = 2.0 ** (1 - n) <= 2 * stats.t.sf(design.outer[n], n - 1), n >= design.fewest
     decided = [
-        ((lower[1] > 0) | sure) & (low > 0) & (not withheld.better),
-        ((upper[1] > 0) | sure) & (high < 0) & (not withheld.worse),
-        (-margin < inner_low) & (inner_high < margin) & ~unequal & (design.margin is not None),
+        (~even(ends[0]) | sure) & (low > 0) & (many and not withheld.better),
+        (~even(ends[1]) | sure) & (high < 0) & (many and not withheld.worse),
+        (-margin < inner_low) & (inner_high < margin) & ~unequal & (many and margin > 0),
         np.full(len(mean), n == design.maximum)
         | ((n >= GIVE_UP_FROM) & (n < design.maximum) & (hope < design.give_up)),
     ]
     claim = np.select(decided, range(_UNDECIDED), _UNDECIDED)
-    return mean, sd, low, high, inner_low, inner_high, hope, claim
-
-
-def _moments(x: np.ndarray, n: int, resolution: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean, standard error and skewness of the rows; an infinite mean has neither."""
-    finite = np.isfinite(x).all(axis=1)
-    known = x[finite]
-    mean, error, skew = x.mean(axis=1), np.zeros(len(x)), np.zeros(len(x))
-    if len(known):
-        flat = np.ptp(known, axis=1) <= 1e-12 * np.abs(known).max(axis=1)
-        sd, skewed = np.where(flat, 0.0, known.std(axis=1, ddof=1)), np.zeros(len(known))
-        skewed[~flat] = stats.skew(known[~flat], axis=1, bias=False)
-        error[finite] = np.maximum(sd, resolution / math.sqrt(6)) / math.sqrt(n)
-        skew[finite] = skewed
-    return mean, error, skew
+    return mean, sd, low, high, inner_low, inner_high, hope, lower[0], upper[0], claim
 
 
 def _described(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation over the pairs whose difference is known, ``[R]``; NaN below two."""
     known = np.isfinite(lower) & np.isfinite(upper)
     if known.all():
-        flat = np.ptp(lower, axis=1) <= 1e-12 * np.abs(lower).max(axis=1)
-        return lower.mean(axis=1), np.where(flat, 0.0, lower.std(axis=1, ddof=1))
+        return lower.mean(axis=1), np.where(even(lower), 0.0, lower.std(axis=1, ddof=1))
     mean, sd = np.full(len(lower), math.nan), np.full(len(lower), math.nan)
     for row, use in enumerate(known):
         if use.sum() > 1:
             mean[row], sd[row] = lower[row, use].mean(), lower[row, use].std(ddof=1)
     return mean, sd
-
-
-def interval(
-    mean: np.ndarray, error: np.ndarray, skew: np.ndarray, n: int, bound: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of the interval of a mean, longer toward the heavier tail (Johnson 1978).
-
-    Args:
-        mean: Means ``[R]``.
-        error: Standard errors ``[R]``.
-        skew: Sample skewness ``[R]``.
-        n: Values in each mean.
-        bound: Boundary in the place of Student's quantile.
-    """
-    longer = np.minimum(bound, np.abs(skew) * (1 + 2 * bound**2) / (6 * math.sqrt(n)))
-    return mean - error * (bound + longer * (skew < 0)), mean + error * (bound + longer * (skew > 0))
 
 
 def _hope(mean: np.ndarray, sd: np.ndarray, n: int, design: Design, unequal: np.ndarray) -> np.ndarray:

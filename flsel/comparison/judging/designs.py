@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
+from scipy import stats
+
 from flsel.arguments import Range, check_settings
 from flsel.comparison.judging.boundaries import FIRST_LOOK, MOST_SEEDS, boundaries, extended, schedule
 from flsel.errors import UserError
@@ -20,6 +22,8 @@ ALPHA = 0.05
 DEFAULT_MAX_SEEDS = 30
 GIVE_UP_FROM = 8
 """The first look at which a claim may be given up."""
+FEWEST_SEEDS = 5
+"""Pairs below which one look claims nothing: with fewer, coverage rests on normality alone."""
 
 
 @dataclass(frozen=True)
@@ -27,29 +31,52 @@ class Design:
     """The rules by which every claim of a comparison is decided.
 
     Attributes:
-        comparisons: Claims of the family, >= 1: variants without the baseline, times the scenarios where each
-            is decided for itself.
-        maximum: Most seeds, >= 6.
+        comparisons: Claims of the family, >= 1.
+        maximum: Most seeds, >= 6; of one look its seeds, >= 2.
         margin: Half-width of practical equivalence, in units of the differences, > 0; None claims none.
         give_up: A claim is given up where the chance to decide it by the maximum is below this, in [0, 1).
         first_maximum: The maximum as first declared, where it was raised since; None where it was not.
+        alpha: Chance that any claim of the family is false, in (0, 1).
+        once: Whether there is one look, at the maximum, as with a fixed number of seeds.
+        earlier_margins: Margins that held before the present one, each behind the last look that it judged.
 
     Raises:
         UserError: If a value is out of range.
     """
 
     comparisons: Annotated[int, Range(1)]
-    maximum: Annotated[int, Range(FIRST_LOOK)] = 30
+    maximum: Annotated[int, Range(2)] = 30
     margin: Annotated[float | None, Range(above=0)] = None
     give_up: Annotated[float, Range(0, below=1)] = 0.05
     first_maximum: Annotated[int | None, Range(FIRST_LOOK)] = None
+    alpha: Annotated[float, Range(above=0, below=1)] = ALPHA
+    once: bool = False
+    earlier_margins: tuple[tuple[int, float | None], ...] = ()
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.maximum < FIRST_LOOK and not self.once:
+            raise UserError(f"maximum must be a whole number >= {FIRST_LOOK}, got {self.maximum}.")
+
+    @classmethod
+    def fixed(cls, n: int, comparisons: int, margin: float | None = None, alpha: float = ALPHA) -> Design:
+        """Return the rules of a fixed number of seeds, >= 2: one look."""
+        return cls(comparisons, n, margin, alpha=alpha, once=True)
+
+    def margin_at(self, n: int) -> float | None:
+        """Return the margin by which a look is judged; a new one judges later looks only."""
+        return next((margin for until, margin in self.earlier_margins if n <= until), self.margin)
+
+    @property
+    def fewest(self) -> int:
+        """The fewest pairs that carry a claim."""
+        return FEWEST_SEEDS if self.once else FIRST_LOOK
 
     @cached_property
     def looks(self) -> tuple[int, ...]:
         """Numbers of seeds at which claims are judged."""
+        if self.once:
+            return (self.maximum,)
         if self.first_maximum is None:
             return schedule(self.maximum)
         return extended(self.first_maximum, self.maximum)
@@ -57,14 +84,16 @@ class Design:
     @cached_property
     def outer(self) -> dict[int, float]:
         """Boundaries by look of the interval that decides the direction: level alpha / 2m on each side."""
-        return self._boundaries(ALPHA / (2 * self.comparisons))
+        return self._boundaries(self.alpha / (2 * self.comparisons))
 
     @cached_property
     def inner(self) -> dict[int, float]:
         """Boundaries by look of the interval that decides equivalence: level alpha / m on each side."""
-        return self._boundaries(ALPHA / self.comparisons)
+        return self._boundaries(self.alpha / self.comparisons)
 
     def _boundaries(self, level: float) -> dict[int, float]:
+        if self.once:
+            return {self.maximum: float(stats.t.ppf(1 - level, self.maximum - 1))}
         found = boundaries(level, self.looks, self.first_maximum or self.maximum)
         return dict(zip(self.looks, found, strict=True))
 
@@ -91,6 +120,8 @@ class UntilDecided:
         decides: What claims are about: ``accuracy``, or the cost to the target, one of :data:`DECIDING`.
         margin_ratio: Largest ratio of two costs that are equivalent in practice, in (1, 10]; None claims no
             equivalence of costs.
+        level: Confidence level: one minus it is the chance of any false claim.
+        earlier_margins: Margins that held before, each behind the last look that it judged.
 
     Raises:
         UserError: If a value is out of range, or the margin is not of the kind of what decides.
@@ -102,6 +133,8 @@ class UntilDecided:
     each_scenario: bool = False
     decides: str = ACCURACY
     margin_ratio: Annotated[float | None, Range(above=1, high=10)] = None
+    level: Annotated[float, Range(0.5, below=1)] = 0.95
+    earlier_margins: tuple[tuple[int, float | None], ...] = ()
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -133,7 +166,27 @@ class UntilDecided:
         each = self.each_scenario if each is None else each
         family = (variants - 1) * (scenarios if each else 1)
         margin = self.margin if self.margin_ratio is None else math.log(self.margin_ratio)
-        return Design(max(1, family), self.max_seeds, margin, first_maximum=self.first_max_seeds)
+        earlier = tuple(
+            (n, width and (math.log(width) if self.of_cost else width)) for n, width in self.earlier_margins
+        )
+        return Design(
+            max(1, family), self.max_seeds, margin, first_maximum=self.first_max_seeds,
+            alpha=round(1 - self.level, 12), earlier_margins=earlier,
+        )  # fmt: skip
+
+    def with_margins(self, margin: float | None, margin_ratio: float | None, seen: int) -> UntilDecided:
+        """Return them with another margin, by which later looks than those seen are judged; None keeps it.
+
+        Args:
+            margin: New margin in points of accuracy.
+            margin_ratio: New margin of ratios.
+            seen: Pairs at the last look so far.
+        """
+        made = replace(self, margin=margin or self.margin, margin_ratio=margin_ratio or self.margin_ratio)
+        before = self.margin_ratio if self.of_cost else self.margin
+        if not seen or (made.margin, made.margin_ratio) == (self.margin, self.margin_ratio):
+            return made
+        return replace(made, earlier_margins=(*self.earlier_margins, (seen, before)))
 
     def raised(self, maximum: int) -> UntilDecided:
         """Return them with more seeds, which spends the reserve: once, to at most twice as many.

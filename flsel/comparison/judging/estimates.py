@@ -11,14 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import stats
 
-from flsel.comparison.judging.decisions import interval
 from flsel.comparison.judging.designs import Design
 
 LEVEL = 0.95
-FEWEST_SEEDS = 5
-"""Pairs below which no difference is called significant: with fewer, coverage rests on normality alone."""
 # Above this many pairs the sign-flip test draws its flips instead of enumerating them.
 _ENUMERATED = 16
 _DRAWN = 20_000
@@ -88,14 +85,69 @@ def mean_interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) ->
     """
     values = np.asarray(values, dtype=float)
     n = len(values)
-    mean = float(values.mean()) if n else math.nan
     if n < 2:
-        return Estimate(mean, math.nan, math.nan, n)
-    error, skew = standard_error(values), _skewness(values)
-    t = float(stats.t.ppf((1 + level) / 2, n - 1))
-    longer = error * _lengthening(t, abs(skew), n)
-    low, high = mean - error * t, mean + error * t
-    return Estimate(mean, low - longer if skew < 0 else low, high + longer if skew > 0 else high, n)
+        return Estimate(float(values.mean()) if n else math.nan, math.nan, math.nan, n)
+    found = moments(values[None])
+    low, high = interval(*found, n, float(stats.t.ppf((1 + level) / 2, n - 1)))
+    return Estimate(float(found[0][0]), float(low[0]), float(high[0]), n)
+
+
+def moments(x: np.ndarray, resolution: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean, standard error and skewness of the rows, each ``[R]``; an infinite mean has neither.
+
+    Args:
+        x: ``[R, n]`` with n >= 2.
+        resolution: Resolution of one value: the spread is at least that of its rounding.
+    """
+    finite = np.isfinite(x).all(axis=1)
+    known, n = x[finite], x.shape[1]
+    mean, error, skew = x.mean(axis=1), np.zeros(len(x)), np.zeros(len(x))
+    if len(known):
+        varied = ~even(known)
+        sd, skewed = np.where(varied, known.std(axis=1, ddof=1), 0.0), np.zeros(len(known))
+        if n > 2:
+            skewed[varied] = stats.skew(known[varied], axis=1, bias=False)
+        error[finite] = np.maximum(sd, resolution / math.sqrt(6)) / math.sqrt(n)
+        skew[finite] = skewed
+    return mean, error, skew
+
+
+def interval(
+    mean: np.ndarray, error: np.ndarray, skew: np.ndarray, n: int, bound: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the interval of a mean, longer toward the heavier tail (Johnson 1978).
+
+    Args:
+        mean: Means ``[R]``.
+        error: Standard errors ``[R]``.
+        skew: Sample skewness ``[R]``.
+        n: Values in each mean.
+        bound: Student's quantile, or a boundary in its place.
+    """
+    longer = np.minimum(bound, np.abs(skew) * (1 + 2 * bound**2) / (6 * math.sqrt(n)))
+    return mean - error * (bound + longer * (skew < 0)), mean + error * (bound + longer * (skew > 0))
+
+
+def p_values(mean: np.ndarray, error: np.ndarray, skew: np.ndarray, n: int) -> np.ndarray:
+    """Return the two-sided levels ``[R]`` at which :func:`interval` would just exclude zero.
+
+    Where nothing varies it is the p-value of the exact sign test, 2^(1 - n), or 1 if all values are zero. An
+    infinite mean has 1.
+
+    Args:
+        mean: Means ``[R]``.
+        error: Standard errors ``[R]``.
+        skew: Sample skewness ``[R]``.
+        n: Values in each mean.
+    """
+    known = (error > 0) & np.isfinite(mean)
+    reach = np.abs(mean, where=known, out=np.zeros(len(mean))) / np.where(known, error, 1.0)
+    # A skew away from zero lengthens the far side only. The lengthening at most doubles the interval.
+    c = np.where(mean * skew < 0, np.abs(skew), 0.0) / (6 * math.sqrt(n))
+    root = np.sqrt(np.maximum(0.0, 1 + 8 * c * (reach - c)))
+    t = np.where(c > 0, np.maximum(reach / 2, (root - 1) / (4 * np.where(c > 0, c, 1.0))), reach)
+    constant = np.where(np.isfinite(mean) & (mean != 0), 2.0 ** (1 - n), 1.0)
+    return np.asarray(np.where(known, 2 * stats.t.sf(t, n - 1), constant))
 
 
 def possible(found: Estimate, limit: float) -> Estimate:
@@ -104,7 +156,7 @@ def possible(found: Estimate, limit: float) -> Estimate:
     return replace(found, low=low, high=high)
 
 
-def welch_interval(ours: np.ndarray, theirs: np.ndarray) -> tuple[Estimate, float]:
+def welch_interval(ours: np.ndarray, theirs: np.ndarray, level: float = LEVEL) -> tuple[Estimate, float]:
     """Estimate the difference of two means whose runs are not paired (Welch), with its p-value."""
     difference = float(ours.mean() - theirs.mean())
     n = min(len(ours), len(theirs))
@@ -116,22 +168,36 @@ def welch_interval(ours: np.ndarray, theirs: np.ndarray) -> tuple[Estimate, floa
         # One of the two may not vary at all, which SciPy warns of.
         warnings.filterwarnings("ignore", message="Precision loss", category=RuntimeWarning)
         found = stats.ttest_ind(ours, theirs, equal_var=False)
-        low, high = found.confidence_interval(LEVEL)
+        low, high = found.confidence_interval(level)
     return Estimate(difference, float(low), float(high), n), float(found.pvalue)
 
 
-def compare_pairs(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray) -> Paired:
+def compare_pairs(
+    ours: Sequence[float] | np.ndarray,
+    theirs: Sequence[float] | np.ndarray,
+    design: Design | None = None,
+    level: float = LEVEL,
+) -> Paired:
     """Compare a variant with the baseline, seed by seed.
 
     Args:
         ours: The variant's values ``[n]``, finite; logarithms, where a ratio is asked for.
         theirs: The baseline's under the same seeds.
+        design: The rules of a comparison with several looks. Then the interval holds at all looks together,
+            there is none where n is no look, and there is no p-value of it. None is one look.
+        level: Confidence level of the interval of one look.
     """
     differences = untied(ours, theirs)
     n = len(differences)
+    difference, p = mean_interval(differences, level), mean_p_value(differences)
+    if design is not None:
+        low, high, p = math.nan, math.nan, math.nan
+        if n in design.outer:
+            low, high = (float(end[0]) for end in interval(*moments(differences[None]), n, design.outer[n]))
+        difference = Estimate(difference.value, low, high, n)
     return Paired(
-        difference=mean_interval(differences),
-        p=mean_p_value(differences),
+        difference=difference,
+        p=p,
         p_exact=sign_flip(differences),
         p_floor=2.0 ** (1 - n) if n else math.nan,
         improvement=_improvement(differences),
@@ -139,52 +205,9 @@ def compare_pairs(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | 
     )
 
 
-def compare_at_look(
-    ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray, design: Design
-) -> Paired:
-    """Compare a variant with the baseline at a look of a sequential design, by a repeated interval.
-
-    There are no p-values: the interval holds at all looks together.
-
-    Args:
-        ours: The variant's values ``[n]``, finite; logarithms, where a ratio is asked for.
-        theirs: The baseline's under the same seeds.
-        design: The rules. Where n is none of its looks there is no interval.
-    """
-    differences = untied(ours, theirs)
-    n = len(differences)
-    mean = float(differences.mean()) if n else math.nan
-    low, high = math.nan, math.nan
-    if n in design.outer:
-        error, skew = np.array([standard_error(differences)]), np.array([_skewness(differences)])
-        ends = interval(np.array([mean]), error, skew, n, design.outer[n])
-        low, high = (float(end[0]) for end in ends)
-    nothing = math.nan
-    improvement, values = _improvement(differences), tuple(differences.tolist())
-    return Paired(Estimate(mean, low, high, n), nothing, nothing, nothing, improvement, values)
-
-
 def mean_p_value(values: np.ndarray) -> float:
-    """Return the level at which :func:`mean_interval` would just exclude zero.
-
-    Where nothing varies it is the p-value of the exact sign test, 2^(1 - n), or 1 if all values are zero; NaN
-    of one value.
-    """
-    n = len(values)
-    if n < 2:
-        return math.nan
-    if standard_error(values) == 0:
-        return 2.0 ** (1 - n) if values[0] else 1.0
-    mean, error, skew = float(values.mean()), standard_error(values), _skewness(values)
-    # A skew away from zero lengthens the far side only.
-    towards_zero = abs(skew) if mean * skew < 0 else 0.0
-    reach = abs(mean) / error
-    t = (
-        float(optimize.brentq(lambda t: t + _lengthening(t, towards_zero, n) - reach, 0.0, reach + 1.0))
-        if (_lengthening(0.0, towards_zero, n) < reach)
-        else 0.0
-    )
-    return float(2 * stats.t.sf(t, n - 1))
+    """Return the level at which :func:`mean_interval` would just exclude zero; NaN of one value."""
+    return float(p_values(*moments(values[None]), len(values))[0]) if len(values) > 1 else math.nan
 
 
 def sign_flip(differences: np.ndarray) -> float:
@@ -205,13 +228,18 @@ def sign_flip(differences: np.ndarray) -> float:
     return float(reached.mean() if enumerated else (reached.sum() + 1) / (_DRAWN + 1))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for their number, step down (Holm 1979); NaN ones count for nothing and stay."""
-    adjusted = [math.nan] * len(p_values)
-    order = sorted((p, at) for at, p in enumerate(p_values) if not math.isnan(p))
-    largest = 0.0
+def holm(values: Sequence[float], size: int = 0) -> list[float]:
+    """Correct p-values for their number, step down (Holm 1979); NaN ones count for nothing and stay.
+
+    Args:
+        values: The p-values.
+        size: Number of comparisons, if it is larger than that of the p-values.
+    """
+    adjusted = [math.nan] * len(values)
+    order = sorted((p, at) for at, p in enumerate(values) if not math.isnan(p))
+    largest, size = 0.0, max(size, len(order))
     for rank, (p, at) in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - rank) * p))
+        largest = max(largest, min(1.0, (size - rank) * p))
         adjusted[at] = largest
     return adjusted
 
@@ -246,17 +274,14 @@ def standard_error(values: np.ndarray) -> float:
 
 def flat(values: np.ndarray) -> bool:
     """Tell whether values differ by no more than rounding."""
-    return bool(np.ptp(values) <= 1e-12 * np.max(np.abs(values)))
+    return bool(even(np.asarray(values)[None])[0])
 
 
-def _skewness(values: np.ndarray) -> float:
-    if len(values) < 3 or flat(values):
-        return 0.0
-    return float(stats.skew(values, bias=False))
-
-
-def _lengthening(t: float, skew: float, n: int) -> float:
-    return min(t, skew * (1 + 2 * t * t) / (6 * math.sqrt(n)))
+def even(x: np.ndarray) -> np.ndarray:
+    """Tell of the rows ``[R, n]`` whether their values differ by no more than rounding; no infinite ones."""
+    size = np.abs(x).max(axis=1)
+    known = np.where(np.isfinite(size)[:, None], x, np.arange(x.shape[1]))
+    return np.asarray(np.ptp(known, axis=1) <= 1e-12 * np.abs(known).max(axis=1))
 
 
 def _improvement(differences: np.ndarray) -> Estimate:

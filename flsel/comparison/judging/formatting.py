@@ -73,6 +73,13 @@ def relation(p: float) -> str:
     return shown if shown.startswith("<") else f"= {shown}"
 
 
+def share(chance: float) -> str:
+    """Write a chance: ``93 %``, ``> 99 %``, ``< 1 %``."""
+    if 0.01 <= chance <= 0.99 or chance in (0.0, 1.0):
+        return f"{100 * chance:.0f} %"
+    return "> 99 %" if chance > 0.5 else "< 1 %"
+
+
 def count(n: int, noun: str) -> str:
     """Write a number of things: ``1 claim``, ``3 claims``."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")

@@ -1,99 +1,88 @@
-"""The first sentence of a report: what to take, by how much, and at what cost."""
+"""The first sentence of a report: what to take, by how much, and at what cost; or that nothing was found."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claim_formatting import subject
-from flsel.comparison.judging.claims import MEAN
-from flsel.comparison.judging.estimates import FEWEST_SEEDS
+from flsel.comparison.judging.claim_words import difference, subject
+from flsel.comparison.judging.claims import MEAN, Claim
+from flsel.comparison.judging.designs import FEWEST_SEEDS
 from flsel.comparison.judging.summaries import Analysis
-from flsel.comparison.judging.target_verdicts import saves
 from flsel.runner.cost_axes import COST_AXES
 
 
 def headline(analysis: Analysis) -> str:
     """Say which variant to take, by how much it is better than the baseline, and what it costs.
 
-    The variant is the one with the largest significant gain in what decides: test accuracy, or the cost to
-    the target that claims are about. Over several scenarios it is the one that is better in most of them.
-    Where no variant gains accuracy, one that saves cost is named, unless its accuracy is worse.
+    The variant is the one that is better in most scenarios, less those in which it is worse, and of these the
+    one that gains most. Where no variant gains in what decides, one that saves cost is named, unless its
+    accuracy is worse in some scenario.
     """
     if len(analysis.variants) < 2:
         return f"There is one variant, {analysis.variants[0]}: nothing is compared."
-    decided = analysis.options.sequential is not None
-    gains = _decided_gains(analysis) if decided else _gains(analysis, analysis.main)
-    if not gains:
-        return ("" if decided else _saved(analysis)) or f"{_nothing(analysis)}{_worse(analysis)}"
-    best, mean, where = _best(analysis, gains)
-    if analysis.deciding != analysis.main:
-        return f"Take {best}: {_times(analysis, best, mean)}{where}{_accuracy(analysis, best)}."
-    points = formatting.points(mean / 100)
-    base, cost = analysis.options.baseline, _cost(analysis, best)
-    return f"Take {best}: {points} points of test accuracy over {base}{where}{cost}."
+    about = [c for c in analysis.claims if c.measure == analysis.deciding and c.kind == "mean"]
+    best = _best(about)
+    if best:
+        return _take(analysis, best, _losses(about, best[0].variant))
+    lost = {claim.variant for claim in about if _is(claim, "worse")}
+    saved = [
+        c for c in analysis.claims
+        if c.measure == analysis.to_target and c.kind == "mean" and c.variant not in lost
+    ]  # fmt: skip
+    cheaper = _best(saved) if analysis.deciding == analysis.main else []
+    if cheaper:
+        losses = _losses(saved, cheaper[0].variant)
+        return f"{_take(analysis, cheaper, losses)[:-1]}, with no significant difference in test accuracy."
+    return f"{_nothing(analysis, about)}{_worse(about)}"
 
 
-Gains = Mapping[str, Mapping[str, float]]
+def _is(claim: Claim, kind: str) -> bool:
+    return claim.made and claim.decision.claim == kind
 
 
-def _best(analysis: Analysis, gains: Gains) -> tuple[str, float, str]:
-    """Return the variant that gains most, its mean gain, and in how many scenarios it gains."""
-    best = max(gains, key=lambda name: (len(gains[name]), sum(gains[name].values()) / len(gains[name])))
-    mean, many = sum(gains[best].values()) / len(gains[best]), len(analysis.scenarios)
-    where = f" in {len(gains[best])} of {many} scenarios" if many > 1 and MEAN not in gains[best] else ""
-    return best, mean, where
+def _best(about: Sequence[Claim]) -> list[Claim]:
+    """Return the claims of the variant to take: those in which it is better; none if there is none."""
+    by_variant: dict[str, list[Claim]] = {}
+    for claim in about:
+        if _is(claim, "better"):
+            by_variant.setdefault(claim.variant, []).append(claim)
+
+    def rank(name: str) -> tuple[int, float]:
+        won = by_variant[name]
+        return len(won) - _losses(about, name), sum(map(_gain, won)) / len(won)
+
+    return by_variant[max(by_variant, key=rank)] if by_variant else []
 
 
-def _decided_gains(analysis: Analysis) -> Gains:
-    """Return by variant and scenario what was decided to be better, in the unit of what decides."""
-    found: dict[str, dict[str, float]] = {}
-    for claim in analysis.claims:
-        if claim.decision.claim == "better":
-            found.setdefault(claim.variant, {})[claim.scenario] = claim.decision.looks[-1].mean
-    return found
+def _losses(about: Iterable[Claim], variant: str) -> int:
+    return sum(_is(claim, "worse") for claim in about if claim.variant == variant)
 
 
-def _gains(analysis: Analysis, measure: str) -> Gains:
-    """Return by variant and scenario the significant gains: points of accuracy, logarithms of costs saved."""
-    found: dict[str, dict[str, float]] = {}
-    for d in analysis.differences:
-        if d.measure == measure and d.resolved:
-            gain = 100 * d.shown.value if measure == analysis.main else -d.claimed.value
-            if gain > 0:
-                found.setdefault(d.variant, {})[d.scenario] = gain
-    return found
+def _gain(claim: Claim) -> float:
+    """Return the mean of a claim; where runs are late the bound that it is about."""
+    end = claim.decision.looks[-1]
+    return end.least if claim.late and math.isfinite(end.least) else end.mean
 
 
-def _saved(analysis: Analysis) -> str:
-    """Name the variant that saves most of the cost asked for, unless its accuracy is worse; else nothing."""
-    worse = {d.variant for d in analysis.differences if d.measure == analysis.main and d.resolved}
-    gains = {
-        variant: {s: gain for s, gain in found.items() if saves(analysis, variant, s)}
-        for variant, found in _gains(analysis, analysis.to_target).items()
-        if variant not in worse
-    }
-    gains = {variant: found for variant, found in gains.items() if found}
-    if not gains:
-        return ""
-    best, mean, where = _best(analysis, gains)
-    size = _times(analysis, best, mean)
-    return f"Take {best}: {size}{where}, with no significant difference in test accuracy."
-
-
-def _times(analysis: Analysis, variant: str, gain: float) -> str:
-    """Write a cost against the baseline's; at most so much where only runs of the baseline never arrive."""
-    options, accuracy = analysis.options, 0.0 if analysis.target is None else analysis.target.accuracy
-    sides = [
-        [found for s in analysis.scenarios if (found := analysis.arrival(name, s, analysis.to_target))]
-        for name in (variant, options.baseline)
-    ]
-    late = [any(found.found.reached < found.found.n for found in side) for side in sides]
-    most = "at most " if late == [False, True] else ""
-    label = COST_AXES[options.cost].label
-    ratio = formatting.times(math.exp(-gain))
-    return f"{most}{ratio} the {label} of {options.baseline} to {100 * accuracy:g} %"
+def _take(analysis: Analysis, won: Sequence[Claim], losses: int) -> str:
+    """Write the recommendation, with the scenarios in which it is worse."""
+    first, base, many = won[0], analysis.options.baseline, len(analysis.scenarios)
+    gain = sum(map(_gain, won)) / len(won)
+    where = f" in {len(won)} of {many} scenarios" if many > 1 and first.scenario != MEAN else ""
+    where += f", worse in {losses}" if losses else ""
+    size = difference(first.deciding, gain)
+    if first.deciding.target is None:
+        return (
+            f"Take {first.variant}: {size} of test accuracy over "
+            f"{base}{where}{_cost(analysis, first.variant)}."
+        )
+    most = "at most " if any(c.late for c in won) else ""
+    axis = COST_AXES[first.deciding.name].label
+    also = _accuracy(analysis, first.variant) if analysis.deciding != analysis.main else ""
+    target = f"{100 * first.deciding.target:g} %"
+    return f"Take {first.variant}: {most}{size} the {axis} of {base} to {target}{where}{also}."
 
 
 def _accuracy(analysis: Analysis, variant: str) -> str:
@@ -104,46 +93,47 @@ def _accuracy(analysis: Analysis, variant: str) -> str:
     return f", at {formatting.points(found.shown.value)} points of test accuracy (exploratory)"
 
 
-def _nothing(analysis: Analysis) -> str:
+def _nothing(analysis: Analysis, about: Sequence[Claim]) -> str:
     base, how = analysis.options.baseline, analysis.options.sequential
+    same = dict.fromkeys(c.variant for c in about if _is(c, "equivalent"))
+    also = f" Equivalent within the margin: {', '.join(same)}." if same else ""
     if how is not None:
-        same = [c.variant for c in analysis.claims if c.decision.claim == "equivalent"]
-        also = f" Equivalent within the margin: {', '.join(dict.fromkeys(same))}." if same else ""
-        what = subject(how.deciding(analysis.options.last))
-        return f"No variant is decided to be better than {base} in {what}.{also}"
-    most = max((d.found.difference.n for d in analysis.differences if d.measure == analysis.main), default=0)
+        return (
+            f"No variant is decided to be better than {base} in {subject(analysis.options.deciding)}.{also}"
+        )
+    most = max((len(claim.used) for claim in about), default=0)
     if most < FEWEST_SEEDS:
         return (
             f"Exploratory: {formatting.seeds(most)} show no significant difference; a claim needs at least "
             f"{FEWEST_SEEDS}."
         )
-    return f"No significant difference in test accuracy was found.{_ahead(analysis)}"
+    if any(claim.exploratory and claim.decision.decided for claim in about):
+        return "Exploratory: what differs was chosen when results could be seen."
+    if same and len(same) == len(analysis.variants) - 1:
+        return also.strip()
+    return f"No significant difference in test accuracy was found.{also}{_ahead(analysis, about)}"
 
 
-def _ahead(analysis: Analysis) -> str:
+def _ahead(analysis: Analysis, about: Sequence[Claim]) -> str:
     """Describe the variant with the largest mean difference, in the only scenario."""
-    main = [d for d in analysis.differences if d.measure == analysis.main and d.paired and d.found.values]
-    if len(analysis.scenarios) > 1 or not main:
+    ahead = [c for c in about if c.shown is not None and c.paired and c.decision.claim == "open"]
+    if len(analysis.scenarios) > 1 or not ahead:
         return ""
-    best = max(main, key=lambda d: d.shown.value)
-    values, base = best.found.values, analysis.options.baseline
-    if best.resolved or best.shown.value <= 0:
+    best = max(ahead, key=lambda c: c.decision.looks[-1].mean)
+    shown, base = best.shown, analysis.options.baseline
+    if shown is None or shown.value <= 0:
         return ""
-    won = sum(value > 0 for value in values)
-    ends = f"[{formatting.points(best.shown.low)}, {formatting.points(best.shown.high)}]"
+    won = int((best.differences > 0).sum())
+    ends = f"[{formatting.points(shown.low)}, {formatting.points(shown.high)}]"
     return (
-        f" {best.variant} is ahead of {base} in {won} of {formatting.seeds(len(values))}, "
-        f"{formatting.points(best.shown.value)} {ends} points: more seeds would tell."
+        f" {best.variant} is ahead of {base} in {won} of {formatting.seeds(shown.n)}, "
+        f"{formatting.points(shown.value)} {ends} points: more seeds would tell."
     )
 
 
-def _worse(analysis: Analysis) -> str:
-    if analysis.options.sequential is not None:
-        worse = [c.variant for c in analysis.claims if c.decision.claim == "worse"]
-    else:
-        main = [d for d in analysis.differences if d.measure == analysis.main]
-        worse = [d.variant for d in main if d.resolved and d.shown.value < 0]
-    return f" Significantly worse: {', '.join(dict.fromkeys(worse))}." if worse else ""
+def _worse(about: Sequence[Claim]) -> str:
+    worse = dict.fromkeys(claim.variant for claim in about if _is(claim, "worse"))
+    return f" Significantly worse: {', '.join(worse)}." if worse else ""
 
 
 def _cost(analysis: Analysis, variant: str) -> str:
@@ -156,10 +146,10 @@ def _cost(analysis: Analysis, variant: str) -> str:
     found = analysis.difference(variant, scenario, analysis.to_target)
     sides = [analysis.arrival(name, scenario, analysis.to_target) for name in (variant, base)]
     if found is not None and all(side is not None and side.found.reached == side.found.n for side in sides):
-        return f", for {formatting.ratio(found.shown).partition(' [')[0]} the {axis.label}{goal}"
+        return f", for {formatting.times(found.shown.value)} the {axis.label}{goal}"
     total = analysis.difference(variant, scenario, f"total/{axis.name}")
     if axis.name != "rounds" and total is not None:
-        return f", for {formatting.ratio(total.shown).partition(' [')[0]} the {axis.label} in all"
+        return f", for {formatting.times(total.shown.value)} the {axis.label} in all"
     if None in sides or analysis.target is None:
         return ""
     reached = [f"{side.found.reached} of {side.found.n}" for side in sides if side is not None]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
-from flsel.comparison.judging.estimates import Estimate, Paired, compare_pairs
+from flsel.comparison.judging.designs import Design
+from flsel.comparison.judging.estimates import LEVEL, Estimate, Paired, compare_pairs
 from flsel.comparison.judging.time_to_target import TargetTime
 
 
@@ -50,62 +50,33 @@ class LateRuns:
     Attributes:
         pairs: Pairs that count.
         exact: Of these the pairs in which both runs arrive.
-        left_out: Pairs in which neither arrives.
         side: ``high`` if only runs of the baseline are late, so that the ratio has an upper bound; ``low`` if
             only runs of the variant are; None if runs of both are.
         bound: Mean of the logarithms' bound with its interval, over the pairs that count; None without side.
-        only_ours: Pairs in which only the variant arrives.
-        only_theirs: Pairs in which only the baseline arrives.
     """
 
     pairs: int
     exact: int
-    left_out: int
     side: str | None
     bound: Estimate | None
-    only_ours: int
-    only_theirs: int
-
-    @property
-    def p_arrival(self) -> float:
-        """Two-sided p-value of the exact McNemar test that both arrive equally often."""
-        discordant = self.only_ours + self.only_theirs
-        return float(stats.binomtest(self.only_ours, discordant).pvalue) if discordant else 1.0
 
 
-def judge_late(found: Sequence[Bounds]) -> tuple[Paired, LateRuns]:
-    """Compare costs over the pairs in which both arrive, with the p-value of the claim over all pairs.
-
-    A claim that the variant is cheaper is tested over the upper ends, and one that it is dearer over the
-    lower ends. An infinite end forbids the claim.
+def compare_late(
+    found: Sequence[Bounds], design: Design | None = None, level: float = LEVEL
+) -> tuple[Paired, LateRuns]:
+    """Compare costs over the pairs in which both arrive, and bound their ratio over all pairs that count.
 
     Args:
         found: One for each pair.
-
-    Returns:
-        The comparison of the pairs in which both arrive, whose p-values are those of the claim, and the rest.
+        design: As for :func:`flsel.comparison.judging.estimates.compare_pairs`.
+        level: Confidence level of the interval of one look.
     """
     counted = [pair for pair in found if pair.counts]
     exact = [pair.low for pair in counted if pair.exact]
-    points = compare_pairs(exact, [0.0] * len(exact))
     ends = {"high": [pair.high for pair in counted], "low": [pair.low for pair in counted]}
     side = next((name for name, logs in ends.items() if np.isfinite(logs).all()), None)
-    only_ours = sum(math.isfinite(pair.high) and not math.isfinite(pair.low) for pair in counted)
-    only_theirs = sum(math.isfinite(pair.low) and not math.isfinite(pair.high) for pair in counted)
-    bound, p, p_exact = None, 1.0, 1.0
+    bound = None
     if side is not None:
-        whole = compare_pairs(ends[side], [0.0] * len(counted))
-        bound = whole.difference
-        if (bound.value < 0) == (side == "high"):
-            p, p_exact = whole.p, whole.p_exact
-    late = LateRuns(
-        pairs=len(counted),
-        exact=len(exact),
-        left_out=len(found) - len(counted),
-        side=side,
-        bound=bound,
-        only_ours=only_ours,
-        only_theirs=only_theirs,
-    )
-    improvement, values = points.improvement, points.values
-    return Paired(points.difference, p, p_exact, 2.0 ** (1 - len(counted)), improvement, values), late
+        bound = compare_pairs(ends[side], [0.0] * len(counted), design, level).difference
+    points = compare_pairs(exact, [0.0] * len(exact), design, level)
+    return points, LateRuns(len(counted), len(exact), side, bound)

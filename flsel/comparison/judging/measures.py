@@ -206,6 +206,11 @@ def _participation(run: Run) -> dict[str, float]:
     return found
 
 
+def arrival_name(cost: str, window: int) -> str:
+    """Return the name of a cost to the target."""
+    return f"{cost}/target" if window == 1 else f"{cost}/target{window}"
+
+
 def scale(measure: Measure) -> float:
     """Return by what values are multiplied to be shown: shares are shown in per cent."""
     return 100.0 if measure.unit == "%" else 1.0

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-
-import numpy as np
-from scipy import stats
+from collections.abc import Iterator
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claim_verdicts import procedure_notes
-from flsel.comparison.judging.estimates import FEWEST_SEEDS
-from flsel.comparison.judging.seeds_needed import seeds_to_reject
-from flsel.comparison.judging.summaries import Analysis, Difference
+from flsel.comparison.judging.descriptions import describe
+from flsel.comparison.judging.procedure import procedure_notes
+from flsel.comparison.judging.summaries import Analysis
 from flsel.local.agreement import RUN_AGAIN
-
-_HOPELESS = 0.5  # Of a larger difference that is needed the size says nothing.
 
 
 def notes(analysis: Analysis) -> list[str]:
     """Return what limits the claims: seeds, pairing, missing runs, fairness; one sentence each."""
     return [
         *procedure_notes(analysis),
-        *_about_seeds(analysis),
+        *describe(analysis),
+        *_about_changes(analysis),
         *_about_length(analysis),
         *_about_targets(analysis),
         *_about_pairs(analysis),
@@ -33,86 +27,15 @@ def notes(analysis: Analysis) -> list[str]:
     ]
 
 
-def _about_seeds(analysis: Analysis) -> Iterator[str]:
-    if analysis.options.sequential is not None:
-        return
-    compared = [d for d in analysis.differences if d.measure == analysis.main]
-    if not compared:
-        alone = len(analysis.variants) == 1
-        why = "there is one variant" if alone else "no variant shares a finished seed with the baseline"
-        yield f"Nothing is compared: {why}."
-        return
-    yield from _about_added_seeds(analysis)
-    several = [d for d in compared if d.found.difference.n > 1]
-    if not several:
-        yield "One seed shows no spread. Numbers have no intervals, and no claim is made."
-        return
-    fewest, family = min(d.found.difference.n for d in several), max(d.comparisons for d in several)
-    if min(d.found.difference.n for d in compared) < FEWEST_SEEDS:
+def _about_changes(analysis: Analysis) -> Iterator[str]:
+    changes = analysis.options.changes
+    if changes:
+        touched = sum(bool(claim.exploratory) for claim in analysis.claims)
         yield (
-            f"No claim is made from fewer than {FEWEST_SEEDS} seeds: with fewer, an interval holds for "
-            "normally distributed differences only, which so few cannot show."
+            f"Changed when results could be seen: {'; '.join(map(str, changes))}. "
+            f"{touched} of {formatting.count(len(analysis.claims), 'claim')} depend on that and are "
+            "exploratory."
         )
-    needed = seeds_to_reject(family)
-    if fewest < needed and all(d.paired for d in compared):
-        yield (
-            f"The exact sign-flip test cannot reject at 5 % with {formatting.seeds(fewest)}"
-            f"{_corrected_for(family)}, whatever the runs show. It takes {needed} seeds. Claims rest on t "
-            "intervals, which assume normally distributed differences."
-        )
-    known = [d for d in several if math.isfinite(d.resolvable)]
-    worst = max(known, key=lambda found: found.resolvable, default=None)
-    if worst is not None and worst.resolvable >= _HOPELESS:
-        yield (
-            f"Differences of {worst.variant} vary so much that {formatting.seeds(worst.found.difference.n)} "
-            f"give 80 % power only for more than {100 * _HOPELESS:.0f} points of accuracy"
-            f"{_corrected_for(family)}."
-        )
-    elif worst is not None and worst.resolvable > 0:
-        yield (
-            f"{formatting.seeds(worst.found.difference.n)} give 80 % power for a difference of "
-            f"{100 * worst.resolvable:.1f} points of accuracy{_corrected_for(family)}. Smaller differences "
-            "may stay unseen."
-        )
-    yield from _about_skew(several)
-    if any(d.resolved for d in several):
-        yield (
-            "Estimates of significant differences are too large on average, the more so the fewer seeds "
-            "there are. Intervals hold for one comparison each; differences.csv has those that hold for all "
-            "together."
-        )
-
-
-def _corrected_for(family: int) -> str:
-    return f", corrected for {family} comparisons" if family > 1 else ""
-
-
-def _about_added_seeds(analysis: Analysis) -> Iterator[str]:
-    seen = analysis.options.seeds_added
-    if seen:
-        times = {1: "once", 2: "twice"}.get(len(seen), f"{len(seen)} times")
-        yield (
-            f"Seeds were added {times} after results were seen (at {', '.join(map(str, seen))} seeds): the "
-            "error rate is not controlled. Looking at 3, 5, 8 and 12 seeds makes a false claim in 11 % of "
-            "comparisons instead of 5 %. Use --until-decided, which corrects for the looks."
-        )
-
-
-def _about_skew(compared: Sequence[Difference]) -> Iterator[str]:
-    """Say where differences are so skewed that t intervals err more often than they say."""
-    for d in compared:
-        values = np.array(d.found.values)
-        if len(values) < FEWEST_SEEDS or np.ptp(values) == 0:
-            continue
-        skew = float(stats.skew(values, bias=False))
-        if abs(skew) > 1.5:
-            won = int((values > 0).sum())
-            yield (
-                f"Differences of {d.variant}{formatting.where(d.scenario)} are skewed "
-                f"(skewness {skew:+.1f}): false claims are 8 to 10 % of such comparisons, not 5 %. "
-                f"It is better in {won} of {len(values)} pairs; the exact test in differences.csv assumes no "
-                "normal law."
-            )
 
 
 def _about_length(analysis: Analysis) -> Iterator[str]:

@@ -1,47 +1,58 @@
-"""Variants over several scenarios: ranks, Friedman's test, the critical difference, performance profiles.
+"""Variants over several scenarios: mean ranks with seeds as blocks, and performance profiles.
 
-After Demsar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006, and Agarwal et
-al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021.
+The scenarios of one seed share its initial model and much of its noise, so they are no independent blocks.
+The seeds are. Under the hypothesis that variants do not differ, their results under one seed, in all
+scenarios together, could be exchanged. So the law of the mean ranks is that over exchanges of variants within
+seeds.
+
+After Demsar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006, whose blocks are
+data sets, and Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS
+2021.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.judging.estimates import LEVEL
+from flsel.comparison.judging import formatting
+from flsel.rng import generator
+
+_EXCHANGES = 4_999
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Variants ranked in every scenario.
+    """Variants ranked in every scenario and under every seed.
 
     Attributes:
         mean_ranks: Mean rank of each of the k variants, 1 is best, ``[k]``.
-        statistic: Friedman's chi-squared; NaN below three variants, for which there is no such test.
-        p: Its p-value.
-        critical_difference: Mean ranks that differ by less do not differ significantly (Nemenyi, 5 %).
+        p: P-value of the test that all variants have the same mean rank; NaN of one seed.
+        critical_difference: Mean ranks that differ by less do not differ significantly; infinite where no
+            difference could.
         scenarios: Number of scenarios.
+        seeds: Number of seeds that all variants have in all scenarios.
+        level: Confidence level.
+        described: Whether ranks only describe, as where claims are decided look by look.
     """
 
     mean_ranks: np.ndarray
-    statistic: float
     p: float
     critical_difference: float
     scenarios: int
+    seeds: int
+    level: float = 0.95
+    described: bool = False
 
     @property
     def can_decide(self) -> bool:
-        """Rank variants over scenarios, and test whether the ranks can show a best variant.
-
-        With two variants Nemenyi's test errs in 13 % of comparisons over four scenarios. The mean ranks
-        of the best
-        and the next of k variants differ by k / 2 at most.
-        """
-        return len(self.mean_ranks) > 2 and self.critical_difference < len(self.mean_ranks) / 2
+        """Whether the ranks could show a best variant."""
+        return not self.described and math.isfinite(self.critical_difference)
 
     def groups(self) -> list[tuple[int, int]]:
         """Return the widest groups of neighbours in rank, best first, without a significant difference.
@@ -58,24 +69,63 @@ class Ranking:
         return found
 
 
-def rank(scores: np.ndarray) -> Ranking:
+def rank(scores: np.ndarray, level: float = 0.95, *, described: bool = False) -> Ranking:
     """Rank variants.
 
     Args:
-        scores: ``[scenarios, k]``, larger is better, finite, with at least two of each.
+        scores: ``[seeds, scenarios, k]``, larger is better, finite, with at least two variants.
+        level: Confidence level.
+        described: Whether ranks only describe.
     """
-    scenarios, k = scores.shape
-    ranks = stats.rankdata(-scores, axis=1)
-    statistic, p = math.nan, math.nan
-    if k > 2 and not np.all(ranks == ranks[:, :1]):
-        statistic, p = map(float, stats.friedmanchisquare(*scores.T))
-    return Ranking(ranks.mean(axis=0), statistic, p, critical_difference(k, scenarios), scenarios)
+    seeds, scenarios, k = scores.shape
+    by_seed = stats.rankdata(-scores, axis=2).mean(axis=1)  # [seeds, k]
+    mean = by_seed.mean(axis=0)
+    if seeds < 2:
+        return Ranking(mean, math.nan, math.inf, scenarios, seeds, level, described)
+    rng = generator(0, "ranks", seeds, k)
+    drawn = rng.permuted(np.broadcast_to(by_seed, (_EXCHANGES, seeds, k)), axis=2).mean(axis=1)
+    spread, drawn_spread = mean.var(), drawn.var(axis=1)
+    p = (1 + int((drawn_spread >= spread - 1e-12).sum())) / (1 + _EXCHANGES)
+    critical = _critical(np.ptp(drawn, axis=1), np.ptp(by_seed, axis=1).mean(), 1 - level)
+    return Ranking(mean, p, critical, scenarios, seeds, level, described)
 
 
-def critical_difference(k: int, scenarios: int) -> float:
-    """Return Nemenyi's critical difference of mean ranks at 5 %: q sqrt(k (k + 1) / (6 scenarios))."""
-    q = float(stats.studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)
-    return q * math.sqrt(k * (k + 1) / (6 * scenarios))
+def _critical(ranges: np.ndarray, largest: float, alpha: float) -> float:
+    """Return the range of mean ranks that exchanges seldom exceed; infinite if it cannot be exceeded."""
+    ordered = np.sort(ranges)
+    at = float(ordered[math.ceil((1 - alpha) * (len(ordered) + 1)) - 1])
+    return at if at < largest - 1e-12 else math.inf
+
+
+def rank_words(
+    ranking: Ranking, variants: Sequence[str]
+) -> tuple[Literal["resolved", "open", "exploratory"], str, str]:
+    """Write a ranking: its kind, its sentence and its label."""
+    order = sorted(zip(ranking.mean_ranks, variants, strict=True))
+    (first, best), (second, next_best) = order[0], order[1]
+    listed = ", ".join(f"{variant} {value:.2f}" for value, variant in order)
+    over = f"over {ranking.scenarios} scenarios"
+    if not math.isfinite(ranking.critical_difference) or ranking.described:
+        why = "Ranks are described here, and not tested." if ranking.described else (
+            f"{formatting.seeds(ranking.seeds).capitalize()} and {len(variants)} variants cannot decide a "
+            "ranking."
+        )  # fmt: skip
+        return (
+            "exploratory",
+            f"{best} has the best mean rank {over} (mean ranks {listed}). {why}",
+            "Exploratory",
+        )
+    numbers = (
+        f"mean ranks {listed}, critical difference {ranking.critical_difference:.2f}, p "
+        f"{formatting.relation(ranking.p)}, blocks are the {formatting.seeds(ranking.seeds)}"
+    )
+    if second - first > ranking.critical_difference and ranking.p <= 1 - ranking.level:
+        return "resolved", f"{best} has the significantly best mean rank {over} ({numbers}).", "Best"
+    return (
+        "open",
+        f"No significant difference in mean rank between {best} and {next_best} {over} ({numbers}).",
+        "Not significant",
+    )
 
 
 def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
 from flsel.comparison.grid import Tuning
-from flsel.comparison.judging.claims import Claim, Sequential
+from flsel.comparison.judging.changes import Change
+from flsel.comparison.judging.claims import MEAN, Claim, Sequential
+from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.judging.designs import ACCURACY, Design
 from flsel.comparison.judging.estimates import (
-    FEWEST_SEEDS,
     LEVEL,
     Estimate,
     Paired,
 )
 from flsel.comparison.judging.late_runs import LateRuns
-from flsel.comparison.judging.measures import Kind, Measure, Target
+from flsel.comparison.judging.measures import Kind, Measure, Target, arrival_name
 from flsel.comparison.judging.pairs import Pairs
 from flsel.comparison.judging.ranks import Ranking
-from flsel.comparison.judging.seeds_needed import SeedsNeeded, resolvable, seeds_needed
 from flsel.comparison.judging.time_to_target import TargetTime, TargetTimes
 from flsel.comparison.run_table import Run
-from flsel.metrics import Better
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,12 @@ class Options:
         sequential: How claims are decided where seeds are added until they are; None for a fixed design.
         seeds_added: Numbers of seeds at which the results of a fixed design were seen before more were added.
         cost: The cost to the target that verdicts are about.
+        level: Confidence level of intervals; one minus it is the chance of any false claim.
+        margins: Half-widths of practical equivalence of a fixed design: of ``accuracy`` in points, of
+            ``cost`` as the logarithm of a ratio.
+        declared_comparisons: Fewest comparisons of the family of a fixed design, if it was declared larger
+            than what is here.
+        changes: What was changed when results could be seen.
     """
 
     baseline: str
@@ -49,6 +55,27 @@ class Options:
     sequential: Sequential | None = None
     seeds_added: tuple[int, ...] = ()
     cost: str = "rounds"
+    level: float = LEVEL
+    margins: Mapping[str, float] = field(default_factory=dict)
+    declared_comparisons: int = 0
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def alpha(self) -> float:
+        """Chance of any false claim."""
+        return round(1 - self.level, 12)
+
+    @property
+    def looks(self) -> Design | None:
+        """The rules of an interval in one scenario where there are several looks; None of one look."""
+        return None if self.sequential is None else self.sequential.scenario_design
+
+    @property
+    def deciding(self) -> Deciding:
+        """What decides: test accuracy, or the cost that was declared."""
+        if self.sequential is not None:
+            return self.sequential.deciding(self.last)
+        return Deciding(ACCURACY, self.last)
 
 
 @dataclass(frozen=True)
@@ -100,24 +127,19 @@ class Reached:
 
 @dataclass(frozen=True)
 class Difference:
-    """A variant against the baseline in one measure and one scenario.
+    """A variant against the baseline in a measure and a scenario, described by itself.
 
     Attributes:
         variant: What.
         scenario: Where.
         measure: Name of the measure.
         kind: Difference or ratio; of a ratio ``found.difference`` is of natural logarithms.
-        found: Estimates and tests; unpaired ones have only a difference and a p-value.
-        seeds: Seeds of the pairs; where runs are late, of those in which both arrive.
+        found: Estimates and tests; unpaired ones have only a difference and a p-value. Where runs are late,
+            over the pairs in which both arrive.
+        seeds: Seeds of these pairs.
         paired: Whether runs are compared seed by seed.
-        better: Which values are better, ``max`` or ``min``; None for neither.
-        censored: How many runs of the two had not reached the target.
-        late: What is known where some had not; None where all had.
-        withheld: Claims that diverged runs forbid: ``better``, ``worse``, or both.
-        p_holm: ``found.p``, corrected for all comparisons in the family of this measure.
-        p_exact_holm: ``found.p_exact``, likewise.
-        corrected: The difference with the interval that holds for the whole family (Bonferroni), or None.
-        comparisons: How many comparisons the family has.
+        late: What is known where some runs had not reached the target; None where all had.
+        censored: How many runs of the two had not.
     """
 
     variant: str
@@ -127,71 +149,13 @@ class Difference:
     found: Paired
     seeds: tuple[int, ...]
     paired: bool
-    better: Better | None = None
-    censored: int = 0
     late: LateRuns | None = None
-    withheld: tuple[str, ...] = ()
-    p_holm: float = math.nan
-    p_exact_holm: float = math.nan
-    corrected: Estimate | None = None
-    comparisons: int = 1
+    censored: int = 0
 
     @property
     def shown(self) -> Estimate:
-        """The difference, or the ratio, with its interval."""
-        return self._scaled(self.found.difference)
-
-    @property
-    def claimed(self) -> Estimate:
-        """What a claim is about: the difference, or the bound of a ratio's logarithm where runs are late."""
-        bound = None if self.late is None else self.late.bound
-        return self.found.difference if bound is None else bound
-
-    @property
-    def pairs(self) -> int:
-        """Pairs that a claim rests on."""
-        return self.found.difference.n if self.late is None else self.late.pairs
-
-    @property
-    def shown_corrected(self) -> Estimate | None:
-        """The same with the interval that holds for all comparisons of its family together (Bonferroni)."""
-        return None if self.corrected is None else self._scaled(self.corrected)
-
-    def _scaled(self, found: Estimate) -> Estimate:
-        return found.map(np.exp) if self.kind == "ratio" else found
-
-    @property
-    def seeds_needed(self) -> SeedsNeeded | None:
-        """Seeds that give 80 % power, corrected for the family; None where runs are not paired."""
-        return seeds_needed(np.array(self.found.values), self.comparisons) if self.paired else None
-
-    @property
-    def resolvable(self) -> float:
-        """Smallest true difference that the corrected test finds with 80 % power; NaN where unknown."""
-        return resolvable(np.array(self.found.values), self.comparisons) if self.paired else math.nan
-
-    @property
-    def resolved(self) -> bool:
-        """Whether chance is excluded at 5 %, corrected, with enough seeds, and no diverged run forbids it."""
-        return self.excluded and self.direction not in self.withheld
-
-    @property
-    def excluded(self) -> bool:
-        """Whether chance is excluded at 5 %, corrected, and enough seeds are there to say so."""
-        return self.p_holm <= 1 - LEVEL and self.pairs >= FEWEST_SEEDS
-
-    @property
-    def direction(self) -> str:
-        """``better`` or ``worse`` by the estimate; empty where neither direction of the measure is better."""
-        if self.better is None:
-            return ""
-        return "better" if (self.claimed.value > 0) == (self.better == "max") else "worse"
-
-    @property
-    def equal(self) -> bool:
-        """Whether every pair has the same difference."""
-        found = self.found.difference
-        return found.n > 1 and found.low == found.high and self.late is None
+        """The difference, or the ratio, with its own interval."""
+        return self.found.difference.map(np.exp) if self.kind == "ratio" else self.found.difference
 
 
 @dataclass(frozen=True)
@@ -212,7 +176,7 @@ class Analysis:
         pairs: By (scenario, variant), how runs were paired.
         ranking: Variants over scenarios, or None with one scenario.
         tuned: By variant the sweep that tuned it.
-        claims: What was decided, where seeds are added until claims are decided.
+        claims: What was decided.
     """
 
     runs: tuple[Run, ...]
@@ -236,29 +200,14 @@ class Analysis:
         return arrival_name(self.options.cost, self.options.last)
 
     @property
-    def family(self) -> tuple[str, ...]:
-        """Measures that claims are about: accuracy, and costs to a target set beforehand."""
-        chosen_after = self.target is not None and self.target.chosen_after
-        return (self.main,) if chosen_after else self.corrected_together
-
-    @property
-    def corrected_together(self) -> tuple[str, ...]:
-        """Measures that are corrected together: accuracy, and costs to a target.
-
-        Another target than the declared one makes the family no smaller, though it allows no claim.
-        """
-        declared = any(run.settings.get("evaluation", {}).get("target") is not None for run in self.runs)
-        if self.target is None or (self.target.chosen_after and not declared):
-            return (self.main,)
-        time = arrival_name("simulated_seconds", self.options.last)
-        claimed = dict.fromkeys((self.to_target, time))
-        return (self.main, *(name for name in claimed if any(r.measure == name for r in self.reached)))
+    def declares_target(self) -> bool:
+        """Whether the runs declare a target."""
+        return any(run.settings.get("evaluation", {}).get("target") is not None for run in self.runs)
 
     @property
     def deciding(self) -> str:
         """Name of the measure that decides: the main one, or a cost to the target that was declared."""
-        how = self.options.sequential
-        return self.to_target if how is not None and how.rules.of_cost else self.main
+        return self.options.deciding.measure
 
     @property
     def main(self) -> str:
@@ -284,6 +233,20 @@ class Analysis:
             if (run.variant, run.scenario, run.status) == (variant, scenario, "diverged")
         )
 
+    def claim(self, variant: str, scenario: str, name: str) -> Claim | None:
+        """Return the claim about a variant in one measure, if there is one; of a mean in every scenario."""
+        return next(
+            (found for place in (scenario, MEAN) if (found := self._claims.get((variant, place, name)))), None
+        )
+
+    def against(self, variant: str, scenario: str, name: str) -> Estimate | None:
+        """Return a difference or ratio with the interval that decides its claim, or else with its own."""
+        claim = self._claims.get((variant, scenario, name))
+        if claim is not None and claim.shown is not None and not math.isnan(claim.shown.value):
+            return claim.shown
+        found = self.difference(variant, scenario, name)
+        return None if found is None else found.shown
+
     def difference(self, variant: str, scenario: str, name: str) -> Difference | None:
         """Return the comparison of a variant in one measure, if there is one."""
         return self._differences.get((variant, scenario, name))
@@ -305,6 +268,10 @@ class Analysis:
         return found
 
     @cached_property
+    def _claims(self) -> dict[Key, Claim]:
+        return {(c.variant, c.scenario, c.measure): c for c in self.claims if c.kind == "mean"}
+
+    @cached_property
     def _differences(self) -> dict[Key, Difference]:
         return _by_key(self.differences)
 
@@ -323,8 +290,3 @@ _Row = TypeVar("_Row", Summary, Reached, Difference)
 
 def _by_key(rows: Sequence[_Row]) -> dict[Key, _Row]:
     return {(row.variant, row.scenario, row.measure): row for row in rows}
-
-
-def arrival_name(cost: str, window: int) -> str:
-    """Return the name of a cost to the target."""
-    return f"{cost}/target" if window == 1 else f"{cost}/target{window}"

@@ -73,7 +73,7 @@ def survival(arrivals: Sequence[TargetTime]) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([[0.0], curve.quantiles]), np.concatenate([[1.0], curve.probabilities])
 
 
-def summarise(arrivals: Sequence[TargetTime]) -> TargetTimes:
+def summarise(arrivals: Sequence[TargetTime], level: float = LEVEL) -> TargetTimes:
     """Summarise when runs of one variant reach the target.
 
     A run that does not arrive in its rounds is later than every run that does, wherever it ended. Kaplan and
@@ -87,12 +87,13 @@ def summarise(arrivals: Sequence[TargetTime]) -> TargetTimes:
 
     Args:
         arrivals: One a run, at least one.
+        level: Confidence level of the intervals.
     """
     reached = sum(arrival.reached for arrival in arrivals)
     ends = [arrival.at for arrival in arrivals if not arrival.reached]
     horizon = min(ends) if ends else max(arrival.at for arrival in arrivals)
     return TargetTimes(
-        _median(arrivals), _restricted_mean(arrivals, horizon), horizon, reached, len(arrivals)
+        _median(arrivals, level), _restricted_mean(arrivals, horizon, level), horizon, reached, len(arrivals)
     )
 
 
@@ -104,7 +105,7 @@ def _censored(arrivals: Sequence[TargetTime]) -> stats.CensoredData:
     )
 
 
-def _median(arrivals: Sequence[TargetTime]) -> Estimate:
+def _median(arrivals: Sequence[TargetTime], level: float) -> Estimate:
     n = len(arrivals)
     if not any(arrival.reached for arrival in arrivals):
         return Estimate(math.inf, math.nan, math.nan, n)
@@ -116,7 +117,7 @@ def _median(arrivals: Sequence[TargetTime]) -> Estimate:
     with warnings.catch_warnings():
         # The band has no value while no run, or once every run, has reached the target.
         warnings.simplefilter("ignore", RuntimeWarning)
-        band = curve.confidence_interval(LEVEL, method="log-log")
+        band = curve.confidence_interval(level, method="log-log")
     # Where all have arrived the band is undefined, and nothing is above one half.
     low = np.where(np.isnan(band.low.probabilities), curve.probabilities, band.low.probabilities)
     high = np.where(np.isnan(band.high.probabilities), curve.probabilities, band.high.probabilities)
@@ -129,7 +130,7 @@ def _half(at: np.ndarray, probabilities: np.ndarray) -> float:
     return float(at[below[0]]) if len(below) else math.inf
 
 
-def _restricted_mean(arrivals: Sequence[TargetTime], horizon: float) -> Estimate:
+def _restricted_mean(arrivals: Sequence[TargetTime], horizon: float, level: float) -> Estimate:
     n = len(arrivals)
     at, alive = survival(arrivals)
     inside = at < horizon
@@ -146,5 +147,5 @@ def _restricted_mean(arrivals: Sequence[TargetTime], horizon: float) -> Estimate
         if risk > events:
             variance += beyond**2 * events / (risk * (risk - events))
     # Greenwood's divides by n; n - 1 makes it the sample variance where no run is censored.
-    half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * math.sqrt(variance * n / (n - 1))
+    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * math.sqrt(variance * n / (n - 1))
     return Estimate(mean, max(0.0, mean - half), min(horizon, mean + half), n)

@@ -102,7 +102,8 @@ def _intervals(analysis: Analysis) -> Rows:
     rows = []
     for d in analysis.differences:
         if d.measure == analysis.deciding:
-            shown = d.shown if d.kind == "ratio" else d.shown.map(lambda x: 100 * x)
+            shown = analysis.against(d.variant, d.scenario, d.measure) or d.shown
+            shown = shown if d.kind == "ratio" else shown.map(lambda x: 100 * x)
             rows.append(
                 {"scenario": d.scenario, "variant": d.variant, "difference": shown.value, "low": shown.low,
                  "high": shown.high}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from flsel.comparison.judging.claims import MEAN
-from flsel.comparison.judging.estimates import LEVEL, Estimate
+from flsel.comparison.judging.claim_words import outcome
+from flsel.comparison.judging.estimates import Estimate
+from flsel.comparison.judging.ratio_cell import ratio_cell
 from flsel.comparison.judging.summaries import Analysis
-from flsel.comparison.judging.target_verdicts import ratio_cell
 from flsel.errors import UserError
 from flsel.files.escaping import latex_text
 from flsel.runner.cost_axes import COST_AXES
@@ -66,10 +66,14 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
 
 def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     """Say what the numbers are: the level of intervals, the correction of p, and what is exploratory."""
-    said = [rf"Intervals: {100 * LEVEL:g}\,\%."]
-    compared = [d.comparisons for d in analysis.differences if d.measure == analysis.main]
+    said = [rf"Intervals: {100 * analysis.options.level:g}\,\%."]
+    compared = [claim.design.comparisons for claim in analysis.claims]
+    if "difference" in columns and compared:
+        said.append(f"Those of differences hold for all {max(compared)} comparisons.")
     if "p" in columns and analysis.options.sequential is None and compared:
         said.append(f"$p$: Holm's correction for {max(compared)} comparisons.")
+    if any(claim.exploratory for claim in analysis.claims):
+        said.append("Exploratory: what is compared was changed when results could be seen.")
     of_costs = {"cost", "reached"} & set(columns)
     if of_costs and analysis.target is not None and analysis.target.chosen_after:
         said.append("Exploratory: the target was chosen after the runs.")
@@ -97,23 +101,17 @@ def _accuracy(analysis: Analysis, variant: str, scenario: str) -> str:
 
 
 def _difference(analysis: Analysis, variant: str, scenario: str) -> str:
-    found = analysis.difference(variant, scenario, analysis.main)
-    if found is None:
-        return _NOTHING
-    shown = found.shown.map(lambda x: 100 * x)
-    return _with_interval(shown, 1, sign=True)
+    found = analysis.against(variant, scenario, analysis.main)
+    return _NOTHING if found is None else _with_interval(found.map(lambda x: 100 * x), 1, sign=True)
 
 
 def _p(analysis: Analysis, variant: str, scenario: str) -> str:
-    if analysis.options.sequential is not None:
-        claim = next(
-            (c for c in analysis.claims if c.variant == variant and c.scenario in (scenario, MEAN)), None
-        )
-        return _NOTHING if claim is None else f"{claim.decision.claim}, {claim.decision.n}"
-    found = analysis.difference(variant, scenario, analysis.main)
-    if found is None or math.isnan(found.p_holm):
+    claim = analysis.claim(variant, scenario, analysis.deciding)
+    if claim is not None and not claim.design.once:
+        return outcome(claim)
+    if claim is None or math.isnan(claim.p_holm):
         return _NOTHING
-    return r"$<$\num{0.001}" if found.p_holm < 0.001 else _number(found.p_holm, 3)
+    return r"$<$\num{0.001}" if claim.p_holm < 0.001 else _number(claim.p_holm, 3)
 
 
 def _cost(analysis: Analysis, variant: str, scenario: str) -> str:

@@ -8,8 +8,7 @@ from flsel.comparison.grid import ALL
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.notes import notes
 from flsel.comparison.judging.summaries import Analysis
-from flsel.comparison.judging.verdict import Verdict
-from flsel.comparison.judging.write_verdicts import folded
+from flsel.comparison.judging.verdicts import Verdict, folded
 from flsel.comparison.reporting import tables
 from flsel.files.escaping import markdown_code, markdown_text, one_line
 
@@ -31,7 +30,11 @@ def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:
     for scenario in analysis.scenarios:
         parts += ["", f"## {'Results' if scenario == ALL else markdown_text(scenario)}", ""]
         parts.append(tables.to_markdown(*tables.main_table(analysis, scenario)))
-    parts += ["", "Intervals are of 95 %; flsel's docs/comparing.md says how to read each column."]
+    parts += [
+        "",
+        f"Intervals are of {100 * analysis.options.level:g} %; flsel's docs/comparing.md says how to read "
+        "each column.",
+    ]
     parts += [
         "",
         "## What limits these claims",

@@ -66,7 +66,7 @@ def charts(
         Chart(
             "ranks", "ranks", "Mean ranks over scenarios",
             "1 is best. Variants left of the dashed line do not differ significantly from the best "
-            "(Nemenyi, 5 %).",
+            "(exchanges within seeds).",
             _ranks(e),
         ),
         Chart(

@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claims import MEAN, Claim
+from flsel.comparison.judging.claim_words import outcome
+from flsel.comparison.judging.claims import Claim
 from flsel.comparison.judging.decisions import Look
-from flsel.comparison.judging.estimates import Estimate
-from flsel.comparison.judging.summaries import Analysis, Difference, arrival_name
-from flsel.comparison.judging.target_verdicts import ratio_cell
+from flsel.comparison.judging.measures import arrival_name
+from flsel.comparison.judging.power import SeedsNeeded, resolvable, seeds_needed
+from flsel.comparison.judging.ratio_cell import ratio_cell
+from flsel.comparison.judging.summaries import Analysis, Difference
 from flsel.comparison.run_table import Run, complete
 from flsel.files.escaping import csv_text, markdown_text
 from flsel.runner.cost_axes import COST_AXES
@@ -49,22 +53,35 @@ def summary_rows(analysis: Analysis) -> list[Row]:
 
 
 def difference_rows(analysis: Analysis) -> list[Row]:
-    """Return one row for every comparison with the baseline."""
-    return [
-        {
-            "scenario": d.scenario, "variant": d.variant, "baseline": analysis.options.baseline,
-            "measure": d.measure, "kind": d.kind, "paired": d.paired, "n": d.found.difference.n,
-            "estimate": d.shown.value, "low": d.shown.low, "high": d.shown.high,
-            "p": d.found.p, "p_holm": d.p_holm, "p_exact": d.found.p_exact, "p_exact_holm": d.p_exact_holm,
-            "low_corrected": _end(d.shown_corrected, "low"),
-            "high_corrected": _end(d.shown_corrected, "high"),
-            "comparisons": d.comparisons,
-            "p_exact_floor": d.found.p_floor, "resolved": d.resolved, "resolvable": d.resolvable,
-            **_needed(d), **_better_in(analysis, d),
-            "censored": d.censored,
-        }
-        for d in analysis.differences
-    ]  # fmt: skip
+    """Return one row for every comparison with the baseline: what is described, and what is claimed of it.
+
+    The interval ``low`` to ``high`` holds for this comparison alone, ``low_corrected`` to ``high_corrected``
+    for all claims together.
+    """
+    rows = []
+    for d in analysis.differences:
+        claim = analysis.claim(d.variant, d.scenario, d.measure)
+        shown = None if claim is None else claim.shown
+        comparisons = 1 if claim is None else claim.design.comparisons
+        values, alpha = np.array(d.found.values), analysis.options.alpha
+        rows.append(
+            {
+                "scenario": d.scenario, "variant": d.variant, "baseline": analysis.options.baseline,
+                "measure": d.measure, "kind": d.kind, "paired": d.paired, "n": d.found.difference.n,
+                "estimate": d.shown.value, "low": d.shown.low, "high": d.shown.high,
+                "p": d.found.p, "p_holm": math.nan if claim is None else claim.p_holm,
+                "p_exact": d.found.p_exact, "p_exact_holm": math.nan if claim is None else claim.p_exact_holm,
+                "low_corrected": None if shown is None else shown.low,
+                "high_corrected": None if shown is None else shown.high,
+                "comparisons": comparisons, "p_exact_floor": d.found.p_floor,
+                "claim": "exploratory" if claim is None or claim.exploratory else claim.decision.claim,
+                "exploratory": "; ".join(claim.exploratory) if claim is not None else "",
+                "resolvable": resolvable(values, comparisons, alpha) if d.paired else math.nan,
+                **_needed(seeds_needed(values, comparisons, alpha) if d.paired else None),
+                **_better_in(analysis, d), "censored": d.censored,
+            }
+        )  # fmt: skip
+    return rows
 
 
 def _better_in(analysis: Analysis, d: Difference) -> Row:
@@ -78,12 +95,7 @@ def _better_in(analysis: Analysis, d: Difference) -> Row:
     return dict(zip(("better_in", "better_in_low", "better_in_high"), shown, strict=True))
 
 
-def _end(found: Estimate | None, name: str) -> float | None:
-    return None if found is None else float(getattr(found, name))
-
-
-def _needed(d: Difference) -> Row:
-    found = d.seeds_needed
+def _needed(found: SeedsNeeded | None) -> Row:
     names = ("seeds_needed", "seeds_needed_low", "seeds_needed_high")
     values = (None, None, None) if found is None else (found.value, found.low, found.high)
     return dict(zip(names, values, strict=True))
@@ -182,7 +194,7 @@ def _columns(analysis: Analysis) -> list[_Column]:
     """Return the headings of the main table behind the seeds, and what writes their cells."""
     last, base = analysis.options.last, analysis.options.baseline
     accuracy: list[_Column] = [(f"test accuracy (last {last})", _accuracy), (f"against {base}", _against)]
-    decided: _Column = ("p (Holm)" if analysis.options.sequential is None else "decided", _decided)
+    decided: _Column = ("decided (p, Holm)" if analysis.options.sequential is None else "decided", _decided)
     ratios = _ratios(analysis)
     listed = [*accuracy, decided, *_arrival_columns(analysis), *ratios]
     if analysis.deciding != analysis.main:
@@ -214,20 +226,14 @@ def _total(name: str, unit: str, analysis: Analysis, variant: str, scenario: str
 
 
 def _against(analysis: Analysis, variant: str, scenario: str) -> str:
-    found = analysis.difference(variant, scenario, analysis.main)
-    return "-" if found is None else formatting.difference(found.shown, analysis.measures[analysis.main])
+    found = analysis.against(variant, scenario, analysis.main)
+    return "-" if found is None else formatting.difference(found, analysis.measures[analysis.main])
 
 
 def _decided(analysis: Analysis, variant: str, scenario: str) -> str:
-    """Write the corrected p-value beside its difference, or what was decided at how many seeds."""
-    if analysis.options.sequential is None:
-        against = analysis.difference(variant, scenario, analysis.main)
-        return "-" if against is None else formatting.p_value(against.p_holm)
-    for claim in analysis.claims:
-        if claim.variant == variant and claim.scenario in (scenario, MEAN):
-            given_up = "given up" if claim.decision.given_up else claim.decision.claim
-            return f"{given_up} at {claim.decision.n}"
-    return "-"
+    """Write what was decided, with the corrected p-value of one look, or at how many seeds."""
+    claim = analysis.claim(variant, scenario, analysis.deciding)
+    return "-" if claim is None else outcome(claim)
 
 
 def _arrival_columns(analysis: Analysis) -> list[_Column]:

@@ -19,8 +19,7 @@ from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.measures import titles
 from flsel.comparison.judging.notes import notes
 from flsel.comparison.judging.summaries import Analysis
-from flsel.comparison.judging.verdict import Verdict
-from flsel.comparison.judging.write_verdicts import folded
+from flsel.comparison.judging.verdicts import Verdict, folded
 from flsel.comparison.reporting import tables
 from flsel.comparison.reporting.chart import JOINS, MOST_IN_PANEL, Chart
 from flsel.comparison.reporting.chart_data import chart_data, packed
@@ -149,7 +148,7 @@ def _tables(analysis: Analysis) -> str:
 
 def _table(analysis: Analysis, scenario: str) -> str:
     headings, rows = tables.main_table(analysis, scenario)
-    caption = "Means with 95 % intervals" if scenario == ALL else scenario
+    caption = f"Means with {100 * analysis.options.level:g} % intervals" if scenario == ALL else scenario
     mark = ' id="results" tabindex="-1"' if scenario == analysis.scenarios[0] else ""
     return f"<div{mark}>{_rows(headings, rows, caption)}</div>"
 

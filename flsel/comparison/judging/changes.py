@@ -1,0 +1,63 @@
+"""What was changed of a comparison when its results could be seen, and the claims that this makes "
+"exploratory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flsel.comparison.judging import formatting
+from flsel.comparison.judging.claims import MEAN, Claim
+
+WORDS = {
+    "target": "the target", "cost": "the cost to the target", "last": "the number of evaluations in a mean",
+    "baseline": "the baseline", "level": "the confidence level", "margin": "the margin in points",
+    "margin_ratio": "the margin of ratios", "seeds": "the number of seeds", "variants": "the variants",
+    "scenarios": "the scenarios", "runs": "the number of runs that are judged",
+}  # fmt: skip
+"""What may be changed, in words."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a comparison.
+
+    Attributes:
+        what: What was changed, one of :data:`WORDS`.
+        before: Its value before.
+        after: Its value after; of variants and scenarios the names that were added.
+        seen: Number of seeds whose results could be seen.
+    """
+
+    what: str
+    before: Any
+    after: Any
+    seen: int
+
+    def __str__(self) -> str:
+        when = f"after {formatting.seeds(self.seen)}"
+        if self.what in ("variants", "scenarios"):
+            return f"{', '.join(map(str, self.after))} added {when}"
+        shown = [
+            f"{100 * x:g} %" if self.what in ("target", "level") and x else x
+            for x in (self.before, self.after)
+        ]
+        return f"{WORDS[self.what]} changed from {shown[0]} to {shown[1]} {when}"
+
+    def touches(self, claim: Claim) -> bool:
+        """Tell whether a claim depends on what was changed."""
+        of_cost, equivalent = claim.deciding.target is not None, claim.decision.claim == "equivalent"
+        own = {
+            "target": of_cost,
+            "cost": of_cost,
+            "margin": equivalent and not of_cost and len(claim.used) > self.seen,
+            "margin_ratio": equivalent and of_cost and len(claim.used) > self.seen,
+            "variants": self.what == "variants" and claim.variant in self.after,
+            "scenarios": self.what == "scenarios" and claim.scenario in (MEAN, *self.after),
+        }
+        return bool(own.get(self.what, True))
+
+
+def marked(claim: Claim, changes: tuple[Change, ...]) -> Claim:
+    """Return a claim with what makes it exploratory."""
+    return replace(claim, exploratory=tuple(str(change) for change in changes if change.touches(claim)))

@@ -1,0 +1,371 @@
+"""One claim in words: the same sentence for every design, in the terminal, the report and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from flsel.comparison.judging import formatting
+from flsel.comparison.judging.claims import MEAN, Claim, mcnemar
+from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.judging.designs import Design
+from flsel.comparison.judging.estimates import mean_interval
+from flsel.comparison.judging.power import corrected_estimate, fixed_seeds, seeds_needed
+from flsel.runner.cost_axes import COST_AXES
+
+
+def subject(deciding: Deciding) -> str:
+    """Say what a claim is about: ``test accuracy``, ``rounds to 80 %``."""
+    if deciding.target is None:
+        return "test accuracy"
+    return f"{COST_AXES[deciding.name].label} to {100 * deciding.target:g} %"
+
+
+def difference(deciding: Deciding, value: float) -> str:
+    """Write a difference in the unit of what decides: ``+1.2 points``, ``0.71 x``."""
+    # Added to zero, what is rounded to it loses its sign.
+    return (
+        f"{round(value, 1) + 0.0:+.1f} points"
+        if deciding.target is None
+        else formatting.times(math.exp(-value))
+    )
+
+
+def margin(deciding: Deciding, design: Design, n: int | None = None) -> str:
+    """Write the margin of practical equivalence, of a look or the last: ``2 points``, ``1.1 x``."""
+    width = (design.margin if n is None else design.margin_at(n)) or 0.0
+    return f"{width:g} points" if deciding.target is None else f"{math.exp(width):.4g} x"
+
+
+def family(design: Design) -> str:
+    """Say for what the interval of a claim holds; nothing where it is the only one of one look."""
+    whole = f"all {design.comparisons} comparisons" if design.comparisons > 1 else ""
+    if design.once:
+        return f" (for {whole})" if whole else ""
+    return f" (for {whole + ' and ' if whole else ''}all looks)"
+
+
+def label(claim: Claim) -> str:
+    """Say in one or two words what became of a claim."""
+    decision = claim.decision
+    if _equal(claim):
+        return "Equal"
+    if claim.exploratory or (claim.design.once and claim.decision.n < claim.design.fewest):
+        return "Not reached" if _says_nothing(claim) else "Exploratory"
+    if decision.claim == "open" and claim.design.once:
+        return "Not reached" if _says_nothing(claim) else "Not significant"
+    return {"open": "Not decided", "undecided": "Undecided"}.get(decision.claim, decision.claim.capitalize())
+
+
+def sentence(claim: Claim, baseline: str, scenarios: int) -> str:
+    """Write what became of a claim.
+
+    Args:
+        claim: The claim.
+        baseline: The variant that it is compared with.
+        scenarios: Number of scenarios of the comparison.
+    """
+    where = "" if claim.scenario == MEAN else formatting.where(claim.scenario)
+    over = f", averaged over {scenarios} scenarios" if claim.scenario == MEAN else ""
+    mean = _measured(claim.deciding)
+    about = f" ({mean}{over})" if mean or over else ""
+    what = f"in {subject(claim.deciding)}{about.replace('(, ', '(')}"
+    if claim.kind == "arrival":
+        return _arrival(claim, baseline, where)
+    if _says_nothing(claim):
+        return _without_arrivals(claim, baseline, where, what)
+    if not claim.decision.looks:
+        return _without_look(claim, baseline, where, what)
+    return _judged(claim, baseline, where, what)
+
+
+def _judged(claim: Claim, baseline: str, where: str, what: str) -> str:
+    """Write a claim that a look judged."""
+    decision, end, v = claim.decision, claim.decision.looks[-1], claim.variant
+    once, late = claim.design.once, " ".join(_late(claim, baseline))
+    at = (
+        ""
+        if once
+        else f", decided at {end.n} of at most {claim.design.maximum} seeds, look {len(decision.looks)}"
+    )
+    if _equal(claim):
+        return f"{v} equals {baseline}{where} {what} under each of {formatting.seeds(end.n)}."
+    numbers, tail = numbers_of(claim), f"{at}.{' ' if late else ''}{late}"
+    if once and (claim.exploratory or end.n < claim.design.fewest):
+        few = f" A claim needs at least {claim.design.fewest} seeds." if end.n < claim.design.fewest else ""
+        wide = _wide(claim)
+        return f"{v} differs from {baseline}{where} {what} by {numbers}{tail}{wide or few}{_why(claim)}"
+    if decision.claim in ("better", "worse"):
+        sure = "significantly " if once else ""
+        return (
+            f"{v} is {sure}{decision.claim} than {baseline}{where} {what}: {numbers}{tail}"
+            f"{_beside_margin(claim)}{_tests_differ(claim)}{_estimate(claim)}{_why(claim)}"
+        )
+    if decision.claim == "equivalent":
+        return (
+            f"{v} and {baseline}{where} are equivalent within "
+            f"{margin(claim.deciding, claim.design, end.n)} {what}: "
+            f"{numbers}{tail}{_estimate(claim)}{_why(claim)}"
+        )
+    if decision.given_up:
+        return (
+            f"{v} and {baseline}{where} are not decided {what}: {numbers}. The claim was given up at "
+            f"{end.n} of "
+            f"at most {claim.design.maximum} seeds, where the chance to decide it was {100 * end.hope:.0f} %."
+            f"{' ' if late else ''}{late}"
+        )
+    withheld = _withheld(claim, baseline)
+    if not once:
+        state = "not decided" if decision.claim == "open" else "undecided yet"
+        return (
+            f"{v} and {baseline}{where} are {state} {what} with {end.n} seeds: {numbers}."
+            f"{' ' if late else ''}{late}{withheld}"
+        )
+    more = withheld or _seeds_needed(claim)
+    return (
+        f"No significant difference {what} between {v} and {baseline}{where}: {numbers}{tail}"
+        f"{_tests_differ(claim)}{more}"
+    )
+
+
+def _measured(deciding: Deciding) -> str:
+    """Say how the measure is taken: the evaluations in it."""
+    if deciding.target is None:
+        return f"mean of the last {deciding.last} evaluations" if deciding.last > 1 else ""
+    return f"mean of {deciding.last} evaluations" if deciding.last > 1 else ""
+
+
+def _equal(claim: Claim) -> bool:
+    """Tell whether every pair of one look is equal, and no margin makes that a claim."""
+    n = len(claim.used) if claim.paired and claim.kind == "mean" and claim.design.once else 0
+    return n > 1 and not claim.decision.decided and not claim.differences.any()
+
+
+def _says_nothing(claim: Claim) -> bool:
+    return not claim.seeds and claim.evidence.left_out > 0
+
+
+def _without_arrivals(claim: Claim, baseline: str, where: str, what: str) -> str:
+    target = 100 * (claim.deciding.target or 0.0)
+    mean = _measured(claim.deciding)
+    if claim.design.once:
+        goal = f"{target:g} %{f' ({mean})' if mean else ''}{where}"
+        return f"Neither {claim.variant} nor {baseline} reaches {goal}."
+    return (
+        f"{claim.variant} and {baseline}{where} are not decided {what}: of "
+        f"{formatting.count(claim.decision.n, 'pair')}, {claim.evidence.left_out} say nothing, since "
+        "neither run "
+        "arrives."
+    )
+
+
+def _without_look(claim: Claim, baseline: str, where: str, what: str) -> str:
+    n = len(claim.seeds)
+    if not claim.design.once:
+        return (
+            f"{claim.variant} and {baseline}{where} are undecided {what}: {formatting.count(n, 'pair')} of "
+            "runs "
+            f"of at least {claim.design.fewest}."
+        )
+    ends = [end for end in (*claim.differences[:1], *claim.evidence.upper[:1]) if math.isfinite(end)]
+    late = " ".join(_late(claim, baseline))
+    size = difference(claim.deciding, ends[0]) if ends else "nothing known"
+    return (
+        f"{claim.variant} differs from {baseline}{where} {what} by {size} with one seed. {late}"
+        f"{' ' if late else ''}One seed shows no spread, so nothing can be said about chance."
+    )
+
+
+def _arrival(claim: Claim, baseline: str, where: str) -> str:
+    ours, theirs = claim.evidence.alone(len(claim.used))
+    more = "more" if ours > theirs else "less"
+    goal = f"{100 * (claim.deciding.target or 0.0):g} %{where}"
+    numbers = (
+        f"only {claim.variant} arrives in {formatting.count(ours, 'pair')}, only {baseline} in {theirs} "
+        "(exact "
+        f"McNemar test, p {formatting.relation(claim.p_holm)}{_holm(claim)})"
+    )
+    if claim.decision.decided:
+        return (
+            f"{claim.variant} reaches {goal} significantly {more} often than {baseline}: "
+            f"{numbers}.{_why(claim)}"
+        )
+    return (
+        f"{claim.variant} and {baseline} do not differ significantly in how often they reach {goal}: "
+        f"{numbers}."
+    )
+
+
+def numbers_of(claim: Claim) -> str:
+    """Write the estimate of the last look with the interval that decides, and the p-values of one look."""
+    end, design, deciding = claim.decision.looks[-1], claim.design, claim.deciding
+    level = f"{100 * (1 - design.alpha):g} % interval"
+    low, high = end.low, end.high
+    if claim.decision.claim == "equivalent":
+        level, low, high = f"{100 * (1 - 2 * design.alpha):g} % interval", end.inner_low, end.inner_high
+    parts = []
+    if claim.late and (math.isfinite(end.least) or math.isfinite(end.most)):
+        bound, which = (end.least, "most") if math.isfinite(end.least) else (end.most, "least")
+        reach = f"up to {_times(low)}" if which == "most" else f"from {_times(high)}"
+        pairs = formatting.count(end.n, "pair")
+        parts.append(f"over the {pairs} that count, the ratio is at {which} {difference(deciding, bound)}")
+        level = f"{level} {reach}"
+    else:
+        if not math.isnan(end.mean):
+            parts.append(difference(deciding, end.mean))
+        level = f"{level} {_ends(deciding, low, high)}"
+    parts.append(f"{level}{family(design)}")
+    if design.once:
+        if end.n >= design.fewest and not claim.exploratory:
+            parts.append(f"p {formatting.relation(claim.p_holm)}{_holm(claim)}")
+            if not math.isnan(claim.p_exact_holm):
+                parts.append(f"sign-flip p {formatting.relation(claim.p_exact_holm)}")
+        parts.append(formatting.seeds(end.n) if claim.paired else "runs not paired")
+    return ", ".join(parts)
+
+
+def _holm(claim: Claim) -> str:
+    return " (Holm)" if claim.design.comparisons > 1 else ""
+
+
+def _ends(deciding: Deciding, low: float, high: float) -> str:
+    """Write an interval: ``+0.4 to +4.9`` points within what is possible, ``0.60 to 0.85`` of a ratio."""
+    if deciding.target is None:
+        return f"{round(max(low, -100.0), 1) + 0.0:+.1f} to {round(min(high, 100.0), 1) + 0.0:+.1f}"
+    return f"{_times(high)} to {_times(low)}"
+
+
+def _times(end: float) -> str:
+    return formatting.times(math.exp(-end)).removesuffix(" x")
+
+
+def _late(claim: Claim, baseline: str) -> Iterator[str]:
+    """Say how many runs arrived, and what that leaves of the ratio; nothing of accuracy."""
+    if claim.deciding.target is None:
+        return
+    n, known = len(claim.used), claim.evidence
+    runs = n * claim.runs
+    ours, theirs = claim.arrived(n)
+    if ours == theirs == runs:
+        yield "Every run arrives."
+    else:
+        yield f"{claim.variant} arrives in {ours} of {runs} runs, {baseline} in {theirs}."
+        exact = [end for end, top in zip(known.lower[:n], known.upper[:n], strict=True) if end == top]
+        if exact:
+            found = mean_interval(exact, 1 - claim.design.alpha)
+            ratio = difference(claim.deciding, found.value)
+            ends = (
+                f" (single {100 * (1 - claim.design.alpha):g} % interval "
+                f"{_ends(claim.deciding, found.low, found.high)})"
+            )
+            who = f"Over the {len(exact)} pairs" if len(exact) > 1 else "In the one pair"
+            axis = COST_AXES[claim.deciding.name].label
+            yield (
+                f"{who} in which both arrive, {claim.variant} takes {ratio} the {axis} of {baseline}"
+                f"{ends if len(exact) > 1 else ''}."
+            )
+        if ours < runs and theirs < runs:
+            yield "As runs of both never arrive, no direction is claimed."
+        else:
+            yield f"So the ratio has no {'upper' if ours < runs else 'lower'} bound."
+        mine, yours = known.alone(n)
+        yield (
+            f"Only {claim.variant} arrives in {formatting.count(mine, 'pair')}, only {baseline} in {yours} "
+            "(exact "
+            f"McNemar test, p {formatting.relation(claim.p_arrival)})."
+        )
+    if known.left_out:
+        yield f"Left out: {formatting.count(known.left_out, 'pair')} in which neither arrives."
+
+
+def _withheld(claim: Claim, baseline: str) -> str:
+    """Say that diverged runs forbid a direction that the interval shows."""
+    end, known = claim.decision.looks[-1], claim.evidence
+    for name, shows, count, lost, other in (
+        ("better", end.low > 0, known.diverged.better, claim.variant, baseline),
+        ("worse", end.high < 0, known.diverged.worse, baseline, claim.variant),
+    ):
+        if shows and count > 0:
+            p = formatting.relation(mcnemar(known.diverged.better, known.diverged.worse))
+            return (
+                f" {claim.variant} is not called {name}: {lost} diverged under {formatting.seeds(count)} "
+                f"under which {other} did not. Exact McNemar test of how often they diverge: p {p}."
+            )
+    return ""
+
+
+def _beside_margin(claim: Claim) -> str:
+    n = claim.decision.looks[-1].n
+    if claim.design.margin_at(n) is None:
+        return ""
+    width = margin(claim.deciding, claim.design, n)
+    if claim.decision.beyond_margin:
+        return f" The difference is larger than the margin of {width}."
+    if claim.decision.within_margin:
+        return f" The difference is smaller than the margin of {width}."
+    return ""
+
+
+def _tests_differ(claim: Claim) -> str:
+    """Say where the exact test does not agree with the interval."""
+    level, exact = claim.design.alpha, claim.p_exact_holm
+    if not claim.design.once:
+        exact, level = claim.p_exact, level / claim.design.comparisons
+    if math.isnan(exact) or claim.decision.decided == (exact <= level):
+        return ""
+    n = claim.decision.looks[-1].n
+    if claim.decision.decided and 2.0 ** (1 - n) > claim.design.alpha / claim.design.comparisons:
+        return f" The exact sign-flip test cannot reject with {formatting.seeds(n)}."
+    return f" The exact sign-flip test disagrees (p {formatting.relation(exact)})."
+
+
+def _estimate(claim: Claim) -> str:
+    """Write the corrected estimate of several looks, and the fixed design that decides as much."""
+    end = claim.decision.looks[-1]
+    if claim.late or claim.design.once:
+        return ""  # a bound, of which no power is known; or no look that could bias it
+    corrected = corrected_estimate(claim.decision, claim.design)
+    text = f" Corrected for the looks, the estimate is {difference(claim.deciding, corrected)}."
+    if end.sd == 0:
+        return text
+    fixed = fixed_seeds(corrected, claim.design, end.sd)
+    needed = "more than 1,000" if fixed is None else f"{fixed:,}"
+    return f"{text} If that is the truth, a fixed design with 80 % power takes {needed} seeds."
+
+
+def _seeds_needed(claim: Claim) -> str:
+    """Say how many seeds would give 80 % power, and how uncertain that number is."""
+    if claim.late or not claim.paired:
+        return ""
+    needed = seeds_needed(claim.differences, claim.design.comparisons, claim.design.alpha)
+    if needed is None or (needed.value is not None and needed.value <= len(claim.seeds)):
+        return ""
+    shown = [
+        f"{n:,}" if n is not None else "more than 1,000" for n in (needed.value, needed.low, needed.high)
+    ]
+    about = "" if needed.value is None else "about "
+    return (
+        f" A difference of this size takes {about}{shown[0]} seeds for 80 % power (95 % interval {shown[1]} "
+        f"to {shown[2]})."
+    )
+
+
+def _wide(claim: Claim) -> str:
+    """Say it where the interval is wider than anything that could be measured."""
+    end = claim.decision.looks[-1]
+    if claim.deciding.target is not None or max(abs(end.low), abs(end.high)) < 100:
+        return ""
+    return f" {formatting.seeds(end.n).capitalize()} say nothing about the size of this difference."
+
+
+def _why(claim: Claim) -> str:
+    return f" Exploratory: {'; '.join(claim.exploratory)}." if claim.exploratory else ""
+
+
+def outcome(claim: Claim) -> str:
+    """Write what became of a claim for a table: ``better at 8``, ``better (p 0.004)``."""
+    decision = claim.decision
+    if not claim.design.once:
+        return f"{'given up' if decision.given_up else decision.claim} at {decision.n}"
+    p = "" if math.isnan(claim.p_holm) else f" (p {formatting.p_value(claim.p_holm)})"
+    return f"{label(claim).lower()}{p}"

@@ -1,0 +1,106 @@
+"""Beside the tests: chances under a flat prior, and the winner against the runner-up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from scipy import stats
+
+from flsel.comparison.judging import formatting
+from flsel.comparison.judging.claim_words import margin
+from flsel.comparison.judging.estimates import mean_interval
+from flsel.comparison.judging.summaries import Analysis
+from flsel.rng import generator
+
+_DRAWS = 20_000
+
+
+def chances_to_be_best(values: np.ndarray) -> np.ndarray:
+    """Return the chance of each variant to have the largest mean, ``[k]``, under a flat prior.
+
+    The means' posterior is a multivariate t law with the seeds' covariance and one freedom less than seeds.
+
+    Args:
+        values: ``[n, k]``, a row for each seed that all variants have, n >= 2; larger is better.
+    """
+    n = len(values)
+    rng = generator(0, "posterior", n)
+    normal = rng.standard_normal((_DRAWS, n)) @ (values - values.mean(axis=0)) / math.sqrt(n * (n - 1))
+    means = values.mean(axis=0) + normal * np.sqrt((n - 1) / rng.chisquare(n - 1, (_DRAWS, 1)))
+    best = means >= means.max(axis=1, keepdims=True)
+    return np.asarray((best / best.sum(axis=1, keepdims=True)).mean(axis=0))
+
+
+def chance_above(differences: np.ndarray, threshold: float) -> float:
+    """Return the chance that a mean is above a threshold, under a flat prior.
+
+    Args:
+        differences: ``[n]``, n >= 2.
+        threshold: The threshold.
+    """
+    n, mean, sd = len(differences), float(differences.mean()), float(differences.std(ddof=1))
+    if sd == 0:
+        return float(mean > threshold)
+    return float(stats.t.cdf((mean - threshold) * math.sqrt(n) / sd, n - 1))
+
+
+def describe(analysis: Analysis) -> Iterator[str]:
+    """Yield what describes the only scenario beside its tests; nothing of several, or below five seeds."""
+    if len(analysis.scenarios) > 1 or not analysis.claims:
+        return
+    columns = _accuracies(analysis, analysis.scenarios[0])
+    seeds = [seed for seed in next(iter(columns.values()), {}) if all(seed in c for c in columns.values())]
+    if len(seeds) < analysis.claims[0].design.fewest or len(columns) < 2:
+        return
+    table = np.array([[columns[v][seed] for v in columns] for seed in seeds])
+    order = np.argsort(-table.mean(axis=0))
+    yield from _chances(analysis, list(columns), table, order)
+    if len(columns) > 2:
+        yield _runner_up(analysis, list(columns), table, order)
+
+
+def _chances(analysis: Analysis, names: Sequence[str], table: np.ndarray, order: np.ndarray) -> Iterator[str]:
+    best = chances_to_be_best(table)
+    listed = ", ".join(f"{names[at]} {formatting.share(best[at])}" for at in order)
+    yield (
+        f"Chance to have the best test accuracy, under a flat prior (a description, no test), over the "
+        f"{len(table)} common seeds: {listed}."
+    )
+    beyond: Mapping[str, str] = {
+        claim.variant: formatting.share(chance_above(claim.differences, claim.design.margin))
+        for claim in analysis.claims
+        if claim.measure == analysis.deciding and claim.kind == "mean" and claim.paired and not claim.late
+        if claim.design.margin is not None and len(claim.differences) > 1
+    }
+    if beyond:
+        claim = next(c for c in analysis.claims if c.variant in beyond and c.measure == analysis.deciding)
+        yield (
+            f"Chance to be better than {analysis.options.baseline} by more than "
+            f"{margin(claim.deciding, claim.design)}, "
+            f"under a flat prior (a description, no test): "
+            f"{', '.join(f'{name} {chance}' for name, chance in beyond.items())}."
+        )
+
+
+def _runner_up(analysis: Analysis, names: Sequence[str], table: np.ndarray, order: np.ndarray) -> str:
+    """Compare the variant with the best mean with the next, corrected for all pairs of variants."""
+    first, second = order[:2]
+    pairs = len(names) * (len(names) - 1) // 2
+    found = mean_interval(
+        100 * (table[:, first] - table[:, second]), 1 - (1 - analysis.options.level) / pairs
+    )
+    sure = "significantly better than" if found.low > 0 else "not significantly better than"
+    return (
+        f"Of the variants, {names[first]} has the best test accuracy, and is {sure} the next, "
+        f"{names[second]}: "
+        f"{found.value:+.1f} points, {100 * analysis.options.level:g} % interval {found.low:+.1f} to "
+        f"{found.high:+.1f} (for all {pairs} pairs of variants), over the {len(table)} common seeds."
+    )
+
+
+def _accuracies(analysis: Analysis, scenario: str) -> dict[str, dict[int, float]]:
+    """Return test accuracies in a scenario, by variant and seed, of the variants that have some."""
+    found = {v: analysis.summary(v, scenario, analysis.main) for v in analysis.variants}
+    return {variant: dict(summary.values) for variant, summary in found.items() if summary is not None}

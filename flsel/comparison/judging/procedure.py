@@ -1,0 +1,193 @@
+"""How claims are decided, in words: the rules, their guarantee and its condition, and what data say of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy import stats
+
+from flsel.comparison.judging import formatting
+from flsel.comparison.judging.claim_words import margin, subject
+from flsel.comparison.judging.claims import MEAN, Claim, Sequential
+from flsel.comparison.judging.designs import FEWEST_SEEDS, Design
+from flsel.comparison.judging.power import resolvable, seeds_to_reject
+from flsel.comparison.judging.summaries import Analysis
+
+CONDITION = "if differences are about normally distributed, or symmetric"
+"""When the guarantee holds."""
+_HOPELESS = 50.0  # Of a larger difference in points that is needed the size says nothing.
+
+
+def guarantee(design: Design) -> str:
+    """Write the chance of a false claim of a family, with its condition."""
+    m = design.comparisons
+    claims = "the claim is false" if m == 1 else f"any of the {m} claims is false"
+    looks = "" if design.once else ", at any look,"
+    return f"The chance that {claims}{looks} is at most {100 * design.alpha:g} % {CONDITION}."
+
+
+def procedure_notes(analysis: Analysis) -> Iterator[str]:
+    """Write how the claims were decided, what is guaranteed, and what it depends on."""
+    if not any(analysis.pairs[key].ours for key in analysis.pairs):
+        alone = len(analysis.variants) == 1
+        why = "there is one variant" if alone else "no variant shares a finished seed with the baseline"
+        yield f"Nothing is compared: {why}."
+        return
+    how = analysis.options.sequential
+    yield from _about_looks(analysis, how) if how is not None else _about_one_look(analysis)
+    made = [claim for claim in analysis.claims if claim.decision.decided and claim.kind == "mean"]
+    if made:
+        n, level = min(len(claim.used) for claim in made), analysis.options.level
+        yield (
+            f"{formatting.seeds(n).capitalize()} without a collapse do not exclude that runs collapse in "
+            "up to "
+            f"{100 * (1 - (1 - level) ** (1 / n)):.0f} % of seeds. Where they do in one variant only, more "
+            "claims "
+            "are false."
+        )
+    yield from _skewed(analysis)
+    for claim in analysis.claims if how is not None else ():
+        if claim.evidence.diverged.better or claim.evidence.diverged.worse:
+            who = claim.variant if claim.evidence.diverged.better else analysis.options.baseline
+            yield f"Runs of {who} diverged. No claim in its favour is made, and none of equivalence."
+
+
+def _about_one_look(analysis: Analysis) -> Iterator[str]:
+    """Write what a fixed number of seeds can show."""
+    main = [c for c in analysis.claims if c.measure == analysis.main and c.kind == "mean"]
+    yield from _about_added_seeds(analysis)
+    several = [claim for claim in main if claim.decision.looks]
+    if not several:
+        yield "One seed shows no spread. Numbers have no intervals, and no claim is made."
+        return
+    fewest, family = min(len(claim.used) for claim in several), several[0].design.comparisons
+    alpha = several[0].design.alpha
+    if min(len(claim.used) for claim in main) < FEWEST_SEEDS:
+        yield (
+            f"No claim is made from fewer than {FEWEST_SEEDS} seeds: with fewer, an interval holds for "
+            "normally distributed differences only, which so few cannot show."
+        )
+    if max(len(claim.used) for claim in several) >= FEWEST_SEEDS:
+        yield guarantee(several[0].design)
+    needed = seeds_to_reject(family, alpha)
+    if fewest < needed and all(claim.paired for claim in main):
+        yield (
+            f"The exact sign-flip test cannot reject at {100 * alpha:g} % with {formatting.seeds(fewest)}"
+            f"{_corrected_for(family)}, whatever the runs show. It takes {needed} seeds. Claims rest on t "
+            "intervals."
+        )
+    yield from _about_power(several, family, alpha)
+    if any(claim.made for claim in several):
+        yield (
+            "Estimates of significant differences are too large on average, the more so the fewer seeds "
+            "there are. Intervals beside verdicts hold for all claims together; differences.csv has those "
+            "that hold for one alone."
+        )
+
+
+def _about_power(several: Sequence[Claim], family: int, alpha: float) -> Iterator[str]:
+    found = [
+        (resolvable(claim.differences, family, alpha), claim.variant, len(claim.used))
+        for claim in several
+        if claim.paired
+    ]
+    shift, variant, n = max(found, default=(0.0, "", 0))
+    if shift >= _HOPELESS:
+        yield (
+            f"Differences of {variant} vary so much that {formatting.seeds(n)} give 80 % power only for more "
+            f"than {_HOPELESS:.0f} points of accuracy{_corrected_for(family)}."
+        )
+    elif shift > 0:
+        whose = f" (of {variant}, which varies most)" if len({name for _, name, _ in found}) > 1 else ""
+        yield (
+            f"{formatting.seeds(n)} give 80 % power for a difference of {shift:.1f} points of accuracy{whose}"
+            f"{_corrected_for(family)}. Smaller differences may stay unseen."
+        )
+
+
+def _corrected_for(family: int) -> str:
+    return f", corrected for {family} comparisons" if family > 1 else ""
+
+
+def _about_added_seeds(analysis: Analysis) -> Iterator[str]:
+    seen = analysis.options.seeds_added
+    if seen:
+        times = {1: "once", 2: "twice"}.get(len(seen), f"{len(seen)} times")
+        yield (
+            f"Seeds were added {times} after results were seen (at {', '.join(map(str, seen))} seeds): the "
+            "error rate is not controlled. Looking at 3, 5, 8 and 12 seeds makes a false claim in 11 % of "
+            "comparisons instead of 5 %. Use --until-decided, which corrects for the looks."
+        )
+
+
+def _about_looks(analysis: Analysis, how: Sequential) -> Iterator[str]:
+    """Write how often was looked, and what decided."""
+    design, deciding = how.design, analysis.options.deciding
+    looks = ", ".join(map(str, design.looks))
+    width = (
+        "without a margin, so no equivalence is claimed"
+        if design.margin is None
+        else f"with a margin of {margin(deciding, design)}"
+    )
+    yield f"Seeds were run {_how_long(analysis)}, {width}: looks at {looks} seeds. {guarantee(design)}"
+    if deciding.target is None:
+        yield (
+            "Test accuracy alone decides: costs to the target are exploratory here. To let a cost decide, "
+            "declare it before the first run (--decides rounds)."
+        )
+    else:
+        yield (
+            f"Claims are about {subject(deciding)} alone: test accuracy and other costs are "
+            "exploratory here. A claim is about the mean of the logarithms of the ratios. A run that never "
+            "arrives bounds the ratio of its pair. Better is claimed over the upper ends only, worse over "
+            "the lower ends only, and equivalent only if every run arrives."
+        )
+    runs = sum(run.status == "complete" for run in analysis.runs)
+    most = design.maximum * len(how.variants) * len(how.scenarios)
+    taken = max((len(claim.decision.looks) for claim in analysis.claims), default=0)
+    yield f"{formatting.count(taken, 'look')} taken; {runs} of at most {most} runs."
+    if how.rules.first_max_seeds is not None:
+        yield (
+            f"The maximum was raised once, from {how.rules.first_max_seeds} to {design.maximum} seeds. The "
+            f"{100 * design.alpha:g} % include that."
+        )
+    if any(claim.decision.decided and claim.decision.n < design.maximum for claim in analysis.claims):
+        yield (
+            "Estimates of claims that were decided early are too large on average: by about a tenth at one "
+            "standard deviation, by more within 8 seeds. The intervals allow for that."
+        )
+
+
+def _how_long(analysis: Analysis) -> str:
+    """Say until when seeds were run: until every claim was decided only if so."""
+    decided, claims = sum(claim.decision.decided for claim in analysis.claims), len(analysis.claims)
+    if decided == claims:
+        return "until every claim was decided"
+    return f"as long as claims could be decided ({decided} of {claims} were)"
+
+
+def _skewed(analysis: Analysis) -> Iterator[str]:
+    """Say where differences are so skewed, or one is so far off, that claims err more often than they say."""
+    for claim in analysis.claims:
+        values = claim.differences[: claim.decision.n]
+        values = values[np.isfinite(values)]  # of pairs in which both arrive
+        if len(values) < FEWEST_SEEDS or np.ptp(values) == 0 or claim.kind != "mean":
+            continue
+        skew = float(stats.skew(values, bias=False))
+        far = float(abs(values - values.mean()).max() / values.std(ddof=1))
+        if not math.isnan(skew) and (abs(skew) > 1.5 or far > 4):
+            won, alpha = int((values > 0).sum()), claim.design.alpha
+            where = "" if claim.scenario == MEAN else formatting.where(claim.scenario)
+            exact = (
+                ""
+                if math.isnan(claim.p_exact)
+                else (f", and the exact sign-flip test has p {formatting.relation(claim.p_exact)}")
+            )
+            yield (
+                f"Differences of {claim.variant}{where} in {subject(claim.deciding)} are skewed (skewness "
+                f"{skew:+.1f}), so that more than {100 * alpha:g} % of such claims may be false. It is "
+                "better in "
+                f"{won} of {len(values)} pairs{exact}."
+            )

@@ -1,0 +1,169 @@
+"""Verdicts by rule: every claim in a sentence, and what is described beside the claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from flsel.comparison.judging import formatting
+from flsel.comparison.judging.claim_words import label, sentence, subject
+from flsel.comparison.judging.claims import Claim
+from flsel.comparison.judging.measures import arrival_name
+from flsel.comparison.judging.ranks import rank_words
+from flsel.comparison.judging.summaries import Analysis, Difference
+from flsel.runner.cost_axes import COST_AXES
+
+Kind = Literal["resolved", "open", "exploratory"]
+MOST_OPEN = 8  # More claims without a result than a reader goes through before the table.
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One sentence of a report.
+
+    Attributes:
+        kind: ``resolved`` if a claim is decided, corrected for all of its family; ``exploratory`` if the
+            data can carry no claim; else ``open``.
+        text: The sentence.
+        label: One or two words of it, such as "Better".
+    """
+
+    kind: Kind
+    text: str
+    label: str
+
+
+def verdicts(analysis: Analysis) -> list[Verdict]:
+    """Return the claims, and descriptions of what is measured besides.
+
+    Over several scenarios their ranking comes first, and what is resolved before what is open.
+    """
+    found: list[Verdict] = []
+    for scenario in analysis.scenarios:
+        for variant in analysis.variants:
+            if variant != analysis.options.baseline:
+                found += _about(analysis, variant, scenario)
+    if len(analysis.scenarios) > 1:
+        found.sort(key=lambda verdict: verdict.kind != "resolved")
+    several = (
+        [] if analysis.options.sequential is None else [claim_verdict(analysis, c) for c in analysis.claims]
+    )
+    ranks = [] if analysis.ranking is None else [Verdict(*rank_words(analysis.ranking, analysis.variants))]
+    return [*several, *ranks, *found]
+
+
+def folded(analysis: Analysis) -> tuple[list[Verdict], list[Verdict]]:
+    """Split the verdicts into those to show and those to fold away: open ones, where there are too many."""
+    found = verdicts(analysis)
+    first = int(analysis.ranking is not None)
+    first += 0 if analysis.options.sequential is None else len(analysis.claims)
+    shown = [v for at, v in enumerate(found) if at < first or v.kind == "resolved"]
+    if len(found) - len(shown) <= MOST_OPEN:
+        return found, []
+    return shown, [v for v in found if v not in shown]
+
+
+def claim_verdict(analysis: Analysis, claim: Claim) -> Verdict:
+    """Write a claim."""
+    named = label(claim)
+    kind: Kind = "resolved" if claim.made else "exploratory" if named == "Exploratory" else "open"
+    return Verdict(kind, sentence(claim, analysis.options.baseline, len(analysis.scenarios)), named)
+
+
+def _about(analysis: Analysis, variant: str, scenario: str) -> Iterator[Verdict]:
+    """Yield the claims about a variant in a scenario, and a description of every other measure shown."""
+    several = analysis.options.sequential is not None
+    seconds = arrival_name("simulated_seconds", analysis.options.last)
+    for name in dict.fromkeys((analysis.main, analysis.to_target, seconds, *analysis.own)):
+        claim = analysis.claim(variant, scenario, name)
+        split = _seconds_a_round(analysis, variant, scenario) if name == seconds else ""
+        if claim is not None and not several:
+            verdict = claim_verdict(analysis, claim)
+            yield Verdict(verdict.kind, verdict.text + split, verdict.label)
+            if name == analysis.to_target:
+                arrivals = (c for c in analysis.claims if c.kind == "arrival")
+                yield from (
+                    claim_verdict(analysis, c)
+                    for c in arrivals
+                    if (c.variant, c.scenario) == (variant, scenario)
+                )
+        elif claim is None:
+            found = analysis.difference(variant, scenario, name)
+            text = _described(analysis, found) if found is not None else ""
+            if text:
+                yield Verdict("exploratory", text + split, "Exploratory")
+            elif name == analysis.to_target:
+                yield from _not_reached(analysis, variant, scenario)
+
+
+def _described(analysis: Analysis, found: Difference) -> str:
+    """Describe a measure that no claim is about."""
+    base, last, where = analysis.options.baseline, analysis.options.last, formatting.where(found.scenario)
+    few = formatting.seeds(found.found.difference.n) if found.paired else "runs not paired"
+    level = f"{100 * analysis.options.level:g} % interval"
+    why = _no_claim(analysis, found)
+    if found.kind == "ratio":
+        if found.found.difference.n < 1 or analysis.target is None:
+            return ""
+        sides = [analysis.arrival(v, found.scenario, found.measure) for v in (found.variant, base)]
+        reached = [side.found for side in sides if side is not None]
+        goal = f"{formatting.goal(analysis.target, last)}{where}"
+        axis = COST_AXES[found.measure.partition("/")[0]].label
+        pairs = (
+            ""
+            if found.late is None
+            else f" in the {formatting.count(found.late.exact, 'pair')} in which both arrive"
+        )
+        ends = f", {level} {found.shown.low:.2f} to {found.shown.high:.2f}" if found.shown.n > 1 else ""
+        return (
+            f"{found.variant} reaches {goal} in {reached[0].reached} of {formatting.seeds(reached[0].n)}, "
+            f"{base} in "
+            f"{reached[1].reached} of {reached[1].n}: it takes {formatting.times(found.shown.value)} the "
+            f"{axis} of "
+            f"{base}{pairs}{ends}, {few}.{why}"
+        )
+    points = found.measure.startswith("accuracy/")
+    size = [f"{formatting.points(x)}" if points else f"{x:+.3g}" for x in (
+        found.shown.value, found.shown.low, found.shown.high,
+    )]  # fmt: skip
+    mean = f" (mean of the last {last} evaluations)" if last > 1 else ""
+    ends = "" if math.isnan(found.shown.low) else f", {level} {size[1]} to {size[2]}"
+    return (
+        f"{found.variant} differs from {base}{where} in test {found.measure.partition('/')[0]}{mean} by "
+        f"{size[0]}"
+        f"{' points' if points else ''}{ends}, {few}.{why}"
+    )
+
+
+def _no_claim(analysis: Analysis, found: Difference) -> str:
+    """Say why there is no claim about a measure."""
+    if found.kind == "ratio" and analysis.target is not None and analysis.target.chosen_after:
+        return " The target was chosen after the runs."
+    about = {subject(claim.deciding): None for claim in analysis.claims}
+    return f" The claims are about {' and '.join(about)}." if about else ""
+
+
+def _not_reached(analysis: Analysis, variant: str, scenario: str) -> Iterator[Verdict]:
+    """Say it where neither of the two reaches the target."""
+    base = analysis.options.baseline
+    sides = [analysis.arrival(v, scenario, analysis.to_target) for v in (variant, base)]
+    if analysis.target is None or any(side is None or side.found.reached for side in sides):
+        return
+    goal = f"{formatting.goal(analysis.target, analysis.options.last)}{formatting.where(scenario)}"
+    yield Verdict("open", f"Neither {variant} nor {base} reaches {goal}.", "Not reached")
+
+
+def _seconds_a_round(analysis: Analysis, variant: str, scenario: str) -> str:
+    """Split simulated seconds to the target into rounds and seconds a round."""
+    last = analysis.options.last
+    names = [arrival_name(cost, last) for cost in ("simulated_seconds", "rounds")]
+    seconds, rounds = (analysis.difference(variant, scenario, name) for name in names)
+    if seconds is None or rounds is None or seconds.shown.n < 2:
+        return ""
+    # Both are geometric means over the same runs, so that their ratio is that of the seconds a round.
+    return (
+        f" That is {rounds.shown.value:.2f} x the rounds at {seconds.shown.value / rounds.shown.value:.2f} x "
+        "the simulated seconds a round."
+    )
