@@ -36,8 +36,7 @@ def asked(folder: Path, **changes: Any) -> tuple[Any, View]:
     run = built(settings(folder, selector=Asking(), precision="64-true", **changes))
     run_round(run.server)
     view, ledger = run.server.selector.view, Ledger()
-    answers = vars(view.answers)["_answers"]  # without the watch over the selector's own draws
-    return run, replace(view, ledger=ledger, answers=replace(answers, ledger=ledger))
+    return run, replace(view, ledger=ledger, answers=replace(view.answers, ledger=ledger))
 
 
 @pytest.mark.parametrize("batch_size", [3, 2048])

@@ -48,7 +48,7 @@ def clock(rules: TimeConfig = PLAIN, **changes: Any) -> Clock:
 
 
 def round_of(plan: Plan, rules: TimeConfig = PLAIN, wanted: int = 9, **changes: Any) -> Any:
-    watch = Stopwatch(clock(rules, **changes), 0, 0.0)
+    watch = Stopwatch(clock(rules, **changes), 0)
     return watch.train(plan, Cost(), wanted=wanted)
 
 
@@ -60,7 +60,7 @@ def test_trainings_take_what_was_computed_by_hand() -> None:
 
 
 def test_a_question_is_waited_for_and_saves_the_second_download() -> None:
-    watch = Stopwatch(clock(), 0, 0.0)
+    watch = Stopwatch(clock(), 0)
     watch.ask([0, 1, 2], LOSS, watch.clock.forward([0, 1, 2]))
     arrival = watch.train(Plan.star([2]), Cost(), wanted=1)
     time = watch.finish(arrival, 0, [])
@@ -146,7 +146,7 @@ def test_rules_of_arrival(plan: Plan, wanted: int, deadline: float | None, rest:
 def test_a_question_never_makes_a_round_shorter(questions: list[list[int]]) -> None:
     before = -1.0
     for count in range(len(questions) + 1):
-        watch = Stopwatch(clock(), 0, 0.0)
+        watch = Stopwatch(clock(), 0)
         for asked in questions[:count]:
             watch.ask(asked, LOSS, watch.clock.forward(asked))
         seconds = watch.finish(watch.train(Plan.star([0, 2]), Cost(), wanted=9), 0, []).seconds
@@ -155,7 +155,7 @@ def test_a_question_never_makes_a_round_shorter(questions: list[list[int]]) -> N
 
 
 def test_parts_of_one_request_do_not_wait_for_each_other() -> None:
-    parts, whole = Stopwatch(clock(), 0, 0.0), Stopwatch(clock(), 0, 0.0)
+    parts, whole = Stopwatch(clock(), 0), Stopwatch(clock(), 0)
     with parts.one_request():
         for client in (0, 1, 2):
             parts.ask([client], LOSS, parts.clock.forward([client]))
@@ -167,7 +167,7 @@ def test_parts_of_one_request_do_not_wait_for_each_other() -> None:
 
 
 def test_held_updates_are_sent_afterwards() -> None:
-    watch = Stopwatch(clock(), 0, 0.0)
+    watch = Stopwatch(clock(), 0)
     arrival = watch.train(Plan.star([0, 1, 2]), Cost(), wanted=3, held=True)
     assert arrival.seconds == pytest.approx(6.4)
     watch.collect({0, 1})
@@ -178,7 +178,7 @@ def test_held_updates_are_sent_afterwards() -> None:
 
 def test_overhead_and_server_passes_take_time() -> None:
     rules = TimeConfig(overhead=2.0, server_pass=0.5)
-    watch = Stopwatch(clock(rules), 0, 0.0)
+    watch = Stopwatch(clock(rules), 0)
     arrival = watch.train(Plan(((0, 0),)), Cost(), wanted=1)
     assert watch.finish(arrival, 3, []).seconds == pytest.approx(2 * 2.0 + 3 * 0.5 + 2 * 3.8)
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import random
-import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 import runs
 import torch
+from torch import Tensor, nn
 
-from flsel.engine.selector_calls import select
 from flsel.engine.watches import _warn_of_draws, _warn_unkept
 from flsel.errors import UserError
 from flsel.execution.run import run
-from flsel.metrics import Ledger
 from flsel.selector import Need, Plan, Selector, View
 
 DRAWS = {
@@ -47,73 +44,50 @@ def test_global_randomness_is_said_once(tmp_path, caplog, source):
     assert all(f"Careless draws from the global generator of {source}, so" in line for line in said)
 
 
-class Busy:
-    """A thread that draws from a global generator all the time."""
-
-    def __init__(self, source: str) -> None:
-        self._draw, self._over = DRAWS[source], threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            self._draw()
-            time.sleep(0.0005)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-
-class Waits(Careless):
-    needs = Need.LOSSES
+class Asks(Careless):
+    needs = Need.LOSSES | Need.SHADOW | Need.GRADIENTS
 
     def select(self, view: View) -> Plan:
-        time.sleep(0.01 if self.source != "numpy.random" else 0.0)
         view.losses(view.pool)
+        view.shadow(view.pool)
+        view.gradients(view.pool)
         return super().select(view)
 
 
-class Slow:
-    """Answers that take a while, in which clients and messages draw."""
+class Draws(nn.Module):
+    """A model that draws from every global generator, whenever it is called."""
 
-    def losses(self, clients: object, at: object) -> torch.Tensor:
-        DRAWS[self.source]()
-        time.sleep(0.01)
-        return torch.zeros(4)
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
 
-    def __init__(self, source: str) -> None:
-        self.source = source
-
-
-def shown(source: str) -> View:
-    rest = {"params": {}, "rng": np.random.default_rng(0), "ledger": Ledger(), "needs": Need.LOSSES}
-    everybody, sizes = torch.ones(4, dtype=torch.bool), torch.ones(4, dtype=torch.int64)
-    return View(0, 9, 2, everybody, sizes, 2, answers=Slow(source), **rest)
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + 0.01 * (random.random() + np.random.random() + torch.rand(1))
 
 
-@pytest.mark.parametrize("other", ["random", "torch"])
-@pytest.mark.parametrize("source", ["random", "torch", "none"])
-def test_what_other_threads_draw_is_not_the_selectors(caplog, source, other):
+@pytest.mark.parametrize("source", DRAWS)
+def test_what_clients_draw_is_not_the_selectors(tmp_path, caplog, source):
     _warn_of_draws.cache_clear()
-    with caplog.at_level(logging.WARNING, logger="flsel"), Busy(other):
-        select(Waits(source), shown(other), [])
-    assert [f"global generator of {source}," in text for text in caplog.messages] == [True] * (
+    with caplog.at_level(logging.WARNING, logger="flsel"):
+        runs.built(runs.settings(tmp_path, selector=Asks(source), model=Draws)).server.step()
+    said = [text for text in caplog.messages if "global generator" in text]
+    assert [f"Asks draws from the global generator of {source}," in text for text in said] == [True] * (
         source != "none"
     )
-    assert sys.getprofile() is None
 
 
-@pytest.mark.parametrize("source", ["random", "torch", "numpy.random"])
-def test_what_is_drawn_while_a_question_is_answered_is_not_the_selectors(caplog, source):
+def test_nothing_is_judged_while_other_threads_may_draw(tmp_path, caplog):
     _warn_of_draws.cache_clear()
-    view = shown(source)
-    with caplog.at_level(logging.WARNING, logger="flsel"):
-        select(Waits("none"), view, [])
-    assert caplog.messages == []
-    assert view.asked_total == set()
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        with caplog.at_level(logging.WARNING, logger="flsel"):
+            runs.built(runs.settings(tmp_path, selector=Careless("random"))).server.step()
+    finally:
+        over.set()
+        thread.join()
+    assert not [text for text in caplog.messages if "global generator" in text]
 
 
 class Counts(Selector):

@@ -16,27 +16,26 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from flsel.config.simulated_time import AsyncConfig
-from flsel.engine import reports, selector_calls
 from flsel.engine.check_plans import check_flights
 from flsel.engine.clock import RoundTime
+from flsel.engine.closing import Returned
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flight, Flights
-from flsel.engine.returned import ANY_UPDATE, head_of, returned
+from flsel.engine.opening import charge_trainings, make_view, reported, select
 from flsel.engine.round_job import RoundOutcome, passed, train
+from flsel.engine.selector_calls import ANY_UPDATE
 from flsel.errors import DivergedError
-from flsel.local.measure import squared_losses
 from flsel.local.program import Program
 from flsel.local.visit import Visit
-from flsel.metrics import CLIENT_SECOND, training
-from flsel.params import Params, finite_rows, row, stacked, weighted_sum
-from flsel.selector import Need, Plan, Selector, Updates, View
+from flsel.metrics import CLIENT_SECOND
+from flsel.params import Params, finite_rows, row, stacked
+from flsel.selector import Need, Plan, Selector, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +127,8 @@ class Arrivals:
             self.arrive(flights, round)
         wanted, available = self.federation.clients_per_round, self.federation.available(round)
         slots = flights.slots(wanted, available, "weigh", round)
-        view = self.federation.view(round, params, selector.needs, flights.clock, slots)
+        at = self.federation.moment(round, flights.clock, slots)
+        view = make_view(self.federation.who, params, selector.needs, at)
         arrived = flights.buffer if len(flights.buffer) >= wanted else []
         plan = Plan.star([flight.client for flight in arrived])
         return Step(view, plan, selector, self.federation.program, flights, time.perf_counter() - began)
@@ -145,12 +145,13 @@ class Arrivals:
             slots = replace(slots, free=there)
         if slots.free == 0:
             return
-        view = federation.view(round, params, selector.needs, flights.clock, slots)
+        at = federation.moment(round, flights.clock, slots)
+        view = make_view(federation.who, params, selector.needs, at)
         # Each model once: looking at it takes longer than most selections.
-        shown = params.values() if round not in flights.models else ()
-        plan = selector_calls.select(selector, view, shown, check_flights)
-        clients, extra = [path[0] for path in plan.paths], reports.told(selector.needs)
-        took = view.stopwatch.fly(clients, [flights.turns[client] for client in clients], extra)
+        plan = select(view, selector, shown=() if round in flights.models else None, check=check_flights)
+        clients = [path[0] for path in plan.paths]
+        turns = [flights.turns[client] for client in clients]
+        took = view.stopwatch.fly(clients, turns, reported(selector.needs))
         spent: RoundTime = view.stopwatch.spent(view.ledger["server_passes"])
         if round not in flights.models:
             flights.models[round] = {key: value.detach().clone() for key, value in params.items()}
@@ -159,11 +160,8 @@ class Arrivals:
         flights.total_read |= bool(view.asked_total)
         flights.waited += spent.seconds * len(clients) / self.rules.concurrency
         flights.wasted += spent.wasted
-        objective, count = federation.program.objective, len(clients)
+        charge_trainings(view, federation.who, len(clients), firsts=len(clients))
         flights.ledger.charge(view.ledger)
-        flights.ledger.charge(training(params, down=objective.messages, up=objective.messages), count)
-        flights.ledger.charge(extra, count)
-        flights.ledger.charge(objective.cost(params), count)
         flights.ledger.charge(CLIENT_SECOND, spent.client_seconds)
 
     def arrive(self, flights: Flights, round: int) -> None:
@@ -196,17 +194,18 @@ class Arrivals:
             outcome = passed(step, flights.ledger, self._finish(step), lost)
             flights.passed()
             return outcome
-        deltas = Params()
-        if selector.needs & ANY_UPDATE or self.rules.mixing == "updates":
-            starts = stacked([flights.models[flight.version] for flight in flights.buffer])
-            deltas = {name: end - starts[name] for name, end in ends.items()}
-        updates = self._updates(step, deltas)
-        weights = selector_calls.weigh(selector, view, updates, deltas)
-        selector_calls.observe(selector, view, updates, weights, deltas)
+        closing, by_models = self.federation.closing, self.rules.mixing == "models"
+        seen = bool(selector.needs & ANY_UPDATE) or closing.on_client is not None
+        given = {key: end.clone() for key, end in ends.items()} if by_models and seen else ends
+        deltas = self._updates(step, given) if seen or not by_models else {}
+        updates, weights = closing.weigh(selector, view, deltas, self._returned(step))
         final = self._discounted(weights, updates.staleness)
-        if self.rules.mixing == "models":
+        if by_models and closing.on_client is not None:
+            moved = {key: start - view.params[key] for key, start in self._starts(flights).items()}
+            deltas = {key: delta + moved[key] for key, delta in deltas.items()}
+        elif by_models:
             deltas = {key: end - view.params[key] for key, end in ends.items()}
-        delta = self._summed(deltas, final)
+        delta = self._mean_running(closing.aggregate(deltas, final, view.round), float(final.sum()))
         lost, used = [flight.client for flight in step.lost], updates.staleness.tolist()
         outcome = RoundOutcome(
             delta=delta,
@@ -242,28 +241,25 @@ class Arrivals:
             step = self.open(flights, round, step.view.params, step.selector)
             (ends,) = train([step], self.federation.trainer)
 
-    def _updates(self, step: Step, deltas: Params) -> Updates:
-        """Describe the updates to the selector."""
-        federation, flights, needs = self.federation, step.flights, step.view.needs
-        answers: dict[str, Any] = {}
-        if Need.OWN_LOSS in needs:
-            answers["own_loss"] = federation.trainer.losses(step.visits_of(flights.buffer))
-        if Need.SQUARED_LOSS in needs:
-            answers["squared_loss"] = squared_losses(step.visits_of(flights.buffer))
-        if Need.DURATIONS in needs:
-            seconds = [flight.seconds for flight in flights.buffer]
-            answers["durations"] = torch.tensor(seconds, dtype=torch.float64)
-        if Need.DELTAS in needs:
-            answers["deltas"] = deltas
-        if Need.HEAD in needs:
-            assert federation.head is not None
-            answers["head"] = head_of(deltas, federation.head)
+    def _starts(self, flights: Flights) -> Params:
+        """Return the models that the flights in the buffer started from, each tensor ``[K, ...]``."""
+        return stacked([flights.models[flight.version] for flight in flights.buffer])
+
+    def _updates(self, step: Step, ends: Params) -> Params:
+        """Return what arrived, relative to the models of the starts; ``ends`` are written to."""
+        turns = [flight.turn for flight in step.flights.buffer]
+        return self.federation.closing.updates(ends, self._starts(step.flights), step.plan, turns)
+
+    def _returned(self, step: Step) -> Returned:
+        """Return what comes with the updates."""
+        flights, who = step.flights, self.federation.who
+        reports = who.reports(step.view.needs, step.visits_of(flights.buffer))
+        seconds = [flight.seconds for flight in flights.buffer]
         since = [step.view.round - flight.version for flight in flights.buffer]
-        return returned(
+        return Returned(
             step.plan,
-            answers,
-            needs,
-            by=(federation.data.population, step.program.spec, federation.reach),
+            who.work(step.plan),
+            {**reports, Need.DURATIONS: torch.tensor(seconds, dtype=torch.float64)},
             late={f.client: f.seconds for f in flights.stale if (f.client,) not in step.plan.paths},
             steps_since=torch.tensor(since, dtype=torch.int64),
         )
@@ -275,16 +271,11 @@ class Arrivals:
             final = final * (float(weights.sum()) / total)
         return final
 
-    def _summed(self, deltas: Params, weights: Tensor) -> Params:
-        """Sum updates times weights; running statistics are averaged, which keeps a variance positive."""
-        summed = weighted_sum({n: value for n, value in deltas.items() if n in self._trainable}, weights)
-        running = {name: value for name, value in deltas.items() if name not in self._trainable}
-        if not running:
-            return summed
-        total = float(weights.sum())
+    def _mean_running(self, delta: Params, total: float) -> Params:
+        """Divide running statistics by the sum of the weights: a mean keeps a variance positive."""
         if total == 0:
-            return summed | {name: torch.zeros_like(value[0]) for name, value in running.items()}
-        return summed | weighted_sum(running, weights / total)
+            return delta
+        return {name: value if name in self._trainable else value / total for name, value in delta.items()}
 
     @cached_property
     def _trainable(self) -> frozenset[str]:

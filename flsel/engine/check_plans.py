@@ -15,13 +15,15 @@ from flsel.selector import IDLE, Plan, Selector, View
 
 
 def check_plan(plan: object, view: View, name: str) -> None:
-    """Refuse a plan with too many paths or hops, or with unavailable clients.
+    """Refuse a plan with too many paths or hops, or with unavailable clients, or none where some are there.
 
     Raises:
         UserError: Naming the selector, the round and the rule.
     """
     if not isinstance(plan, Plan):
         raise UserError(f"{name}.select must return a Plan, such as Plan.star(clients), got {plan!r}.")
+    if len(plan) == 0 and not bool(view.available.any()):
+        return
     if len(plan) == 0:
         raise UserError(
             f"{name} returned an empty plan in round {view.round}; a plan needs at least one path."

@@ -31,21 +31,18 @@ class RoundJob:
         plan: Who trains, checked; without what comes too late on simulated devices.
         selector: Who planned.
         program: The client's side of the federation.
-        own_loss: Loss of the global model on the data of each path's first client, float64 ``[K]``; None
-            if it was not asked for.
         seconds: Wall time that it took to plan.
         arrival: What becomes of the plan on simulated devices; None without devices.
-        asked: First clients of all planned paths, int64 ``[A]``, in time or not; None if nobody trains.
+        asked: First clients of all planned paths, in time or not.
     """
 
     view: View
     plan: Plan
     selector: Selector
     program: Program
-    own_loss: Tensor | None
     seconds: float
     arrival: Arrival | None = None
-    asked: Tensor | None = None
+    asked: tuple[int, ...] = ()
 
     def visits(self, hop: int, at: Params | None = None) -> list[Visit]:
         """Say what has to be trained in a hop.
@@ -64,10 +61,20 @@ class RoundJob:
         starts = rows(at, torch.tensor(list(clients), dtype=torch.int64))
         return from_rows(starts, list(clients.values()), round, self.program)
 
-    def trainings(self, hop: int) -> int:
-        """Count the visits of a hop."""
+    @property
+    def trainings(self) -> int:
+        """Trainings of all hops."""
+        return sum(map(self.trainings_in, range(self.plan.hops)))
+
+    def trainings_in(self, hop: int) -> int:
+        """Count the trainings of a hop."""
         clients = self._clients(hop).values()
         return len(clients) if hop else len(set(clients))
+
+    def first(self, path: int) -> Visit:
+        """Return the first training of a path."""
+        hop, client = next((hop, c) for hop, c in enumerate(self.plan.paths[path]) if c != IDLE)
+        return Visit(self.view.params, client, self.view.round + hop, self.program)
 
     def place(self, hop: int, ends: Params | None, at: Params | None = None) -> Params:
         """Return where the paths are after a hop, each tensor ``[K, ...]``.

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 from torch import Tensor
 
 from flsel.engine.check_plans import check_plan, check_weights
-from flsel.engine.returned import ANY_UPDATE
-from flsel.engine.watches import OwnDraws, remembered, unwatched, unwritten
+from flsel.engine.watches import own_draws, remembered, unwritten
 from flsel.params import Params
-from flsel.selector import Plan, Selector, Updates, View
+from flsel.selector import Need, Plan, Selector, Updates, View
+
+ANY_UPDATE = Need.DELTAS | Need.HEAD
+"""Needs of participants' updates."""
 
 
 def select(
@@ -32,8 +34,8 @@ def select(
     """
     name = type(selector).__name__
     watched = unwritten(f"{name}.select", shown)
-    with OwnDraws(name, view.round) as draws, remembered(selector, view.round), watched:
-        plan = selector.select(unwatched(view, draws))
+    with own_draws(name, view.round), remembered(selector, view.round), watched:
+        plan = selector.select(view)
     check(plan, view, name)
     return plan
 

@@ -21,12 +21,10 @@ class Stopwatch:
     Args:
         clock: What requests take.
         round: Communication round that begins.
-        started: Simulated seconds of the run before it.
     """
 
-    def __init__(self, clock: Clock, round: int, started: float) -> None:
+    def __init__(self, clock: Clock, round: int) -> None:
         self.clock = clock
-        self.started = started
         self._round = round
         self._questions = 0.0
         self._collected = 0.0

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from flsel.errors import UserError
 from flsel.flower.decoder import finite_numbers
 from flsel.params import Params, is_running
+from flsel.selector import Need, Selector
 
 MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], Optimizer]
 Layer = tuple[str, str | None]
@@ -84,21 +85,29 @@ def output_layer(params: Params, named: Layer | None) -> Layer | None:
     return weight, after if fits else None
 
 
-def head(deltas: Params, layer: Layer | None, name: str) -> Params:
-    """Return the output layer's updates: ``weight [K, C, L]``, and ``bias [K, C]`` if there is one.
+def check_head(selector: Selector, params: Params, layer: Layer | None, classes: int) -> None:
+    """Refuse an output layer that a selector cannot read, before anything trains (``Need.HEAD``).
 
     Args:
-        deltas: Stack of updates.
+        selector: Who reads it.
+        params: The model.
         layer: Names of the layer's arrays.
-        name: The selector's name, for the message.
+        classes: C.
 
     Raises:
-        UserError: If the model has no such layer.
+        UserError: If there is none, it has not a row for each class, or it does not fit the selector.
     """
+    if Need.HEAD not in selector.needs:
+        return
+    rule = f"output_layer must name the model's last weight [{classes}, ...] and bias [{classes}], which "
+    rule += f"{type(selector).__name__} reads"
     if layer is None:
-        raise UserError(f"output_layer must name the model's last weight and bias, which {name} reads.")
-    weight, bias = layer
-    return {"weight": deltas[weight].flatten(2), **({} if bias is None else {"bias": deltas[bias]})}
+        raise UserError(f"{rule}; no array of the model has rows.")
+    for name, least in zip(layer, (2, 1), strict=True):
+        shape = [] if name is None else list(params[name].shape)
+        if name is not None and (len(shape) < least or shape[0] != classes):
+            raise UserError(f"{rule}, got {name} {shape}. The number of classes is num_classes.")
+    selector.check_output_layer(has_bias=layer[1] is not None)
 
 
 def steps_of(values: Mapping[str, Any]) -> int:

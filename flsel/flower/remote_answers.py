@@ -1,4 +1,4 @@
-"""Answer a selector's questions if clients are reached by messages only."""
+"""Clients that are reached by messages only, as those who answer a selector's questions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.engine.respondents import Respondents
 from flsel.errors import UserError, users_code
 from flsel.flower.decoder import Malformed, names_among, number, read
 from flsel.flower.members import Members, label_table
 from flsel.flower.remote_model import Holdout, Model, single
 from flsel.flower.wire import Channel, Reply, Request, Value
-from flsel.metrics import Cost, Ledger, models_down, models_up, training
 from flsel.params import Params, height, row
 from flsel.selector import Need
 
@@ -28,101 +28,84 @@ _ASKED = {"losses": Need.LOSSES, "gradients": Need.GRADIENTS}
 _ONCE = Need.OWN_LOSS | Need.SQUARED_LOSS
 
 
-@dataclass(frozen=True)
-class RemoteAnswers:
-    """Answer a selector's questions in one round by messages, at a counted cost.
+@dataclass
+class RemoteClients(Respondents):
+    """Answer a selector's questions in one round by messages.
 
     Attributes:
         channel: Carries the messages.
         members: The clients.
-        available: Clients that can be asked now, bool ``[N]``.
-        round: Communication round.
         model: The global model.
-        classes: C.
+        num_classes: C.
         timeout: Seconds that a node has for an answer.
         holdout: What the server can measure.
         config: Settings of a training, as the app's own rounds send them.
         took: Seconds of each client's last training, float64 ``[N]``; NaN where it is not known. Written to.
-        ledger: Cost of the round so far.
+        squared: Mean squared loss that each client told last.
     """
 
     channel: Channel
     members: Members
-    available: Tensor
-    round: int
     model: Model
-    classes: int
+    num_classes: int
     timeout: float
     holdout: Holdout
     config: Mapping[str, Value]
     took: Tensor
-    ledger: Ledger = field(default_factory=Ledger)
+    squared: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sizes = self.members.sizes
 
     def labels(self) -> Tensor:
         """Return the label counts."""
-        return label_table(self.members.label_counts, self.classes)
+        return label_table(self.members.label_counts, self.num_classes)
 
-    def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
-        """Return the clients' losses; NaN for those unavailable, and for those that do not answer."""
-        return self.both_losses(clients, at)[0]
-
-    def both_losses(self, clients: Sequence[int], at: Params | None) -> tuple[Tensor, Tensor]:
-        """Return the clients' mean losses and mean squared losses, each float64 ``[n]``."""
-        asked = [client for client in dict.fromkeys(clients) if self.available[client]]
-        self.ledger.charge(models_down(1, self.model.params) + Cost(passes=1, scalars_up=1), len(asked))
-        model = self.model.sent(at or self.model.params)
-        told = self._ask("losses", asked, model, lambda reply: read(reply.values, _LOSSES, _LOSSES))
+    def losses(self, clients: list[int], at: Params, round: int) -> Tensor:
+        """Return the clients' losses; NaN for those that do not answer."""
+        told = self._ask(
+            "losses", clients, self.model.sent(at), lambda reply: read(reply.values, _LOSSES, _LOSSES), round
+        )
         nothing = dict.fromkeys(_LOSSES, math.nan)
-        table = [[told.get(client, nothing)[name] for client in clients] for name in _LOSSES]
-        mean, squared = torch.tensor(table, dtype=torch.float64).reshape(2, -1)
-        return mean, squared
+        self.squared |= {client: told.get(client, nothing)["squared"] for client in clients}
+        return torch.tensor([told.get(c, nothing)["loss"] for c in clients], dtype=torch.float64)
 
-    def shadow(self, clients: Sequence[int]) -> Params:
+    def shadow(self, clients: list[int], params: Params, round: int) -> Params:
         """Return the end models of probe trainings, rows of NaN where a client gave none."""
-        self._require_available(clients)
-        params, distinct = self.model.params, list(dict.fromkeys(clients))
-        each = training(params, down=1, up=1) + Cost(shadow_trainings=1)
-        self.ledger.charge(each, len(distinct))
 
         def end(reply: Reply) -> tuple[Params, float]:
             return self.model.received(single(reply.models)), reply.seconds
 
-        found = self._ask("train", distinct, self.model.sent(params), end, {"flsel-probe": True})
+        found = self._ask("train", clients, self.model.sent(params), end, round, {"flsel-probe": True})
         for client, (_, seconds) in found.items():
             self.took[client] = seconds
         return _stack(clients, {client: end for client, (end, _) in found.items()}, params)
 
-    def gradients(self, clients: Sequence[int]) -> Params:
+    def gradients(self, clients: list[int], params: Params, round: int) -> Params:
         """Return the gradients of the clients' losses, rows of NaN where a client gave none."""
-        self._require_available(clients)
-        params, distinct = self.model.params, list(dict.fromkeys(clients))
-        each = models_down(1, params) + models_up(1, params) + Cost(passes=1)
-        self.ledger.charge(each, len(distinct))
 
         def gradient(reply: Reply) -> Params:
             names = read(reply.values, {"trained": names_among(params)}, ["trained"])["trained"]
             return self.model.gradient(single(reply.models), names)
 
-        found = self._ask("gradients", distinct, self.model.sent(params), gradient)
+        found = self._ask("gradients", clients, self.model.sent(params), gradient, round)
         # Which of the tensors are trained the clients know: what most of them say.
         most = Counter(frozenset(told) for told in found.values()).most_common(1)
         like = {name: value for name, value in params.items() if not most or name in most[0][0]}
         for client in [client for client, told in found.items() if told.keys() != like.keys()]:
-            self.members.heard(client, self.round, "it trains other arrays than most clients")
+            self.members.heard(client, round, "it trains other arrays than most clients")
             del found[client]
         return _stack(clients, found, like)
 
     def server_loss(self, at: Params) -> float:
         """Return the loss on the server's holdout."""
         assert self.holdout.loss is not None  # see check_needs
-        self.ledger.charge(Cost(server_passes=1))
         with users_code("server_loss failed"):
             return float(self.holdout.loss(self.model.sent(at)))
 
     def noise_outputs(self, models: Params) -> Tensor:
         """Return the models' mean outputs on noise, float64 ``[n, C]``."""
         assert self.holdout.outputs is not None  # see check_needs
-        self.ledger.charge(Cost(server_passes=height(models)))
         with users_code("noise_outputs failed"):
             rows = [
                 [float(value) for value in self.holdout.outputs(self.model.sent(row(models, k)))]
@@ -130,23 +113,19 @@ class RemoteAnswers:
             ]
         return torch.tensor(rows, dtype=torch.float64)
 
-    def available_at(self, hop: int) -> Tensor:
-        """Return the clients that can be asked now; those of later hops are not known."""
-        return self.available.clone()
+    def untimed(self, clients: Sequence[int]) -> list[int]:
+        """Return the clients that never trained: a probe training times them."""
+        return [client for client in dict.fromkeys(clients) if self.took[client].isnan()]
 
-    def durations(self, clients: Sequence[int]) -> Tensor:
+    def durations(self, clients: list[int]) -> Tensor:
         """Return the seconds of each client's last training as its computing time, float64 ``[n, 3]``.
 
-        Clients that never trained are timed by a probe training; where that is not possible, they count
-        like the mean of the others.
+        Clients that could not be timed count like the mean of the others.
         """
-        new = [c for c in dict.fromkeys(clients) if self.took[c].isnan() and self.available[c]]
-        if new:
-            self.shadow(new)
         known = self.took[~self.took.isnan()]
         mean = float(known.mean()) if len(known) else self.timeout
         found = torch.zeros(len(clients), 3, dtype=torch.float64)
-        found[:, 1] = self.took[torch.tensor(list(clients), dtype=torch.int64)].nan_to_num(mean)
+        found[:, 1] = self.took[torch.tensor(clients, dtype=torch.int64)].nan_to_num(mean)
         return found
 
     def _ask(
@@ -155,6 +134,7 @@ class RemoteAnswers:
         clients: Sequence[int],
         model: Mapping[str, np.ndarray],
         reader: Callable[[Reply], T],
+        round: int,
         values: Mapping[str, Value] | None = None,
     ) -> dict[int, T]:
         """Ask clients about a model, each once, and return what those say whose answer can be read."""
@@ -168,15 +148,8 @@ class RemoteAnswers:
                 found |= {} if error else {client: reader(reply)}
             except Malformed as malformed:
                 error = str(malformed)
-            self.members.heard(client, self.round, error)
+            self.members.heard(client, round, error)
         return found
-
-    def _require_available(self, clients: Sequence[int]) -> None:
-        for client in clients:
-            if not self.available[client]:
-                raise UserError(
-                    f"the selector asked client {client}, who is not available in round {self.round}."
-                )
 
 
 def asked_of_clients(needs: Need) -> frozenset[str]:

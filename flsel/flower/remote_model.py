@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,6 @@ from flsel.errors import UserError, short
 from flsel.flower.decoder import Malformed
 from flsel.flower.model_arrays import to_arrays, to_params
 from flsel.flower.wire import Models
-from flsel.metrics import Cost
 from flsel.params import Params
 
 Measure = Callable[[Mapping[str, np.ndarray]], float]
@@ -31,24 +29,6 @@ class Holdout:
 
     loss: Measure | None = None
     outputs: Outputs | None = None
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Real seconds in the place of the simulated clock.
-
-    Attributes:
-        started: Seconds of the run before this round.
-    """
-
-    started: float
-
-    def traffic(self, clients: Sequence[int], cost: Cost) -> None:
-        """Take no time: the seconds are those that pass."""
-
-    def one_request(self) -> AbstractContextManager[None]:
-        """Return a block without effect: questions take the time that they take."""
-        return nullcontext()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from flsel.engine.closing import Closing
 from flsel.flower.aggregation import Layer, MakeOptimizer
-from flsel.flower.remote_answers import RemoteAnswers
+from flsel.flower.remote_answers import RemoteClients
 from flsel.flower.remote_model import Holdout
 from flsel.metrics import Ledger
 from flsel.params import Params
@@ -84,7 +85,8 @@ class Open:
     """A plan on its way."""
 
     view: View
-    answers: RemoteAnswers
+    who: RemoteClients
+    closing: Closing
     plan: Plan
     at: Params
     began: float

@@ -13,20 +13,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.engine import selector_calls
+from flsel.engine.closing import Closing, Returned
+from flsel.engine.opening import Moment, charge_trainings, make_view, reported, select
 from flsel.errors import UserError
-from flsel.flower.aggregation import ServerStep, averaged, head, output_layer, steps_of
+from flsel.flower.aggregation import ServerStep, averaged, check_head, output_layer, steps_of
 from flsel.flower.decoder import Malformed, number, read
 from flsel.flower.members import Members
 from flsel.flower.model_arrays import converted
-from flsel.flower.remote_answers import RemoteAnswers, asked_of_clients, check_needs
-from flsel.flower.remote_model import Model, Watch, single
+from flsel.flower.remote_answers import RemoteClients, asked_of_clients, check_needs
+from flsel.flower.remote_model import Model, single
 from flsel.flower.round_parts import Open, RoundSummary, Rules, Training
 from flsel.flower.wire import Channel, Reply, Value
-from flsel.metrics import Cost, Ledger, training
-from flsel.params import Params, finite_rows, repeated, row, rows, weighted_sum, whole
+from flsel.metrics import Cost, Ledger
+from flsel.params import Params, finite_rows, repeated, row, rows, whole
 from flsel.rng import generator
-from flsel.selector import IDLE, Late, Need, Plan, Selector, Updates, View
+from flsel.selector import IDLE, Need, Plan, Selector
 
 _LOG = logging.getLogger("flsel")
 _OWN = {"own-loss": Need.OWN_LOSS, "squared-loss": Need.SQUARED_LOSS}
@@ -91,33 +92,28 @@ class Selection:
         """
         began, model = time.monotonic(), Model.of(arrays)
         available = self.members.gather(channel, self.round, config)
-        weight = output_layer(model.params, self.rules.output_layer)
-        classes = self.rules.num_classes or (0 if weight is None else len(model.params[weight[0]]))
+        layer = output_layer(model.params, self.rules.output_layer)
+        classes = self.rules.num_classes or (0 if layer is None else len(model.params[layer[0]]))
         if classes < 1:
             raise UserError("num_classes must be given, since no array of the model is a matrix.")
+        check_head(self.selector, model.params, layer, classes)
         self._begin(classes, model)
         self._boundary = copy.deepcopy(self._state())
-        answers = RemoteAnswers(
-            channel, self.members, available, self.round, model, classes, self.rules.timeout,
-            self.rules.holdout, config, self._took,
-        )  # fmt: skip
-        view = View(
+        who = RemoteClients(
+            channel, self.members, model, classes, self.rules.timeout, self.rules.holdout, config, self._took
+        )
+        moment = Moment(
             round=self.round,
             rounds=rounds,
             clients_per_round=self.rules.clients_per_round,
-            available=available.clone(),
-            sizes=self.members.sizes.clone(),
-            num_classes=classes,
-            params=model.params,
+            available=lambda round: available,  # those of later hops are not known
             rng=generator(self.rules.seed, "select", self.round),
-            ledger=answers.ledger,
-            needs=self.selector.needs,
-            answers=answers,
-            stopwatch=Watch(self._elapsed),
+            clock=self._elapsed,
         )
-        plan = selector_calls.select(self.selector, view, model.params.values())
+        view = make_view(who, model.params, self.selector.needs, moment)
+        plan = select(view, self.selector)
         at = {name: value.clone() for name, value in repeated(model.params, len(plan)).items()}
-        self._open = Open(view, answers, plan, at, began, seconds=[0.0] * len(plan))
+        self._open = Open(view, who, Closing(layer), plan, at, began, seconds=[0.0] * len(plan))
         return self.trainings()
 
     def trainings(self) -> list[Training]:
@@ -129,11 +125,10 @@ class Selection:
             if path[open.hop] != IDLE and k in going:
                 groups.setdefault((path[open.hop], k if open.hop else 0), []).append(k)
         open.trainings = [
-            Training(client, tuple(paths), open.answers.model.sent(row(open.at, paths[0])))
+            Training(client, tuple(paths), open.who.model.sent(row(open.at, paths[0])))
             for (client, _), paths in groups.items()
         ]
-        params = open.answers.model.params
-        open.view.ledger.charge(training(params, down=1, up=1), len(open.trainings))
+        charge_trainings(open.view, open.who, len(open.trainings), firsts=0)  # see _own_losses
         return open.trainings
 
     def returned(self, replies: Sequence[Reply]) -> RoundSummary | None:
@@ -205,7 +200,7 @@ class Selection:
         if not error:
             try:
                 arrays, told = single(reply.models), read(reply.values, self._told)
-                end = open.answers.model.received(arrays)
+                end = open.who.model.received(arrays)
                 self._say_converted(converted(arrays, end), end)
             except Malformed as refused:
                 error, malformed = str(refused), True
@@ -227,8 +222,8 @@ class Selection:
 
     def _close(self, open: Open) -> RoundSummary:
         """Weigh what came back, let the selector learn, and aggregate."""
-        view, plan, model = open.view, open.plan, open.answers.model
-        deltas = {name: end - model.params[name] for name, end in open.at.items()}
+        view, plan, model = open.view, open.plan, open.who.model
+        deltas = open.closing.updates(open.at, model.params, plan, [view.round] * len(plan))
         kept = finite_rows(deltas).tolist()
         own = self._own_losses(open, kept)
         kept = [k for k in kept if k in own]
@@ -237,10 +232,8 @@ class Selection:
         if kept:
             self._usable = True
             deltas = rows(deltas, whole(kept))
-            updates = self._updates(open, own, deltas)
-            weights = selector_calls.weigh(self.selector, view, updates, deltas)
-            selector_calls.observe(self.selector, view, updates, weights, deltas)
-            delta = weighted_sum(deltas, weights)
+            _, weights = open.closing.weigh(self.selector, view, deltas, self._came_back(open, own))
+            delta = open.closing.aggregate(deltas, weights, view.round)
             assert self._step is not None  # see _begin
             arrays = model.sent(self._step(model.params, delta, weights))
         elif not self._usable:
@@ -284,31 +277,22 @@ class Selection:
             own = str(next(iter(model.values())).dtype).removeprefix("torch.")
             _LOG.warning("clients return models of %s, which are converted to the model's %s", found, own)
 
-    def _updates(self, open: Open, own: Mapping[int, Sequence[float]], deltas: Params) -> Updates:
-        needs, kept = self.selector.needs, list(own)
+    def _came_back(self, open: Open, own: Mapping[int, Sequence[float]]) -> Returned:
+        """Return what comes with the updates of some paths, whose clients' losses are given."""
+        kept, sizes = list(own), self.members.sizes.tolist()
         plan = Plan(tuple(open.plan.paths[k] for k in kept))
-        sizes = self.members.sizes.tolist()
-        answers: dict[str, Any] = {}
-        for place, need in enumerate((Need.OWN_LOSS, Need.SQUARED_LOSS)):
-            if needs & need:
-                losses = [own[k][place] for k in kept]
-                answers[str(need.name).lower()] = torch.tensor(losses, dtype=torch.float64)
-        if Need.DURATIONS in needs:
-            answers["durations"] = torch.tensor([open.seconds[k] for k in kept], dtype=torch.float64)
-        if Need.DELTAS in needs:
-            answers["deltas"] = deltas
-        if Need.HEAD in needs:
-            layer = output_layer(open.answers.model.params, self.rules.output_layer)
-            answers["head"] = head(deltas, layer, self.name)
+        losses, squared = torch.tensor([own[k] for k in kept], dtype=torch.float64).reshape(-1, 2).T
+        seconds = torch.tensor([open.seconds[k] for k in kept], dtype=torch.float64)
         arrived = {client for visits in plan.visits for client in visits}
-        late = {client: open.lost[client] for client in sorted(open.lost) if client not in arrived}
-        return Updates(
-            plan=plan,
-            sizes=whole([sum(sizes[client] for client in visits) for visits in plan.visits]),
-            steps=whole([steps_of(open.lasts[k]) * len(open.plan.visits[k]) for k in kept]),
-            needs=needs,
-            answers=answers,
-            late=Late.of(late),
+        work = {
+            "sizes": whole([sum(sizes[client] for client in visits) for visits in plan.visits]),
+            "steps": whole([steps_of(open.lasts[k]) * len(open.plan.visits[k]) for k in kept]),
+        }
+        return Returned(
+            plan,
+            work,
+            {Need.OWN_LOSS: losses, Need.SQUARED_LOSS: squared, Need.DURATIONS: seconds},
+            late={client: open.lost[client] for client in sorted(open.lost) if client not in arrived},
             asked=whole([visits[0] for visits in open.plan.visits]),
         )
 
@@ -326,9 +310,10 @@ class Selection:
             first[k]: [open.firsts[k].get(name, math.nan) for name in _OWN] for k in kept
         }
         silent = sorted({first[k] for k in kept if not all(name in open.firsts[k] for name in wanted)})
+        open.view.ledger.charge(reported(self.selector.needs), len(told) - len(silent))
         if silent:
-            mean, squared = open.answers.both_losses(silent, None)
-            told |= {c: [m, s] for c, m, s in zip(silent, mean.tolist(), squared.tolist(), strict=True)}
+            losses = open.view.answers.losses(silent, None).tolist()
+            told |= {c: [loss, open.who.squared[c]] for c, loss in zip(silent, losses, strict=True)}
         empty = {client for client in told if not self.members.sizes[client]}
         return {
             k: (told[client][0], told[client][1])

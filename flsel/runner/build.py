@@ -18,6 +18,7 @@ from flsel.config.groups import LocalConfig
 from flsel.data.check_arrays import fits_memory
 from flsel.data.population import Examples, FederatedData, Source
 from flsel.engine.check_plans import check_asynchronous
+from flsel.engine.closing import Closing
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.federation import Federation
 from flsel.engine.scores import Scores
@@ -251,7 +252,7 @@ def _make_federation(
         evaluator=Evaluator(program, data.server, scores, _validation(config, program)),
         available=_availability(config.availability, data, config.seed),
         reach=reach,
-        head=head_names(config.selector, program.model, data, config.output_layer),
+        closing=Closing(head_names(config.selector, program.model, data, config.output_layer)),
         rounds=config.rounds,
         clients_per_round=config.asynchronous.updates(config.clients_per_round),
         clock=make_clock(

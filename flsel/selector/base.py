@@ -38,11 +38,15 @@ class Selector(Checked, Stateful, ABC):
             empty if the selector can fill free slots one by one. In an asynchronous run ``view.available``
             leaves out clients in flight, and an update may start from an earlier model than ``view.params``
             (``updates.staleness``).
+        plans_empty_rounds: Whether :meth:`select` is called in a synchronous round in which nobody is
+            available, to note it. It returns ``Plan(())`` then. Other selectors are not asked, and the round
+            passes for all of them.
     """
 
     equal_weights: ClassVar[bool] = False
     two_phase: ClassVar[bool] = False
     only_synchronous: ClassVar[str] = ""
+    plans_empty_rounds: ClassVar[bool] = False
 
     @property
     def needs(self) -> Need:

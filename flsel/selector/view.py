@@ -64,20 +64,22 @@ class View:
         round: Index of this communication round, from 0.
         rounds: Communication rounds of the whole run.
         clients_per_round: Most paths that the plan may have; in an asynchronous run at most the free slots.
-        available: Clients available now and not in flight, bool ``[N]``; at least one is.
+        available: Clients available now and not in flight, bool ``[N]``; at least one is, unless the selector
+            declares ``plans_empty_rounds``.
         sizes: Training examples per client, int64 ``[N]``.
         num_classes: C.
         params: The global model; never written to.
         rng: This round's generator for the selector's draws.
         ledger: Cost of the round so far.
         needs: What the selector declared.
-        stopwatch: The federation's simulated clock in this round; None without devices. Selectors read
-            :attr:`clock`.
+        stopwatch: The federation's simulated clock in this round; None without devices.
         trained: Distinct examples in a local training of each client, int64 ``[N]``; None means ``sizes``.
         answers: Answers the questions below: it has ``available_at(hop)``, and a method for each need with
             the need's name in lower case.
         running: Clients in flight and the rounds in which they started, in the order of their starts; empty
             in a synchronous run.
+        clock: Seconds of the run before this round: simulated ones, 0 without devices; real ones over
+            Flower.
         asked_total: Gets an entry when ``rounds`` is read. Such a run cannot get more rounds later.
     """
 
@@ -95,17 +97,13 @@ class View:
     stopwatch: Any = None
     trained: Tensor | None = None
     running: Mapping[int, int] = field(default_factory=dict)
+    clock: float = 0.0
     asked_total: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def __getattribute__(self, name: str) -> Any:
         if name == "rounds":
             super().__getattribute__("asked_total").add(name)
         return super().__getattribute__(name)
-
-    @property
-    def clock(self) -> float:
-        """Simulated seconds of the run before this round; 0 without devices."""
-        return 0.0 if self.stopwatch is None else float(self.stopwatch.started)
 
     @property
     def examples(self) -> Tensor:

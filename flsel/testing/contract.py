@@ -71,11 +71,12 @@ def check_plan(factory: Factory) -> None:
 
 
 def check_small_pools(factory: Factory) -> None:
-    """Pools of one, of two and of fewer clients than K get a plan."""
+    """Pools of one, of two and of fewer clients than K get a plan; rounds in which nobody is there pass."""
     for clients, clients_per_round in ((1, 1), (2, 1), (2, 2)):
         run_rounds(factory, usual_world(factory, clients, clients_per_round))
     for presence in (0.0, 0.2):
         run_rounds(factory, replace(usual_world(factory, clients_per_round=6), presence=presence))
+    run_rounds(factory, replace(usual_world(factory), empty=(0, 2, 3)))
 
 
 def check_same_seed(factory: Factory) -> None:

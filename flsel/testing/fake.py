@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.engine.closing import Closing
 from flsel.params import Params, weighted_sum
 from flsel.rng import generator
 from flsel.selector import Late, Need, Plan, Updates, View
@@ -40,12 +41,13 @@ class World:
         clients_per_round: Most paths per round.
         seed: Seed of the selector's draws only.
         rounds: Communication rounds of the run.
-        presence: Chance of a client to be available in a round; one client always is.
+        presence: Chance of a client to be available in a round; one client is, but in the rounds ``empty``.
         alike: Whether all clients have the same target.
         poison: Number that poisoned clients report instead of losses and updates; None for none.
         poisoned: Share of clients that are poisoned.
         lose: Whether each round's last update is lost; in every other round it is known to be late.
         head_bias: Whether the output layer has a bias.
+        empty: Rounds in which nobody is available.
     """
 
     counts: Tensor
@@ -58,6 +60,7 @@ class World:
     poisoned: float = 0.3
     lose: bool = False
     head_bias: bool = True
+    empty: tuple[int, ...] = ()
 
 
 class FakeFederation(FormulaFederation):
@@ -76,29 +79,28 @@ class FakeFederation(FormulaFederation):
         self.poisoned = torch.arange(len(world.counts)) < world.poisoned * len(world.counts)
         self.targets = _targets(world.counts, alike=world.alike)
         self.reads = Need.NONE
+        self.closing = Closing(("head.weight", "head.bias" if world.head_bias else None))
 
     def view(self, needs: Need) -> View:
         """Return the view of the coming round, which notes what is read."""
-        return replace(super().view(needs), answers=_NotedAnswers(self, self._note))
+        view = super().view(needs)
+        return replace(view, answers=_NotedAnswers(view.answers, self._note))
 
     def available(self, round: int) -> Tensor:
         """Tell which clients are available in a round, bool ``[N]``."""
         present = torch.from_numpy(generator(0, "fake-available", round).random(len(self.sizes)))
         available = present < self.world.presence
         available[round % len(available)] = True
-        return available
+        return available & torch.tensor(round not in self.world.empty)
 
     def updates(self, plan: Plan, needs: Need) -> Updates:
         """Return what the paths of a plan bring back, declared or not; what is read is noted."""
         kept = Plan(plan.paths[:-1]) if self.world.lose and len(plan) > 1 else plan
         updates = super().updates(kept, ~Need.NONE)
-        answers = dict(updates.answers)
-        if not self.world.head_bias:
-            del answers["head"]["bias"]
         lost = {client for path in plan.paths[len(kept) :] for client in path}
         slow = sorted(lost.difference(*kept.visits)) if self.round % 2 else []
         late = Late.of({client: float(self.seconds([client])[0]) for client in slow})
-        return replace(updates, needs=needs, answers=_Noted(answers, self._note), late=late)
+        return replace(updates, needs=needs, answers=_Noted(updates.answers, self._note), late=late)
 
     def advance(self, updates: Updates, weights: Tensor) -> None:
         """Add the weighted updates to the global model, in place as an optimizer does, and move on."""
@@ -148,14 +150,15 @@ class FakeFederation(FormulaFederation):
 class _NotedAnswers:
     """A federation's answers that report which needs they were asked for."""
 
-    def __init__(self, federation: FormulaFederation, note: Callable[[Need], None]) -> None:
-        self._federation = federation
+    def __init__(self, answers: object, note: Callable[[Need], None]) -> None:
+        self._answers = answers
         self._note = note
 
     def __getattr__(self, name: str) -> Any:
-        if name.upper() in Need.__members__:
-            self._note(Need[name.upper()])
-        return getattr(self._federation, name)
+        need = "SERVER_LOSS" if name == "server_losses" else name.upper()
+        if need in Need.__members__:
+            self._note(Need[need])
+        return getattr(self._answers, name)
 
 
 class _Noted(Mapping[str, Any]):

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from flsel.metrics import Ledger
+from flsel.engine.closing import Closing, Returned
+from flsel.engine.opening import Moment, make_view
+from flsel.engine.respondents import Respondents
 from flsel.params import Params
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates, View
 
-_HEAD = ("weight", "bias")
+_HEAD = ("head.weight", "head.bias")
 
 
-class FormulaFederation(ABC):
+class FormulaFederation(Respondents):
     """A federation without data or training, run round by round; all clients are always available.
 
     The formulas of a federation say how training moves the model and what losses are; all other answers
@@ -36,12 +37,13 @@ class FormulaFederation(ABC):
         self, counts: Tensor, params: Params, *, clients_per_round: int, rounds: int, seed: int = 0
     ) -> None:
         self.counts = counts
-        self.sizes = counts.sum(1)
+        self.sizes, self.num_classes = counts.sum(1), counts.shape[1]
         self.params = params
         self.clients_per_round = clients_per_round
         self.rounds = rounds
         self.seed = seed
         self.round = 0
+        self.closing = Closing(_HEAD)
 
     @abstractmethod
     def moved(self, paths: Sequence[Sequence[int]], names: Iterable[str]) -> Params:
@@ -51,46 +53,36 @@ class FormulaFederation(ABC):
     def loss(self, clients: Sequence[int], at: Params) -> Tensor:
         """Return the clients' losses of a model, float64 ``[n]``."""
 
-    @abstractmethod
-    def server_loss(self, at: Params) -> float:
-        """Return the loss of a model on the server's holdout."""
-
     def available(self, round: int) -> Tensor:
         """Tell which clients are available in a round, bool ``[N]``."""
         return torch.ones(len(self.sizes), dtype=torch.bool)
 
     def view(self, needs: Need) -> View:
-        """Return the view of the coming round; ``available`` and the tensors of ``params`` are live."""
-        return View(
+        """Return the view of the coming round; the tensors of ``params`` are live."""
+        at = Moment(
             round=self.round,
             rounds=self.rounds,
             clients_per_round=self.clients_per_round,
-            available=self.available(self.round),
-            sizes=self.sizes,
-            num_classes=self.counts.shape[1],
-            params=dict(self.params),
+            available=self.available,
             rng=generator(self.seed, "select", self.round),
-            ledger=Ledger(),
-            needs=needs,
-            answers=self,
         )
+        return make_view(self, self.params, needs, at)
 
     def updates(self, plan: Plan, needs: Need) -> Updates:
         """Return what a plan's paths bring back, as far as it is declared."""
         first = [visits[0] for visits in plan.visits]
         own_loss = self.loss(first, self.params).masked_fill(self.sizes[first] == 0, math.nan)
         durations = [float(self.seconds(list(visits)).sum()) for visits in plan.visits]
-        answers: dict[str, Any] = {
-            "own_loss": own_loss,
-            "squared_loss": 1.1 * own_loss.square(),
-            "durations": torch.tensor(durations, dtype=torch.float64),
-        }
-        if needs & (Need.DELTAS | Need.HEAD):
-            names = list(self.params) if Need.DELTAS in needs else [f"head.{key}" for key in _HEAD]
-            answers["deltas"] = self.moved(plan.visits, names)
-            answers["head"] = {key: answers["deltas"][f"head.{key}"].clone() for key in _HEAD}
         sizes = torch.stack([self.sizes[list(visits)].sum() for visits in plan.visits])
-        return Updates(plan, sizes, 1 + sizes // 10, needs, answers)
+        reports = {
+            Need.OWN_LOSS: own_loss,
+            Need.SQUARED_LOSS: 1.1 * own_loss.square(),
+            Need.DURATIONS: torch.tensor(durations, dtype=torch.float64),
+        }
+        names = self.params if Need.DELTAS in needs else _HEAD if Need.HEAD in needs else ()
+        deltas = self.moved(plan.visits, names)
+        returned = Returned(plan, {"sizes": sizes, "steps": 1 + sizes // 10}, reports)
+        return self.closing.describe(deltas, returned, needs)
 
     def labels(self) -> Tensor:
         """Return the label counts."""
@@ -100,13 +92,11 @@ class FormulaFederation(ABC):
         """Return one number a client as its true model."""
         return torch.arange(1.0, len(self.sizes) + 1, dtype=torch.float64)[:, None]
 
-    def losses(self, clients: Sequence[int], at: Params | None) -> Tensor:
-        """Return the clients' losses; NaN for those unavailable or without examples."""
-        silent = ~self.available(self.round) | (self.sizes == 0)
-        losses = self.loss(clients, self.params if at is None else at)
-        return losses.masked_fill(silent[list(clients)], math.nan)
+    def losses(self, clients: list[int], at: Params, round: int) -> Tensor:
+        """Return the clients' losses; NaN for those without examples."""
+        return self.loss(clients, at).masked_fill(self.sizes[clients] == 0, math.nan)
 
-    def durations(self, clients: Sequence[int]) -> Tensor:
+    def durations(self, clients: list[int]) -> Tensor:
         """Return the parts of :meth:`seconds`: a tenth each way on the link, the rest computing."""
         return self.seconds(clients)[:, None] * torch.tensor([0.1, 0.8, 0.1], dtype=torch.float64)
 
@@ -115,17 +105,15 @@ class FormulaFederation(ABC):
         ids = torch.tensor(list(clients), dtype=torch.int64)
         return (1 + ids % 5) * (1.0 + self.sizes[ids].double() / 50)
 
-    def shadow(self, clients: Sequence[int]) -> Params:
+    def shadow(self, clients: list[int], params: Params, round: int) -> Params:
         """Return the end models of the clients' training."""
-        self._require_available(clients)
-        moved = self.moved([(client,) for client in clients], self.params)
-        return {name: self.params[name] + delta for name, delta in moved.items()}
+        moved = self.moved([(client,) for client in clients], params)
+        return {name: params[name] + delta for name, delta in moved.items()}
 
-    def gradients(self, clients: Sequence[int]) -> Params:
+    def gradients(self, clients: list[int], params: Params, round: int) -> Params:
         """Return minus what training does; NaN for a client without examples."""
-        self._require_available(clients)
-        moved = self.moved([(client,) for client in clients], self.params)
-        empty = self.sizes[list(clients)] == 0
+        moved = self.moved([(client,) for client in clients], params)
+        empty = self.sizes[clients] == 0
         return {
             name: (-delta).masked_fill(empty.view(-1, *[1] * (delta.ndim - 1)), math.nan)
             for name, delta in moved.items()
@@ -134,12 +122,3 @@ class FormulaFederation(ABC):
     def noise_outputs(self, models: Params) -> Tensor:
         """Return the outputs of the models' last layer on a vector of ones, float64 ``[n, C]``."""
         return (models["head.weight"].sum(2) + models["head.bias"]).double()
-
-    def available_at(self, hop: int) -> Tensor:
-        """Tell which clients are available ``hop`` rounds from now."""
-        return self.available(self.round + hop)
-
-    def _require_available(self, clients: Sequence[int]) -> None:
-        available = self.available(self.round)
-        absent = [client for client in clients if not available[client]]
-        assert not absent, f"only available clients may be asked to train or for a gradient, got {absent}"

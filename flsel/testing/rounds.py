@@ -59,9 +59,15 @@ def step(selector: Selector, federation: FakeFederation) -> RoundDecisions:
     """Run one round; what the selector returns is checked against the contract on the way."""
     view = federation.view(selector.needs)
     untouched = view.rng.bit_generator.state
-    with blame(selector, "select"):
-        plan = selector.select(view)
-    require_plan(plan, federation.view(Need.NONE), type(selector).__name__)
+    plan = Plan(())
+    if selector.plans_empty_rounds or bool(view.available.any()):
+        with blame(selector, "select"):
+            plan = selector.select(view)
+        require_plan(plan, federation.view(Need.NONE), type(selector).__name__)
+    if not plan.paths:
+        federation.round += 1
+        weights = torch.zeros(0, dtype=torch.float64)
+        return RoundDecisions(plan, weights, copy.deepcopy(state_of(selector)), drew=False)
     updates = federation.updates(plan, selector.needs)
     with blame(selector, "weigh"):
         weights = selector.weigh(view, updates)

@@ -1,0 +1,152 @@
+"""The closing of every round: end models become updates, and updates a change of the global model.
+
+A :class:`Closing` belongs to a federation. Synchronous, asynchronous and deployed rounds do this in order:
+
+1. :meth:`Closing.updates` subtracts the start models. ``on_client`` then changes the updates as their clients
+   do before they send them, and before the selector or the server sees them. What a client keeps between
+   rounds is the state of what it calls. What it saves in bytes is the matter of
+   :meth:`flsel.engine.respondents.Respondents.upload`.
+2. :meth:`Closing.weigh` describes the updates to the selector, which weighs and observes them.
+3. ``aggregate`` makes one update of the stack and the weights: their weighted sum, or a robust one. What the
+   server does to the aggregate, such as adding noise, belongs into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flsel.engine import selector_calls
+from flsel.params import Params, rows, weighted_sum
+from flsel.selector import Late, Need, Plan, Selector, Updates, View
+
+OnClient = Callable[[Params, Sequence[int], Sequence[int]], Params]
+"""Maps updates ``[K, ...]``, the clients that send them, and a turn for each to what is sent.
+
+A turn is the round, or the client's earlier trainings in an asynchronous run. Rows that are not finite are
+dropped afterwards.
+"""
+Combine = Callable[[Params, Tensor, int], Params]
+"""Maps finite updates ``[K, ...]``, weights ``[K]`` and the round to the change of the global model."""
+
+
+def summed(deltas: Params, weights: Tensor, round: int) -> Params:
+    """Return the weighted sum of updates (see :data:`Combine`)."""
+    return weighted_sum(deltas, weights)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What comes with the updates of a round; row k belongs to path k.
+
+    Attributes:
+        plan: The paths that are aggregated.
+        work: ``sizes`` and ``steps`` along each path, int64 ``[K]``, and ``travelled`` if it is known.
+        reports: What participants tell, by need.
+        late: Seconds of the trainings that came too late, by client.
+        steps_since: Staleness of each update, int64 ``[K]``; None where all start from one model.
+        asked: First clients of all planned paths, int64 ``[A]``; None where all are aggregated.
+    """
+
+    plan: Plan
+    work: Mapping[str, Any]
+    reports: Mapping[Need, Any] = field(default_factory=dict)
+    late: Mapping[int, float] = field(default_factory=dict)
+    steps_since: Tensor | None = None
+    asked: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Closing:
+    """Turn end models into updates, let the selector weigh them, and aggregate.
+
+    Attributes:
+        head: Names of the output layer's weight and bias; None where no selector reads it.
+        on_client: What happens to updates on their clients; None sends them as they are.
+        aggregate: Makes one update of all.
+    """
+
+    head: tuple[str, str | None] | None = None
+    on_client: OnClient | None = None
+    aggregate: Combine = summed
+
+    def updates(self, ends: Params, starts: Params, plan: Plan, turns: Sequence[int]) -> Params:
+        """Return the updates that the server receives, each tensor ``[K, ...]``.
+
+        Args:
+            ends: End models of the paths, each tensor ``[K, ...]``; written to.
+            starts: The model that they started from, or a stack of models.
+            plan: The paths.
+            turns: The round, or the client's earlier trainings in an asynchronous run, for each path.
+        """
+        deltas = {name: end.sub_(starts[name]) for name, end in ends.items()}
+        if self.on_client is None:
+            return deltas
+        # A client that is drawn twice trains and sends once.
+        first: dict[tuple[int, ...], int] = {}
+        at = [first.setdefault(path, k) for k, path in enumerate(plan.paths)]
+        distinct = list(first.values())
+        clients = [plan.visits[k][-1] for k in distinct]
+        sent = self.on_client(rows(deltas, torch.tensor(distinct)), clients, [turns[k] for k in distinct])
+        if len(distinct) == len(at):
+            return sent
+        where = torch.tensor([distinct.index(k) for k in at])
+        return {name: value[where.to(value.device)] for name, value in sent.items()}
+
+    def describe(self, deltas: Params, returned: Returned, needs: Need) -> Updates:
+        """Return the updates as a selector may see them.
+
+        Args:
+            deltas: The updates that are aggregated, each tensor ``[K, ...]``.
+            returned: What comes with them.
+            needs: What the selector declares.
+        """
+        answers = {need: value for need, value in returned.reports.items() if need in needs}
+        if Need.DELTAS in needs:
+            answers[Need.DELTAS] = deltas
+        if Need.HEAD in needs:
+            assert self.head is not None  # see runner.build and flower.selection
+            answers[Need.HEAD] = head_of(deltas, self.head)
+        return Updates(
+            plan=returned.plan,
+            needs=needs,
+            answers={str(need.name).lower(): value for need, value in answers.items()},
+            late=Late.of(returned.late),
+            steps_since=returned.steps_since,
+            asked=returned.asked,
+            **returned.work,
+        )
+
+    def weigh(
+        self, selector: Selector, view: View, deltas: Params, returned: Returned
+    ) -> tuple[Updates, Tensor]:
+        """Let the selector weigh the updates and learn from them.
+
+        Args:
+            selector: The selector.
+            view: What it may know.
+            deltas: The updates that are aggregated, each tensor ``[K, ...]``; empty if nobody looks at them.
+            returned: What comes with them.
+
+        Returns:
+            The updates as it sees them, and their weights, float64 ``[K]``.
+
+        Raises:
+            UserError: If the weights break the contract, or the selector writes to what it is shown.
+        """
+        updates = self.describe(deltas, returned, view.needs)
+        weights = selector_calls.weigh(selector, view, updates, deltas)
+        selector_calls.observe(selector, view, updates, weights, deltas)
+        return updates, weights
+
+
+def head_of(deltas: Params, names: tuple[str, str | None]) -> Params:
+    """Return the output layer's part of a stack of updates: ``weight [K, C, L]`` and ``bias [K, C]``."""
+    weight, bias = names
+    # A 1x1 convolution's weight has two more dimensions, of length one.
+    head = {"weight": deltas[weight].flatten(2)}
+    return head if bias is None else head | {"bias": deltas[bias]}
