@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
 import numpy as np
 
+from flsel.errors import UserError
 from flsel.params import Params, model_bytes
 
 Better = Literal["max", "min"]
@@ -108,6 +109,77 @@ METRICS: dict[str, Metric] = {
     )
 }
 """Every metric by its column, in the order of the columns."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a run is judged by, a column of ``metrics.csv``.
+
+    Attributes:
+        column: The column, on the test set.
+        better: Whether more or less of it is better.
+    """
+
+    column: str = "test/accuracy"
+    better: Better = "max"
+
+    @property
+    def name(self) -> str:
+        """The column without its set, such as ``accuracy``."""
+        return self.column.partition("/")[2]
+
+    @property
+    def words(self) -> str:
+        """What it is, in words, such as ``test accuracy``."""
+        return METRICS[self.column].label if self.column in METRICS else f"test {self.name}"
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share in [0, 1], which is shown in per cent."""
+        return self.column == "test/accuracy"
+
+    def reaches(self, value: float, target: float) -> bool:
+        """Tell whether a value is at least as good as a target."""
+        return value >= target if self.better == "max" else value <= target
+
+    def shown(self, value: float) -> str:
+        """Write a value: a share in per cent, others as numbers."""
+        return f"{100 * value:g} %" if self.is_share else f"{value:g}"
+
+
+SCORE = Score()
+"""Test accuracy, the score of a classification unless the settings name another."""
+
+
+def score_of(
+    wanted: str | None, better: str | None, measured: Iterable[str], directions: Mapping[str, Better | None]
+) -> Score:
+    """Return what a run is judged by.
+
+    Args:
+        wanted: ``evaluation.score``; None takes the test accuracy, else the test loss.
+        better: ``evaluation.better``; None takes the metric's own direction.
+        measured: Columns of the run.
+        directions: Which way further metrics are better, by name without their set.
+
+    Raises:
+        UserError: If it is not measured, or neither says which way it is better.
+    """
+    known = sorted(name for name in measured if name.startswith("test/"))
+    column = wanted or next((name for name in ("test/accuracy", "test/loss") if name in known), None)
+    if column not in known:
+        listed = ", ".join(known) or "nothing"
+        raise UserError(
+            f"evaluation.score must be a column measured on the test set, {listed}, got {column}."
+        )
+    ways: dict[str | None, Better] = {"higher": "max", "lower": "min"}
+    own = METRICS[column].better if column in METRICS else directions.get(column.partition("/")[2])
+    way = ways.get(better, own)
+    if way is None:
+        raise UserError(
+            f"evaluation.better must be lower or higher, since {column} does not say itself which is better."
+        )
+    return Score(column, way)
 
 
 ROUND_SECONDS = ("seconds/select", "seconds/train", "seconds/aggregate")

@@ -7,17 +7,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torchmetrics
 from lightning.pytorch import LightningModule
 from runs import built, differ_when_resumed, settings
 from torch import Tensor, nn, optim
+from torchmetrics.functional.regression import r2_score
+from torchmetrics.regression import R2Score
 
+import flsel
 from flsel.availability import YMF
-from flsel.config.groups import LocalConfig
+from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.data_config import DataConfig
 from flsel.errors import UserError
+from flsel.metrics import Score
 from flsel.partition import IID, Dirichlet
+from flsel.runner.result import Spent
 from flsel.selectors import FedCBS
 
 SIZE, CLIENTS = 60, 4
@@ -287,3 +294,69 @@ def test_columns_choose_entries(tmp_path):
         UserError, match=r"data\.columns must have inputs, a list of names, and target, a name"
     ):
         DataConfig(name=rows, columns={"input": ["d"]})
+
+
+class Judged(Own):
+    """Logs a metric of torchmetrics and a number when it is validated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error = torchmetrics.MeanSquaredError()
+
+    def validation_step(self, batch: Mapping[str, Tensor], batch_idx: int) -> None:
+        logits = self.net(batch["input_ids"], batch["attention_mask"])
+        self.error(logits.softmax(dim=1)[:, 0], (batch["label"] == 0).float())
+        self.log("error", self.error)
+        self.log("perplexity", nn.functional.cross_entropy(logits, batch["label"]).exp())
+
+
+@pytest.mark.parametrize(
+    ("score", "column", "better"),
+    [
+        ({}, "test/accuracy", "max"),
+        ({"score": "test/error"}, "test/error", "min"),
+        ({"score": "test/perplexity", "better": "lower"}, "test/perplexity", "min"),
+        ({"score": "test/perplexity", "better": "higher"}, "test/perplexity", "max"),
+    ],
+)
+def test_a_run_is_judged_by_its_score(score, column, better, tmp_path):
+    evaluation = EvaluationConfig(target=1e-6 if better == "max" else 1e6, **score)
+    run = config(tmp_path, "own batches", model=Judged, evaluation=evaluation)
+    result = flsel.run(run)
+    assert (result.score.column, result.score.better) == (column, better)
+    assert result.summary["rounds_to_target"] == 0
+    curve = result.history[column]
+    assert result.best[column] == (curve.max() if better == "max" else curve.min())
+    middle = float(np.median(curve))
+    there = curve >= middle if better == "max" else curve <= middle
+    assert result.to_target(middle) == Spent(result.history["round"][int(there.argmax())], True)
+    assert column.partition("/")[2] in result._repr_html_()
+
+
+def test_a_regression_is_judged_by_its_loss(tmp_path):
+    result = flsel.run(config(tmp_path, "regression", evaluation=EvaluationConfig(metrics=(R2Score,))))
+    assert result.score == Score("test/loss", "min")
+    assert "test/accuracy" not in result.history
+    model, data = result.model, built(config(tmp_path, "regression")).data.test
+    with torch.no_grad():
+        found = model(data.x)[:, 0]
+    assert result.final["test/loss"] == pytest.approx(float((found - data.y).square().mean()), rel=1e-5)
+    assert result.final["test/R2Score"] == pytest.approx(float(r2_score(found, data.y)), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("score", "sentence"),
+    [
+        ({"score": "test/f1"}, r"evaluation\.score must be a column measured on the test set, .*test/loss"),
+        ({"score": "test/perplexity"}, r"evaluation\.better must be lower or higher, since test/perplexity"),
+        ({"score": "accuracy"}, r"evaluation\.score must be a column on the test set"),
+        (
+            {"target": 3.0},
+            r"evaluation\.target must be in \(0, 1\] for an accuracy, got 3: set",
+        ),
+    ],
+)
+def test_a_score_that_cannot_judge_is_refused(score, sentence, tmp_path):
+    with pytest.raises(UserError, match=sentence):
+        flsel.run(config(tmp_path, "own batches", model=Judged, evaluation=EvaluationConfig(**score)))
+    assert not list(tmp_path.iterdir())

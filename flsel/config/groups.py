@@ -120,7 +120,11 @@ class EvaluationConfig:
         per_client: Also measure the model on every client's training data (mean, worst 10 %, variance): the
             columns ``client_train/*``. Also on its own test data where the data set says whose these are
             (LEAF, ``owner`` of a test set): ``client_test/*``.
-        target: Test accuracy whose first round is reported, or null.
+        score: Column of ``metrics.csv`` that the run is judged by, such as ``test/perplexity``: targets,
+            comparisons, sweeps and pictures are about it. null is the test accuracy, or the test loss if
+            targets are no classes.
+        better: Whether a ``lower`` or a ``higher`` score is better; null takes the metric's own direction.
+        target: Test accuracy, or other score, whose first round is reported, or null.
         stop_at_target: Also end the run at the first evaluation that reaches the target.
         metrics: Metrics of torchmetrics in addition to loss and accuracy, on logits and labels, such as
             ``MulticlassF1Score``; from Python classes, objects, or ``partial`` with arguments. The column is
@@ -133,7 +137,9 @@ class EvaluationConfig:
     every: Annotated[int, Range(1)] = 1
     batch_size: Annotated[int | None, Range(1)] = None
     per_client: bool = False
-    target: Annotated[float | None, Range(above=0, high=1)] = None
+    score: str | None = None
+    better: Literal["lower", "higher"] | None = None
+    target: Annotated[float | None, Range()] = None
     stop_at_target: bool = False
     metrics: tuple[Callable[[], Metric], ...] = ()
 
@@ -142,6 +148,21 @@ class EvaluationConfig:
             described = tuple(metric_spec(each, at) for at, each in enumerate(self.metrics))
             object.__setattr__(self, "metrics", described)
         check_settings(self, "evaluation.")
+        if self.score is not None and not self.score.startswith("test/"):
+            raise UserError(
+                f"evaluation.score must be a column on the test set, such as test/loss, got {self.score}."
+            )
+        shares = self.score in (None, "test/accuracy")
+        if shares and self.target is not None and not 0 < self.target <= 1:
+            raise UserError(
+                f"evaluation.target must be in (0, 1] for an accuracy, got {self.target:g}: set "
+                "evaluation.score for a target of another measure, such as test/loss."
+            )
+
+    @property
+    def score_name(self) -> str:
+        """The score without its set; ``accuracy`` if none is named."""
+        return (self.score or "test/accuracy").partition("/")[2]
 
 
 @dataclass(frozen=True)

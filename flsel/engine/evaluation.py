@@ -20,6 +20,7 @@ from flsel.local.program import Program
 from flsel.local.tasks import writes_to_inputs
 from flsel.local.torch_internals import writes_to
 from flsel.local.visit import Visit, from_one
+from flsel.metrics import Better
 from flsel.params import Params, called, height, row
 from flsel.rng import generator
 
@@ -27,9 +28,16 @@ _STACKED = 4096  # Examples times models in a forward pass of several models.
 _NOISE = 128  # Examples in the batch of noise, as in FedGS's reference code.
 
 
+Logged = tuple[dict[str, float], dict[str, Better | None]]
+"""What a task's own validation logs, by name, and which way of each is better; None where it does not say."""
+
+
 @final
 class Evaluator:
     """Evaluate models in the clients' program, in eval mode.
+
+    Attributes:
+        directions: Which way further metrics are better, by name, as far as they were measured.
 
     Args:
         program: The client's side of the run.
@@ -44,8 +52,9 @@ class Evaluator:
         program: Program,
         server: Examples | None = None,
         scores: Scores | None = None,
-        logged: Callable[[Examples], dict[str, float]] | None = None,
+        logged: Callable[[Examples], Logged] | None = None,
     ) -> None:
+        self.directions: dict[str, Better | None] = {} if scores is None else dict(scores.directions)
         self._server = server
         self._program = program
         self._scores = scores
@@ -67,7 +76,9 @@ class Evaluator:
         more = {} if self._scores is None else self._scores.values()
         if self._logged is not None:
             self._program.load(params)
-            more |= self._logged(examples)
+            values, ways = self._logged(examples)
+            more |= values
+            self.directions |= ways
         known = {"loss": loss} if self._program.measurable else {}
         return known | ({"accuracy": accuracy} if self._program.classifies else {}) | more
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from flsel.arguments import arguments
 from flsel.arguments.later import Metric
 from flsel.arguments.spec import Spec
+from flsel.config.groups import EvaluationConfig
 from flsel.errors import UserError, users_code
 from flsel.metrics import Better
 
@@ -29,6 +30,7 @@ class Scores:
 
     def __init__(self, given: Sequence[Any], num_classes: int, device: torch.device) -> None:
         self._metrics: dict[str, Any] = {}
+        self.directions = directions(given)
         for at, each in enumerate(given):
             spec = Spec.of(each, f"evaluation.metrics[{at}]", Metric)
             asks = "num_classes" in arguments(spec.made) and spec.init_args.get("num_classes") is None
@@ -69,6 +71,14 @@ class Scores:
                 )
             found[name] = float(value)
         return found
+
+
+def declared_directions(settings: EvaluationConfig) -> Mapping[str, Better | None]:
+    """Return by name of a metric which way is better, as the settings and torchmetrics tell."""
+    found = dict(directions(settings.metrics))
+    if settings.better is not None:
+        found[settings.score_name] = "max" if settings.better == "higher" else "min"
+    return found
 
 
 def directions(given: Sequence[Any]) -> Mapping[str, Better | None]:

@@ -19,13 +19,14 @@ from flsel.engine.clock import Elapsed
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flights
 from flsel.engine.round_job import RoundJob, RoundOutcome, train
+from flsel.errors import UserError
 from flsel.local.optimizers import rate_of
 from flsel.local.torch_internals import without_compiler
-from flsel.metrics import Cost, Ledger, names
+from flsel.metrics import SCORE, Better, Cost, Ledger, Score, names, score_of
 from flsel.params import Params, whole
 from flsel.selector import Selector
 
-_LEDGER, _PHASES = names("ledger"), names("seconds")
+_LEDGER, _PHASES, _KNOWN = names("ledger"), names("seconds"), names("test")
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Server:
         self.objective = program.objective
         self.round = 0
         self.rounds_to_target: int | None = None
+        self.score = SCORE
         self.total_read = False
         self.counts = torch.zeros(len(federation.data.population), dtype=torch.int64)
         self.ledger = Ledger()
@@ -97,6 +99,12 @@ class Server:
             selector.reset(federation.sizes.clone(), federation.data.population.num_classes)
             program.seed_draws("reset", 1)  # whatever the selector drew
             self.objective.reset({name: self.params[name] for name in self._trainable}, len(self.counts))
+
+    @property
+    def directions(self) -> dict[str, Better | None]:
+        """Which way further metrics are better, by name without their set; None where that is not known."""
+        own = {} if self.score == SCORE else {self.score.name: self.score.better}
+        return {name: way for name, way in (self.evaluator.directions | own).items() if name not in _KNOWN}
 
     @property
     def finished(self) -> bool:
@@ -194,9 +202,13 @@ class Server:
         self._seconds["evaluate"] += time.perf_counter() - started
         metrics |= {f"seconds/{phase}": self._seconds[phase] for phase in _PHASES}
         self._seconds = dict.fromkeys(_PHASES, 0.0)
+        self.score = score_of(self.config.score, self.config.better, metrics, self.evaluator.directions)
         target = self.config.target
-        if self.rounds_to_target is None and target is not None and metrics["test/accuracy"] >= target:
-            self.rounds_to_target = self.round
+        if self.rounds_to_target is None and target is not None:
+            if self.score.is_share and not 0 < target <= 1:
+                raise UserError(f"evaluation.target must be in (0, 1] for an accuracy, got {target:g}.")
+            if self.score.reaches(metrics[self.score.column], target):
+                self.rounds_to_target = self.round
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
@@ -213,6 +225,7 @@ class Server:
             **kept,
             "round": self.round,
             "rounds_to_target": self.rounds_to_target,
+            "score": vars(self.score) | {"directions": dict(self.evaluator.directions)},
             "total_read": self.total_read,
             "model": {name: value.data for name, value in self.params.items()},
             "server_optimizer": optimizer,
@@ -251,6 +264,9 @@ class Server:
             self.flights.load_state_dict(state["flights"], next(iter(self.params.values())).device)
         self.round = state["round"]
         self.rounds_to_target = state["rounds_to_target"]
+        if "score" in state:  # not in those of an older flsel
+            self.score = Score(state["score"]["column"], state["score"]["better"])
+            self.evaluator.directions |= state["score"]["directions"]
         self.total_read = state["total_read"]
 
     def _aggregated(self, job: RoundJob | Step, ends: Params) -> RoundOutcome:

@@ -14,7 +14,7 @@ from rich import progress
 from rich.console import Console
 from rich.table import Table
 
-from flsel.metrics import columns
+from flsel.metrics import SCORE, Score, columns
 from flsel.runner.terminal import CellLine, in_notebook, open_console
 
 _SHOWN = {quantity: columns(quantity) for quantity in ("accuracy", "loss")}
@@ -33,9 +33,19 @@ class Progress:
         quiet: Show nothing.
         stream: Where to write; None is the standard output.
         start: Communication rounds already completed, for a resumed run.
+        score: What the run is judged by.
     """
 
-    def __init__(self, rounds: int, *, quiet: bool, stream: TextIO | None = None, start: int = 0) -> None:
+    def __init__(
+        self,
+        rounds: int,
+        *,
+        quiet: bool,
+        stream: TextIO | None = None,
+        start: int = 0,
+        score: Score = SCORE,
+    ) -> None:
+        self._shown = _SHOWN | ({} if score.name in _SHOWN else {score.name: (score.column,)})
         self._rounds = rounds
         self._quiet = quiet
         self._console = open_console(stream)
@@ -72,7 +82,7 @@ class Progress:
         if self._quiet:
             return
         self._pace.append((monotonic(), round))
-        self._values |= _shown(metrics or {})
+        self._values |= self._found(metrics or {})
         if self._bar:
             self._bar.update(self._task, completed=round, description=self._line())
         elif self._cell:
@@ -83,12 +93,16 @@ class Progress:
     def _line(self) -> str:
         (began, first), (now, last) = self._pace[0], self._pace[-1]
         parts = [f"round {last}/{self._rounds}"]
-        parts += [f"{name} {self._values[name]:.4f}" for name in _SHOWN if name in self._values]
+        parts += [f"{name} {value:.4f}" for name, value in self._values.items()]
         if last > first:
             pace = (now - began) / (last - first)
             left = timedelta(seconds=round(pace * (self._rounds - last)))
             parts += [f"{pace:.3g} s/round", f"{left} left"]
         return "  ".join(parts)
+
+    def _found(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        shown = {name: [key for key in keys if key in metrics] for name, keys in self._shown.items()}
+        return {name: metrics[keys[0]] for name, keys in shown.items() if keys}
 
     def _print(self) -> None:
         self._printed = self._pace[-1]
@@ -133,15 +147,6 @@ def _bar(console: Console) -> progress.Progress:
 def _write(console: Console, *lines: str) -> None:
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _shown(metrics: Mapping[str, float]) -> dict[str, float]:
-    found = {}
-    for name, keys in _SHOWN.items():
-        key = next((key for key in keys if key in metrics), None)
-        if key is not None:
-            found[name] = metrics[key]
-    return found
 
 
 def _cell(value: object) -> str:

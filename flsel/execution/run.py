@@ -129,7 +129,10 @@ def _execute(active: ActiveRun) -> None:
             return
         session = active.session
         progress = Progress(
-            session.server.federation.rounds, quiet=session.config.quiet, start=session.server.round
+            session.server.federation.rounds,
+            quiet=session.config.quiet,
+            start=session.server.round,
+            score=session.server.score,
         )
         try:
             with progress:

@@ -27,6 +27,7 @@ from flsel.local.program import Program
 from flsel.local.tasks import OptimizerFactory, loss_of
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit
+from flsel.metrics import Better
 from flsel.params import Params
 from flsel.rng import repeatable, seed_layers
 
@@ -39,6 +40,7 @@ _DECIDED = frozenset((
     "inference_mode", "use_distributed_sampler", "reload_dataloaders_every_n_epochs", "default_root_dir",
     "barebones", "sync_batchnorm", "model_registry",
 ))  # fmt: skip
+Logged = tuple[dict[str, float], dict[str, Better | None]]
 _RATES = ("lr", "initial_lr", "max_lr", "min_lr")  # what torch's schedulers keep in an optimizer's groups
 
 
@@ -195,22 +197,49 @@ class LightningTrainer(LocalTrainer):
                     vars(module)[name] = own[name]
 
 
-def validate(flags: TrainerFlags, program: Program, examples: Examples) -> dict[str, float]:
+def validate(flags: TrainerFlags, program: Program, examples: Examples) -> Logged:
     """Return what a LightningModule's ``validation_step`` logs over a set, weighted as Lightning weighs it.
 
     Args:
         flags: Arguments of the Trainer.
         program: The client's side, with the model loaded.
         examples: The set.
+
+    Returns:
+        The values by name, and which way of each is better, as far as a metric of torchmetrics says so.
     """
     device, size = program.task.device, program.at_once
     where = [torch.arange(first, min(first + size, len(examples))) for first in range(0, len(examples), size)]
     trainer = flags.make()
-    with program.evaluating(plain=True), _quiet(), whole_module(program.task) as module:
+    ways = dict[str, Better | None]()
+    with (
+        program.evaluating(plain=True),
+        _quiet(),
+        whole_module(program.task) as module,
+        _noting(module, ways),
+    ):
         loader = _loader(functools.partial(_normalised, program, examples), where)
         trainer.validate(module, dataloaders=loader, verbose=False)
         program.task.to(device)
-    return {name: float(value) for name, value in trainer.callback_metrics.items()}
+    values = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    return values, {name: ways.get(name) for name in values}
+
+
+@contextmanager
+def _noting(module: LightningModule, ways: dict[str, Better | None]) -> Iterator[None]:
+    """Note which way metrics of torchmetrics are better that a module logs within the block."""
+    plain = module.log
+
+    def log(name: str, value: Any, *given: Any, **named: Any) -> None:
+        higher = getattr(value, "higher_is_better", None)
+        ways[name] = None if higher is None else "max" if higher else "min"
+        plain(name, value, *given, **named)
+
+    module.log = log  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del module.log
 
 
 class _Passes(LightningDataModule):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flsel.metrics import METRICS, columns, first_hit
+from flsel.metrics import METRICS, SCORE, Score, columns, first_hit
 from flsel.report.style import (
     BLUE,
     GREEN,
@@ -42,15 +42,21 @@ _LEAST_ACCURACY_SPAN = 0.05
 
 
 def curves_figure(
-    metrics: Rows, *, title: str, target: float | None = None, counts: Sequence[int] | None = None
+    metrics: Rows,
+    *,
+    title: str,
+    target: float | None = None,
+    counts: Sequence[int] | None = None,
+    score: Score = SCORE,
 ) -> Figure:
-    """Draw accuracy and loss over communication rounds and, if given, how often clients were selected.
+    """Draw the score and the loss over communication rounds and, if given, how often clients were selected.
 
     Args:
         metrics: Rows of ``metrics.csv``, at least one.
         title: Title of the figure.
-        target: Test accuracy in (0, 1] to mark, with the first evaluated round that reaches it.
+        target: Score to mark, with the first evaluated round that reaches it.
         counts: How often each of the N clients was selected, ``[N]``.
+        score: What the run is judged by.
 
     Returns:
         A Matplotlib figure that no pyplot state knows; save it with :func:`flsel.report.style.save_figure`.
@@ -62,7 +68,7 @@ def curves_figure(
     figure = Figure(figsize=(panels * width, height), layout="constrained")
     axes = figure.subplots(1, panels)
     figure.suptitle(title, fontsize=11)
-    _accuracy_panel(axes[0], metrics, target)
+    _score_panel(axes[0], metrics, target, score)
     _loss_panel(axes[1], metrics)
     if counts is not None:
         _participation_panel(axes[2], counts)
@@ -70,15 +76,16 @@ def curves_figure(
     return figure
 
 
-def _accuracy_panel(axes: Axes, metrics: Rows, target: float | None) -> None:
-    _curves(axes, metrics, "accuracy")
+def _score_panel(axes: Axes, metrics: Rows, target: float | None, score: Score) -> None:
+    _curves(axes, metrics, score.name)
     if target is not None:
-        _mark_target(axes, metrics, target)
-    axes.set_ylim(_widen(axes.get_ylim(), _LEAST_ACCURACY_SPAN))
+        _mark_target(axes, metrics, target, score)
+    if score.is_share:
+        axes.set_ylim(_widen(axes.get_ylim(), _LEAST_ACCURACY_SPAN))
 
 
-def _mark_target(axes: Axes, metrics: Rows, target: float) -> None:
-    hit = first_hit([row.get("test/accuracy", math.nan) for row in metrics], target)
+def _mark_target(axes: Axes, metrics: Rows, target: float, score: Score) -> None:
+    hit = first_hit([row.get(score.column, math.nan) for row in metrics], target, better=score.better)
     reached = None if hit is None else metrics[hit]["round"]
     when = "not reached" if reached is None else f"round {reached}"
     axes.axhline(target, color=GREY, linewidth=1, linestyle=(0, (5, 3)), label=f"target {target:g} ({when})")
@@ -94,11 +101,11 @@ def _loss_panel(axes: Axes, metrics: Rows) -> None:
 
 def _curves(axes: Axes, metrics: Rows, quantity: str) -> list[float]:
     drawn: list[float] = []
-    for key in columns(quantity):
+    series = {key: METRICS[key].series for key in columns(quantity)}
+    for key, name in (series or {f"{part}/{quantity}": part for part in ("test", "validation")}).items():
         points = [(row["round"], row[key]) for row in metrics if math.isfinite(row.get(key, math.nan))]
         if points:
-            metric = METRICS[key]
-            colour, style = _LINES[metric.series]
+            colour, style = _LINES[name]
             marker = "o" if len(points) <= _MARKED_ROWS else None
             axes.plot(
                 *zip(*points, strict=True),
@@ -107,10 +114,10 @@ def _curves(axes: Axes, metrics: Rows, quantity: str) -> list[float]:
                 linewidth=1.6,
                 marker=marker,
                 markersize=3.5,
-                label=metric.series,
+                label=name,
             )
             drawn += [value for _, value in points]
-    axes.set_ylabel(METRICS[f"test/{quantity}"].axis(quantity))
+    axes.set_ylabel(METRICS[f"test/{quantity}"].axis(quantity) if series else quantity)
     axes.set_xlabel("communication round")
     axes.set_xlim(_widen(axes.get_xlim(), _LEAST_ROUNDS))
     whole_ticks(axes.xaxis)

@@ -19,7 +19,7 @@ from flsel.data.check_arrays import fits_memory
 from flsel.data.population import Examples, FederatedData, Source
 from flsel.engine.check_plans import check_asynchronous
 from flsel.engine.closing import Closing
-from flsel.engine.evaluation import Evaluator
+from flsel.engine.evaluation import Evaluator, Logged
 from flsel.engine.federation import Federation
 from flsel.engine.scores import Scores
 from flsel.engine.server import Server
@@ -261,7 +261,7 @@ def _make_federation(
     )
 
 
-def _validation(config: RunConfig, program: Program) -> Callable[[Examples], dict[str, float]] | None:
+def _validation(config: RunConfig, program: Program) -> Callable[[Examples], Logged] | None:
     """Return what runs a LightningModule's own validation on a set; None where it has none."""
     if not (is_lightning(program.task) and has_validation(program.task)):
         return None

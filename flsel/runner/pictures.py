@@ -23,7 +23,9 @@ def draw_curves(config: RunConfig, built: Built, rows: Sequence[Mapping[str, flo
     """
     title = f"{built.data.name}, {type(config.selector).__name__}, seed {config.seed}"
     counts = built.server.counts.tolist()
-    figure = curves_figure(rows, title=title, target=config.evaluation.target, counts=counts)
+    figure = curves_figure(
+        rows, title=title, target=config.evaluation.target, counts=counts, score=built.server.score
+    )
     save_figure(figure, folder / "curves.png")
 
 

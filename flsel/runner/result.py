@@ -14,7 +14,7 @@ import numpy as np
 from flsel.arguments import Range, check_arguments
 from flsel.errors import UserError, going_on
 from flsel.files import check_folder, home, naming
-from flsel.metrics import METRICS, Better, first_hit
+from flsel.metrics import METRICS, Better, Score, first_hit
 from flsel.runner.cost_axes import COST_AXES
 from flsel.runner.lock import LOCK_FILE
 from flsel.runner.result_files import StepRecord, check_same, read_rounds, read_settings, read_summary
@@ -184,6 +184,11 @@ class Result:
         return read_diagnostics(self.folder)
 
     @property
+    def score(self) -> Score:
+        """What the run is judged by: test accuracy, or what ``evaluation.score`` names."""
+        return Score(**self.summary["score"])
+
+    @property
     def ledger(self) -> dict[str, float]:
         """What the whole run cost: models, bytes, passes, trainings."""
         final = self.summary["final"].items()
@@ -194,7 +199,7 @@ class Result:
         target: float | None = None,
         *,
         cost: str = "rounds",
-        metric: str = "test/accuracy",
+        metric: str | None = None,
         window: Annotated[int, Range(1)] = 1,
     ) -> Spent:
         """Return what it cost until a metric reached a target.
@@ -203,7 +208,7 @@ class Result:
             target: The target, of accuracies in (0, 1]; None is the one in the settings.
             cost: An axis of :mod:`flsel.runner.cost_axes`, such as ``rounds``, ``bytes`` (both ways) or
                 ``seconds``, or a column of ``metrics.csv`` that adds up, such as ``ledger/trainings``.
-            metric: What has to reach it: a column, from above if less of it is better.
+            metric: What has to reach it: a column, from above if less of it is better; None is the score.
             window: Evaluations, >= 1, whose running mean counts. First hits reward jumpy curves.
 
         Raises:
@@ -213,8 +218,10 @@ class Result:
         target = self.summary["target"] if target is None else target
         if target is None:
             raise UserError(f"the run {self.folder} has no target: set evaluation.target, or name one.")
+        metric = self.score.column if metric is None else metric
         spent, curve = self._cost(cost), self._column(metric)
         better = METRICS[metric].better if metric in METRICS else self._direction(metric)
+        better = self.score.better if metric == self.score.column else better
         if metric in METRICS and better == "max" and not 0 < target <= 1:
             raise UserError(f"target must be in (0, 1], as accuracies are shares, got {target:g}.")
         hit = first_hit(curve, target, window=window, better=better)
@@ -259,7 +266,8 @@ class Result:
 
         title = f"{self.dataset}, {self.selector}, seed {self.seed}"
         target, counts = self.summary["target"], self.counts.tolist()
-        return Picture(curves_figure(self.rows, title=title, target=target, counts=counts))
+        figure = curves_figure(self.rows, title=title, target=target, counts=counts, score=self.score)
+        return Picture(figure)
 
     def plot_partition(self) -> Picture:
         """Draw the partition; the dataset is loaded for it.

@@ -13,7 +13,7 @@ import numpy as np
 from flsel.errors import UserError, going_on, short
 from flsel.files import check_regular
 from flsel.files.yaml import read_yaml
-from flsel.metrics import current_name
+from flsel.metrics import SCORE, current_name
 from flsel.runner.run_log import SUMMARY_FORMAT, JsonLines
 
 
@@ -71,7 +71,9 @@ def read_summary(path: Path) -> dict[str, Any]:
             f"{path} has format {str(found['format'])[:20]}, this flsel reads format {SUMMARY_FORMAT}: "
             "read it with the flsel that wrote it, or execute the run again."
         )
-    found.setdefault("self_check", {})  # not in those of an older flsel
+    # Not in those of an older flsel.
+    found.setdefault("self_check", {})
+    found.setdefault("score", dict(vars(SCORE)))
     for name, (right, rule) in _SUMMARY.items():
         if name not in found or not right(found[name]):
             raise _damaged(path, f"{name} must be {rule}")
@@ -166,6 +168,11 @@ def _maps_to(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(right, value.values()))
 
 
+def _is_score(value: Any) -> bool:
+    keys = isinstance(value, dict) and value.keys() == {"column", "better"}
+    return keys and isinstance(value["column"], str) and value["better"] in ("max", "min")
+
+
 _Field = tuple[Callable[[Any], bool], str]
 _NAME: _Field = (lambda value: isinstance(value, str), "text")
 _COUNT: _Field = (lambda value: type(value) is int and value >= 0, "a whole number >= 0")
@@ -180,9 +187,13 @@ _SUMMARY: Mapping[str, _Field] = {
     "planned_rounds": _COUNT,
     "final": _NUMBERS,
     "best": _NUMBERS,
+    "score": (_is_score, "a column and max or min"),
     "target": (lambda value: value is None or _is_number(value), "a number or null"),
     "fingerprints": (_maps_to(lambda value: isinstance(value, str)), "texts by name"),
     "self_check": (_maps_to(lambda value: isinstance(value, dict)), "what disagreed, by name"),
-    "data": (_maps_to(lambda value: isinstance(value, int | list)), "what describes the inputs"),
+    "data": (
+        _maps_to(lambda value: value is None or isinstance(value, int | list | dict)),
+        "what describes inputs",
+    ),
 }
 """What each field of a summary must be."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flsel.metrics import METRICS
+from flsel.metrics import METRICS, Score
 from flsel.report.notebook import curve, fragment, table
 
 _SENT = ("ledger/models_down", "ledger/models_up", "ledger/passes", "clock/seconds")
@@ -26,23 +26,25 @@ def result_html(
     Args:
         summary: ``summary.json``.
         history: Columns of ``metrics.csv``.
-        target: Test accuracy to reach, if there is one.
+        target: Score to reach, if there is one.
         reached: The round that reached it, if one did.
         folder: The run's folder.
     """
-    final, values = summary["final"], history["test/accuracy"]
+    score = Score(**summary["score"])
+    final, values = summary["final"], history[score.column]
     rows = [[_label(name), final[name], best] for name, best in summary["best"].items()]
     rows += [[_label(name), f"{final[name]:g}", None] for name in _SENT if final.get(name)]
     picture = ""
     if len(values) > 1 and np.isfinite(values).all():
-        picture = curve(history["round"].tolist(), values.tolist(), across="rounds", up="test accuracy")
+        picture = curve(history["round"].tolist(), values.tolist(), across="rounds", up=score.words)
+    last = f"{100 * values[-1]:.1f} %" if score.is_share else f"{values[-1]:.4g}"
     headline = (
-        f"{summary['selector']} on {summary['dataset']}: test accuracy {100 * values[-1]:.1f} % after "
+        f"{summary['selector']} on {summary['dataset']}: {score.words} {last} after "
         f"{summary['rounds']} rounds."
     )
     if target is not None:
         told = "not reached" if reached is None else f"reached in round {reached:.0f}"
-        headline += f" The target {100 * target:g} % was {told}."
+        headline += f" The target {score.shown(target)} was {told}."
     return fragment(headline, table(["metric", "last", "best"], rows), picture, str(folder))
 
 

@@ -12,7 +12,7 @@ import yaml
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, short
 from flsel.files import write_atomic
-from flsel.metrics import METRICS
+from flsel.metrics import METRICS, SCORE, Metric, Score
 from flsel.runner.checkpoint import Checkpoint, Checkpoints
 from flsel.runner.diagnostics import FILE as DIAGNOSTICS
 from flsel.runner.diagnostics import Recorder
@@ -63,8 +63,13 @@ class Journal:
         if known != described:
             write_atomic(self._config, yaml.safe_dump(described, sort_keys=False))
 
-    def evaluated(self, round: int, metrics: Mapping[str, float]) -> None:
+    def evaluated(self, round: int, metrics: Mapping[str, float], score: Score = SCORE) -> None:
         """Write down what was measured after so many rounds.
+
+        Args:
+            round: The rounds.
+            metrics: What was measured.
+            score: What the run is judged by, whose best value is kept too, on each held-out set.
 
         Raises:
             UserError: If a callback adds other metrics than to the evaluation before.
@@ -80,7 +85,9 @@ class Journal:
             )
         self.metrics.append({"round": round, **metrics})
         for column, value in metrics.items():
-            metric = METRICS.get(column)  # a callback's have no direction
+            # A callback's have no direction.
+            judged = column.partition("/")[2] == score.name
+            metric = METRICS.get(column, Metric(column, "", column, score.better) if judged else None)
             if metric is not None and metric.held_out:
                 best = self.best.setdefault(column, metric.worst)
                 self.best[column] = value if metric.beats(value, best) else best

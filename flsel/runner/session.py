@@ -260,6 +260,6 @@ class Session:
     def _evaluated(self, metrics: dict[str, float]) -> None:
         """Show an evaluation to the callbacks, and write it down with what they add to it."""
         metrics = self._callbacks.evaluated(metrics)
-        self._journal.evaluated(self.server.round, metrics)
+        self._journal.evaluated(self.server.round, metrics, self.server.score)
         self._tracker.log(metrics, self.server.round)
         self._callbacks.call("on_validation_end")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flsel.config import RunConfig
-from flsel.engine.scores import directions
 from flsel.runner.build import Built
 from flsel.runner.digest import fingerprints
 from flsel.runner.provenance import device_name, git_commit, versions
@@ -54,7 +53,8 @@ def summary(
         "planned_rounds": config.rounds,
         "final": {name: value for name, value in last.items() if not name.startswith("seconds/")},
         "best": best,
-        "directions": directions(config.evaluation.metrics),
+        "directions": server.directions,
+        "score": {"column": server.score.column, "better": server.score.better},
         "target": config.evaluation.target,
         "rounds_to_target": server.rounds_to_target,
         "dropped_updates": server.ledger["dropped_updates"],

@@ -28,7 +28,7 @@ def tune(
     space: str | PathLike[str] | Mapping[str, Any] = "auto",
     *,
     trials: int = 32,
-    metric: str = "validation/accuracy",
+    metric: str | None = None,
     mode: str = "auto",
     sampler: Sampler = "tpe",
     scheduler: Scheduler = "asha",
@@ -57,7 +57,7 @@ def tune(
             "high": 1}``, a YAML file of them, a name that ``flsel configs`` lists, or ``auto``: the
             shipped space of the selector, or the ranges that a class without one declares.
         trials: Settings to try.
-        metric: What to optimise.
+        metric: What to optimise; None is the run's score on the validation set.
         mode: ``max``, ``min`` or ``auto``.
         sampler: How settings are suggested.
         scheduler: What stops hopeless trials early.

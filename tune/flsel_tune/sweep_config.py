@@ -40,8 +40,9 @@ class SweepConfig:
         space: YAML file of the search space, a name that ``flsel configs`` lists, or ``auto``: the shipped
             space of the selector, or the ranges that a class without one declares.
         trials: Number of settings to try, 1 to 10^6; a resumed sweep counts the earlier trials, too.
-        metric: What to optimise, over the validation set: ``validation/accuracy`` (its last value),
-            ``best(validation/loss)``, ``auc(validation/accuracy)`` (mean over the rounds),
+        metric: What to optimise, over the validation set: null is the run's score (``evaluation.score``)
+            there. ``validation/accuracy`` (its last value), ``best(validation/loss)``,
+            ``auc(validation/accuracy)`` (mean over the rounds),
             ``rounds_to(validation/accuracy, 0.7)``, with devices ``seconds_to(validation/accuracy, 0.7)``,
             or any other column of ``metrics.csv``. Several, separated by commas, are optimised together.
         mode: ``max``, ``min`` or ``auto``, which maximises accuracies and minimises losses, rounds, costs and
@@ -71,7 +72,7 @@ class SweepConfig:
 
     space: Annotated[str, UserPath()] = "auto"
     trials: Annotated[int, Range(1, 10**6, seconds=1.0)] = 32
-    metric: str = "validation/accuracy"
+    metric: str | None = None
     mode: str = "auto"
     sampler: Sampler = "tpe"
     scheduler: Scheduler = "asha"

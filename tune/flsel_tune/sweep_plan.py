@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial
 from flsel.config import RunConfig
 from flsel.data.population import Source
 from flsel.data.sources import load_source
-from flsel.engine.scores import directions
+from flsel.engine.scores import declared_directions
 from flsel.errors import UserError
 from flsel.runner.build import build
 from flsel_tune.metric import check_logged, parse_metrics
@@ -63,7 +63,8 @@ def plan_sweep(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any]
     Raises:
         UserError: If something does not fit.
     """
-    metrics = parse_metrics(sweep.metric, sweep.mode, directions(config.evaluation.metrics))
+    sweep = sweep if sweep.metric else replace(sweep, metric=f"validation/{config.evaluation.score_name}")
+    metrics = parse_metrics(sweep.metric or "", sweep.mode, declared_directions(config.evaluation))
     if len(metrics) > 1 and sweep.scheduler != "none":
         raise UserError(
             f"scheduler must be none with several metrics, got {sweep.scheduler}: no order says who is last."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flsel.arguments.spec import Spec
 from flsel.config import RunConfig, model_object
 from flsel.config.parser import to_types
-from flsel.engine.scores import directions
+from flsel.engine.scores import declared_directions
 from flsel.errors import UserError, located
 from flsel.execution.single_run import single_run
 from flsel.files import check_folder, home
@@ -206,8 +206,8 @@ class Sweep:
     @property
     def metrics(self) -> tuple[SweepObjective, ...]:
         """What the sweep optimises."""
-        own = directions(self.config.evaluation.metrics)
-        return parse_metrics(self.settings.metric, self.settings.mode, own)
+        own = declared_directions(self.config.evaluation)
+        return parse_metrics(self.settings.metric or "validation/accuracy", self.settings.mode, own)
 
     def with_config(self, config: RunConfig) -> Sweep:
         """Return it with settings at hand: they may hold a model object, which config.yaml cannot."""
