@@ -63,7 +63,7 @@ def _parser(files: Any) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="flsel")
     commands = parser.add_subparsers()
     for name, options in _OPTIONS.items():
-        command = commands.add_parser(name)
+        command = commands.add_parser(name, help=name)  # shtab leaves out what has no help
         for option in options:
             action = command.add_argument(f"--{option}", default=argparse.SUPPRESS)
             if option in _FILES:
