@@ -26,15 +26,19 @@ def absolute(link):
     return f"{picture}[{text}]({REPOSITORY}/{kind}/v{VERSION}/{target})" if REPOSITORY else text
 
 
+def page():
+    """Return the README for an index page."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)", absolute, text)
+    address = rf'<img src="{REPOSITORY}/raw/v{VERSION}/\1"'
+    return re.sub(r'<img src="([^"]+)"', address, text) if REPOSITORY else re.sub(r"<img [^>]*>\n*", "", text)
+
+
 setup(
     packages=[*find_packages(include=["flsel*"]), *find_packages("tune"), "flsel.configs"],
     # configs/ stays at the top of the repository, and travels in the wheel inside the package.
     package_dir={"flsel_tune": "tune/flsel_tune", "flsel.configs": "configs"},
-    long_description=re.sub(
-        r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)",
-        absolute,
-        (ROOT / "README.md").read_text(encoding="utf-8"),
-    ),
+    long_description=page(),
     long_description_content_type="text/markdown",
     project_urls={
         "Source": REPOSITORY,

@@ -33,6 +33,7 @@ NOTEBOOKS = {
     for path in sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 }
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+PICTURE = re.compile(r'(?<=<img src=")[^"]+')
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -60,7 +61,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Point the page's links at the site's pages."""
     uri = page.file.src_uri
     source = next((known for known, shown in ELSEWHERE.items() if shown == uri), f"docs/{uri}")
-    return LINK.sub(lambda link: _followed(link, source, uri), markdown)
+    markdown = LINK.sub(lambda link: _followed(link, source, uri), markdown)
+    return PICTURE.sub(lambda found: found.group().removeprefix("docs/"), markdown)
 
 
 def _followed(link: re.Match[str], source: str, uri: str) -> str:

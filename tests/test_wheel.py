@@ -88,7 +88,7 @@ def test_an_index_page_shows_links_that_lead_to_the_release(wheel):
     assert told["Author"] == "The flsel developers"
     assert f"Source, {SITE}" in told.get_all("Project-URL")
     page = told.get_payload()
-    targets = re.findall(r"\]\(([^()\s]+)\)", page)
+    targets = re.findall(r"\]\(([^()\s]+)\)", page) + re.findall(r'<img src="([^"]+)"', page)
     assert len(targets) > 20
     assert all(target.startswith((f"{SITE}/blob/v", f"{SITE}/raw/v", "https://", "#")) for target in targets)
     shown = [target.partition(f"/v{told['Version']}/") for target in targets if target.startswith(SITE)]
