@@ -22,7 +22,7 @@ from flsel.commands.device_tables import expected_round
 from flsel.config.simulated_time import TimeConfig
 from flsel.devices import Devices, Equal, HalfNormal, LogNormal, Phones, Recorded, Table, Tiers, Zipf
 from flsel.engine.arrival import arrive
-from flsel.engine.clock import Clock, Elapsed, RoundTime
+from flsel.engine.clock import Clock, Elapsed, RoundTime, sent
 from flsel.engine.stopwatch import Stopwatch
 from flsel.errors import UserError
 from flsel.local.batches import BatchSpec, dealt
@@ -198,6 +198,29 @@ def test_jitter_belongs_to_the_visit_alone() -> None:
     assert drawn == pytest.approx(6.0, rel=0.05)
 
 
+def test_links_vary_around_their_mean_speed() -> None:
+    spreads = {"down_jitter": np.array([0.0, 0.6, 0.0]), "up_jitter": np.array([0.0, 0.0, 0.4])}
+    noisy = replace(clock(), table=replace(clock().table, **spreads))
+    bare = np.zeros(3)
+    rounds = range(4000)
+
+    def speeds(down: float, up: float) -> np.ndarray:
+        found = [noisy.seconds([0, 1, 2], bare, down=down, up=up, round=round) for round in rounds]
+        return (down + up) / (np.array(found) - np.asarray(noisy.table.delay))
+
+    for speed, known, client in ((speeds(100.0, 0.0), "down", 1), (speeds(0.0, 100.0), "up", 2)):
+        expected = np.asarray(getattr(noisy.table, known))
+        assert speed.mean(axis=0) == pytest.approx(expected, rel=0.05)
+        assert [bool(each) for each in speed.std(axis=0) > 1e-9 * expected] == [n == client for n in range(3)]
+        assert np.log(speed[:, client]).std() == pytest.approx(0.6 if known == "down" else 0.4, rel=0.05)
+    # A training in the table of a block is the one that is computed part by part.
+    model, passes = float(noisy.messages * noisy.model), noisy.training([0, 1, 2])
+    down, up = model + noisy.beside.bytes_down, model + sent(noisy.beside)
+    for round in (0, 17, 40):
+        parts = noisy.seconds([0, 1, 2], passes, down=down, up=up, round=round)
+        assert noisy.train([0, 1, 2], [round] * 3) == pytest.approx(parts.tolist(), rel=1e-12)
+
+
 @given(
     st.integers(1, 40),
     st.integers(1, 9),
@@ -265,8 +288,12 @@ def test_recorded_devices_are_read_and_checked(tmp_path: Path) -> None:
     path.write_text("\ufeffclient, seconds, down, up, delay, jitter, name\n\n0, 1, 2, 3, 4, 0.5, phone\n")
     table = Recorded(str(path)).table(np.array([5]), 0)
     assert {name: float(column[0]) for name, column in vars(table).items()} == {
-        "seconds": 1, "down": 2, "up": 3, "delay": 4, "jitter": 0.5,
+        "seconds": 1, "down": 2, "up": 3, "delay": 4, "jitter": 0.5, "down_jitter": 0, "up_jitter": 0,
     }  # fmt: skip
+    path.write_text("seconds,down,up,delay,down_sd,up_jitter,seconds_sd\n1,100,50,0,40,0.3,0\n")
+    table = Recorded(str(path)).table(np.array([5]), 0)
+    assert float(table.down_jitter[0]) == pytest.approx(math.sqrt(math.log(1 + 0.4**2)))
+    assert (float(table.up_jitter[0]), float(table.jitter[0])) == (0.3, 0.0)
     good = "0,0.01,1,1,0\n"
     for text, said in (
         (head + "1_0,0.01,1,1,0\n", "a whole number >= 0 as client, .*csv has '1_0' in line 2"),
@@ -284,6 +311,8 @@ def test_recorded_devices_are_read_and_checked(tmp_path: Path) -> None:
         (head.replace("up", "down") + good, "without up"),
         (head.replace("\n", ",up\n") + good, "with two columns up"),
         (head, "without rows"),
+        (head.replace("\n", ",up_sd,up_jitter\n") + "0,1,1,1,0,1,1\n", "one of up_sd and up_jitter"),
+        (head.replace("\n", ",down_sd\n") + "0,1,1,1,0,-1\n", "a finite number >= 0 as down_sd"),
         (head.replace(",", ";") + good.replace(",", ";"), "separated by semicolons: use commas"),
         (head.replace(",", "\t") + good, "separated by tabs: use commas"),
         ("", "without rows"),

@@ -146,7 +146,23 @@ def test_a_resumed_run_keeps_its_id_and_a_failed_one_says_so(run_dir):
     first, second = stored(run_dir)
     assert first.id == second.id
     assert [row["round"] for row in first.history + second.history] == [0, 1, 2, 3, 4, 5]
+    assert [row["_step"] for row in first.history + second.history] == [0, 1, 2, 3, 4, 5]
     assert (first.exit_code, second.exit_code) == (1, 1)
+
+
+def test_values_that_the_users_code_logs_push_no_metrics_out(run_dir):
+    made = loggers(OFFLINE, run_dir)
+    tracker = Tracker(made)
+    for done in (0, 1):
+        tracker.log({"test/accuracy": 0.1}, done)
+        for at in range(3):
+            made[0].log_metrics({"own": at}, step=at)
+    tracker.image("curves", Figure(), 1)
+    tracker.close("success")
+    history = stored(run_dir)[0].history
+    assert [(row["_step"], row["round"]) for row in history if "test/accuracy" in row] == [(0, 0), (4, 1)]
+    assert sum("own" in row for row in history) == 6
+    assert sum(row.get("curves/_type") == "image-file" for row in history) == 1
 
 
 def test_two_runs_in_one_process_do_not_mix(tmp_path):

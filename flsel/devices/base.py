@@ -30,6 +30,8 @@ class Table:
         up: Bytes per second that the client sends, > 0.
         delay: Seconds before a request reaches the client, >= 0.
         jitter: Standard deviation of the logarithm of a request's computing time, >= 0; the mean is kept.
+        down_jitter: The same of the bytes per second that a request receives.
+        up_jitter: The same of the bytes per second that a request sends.
     """
 
     seconds: np.ndarray | float
@@ -37,6 +39,8 @@ class Table:
     up: np.ndarray | float
     delay: np.ndarray | float = 0.0
     jitter: np.ndarray | float = 0.0
+    down_jitter: np.ndarray | float = 0.0
+    up_jitter: np.ndarray | float = 0.0
 
 
 class Devices(Checked, ABC):
@@ -100,7 +104,7 @@ def tied(seconds: np.ndarray, sizes: np.ndarray, correlation: float, rng: np.ran
 
 def _column(name: str, value: np.ndarray | float, clients: int) -> np.ndarray:
     found = np.asarray(value)
-    zero = name.endswith((" delay", " jitter"))
+    zero = name.endswith((" delay", "jitter"))
     fits = found.shape in ((), (clients,)) and found.dtype.kind in "biuf"
     if not fits or not (np.isfinite(found).all() and (found >= 0 if zero else found > 0).all()):
         rule = f"{'>= 0' if zero else '> 0'} and finite, one for each of {clients} clients"

@@ -15,13 +15,19 @@ from flsel.files.csv_table import csv_number, csv_rows
 
 _KEY = "devices.path"
 _WANTED = ("seconds", "down", "up", "delay")
+# Standard deviations, and what they are in the table: those of logarithms.
+_SPREADS = {"seconds_sd": "jitter", "down_sd": "down_jitter", "up_sd": "up_jitter"}
 _LOG = logging.getLogger("flsel")
 
 
 @final
 @dataclass(frozen=True)
 class Recorded(Devices):
-    """Devices from a CSV file with the columns ``seconds,down,up,delay`` and maybe ``client`` and ``jitter``.
+    """Devices from a CSV file with the columns ``seconds,down,up,delay`` and maybe ``client`` and others.
+
+    Requests of a device vary if the file has a column ``seconds_sd``, ``down_sd`` or ``up_sd``, the standard
+    deviation in the unit of the column, or ``jitter``, ``down_jitter`` or ``up_jitter``, that of the
+    logarithm. They are log-normal with the mean of the column.
 
     If the column ``client`` names just the clients of the run, each has its row. Otherwise each client gets a
     row that is drawn by the run's seed, and no row is drawn twice while others are left. Other columns are
@@ -50,8 +56,8 @@ class Recorded(Devices):
                     f"client {client:.0f} in line {line}."
                 )
             devices[int(client)] = {
-                name: csv_number(_KEY, place, row, name, zero=name in ("delay", "jitter"))
-                for name in (*_WANTED, "jitter")
+                name: csv_number(_KEY, place, row, name, zero=name not in ("seconds", "down", "up"))
+                for name in (*_WANTED, *_SPREADS, *_SPREADS.values())
                 if name in row
             }
         rows, clients = [devices[client] for client in sorted(devices)], len(sizes)
@@ -59,7 +65,14 @@ class Recorded(Devices):
             _tell_of_draw(self.path, len(rows), clients)
             rounds = [rng.permutation(len(rows)) for _ in range(-(-clients // len(rows)))]
             rows = [rows[at] for at in np.concatenate(rounds)[:clients]]
-        return Table(**{name: np.array([device[name] for device in rows]) for name in rows[0]})
+        columns = {name: np.array([device[name] for device in rows]) for name in rows[0]}
+        for spread, jitter in _SPREADS.items():
+            if spread in columns and jitter in columns:
+                raise UserError(f"devices.path must have one of {spread} and {jitter}, {self.path} has both.")
+            if spread in columns:
+                mean = columns[spread.removesuffix("_sd")]
+                columns[jitter] = np.sqrt(np.log1p((columns.pop(spread) / mean) ** 2))
+        return Table(**columns)
 
 
 @functools.cache

@@ -110,7 +110,11 @@ class Clock:
 
     @cached_property
     def _still(self) -> bool:
-        return not np.asarray(self.table.jitter).any()
+        return not any(np.asarray(jitter).any() for jitter in self._jitters)
+
+    @property
+    def _jitters(self) -> tuple[np.ndarray | float, ...]:
+        return self.table.down_jitter, self.table.jitter, self.table.up_jitter
 
     def profile(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return what a local training takes by the table, without jitter, float64 ``[n]``."""
@@ -152,23 +156,24 @@ class Clock:
         round: int | np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         table = self.table
-        computed = passes * np.asarray(table.seconds)[who]
-        if round is not None:
-            computed = computed * self._jitter(who, round)
-        received = np.asarray(table.delay)[who] + down / np.asarray(table.down)[who]
-        return received, computed, up / np.asarray(table.up)[who]
+        factors = np.ones((3, len(who))) if round is None else self._factors(who, round)
+        received = down / np.asarray(table.down)[who] * factors[0]
+        computed = passes * np.asarray(table.seconds)[who] * factors[1]
+        returned = up / np.asarray(table.up)[who] * factors[2]
+        return np.asarray(table.delay)[who] + received, computed, returned
 
-    def _jitter(self, clients: np.ndarray, round: int | np.ndarray) -> np.ndarray:
+    def _factors(self, clients: np.ndarray, round: int | np.ndarray) -> np.ndarray:
+        """Return the factors on download, computing and upload of requests, float64 ``[3, n]``."""
         if self._still:
-            return np.ones(len(clients))
+            return np.ones((3, len(clients)))
         rounds = np.broadcast_to(round, clients.shape).tolist()
         draws = [divmod(each, _ROUNDS) for each in rounds]
         return np.array(
             [
-                self._block(block, client // _CLIENTS).factors[row, client % _CLIENTS]
+                self._block(block, client // _CLIENTS).factors[:, row, client % _CLIENTS]
                 for (block, row), client in zip(draws, clients.tolist(), strict=True)
             ]
-        )
+        ).T
 
     def _block(self, rounds: int, clients: int) -> _Block:
         """Return what depends on the jitter of some rounds' visits to some clients.
@@ -182,20 +187,28 @@ class Clock:
             if len(self._blocks) == _BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
             who = np.arange(clients * _CLIENTS, min((clients + 1) * _CLIENTS, len(self.sizes)))
-            spread, parts = np.asarray(self.table.jitter)[who], self.parts(who)
-            draws = generator(self.seed, "device", rounds, clients).standard_normal((_ROUNDS, _CLIENTS))
-            factors = np.exp(spread * (draws[:, : len(who)] - spread / 2))
-            found = _Block(factors, parts[:, 0] + parts[:, 1] * factors + parts[:, 2])
+            down, spread, up = (np.asarray(jitter)[who] for jitter in self._jitters)
+            shape = (_ROUNDS, _CLIENTS)
+            draws = generator(self.seed, "device", rounds, clients).standard_normal(shape)[:, : len(who)]
+            links = generator(self.seed, "links", rounds, clients).standard_normal((2, *shape))
+            received, returned = links[:, :, : len(who)]
+            # Of a link the mean speed is kept, and time goes by its inverse.
+            factors = np.exp(
+                [down * (down / 2 - received), spread * (draws - spread / 2), up * (up / 2 - returned)]
+            )
+            delay, parts = np.asarray(self.table.delay)[who], self.parts(who)
+            taken = parts[:, 0] + parts[:, 1] * factors[1] + parts[:, 2] * factors[2]
+            found = _Block(factors, taken + (parts[:, 0] - delay) * (factors[0] - 1))
             self._blocks[rounds, clients] = found
         return found
 
 
 class _Block(NamedTuple):
-    """Visits of some rounds to some clients, each field float64 ``[rounds, clients]``.
+    """Visits of some rounds to some clients.
 
     Attributes:
-        factors: Factor on the computing.
-        trainings: Seconds of a local training that receives and sends whole models.
+        factors: Factors on the download, the computing and the upload, float64 ``[3, rounds, clients]``.
+        trainings: Seconds of a local training that receives and sends whole models, ``[rounds, clients]``.
     """
 
     factors: np.ndarray

@@ -54,10 +54,15 @@ def fingerprints(federation: Federation, model: str) -> dict[str, str]:
         trace.update(np.packbits(federation.available(round).numpy()).tobytes())
     held = [None if e is None else _sample(e) for e in (data.server, data.validation, data.test)]
     clock = federation.clock
-    # The seed enters by the jitter of visits.
-    devices = (
-        {} if clock is None else {"devices": digest([clock.seed, *map(_tensor, vars(clock.table).values())])}
-    )
+    devices = {}
+    if clock is not None:
+        # The seed enters by the jitter of visits; that of links only where there is some.
+        columns = [
+            _tensor(column)
+            for name, column in vars(clock.table).items()
+            if name not in ("down_jitter", "up_jitter") or np.any(column)
+        ]
+        devices = {"devices": digest([clock.seed, *columns])}
     return {
         "partition": digest([_sample(population.examples), list(population.shards)]),
         "holdouts": digest(held),

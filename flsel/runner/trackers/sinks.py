@@ -86,19 +86,23 @@ class _LoggerSink(Sink):
 
 
 class _WandbSink(Sink):
-    """W&B: the round is a logged value, since W&B's own step counts calls and knows no resume."""
+    """W&B: the round is a logged value, and also W&B's own step, which an offline run counts from 0 again."""
 
     def __init__(self, run: Any) -> None:
         super().__init__("W&B")
         self._run = run
 
     def log(self, metrics: Mapping[str, float], round: int) -> None:
-        self._run.log({**metrics, "round": round})
+        self._run.log({**metrics, "round": round}, step=self._step(round), commit=True)
 
     def image(self, key: str, image: Image, round: int) -> None:
         import wandb
 
-        self._run.log({key: wandb.Image(image), "round": round})
+        self._run.log({key: wandb.Image(image), "round": round}, step=self._step(round), commit=False)
+
+    def _step(self, round: int) -> int:
+        """Return the step of a round: a later one where the user's own code has logged that many values."""
+        return max(round, int(self._run.step))
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         import wandb
