@@ -58,6 +58,20 @@ def test_a_call_shows_one_line_in_a_notebook(tmp_path: Path, cell: Cell, capfd: 
     assert capfd.readouterr().out == ""
 
 
+def test_a_kernel_whose_stream_passes_for_a_terminal_shows_the_same(
+    tmp_path: Path, cell: Cell, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bar would be written anew into the saved file hundreds of times."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    config = settings(tmp_path, quiet=False)
+    flsel.run(config)
+    flsel.compare(config, [MD(), "Uniform"], seeds=2, folder=str(tmp_path))
+    (line,) = cell.blocks
+    assert "4/4 runs done" in line[-1]
+    assert capfd.readouterr().out == ""
+
+
 def test_a_quiet_call_shows_nothing(tmp_path: Path, cell: Cell) -> None:
     flsel.run(settings(tmp_path))
     LiveTable(quiet=True).line("said")

@@ -80,8 +80,12 @@ def open_console(stream: TextIO | None = None) -> Console:
 
     # While a bar is shown, sys.stdout is rich's and would write to the console itself.
     real = getattr(sys.stdout, "rich_proxied_file", sys.stdout) if stream is None else stream
-    # In a notebook rich would make each line a block of its own.
-    console = Console(file=cast(TextIO, Outlet(real)), force_jupyter=False)
+    # In a notebook rich would make each line a block of its own, and the stream of a kernel passes for a
+    # terminal: each state of a bar would stay in the saved file.
+    cell = stream is None and in_notebook()
+    console = Console(
+        file=cast(TextIO, Outlet(real)), force_jupyter=False, force_terminal=False if cell else None
+    )
     render = console.render
 
     def shown(renderable: RenderableType, options: Any = None) -> Any:

@@ -6,6 +6,7 @@ import logging
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ray import tune
 from ray.exceptions import OutOfMemoryError
@@ -86,8 +87,20 @@ def _tuner(
             failure_config=tune.FailureConfig(max_failures=0),
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
             verbose=0,
+            progress_reporter=_Silent(),
         ),
     )
+
+
+class _Silent(tune.ProgressReporter):
+    """Show nothing: in a notebook Tune's own reporter clears the cell, however quiet it is."""
+
+    def should_report(self, trials: Any, done: bool = False) -> bool:
+        """Tell whether there is something to show."""
+        return False
+
+    def report(self, trials: Any, done: bool, *sys_info: str) -> None:
+        """Show nothing."""
 
 
 def _trial_folder(trial: tune.experiment.Trial) -> str:
