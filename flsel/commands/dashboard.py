@@ -114,4 +114,8 @@ def _write(folder: str, files: dict[str, str]) -> None:
         path.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_atomic(path / name, text)
-    print(f"Definitions: {', '.join(str(path / name) for name in files)}")
+    print(
+        f"Definitions: {', '.join(str(path / name) for name in files)}\n"
+        "They record what this command saves in W&B, to read, to compare and to keep with your code. A chart "
+        "(.vl.json) can be pasted into W&B's editor of custom charts; only this command sends the others."
+    )
