@@ -120,6 +120,8 @@ def class_help(key: str, name: str | None) -> str:
     asked = explained()[key]
     if name is None:
         known = [(known, inspect.getdoc(made) or "") for known, made in asked.classes().items()]
+        for name, (each, *_) in asked.published().items():
+            known.append((name, f"of the installed package {each.dist.name if each.dist else each.module}"))
         listed = "\n".join(f"  {known:24} {doc.partition(chr(10))[0]}" for known, doc in known)
         several = "one of" if key in plugins() else "a list of"
         return f"{key}: {several} these, or the import path of another {asked.base.__name__}\n\n{listed}"

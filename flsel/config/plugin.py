@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeGuard, get_args, get_origin
 
 from flsel.arguments import Argument, Checked, alternatives, shown
@@ -67,7 +68,9 @@ class Plugin:
         if offered is not None:
             return offered
         if not isinstance(name, str) or "." not in name:
-            close = closest(name, self.classes())
+            if name in (published := self.published()):
+                return self._installed(key, name, published[name])
+            close = closest(name, [*self.classes(), *published])
             if close:
                 asked = f"--{key.partition('[')[0]}.help"
                 raise UserError(f"{key} has no class {name}; did you mean {close}? ({asked} lists them)")
@@ -83,6 +86,42 @@ class Plugin:
             raise UserError(f"{key} cannot be {name}, which does not define {lacks}.")
         return made
 
+    @property
+    def group(self) -> str:
+        """The group of entry points by which installed packages offer classes, such as ``flsel.selectors``."""
+        return self.home if self.home.startswith("flsel.") else f"flsel.{self.base.__name__.lower()}s"
+
+    def published(self) -> dict[str, list[EntryPoint]]:
+        """Return what installed packages offer, by name; nothing of it is imported.
+
+        A name of flsel's own is not among them, so that no package changes what a file of settings means.
+        """
+        found = dict[str, list[EntryPoint]]()
+        for each in sorted(entry_points(group=self.group), key=lambda each: (each.name, each.value)):
+            if self._offered(each.name) is None:
+                found.setdefault(each.name, []).append(each)
+        return found
+
+    def _installed(self, key: str, name: str, found: list[EntryPoint]) -> Any:
+        """Return what an installed package offers by a name.
+
+        Raises:
+            UserError: Naming the package, if it cannot be imported or does not fit, or if two offer the name.
+        """
+        path = f"{found[0].module}.{found[0].attr or ''}"
+        packages = [each.dist.name if each.dist else each.module for each in found]
+        if len({each.value for each in found}) > 1:
+            raise UserError(
+                f"{key} {name} is offered by the installed packages {' and '.join(packages)}: give an import "
+                f"path, such as {path}."
+            )
+        try:
+            return self.find(key, path)
+        except UserError as error:
+            raise UserError(
+                f"{key} {name} of the installed package {packages[0]}: {error}"
+            ) from error.__cause__
+
     def named(self, name: str) -> str:
         """Return a class's short name, or its import path if it has none; what is no class as it is."""
         try:
@@ -95,7 +134,8 @@ class Plugin:
     def rule(self) -> str:
         """Name the classes that fit, in words."""
         ours = self.home.startswith("flsel.")
-        listed = f"one of {', '.join(self.classes())}" if ours else f"a class of {self.home}"
+        names = ", ".join([*(self.classes() if ours else ()), *self.published()])
+        listed = f"one of {names}" if ours else f"a class of {self.home}{names and f', {names}'}"
         return f"{listed}, or the import path of another {self.base.__name__}"
 
     def _offered(self, name: str) -> type | None:
