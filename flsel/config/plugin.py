@@ -88,7 +88,7 @@ class Plugin:
 
     @property
     def group(self) -> str:
-        """The group of entry points by which installed packages offer classes, such as ``flsel.selectors``."""
+        """The group of entry points in which packages offer classes, such as ``flsel.selectors``."""
         return self.home if self.home.startswith("flsel.") else f"flsel.{self.base.__name__.lower()}s"
 
     def published(self) -> dict[str, list[EntryPoint]]:
