@@ -22,7 +22,7 @@ from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.data_config import DataConfig
 from flsel.execution.on_ray.workers import Workers, workers
-from flsel.local.batches import dealt
+from flsel.local.schedule import dealt
 from flsel.models import HiCSFashionCNN, LogisticRegression, McMahanCNN
 from flsel.partition import Natural
 from flsel.rng import generator

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from flsel.local.batches import BatchSpec, dealt
+from flsel.local.schedule import BatchSpec, dealt
 from flsel.runner.build import Built
 
 LR, STEPS, BATCH = 0.1, 4, 5

@@ -25,7 +25,7 @@ from flsel.engine.arrival import arrive
 from flsel.engine.clock import Clock, Elapsed, RoundTime, sent
 from flsel.engine.stopwatch import Stopwatch
 from flsel.errors import UserError
-from flsel.local.batches import BatchSpec, dealt
+from flsel.local.schedule import BatchSpec, dealt
 from flsel.metrics import Cost
 from flsel.objectives import MOON, SCAFFOLD
 from flsel.runner.build import _warn_of_bias

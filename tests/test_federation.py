@@ -16,7 +16,7 @@ from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
 from flsel.data.data_config import DataConfig
 from flsel.errors import DivergedError, UserError
-from flsel.local.batches import BatchSpec, dealt
+from flsel.local.schedule import BatchSpec, dealt
 from flsel.params import model_bytes
 from flsel.partition import IID, BySize
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View

@@ -8,7 +8,7 @@ from torch import nn
 
 from flsel import models
 from flsel.errors import UserError
-from flsel.local.head import Head, find_head
+from flsel.local.output_layer import Head, find_head
 
 C, L = 4, 6
 

@@ -9,7 +9,7 @@ from flsel.arguments.spec import Spec
 from flsel.config import RunConfig
 from flsel.data.population import FederatedData
 from flsel.engine.clock import Clock
-from flsel.local.head import find_head
+from flsel.local.output_layer import find_head
 from flsel.local.program import exchanged
 from flsel.objectives.objective import overrides
 from flsel.params import model_bytes

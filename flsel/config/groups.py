@@ -15,7 +15,7 @@ from flsel.arguments.later import Metric
 from flsel.config.metric_object import metric_spec
 from flsel.errors import UserError
 from flsel.files import check_folder_name
-from flsel.local.batches import BatchSpec
+from flsel.local.schedule import BatchSpec
 
 # Local steps of a visit when neither epochs nor steps are set.
 DEFAULT_STEPS = 10

@@ -26,7 +26,7 @@ from flsel.engine.stopwatch import Stopwatch
 from flsel.engine.watches import unwritten
 from flsel.errors import DivergedError, UserError
 from flsel.local.program import Program
-from flsel.local.reach import Reach
+from flsel.local.schedule import Reach
 from flsel.local.trainer import LocalTrainer
 from flsel.metrics import CLIENT_SECOND
 from flsel.objectives import LocalUpdates

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from flsel.local.head import undisturbed
+from flsel.local.snapshot import undisturbed
 from flsel.local.tasks import Task
 from flsel.local.torch_internals import own_parameters
 

@@ -17,13 +17,20 @@ from torch import Tensor
 
 from flsel.errors import UserError
 from flsel.local import measure
-from flsel.local.agreement import RUN_AGAIN, Disagreement, Question, is_regular
-from flsel.local.answer_gap import Gap, answer_gap, perturbed, subtract
-from flsel.local.batches import BatchSpec, dealt
-from flsel.local.program import Program
+from flsel.local.agreement import (
+    RUN_AGAIN,
+    Disagreement,
+    Gap,
+    Question,
+    answer_gap,
+    is_regular,
+    perturbed,
+    subtract,
+)
+from flsel.local.program import Program, Visit
+from flsel.local.schedule import BatchSpec, dealt
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit import Visit
 from flsel.params import Params, row
 
 _LOG = logging.getLogger("flsel")

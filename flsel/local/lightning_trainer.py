@@ -23,10 +23,9 @@ from flsel.errors import UserError, meant, users_code
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.lightning_internals import leave_signals
 from flsel.local.lightning_module import tell_of_logs, whole_module
-from flsel.local.program import Program
+from flsel.local.program import Program, Visit
 from flsel.local.tasks import OptimizerFactory, loss_of
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit import Visit
 from flsel.metrics import Better
 from flsel.params import Params
 from flsel.rng import repeatable, seed_layers

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
+from flsel.data.trees import Tree, mapped
+from flsel.errors import UserError
 from flsel.local.agreement import Question
-from flsel.local.each_loss import each_loss
-from flsel.local.gradients import gradients_at_once
-from flsel.local.program import Program
-from flsel.local.tasks import convolves
-from flsel.local.visit import Visit, alike
-from flsel.params import Params
+from flsel.local.plain import mixes
+from flsel.local.program import Program, Visit, alike
+from flsel.local.tasks import averages_examples, convolves
+from flsel.params import Params, called
 
 
 def losses(visits: Sequence[Visit], *, plain: bool = False) -> Tensor:
@@ -175,3 +179,165 @@ def _parts(program: Program, where: Tensor) -> Iterator[slice]:
     """Cut positions into forward passes."""
     for first in range(0, len(where), program.at_once):
         yield slice(first, min(first + program.at_once, len(where)))
+
+
+_COMPARED = 8
+_ROUNDING = 1e-3  # Relative: single precision and other orders of sums stay far below.
+
+
+def each_loss(program: Program, where: Tensor) -> Tensor:
+    """Return the loss of the loaded model on each of some examples, ``[n]``."""
+    if program.by_logits:
+        x, y = program.batch(where)
+        return nn.functional.cross_entropy(program.outputs(x), y, reduction="none")
+    return _in_one_pass(program, where) if program.losses_in_one_pass else _one_by_one(program, where)
+
+
+def with_single_losses(program: Program, selector: str) -> Program:
+    """Return the program as its single losses are asked, which the first examples of a client decide.
+
+    A task's loss is that of a batch. If it is a mean over examples, perhaps weighted, or their sum, losses of
+    single examples have a meaning. They are asked in one pass if this gives the same numbers.
+
+    Args:
+        program: The client's side of the federation.
+        selector: Name of the selector that reads them.
+
+    Raises:
+        UserError: If the task compares the examples of a batch, as a contrastive loss does.
+    """
+    if program.by_logits:
+        return program
+    where = max(program.population.shards, key=len)[:_COMPARED]
+    with program.evaluating(), torch.no_grad(), program.fabric.autocast():
+        program.seed_draws("evaluation", 0)
+        batch = program.measured_loss(program.batch(where))
+        program.seed_draws("evaluation", 1)
+        draws = bool(batch != program.measured_loss(program.batch(where)))
+        single = _one_by_one(program, where).double()
+        if not draws and not _belongs_to(float(batch), single):
+            name, least, most = type(program.model).__name__, float(single.min()), float(single.max())
+            raise UserError(
+                f"{selector} reads losses of single examples, and the loss of {name} has none: it is "
+                f"{float(batch):.3g} on {len(where)} examples together, and from {least:.3g} to {most:.3g} "
+                "on each alone. Take another selector, such as AFL, which reads losses of clients."
+            )
+        try:
+            found = _in_one_pass(program, where).double()
+        except Exception:  # whatever a user's step cannot do under vmap
+            return program
+    same = found.shape == single.shape and torch.allclose(found, single, rtol=_ROUNDING, atol=1e-6)
+    return replace(program, losses_in_one_pass=bool(same))
+
+
+def _belongs_to(batch: float, single: Tensor) -> bool:
+    """Tell whether a batch's loss is a mean of single ones with some weights, or their sum."""
+    if not torch.isfinite(single).all():
+        return False
+    slack = _ROUNDING * float(single.abs().max()) + 1e-6
+    between = float(single.min()) - slack <= batch <= float(single.max()) + slack
+    return between or abs(batch - float(single.sum())) <= len(single) * slack
+
+
+def _one_by_one(program: Program, where: Tensor) -> Tensor:
+    return torch.stack([program.measured_loss(program.batch(one[None])) for one in where])
+
+
+def _in_one_pass(program: Program, where: Tensor) -> Tensor:
+    """Ask every example's loss by vmap, which refuses what draws."""
+
+    def loss(x: Tree, y: Tree) -> Tensor:
+        return program.measured_loss((mapped(lambda part: part[None], x), mapped(lambda part: part[None], y)))
+
+    found: Tensor = torch.func.vmap(loss)(*program.batch(where))
+    return found
+
+
+_LOG = logging.getLogger("flsel")
+_REFUSED: WeakSet[Program] = WeakSet()
+
+Piece = tuple[int, Tensor]
+
+
+def gradients_at_once(program: Program, clients: Sequence[int]) -> Params:
+    """Return the gradients of clients' mean losses at the loaded model, in eval mode, if they can be stacked.
+
+    Args:
+        program: The client's side of the run.
+        clients: The clients.
+
+    Returns:
+        The gradients over the trainable parameters, each ``[len(clients), ...]``, NaN for a client without
+        examples; nothing where stacking is not possible or does not pay.
+    """
+    if program in _REFUSED or not _stackable(program):
+        return {}
+    shards = [program.population.shards[client] for client in clients]
+    weights = torch.tensor([1 / max(len(shard), 1) for shard in shards], dtype=torch.float64)
+    blank = torch.tensor([0.0 if len(shard) else math.nan for shard in shards]).to(program.task.device)
+    out = {
+        name: blank.to(param.dtype).view(-1, *[1] * param.ndim).repeat(1, *param.shape)
+        for name, param in program.trainable().items()
+    }
+    try:
+        for pieces in _packs(shards, program.at_once):
+            rows = torch.tensor([row for row, _ in pieces])
+            found = _pack(program, [where for _, where in pieces], weights[rows])
+            for name, value in out.items():
+                value.index_add_(0, rows.to(value.device), found[name])
+    except RuntimeError as error:
+        # What torch.func.vmap cannot do, for instance branch on data.
+        said = str(error).splitlines()[0][:100]
+        _LOG.info("gradients are asked client by client, since stacking them raised: %s", said)
+        _REFUSED.add(program)
+        return {}
+    return out
+
+
+def _stackable(program: Program) -> bool:
+    """Tell whether the loss is a mean over examples, of a model that can be vectorised, and stacking pays."""
+    task = program.task
+    if not averages_examples(task):
+        return False
+    recurrent = any(isinstance(module, nn.RNNBase) for module in task.modules())
+    return not recurrent and not mixes(program.fabric) and _pays(task.device)
+
+
+def _pays(device: torch.device) -> bool:
+    # On a CPU one client at a time is as fast or faster (benchmarks/backends.md); a GPU would be idle.
+    return device.type != "cpu"
+
+
+def _packs(shards: Sequence[Tensor], room: int) -> Iterator[list[Piece]]:
+    """Cut shards into pieces of at most ``room`` examples and pack pieces of like size, padding included."""
+    pieces = [
+        (row, piece) for row, shard in enumerate(shards) if len(shard) for piece in torch.split(shard, room)
+    ]
+    pack: list[Piece] = []
+    for piece in sorted(pieces, key=lambda piece: -len(piece[1])):
+        longest = len(pack[0][1]) if pack else 0
+        if pack and ((len(pack) + 1) * longest > room or 2 * len(piece[1]) < longest):
+            yield pack
+            pack = []
+        pack.append(piece)
+    if pack:
+        yield pack
+
+
+def _pack(program: Program, pieces: list[Tensor], weights: Tensor) -> Params:
+    """Return the gradients of some pieces' losses, each ``[len(pieces), ...]``."""
+    positions = pad_sequence(pieces, batch_first=True, padding_value=-1)
+    share = torch.where(positions >= 0, weights[:, None], 0.0)
+    x, y = program.batch(positions.clamp(min=0))
+    live = program.trainable()
+    device = program.task.device
+
+    def loss(params: Params, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
+        logits = called(program.model, params, x)
+        return (nn.functional.cross_entropy(logits, y, reduction="none") * share).sum()
+
+    gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0))
+    start = {name: value.detach() for name, value in live.items()}
+    with program.fabric.autocast():
+        found: Params = gradient(start, x, y, share.to(device, next(iter(live.values())).dtype))
+    return found

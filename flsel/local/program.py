@@ -1,11 +1,11 @@
-"""What every local trainer runs: the client's program, the clients' data, and how much of it is done."""
+"""What every local trainer runs: the client's program and data, and requests to train or answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,21 +17,22 @@ from flsel.data.population import Population
 from flsel.data.trees import Tree, call, mapped
 from flsel.errors import UserError, short
 from flsel.local.agreement import Agreement
-from flsel.local.batches import BatchSpec, dealt
 from flsel.local.channels_last import channels_last
-from flsel.local.features import Features
-from flsel.local.optimizer_states import OptimizerMemory
+from flsel.local.optimizers import OptimizerMemory
+from flsel.local.output_layer import Features
 from flsel.local.plain import PlainFabric
+from flsel.local.schedule import BatchSpec, dealt
 from flsel.local.snapshot import ModuleSnapshot
 from flsel.local.tasks import Classifier, Task, loss_of
 from flsel.local.torch_internals import copy_all
 from flsel.objectives import Objective
 from flsel.objectives.objective import overrides
-from flsel.params import Params, places
+from flsel.params import Params, height, places, row
 from flsel.rng import generator, repeatable, seed_layers, torch_seed
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+
 
 # Buffers of models that began with infinities, of which there is no mean: causal masks, say.
 _CONSTANTS: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
@@ -54,7 +55,7 @@ class Program:
         at_once: Most examples in a forward pass of an evaluation.
         channels_last: Evaluations lay out images with their channels last.
         differentiates: The task computes gradients in evaluations, too: a penalty or an energy, say.
-        losses_in_one_pass: Losses of single examples can be asked together (:mod:`flsel.local.each_loss`).
+        losses_in_one_pass: Losses of single examples can be asked together (:mod:`flsel.local.measure`).
         features: Looks at what enters the output layer, for an objective that reads or feeds it; else None.
         whole: Only Lightning's own Trainer can train the task. Outside of training its loss is the
             cross-entropy of its logits, if it has logits of classes.
@@ -337,3 +338,57 @@ def exchanged(model: nn.Module) -> Params:
     buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
     sent = buffers.keys() & model.state_dict().keys() - _CONSTANTS[model]
     return trainable | {n: b for n, b in buffers.items() if n in sent}
+
+
+class Visit(NamedTuple):
+    """One client's request: to train from a model, or to evaluate it.
+
+    Attributes:
+        start: The model that the client receives, not to be written to; visits share the dict where they
+            share the model.
+        client: Client id.
+        round: Communication round of the start; the learning rate depends on it.
+        program: The client's side of the federation that the client belongs to.
+        turn: Earlier trainings of the client in an asynchronous run, where several may start from one model;
+            None stands for ``round``.
+    """
+
+    start: Params
+    client: int
+    round: int
+    program: Program
+    turn: int | None = None
+
+    @property
+    def draw(self) -> int:
+        """The number that the batches and the layers' randomness depend on, besides seed and client."""
+        return self.round if self.turn is None else self.turn
+
+
+def from_one(start: Params, clients: Sequence[int], round: int, program: Program) -> list[Visit]:
+    """Let clients start from one model."""
+    return [Visit(start, int(client), round, program) for client in clients]
+
+
+def from_rows(starts: Params, clients: Sequence[int], round: int, program: Program) -> list[Visit]:
+    """Let each client start from its own row of a stack."""
+    assert len(clients) == height(starts)
+    return [Visit(row(starts, k), int(client), round, program) for k, client in enumerate(clients)]
+
+
+def alike(visits: Sequence[Visit], *, start: bool) -> Iterator[list[int]]:
+    """Group visits by program and, as is asked, by start or by learning rate.
+
+    Args:
+        visits: The visits of a call.
+        start: Whether a group shares the start, as questions about one model do; else it shares the factor
+            on the learning rate, and so may be one stack.
+
+    Yields:
+        Positions in ``visits``, ascending; groups come in the order of their first visit.
+    """
+    groups: dict[tuple[int, float], list[int]] = {}
+    for position, visit in enumerate(visits):
+        key = (id(visit.program), id(visit.start) if start else visit.program.lr_factors[visit.round])
+        groups.setdefault(key, []).append(position)
+    yield from groups.values()

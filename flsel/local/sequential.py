@@ -13,11 +13,10 @@ from torch.optim import Optimizer
 
 from flsel.local import measure
 from flsel.local.dropout import Masks, step_keys, visit_key
-from flsel.local.learning_rates import scale_lr
 from flsel.local.optimizers import bare_step, clear_gradients
-from flsel.local.program import Program
+from flsel.local.program import Program, Visit
+from flsel.local.schedule import scale_lr
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit import Visit
 from flsel.params import Params
 from flsel.rng import repeatable, seed_layers
 

@@ -15,6 +15,7 @@ import warnings
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from operator import is_
 from typing import Any, Protocol, final
 
@@ -28,6 +29,7 @@ from flsel.local.torch_internals import writes_to
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 _CONTAINERS = (list, deque, set, bytearray, array)
+_HOLDERS = (dict, list, tuple, deque)
 # Numbers of a tensor that is always kept a copy of.
 _SMALL = 2**16
 
@@ -146,24 +148,48 @@ class ModuleSnapshot:
                 )
 
 
-def reached(values: list[Any], known: Iterable[Any]) -> list[tuple[Any, Any]]:
+@contextmanager
+def undisturbed(module: nn.Module) -> Iterator[None]:
+    """Restore training modes, what is kept, and torch's random state, without gradients meanwhile."""
+    modes = {layer: layer.training for layer in module.modules()}
+    kept = ModuleSnapshot(module)
+    devices = {p.device.index for p in module.parameters() if p.device.type == "cuda"}
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices)):
+            yield
+    finally:
+        for layer, training in modes.items():
+            layer.training = training
+        kept.restore()
+
+
+def reached(values: list[Any], known: list[Any]) -> list[tuple[Any, Any]]:
     """List the mutable objects that ``copy.deepcopy`` reaches from some values, each with its copy.
 
-    What cannot be copied (locks, generators) is left out.
+    What cannot be copied (locks, generators) is left out; of a container of such, the other members count.
 
     Args:
         values: Where it begins.
         known: What is not to be looked into.
     """
     memo: dict[int, Any] = {id(value): value for value in known}
+    more: list[tuple[Any, Any]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Python's iterators, which Python 3.14 does not copy
         whole = dict(memo)
         if not _copied(values, whole):
-            whole = memo | {id(value): value for value in values if not _copied(value, dict(memo))}
+            left = [value for value in values if not _copied(value, dict(memo))]
+            whole = memo | {id(value): value for value in left}
             _copied(values, whole)
+            more = [(value, value) for value in left if isinstance(value, (Tensor, dict, list, deque))]
+            within = [list(v.values() if isinstance(v, dict) else v) for v in left if isinstance(v, _HOLDERS)]
+            more += (
+                reached([member for members in within for member in members], [*known, *left])
+                if within
+                else []
+            )
     # Where deepcopy keeps alive what it has copied, so that an id stays an object's.
-    return [(value, whole[id(value)]) for value in whole.get(id(whole), []) if id(value) in whole]
+    return [(value, whole[id(value)]) for value in whole.get(id(whole), []) if id(value) in whole] + more
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> bool:
@@ -186,7 +212,9 @@ def _skipped(layer: nn.Module) -> set[str]:
 
 
 def _numbers_in(found: list[tuple[Any, Any]]) -> list[Any]:
-    return [value for value, _ in found if isinstance(value, (Tensor, np.ndarray))]
+    """List tensors and arrays, but for what was computed from parameters."""
+    numbers = [value for value, _ in found if isinstance(value, (Tensor, np.ndarray))]
+    return [value for value in numbers if isinstance(value, np.ndarray) or value.grad_fn is None]
 
 
 def _parts_of(found: list[tuple[Any, Any]]) -> list[Restorable]:

@@ -230,7 +230,16 @@ def _check_copies(optimizer: Optimizer, task: Task, source: str) -> None:
     """Refuse an optimizer that has copied the parameters: they would be the initial model's for ever."""
     known = [optimizer, *task.modules(), *task.parameters(), *task.buffers()]
     skip = ("state", "param_groups", "defaults")
-    found = reached([value for name, value in vars(optimizer).items() if name not in skip], known)
+    own = [value for name, value in vars(optimizer).items() if name not in skip]
+    hooks = [
+        hook
+        for value in own
+        if isinstance(value, dict)
+        for hook in value.values()
+        if inspect.isfunction(hook)
+    ]
+    own += [held for hook in hooks for held in inspect.getclosurevars(hook).nonlocals.values()]
+    found = reached(own, known)
     for tensor in [value for value, _ in found if isinstance(value, Tensor)]:
         for param in task.parameters():
             alike = tensor.shape == param.shape and tensor.dtype == param.dtype

@@ -28,14 +28,12 @@ from flsel.local import torch_internals
 from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
-from flsel.local.each_loss import with_single_losses
 from flsel.local.judge import CheckedTrainer
-from flsel.local.learning_rates import lr_factors
 from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation
-from flsel.local.measure import examples_at_once
-from flsel.local.optimizer_states import OptimizerMemory, check_remembers
+from flsel.local.measure import examples_at_once, with_single_losses
+from flsel.local.optimizers import OptimizerMemory, check_remembers
 from flsel.local.program import Program
-from flsel.local.reach import Reach
+from flsel.local.schedule import Reach, lr_factors
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import check_optimizer, is_lightning, make_optimizer
 from flsel.local.trainer import LocalTrainer

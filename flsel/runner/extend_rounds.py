@@ -5,7 +5,7 @@ from __future__ import annotations
 from flsel.config import RunConfig
 from flsel.engine.server import Server
 from flsel.errors import UserError
-from flsel.local.learning_rates import lr_factors
+from flsel.local.schedule import lr_factors
 from flsel.runner.checkpoint import Checkpoint
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
-from flsel.local.batches import BatchSpec, dealt
+from flsel.local.schedule import BatchSpec, dealt
 
 EXAMPLES, SIZES = st.integers(1, 60), st.integers(1, 20)
 

@@ -32,16 +32,16 @@ from torch import Tensor, nn, optim
 
 import flsel.local
 from flsel.data.population import Normalize, Population
-from flsel.local.batches import BatchSpec
 from flsel.local.compiled import pool, refusals
 from flsel.local.compiled import step as compiled_step
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.engine import rounded
-from flsel.local.compiled.gather_examples import ExampleGatherer
 from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.refusals import ELEMENTWISE, Refused
+from flsel.local.compiled.step import ExampleGatherer
+from flsel.local.program import Visit, from_rows
+from flsel.local.schedule import BatchSpec
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.visit import Visit, from_rows
 from flsel.objectives import FedAvg, FedProx, LocalUpdates, Objective
 
 CLIENTS = [3, 0, 2, 4, 1]

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from flsel.devices import LogNormal
 from flsel.errors import UserError
-from flsel.local.each_loss import each_loss
+from flsel.local.measure import each_loss
 from flsel.selectors import FedAU, Oort, Pisces
 
 

@@ -10,10 +10,9 @@ from test_compiled import Images
 from test_trainers import OPTIMIZERS, SIZES, SPECS, make_program, told
 from torch import Tensor, nn
 
-from flsel.local import gradients
+from flsel.local import measure
 from flsel.local.measure import gradients as measured
-from flsel.local.program import Program
-from flsel.local.visit import from_one
+from flsel.local.program import Program, from_one
 from flsel.params import Params
 
 
@@ -42,10 +41,10 @@ def test_ragged_clients_in_one_pass(net: Any, room: int, monkeypatch: Any) -> No
     object.__setattr__(program.population, "shards", tuple(shards))
     one_by_one = asked(program)
     packs: list[int] = []
-    pack = gradients._pack
-    monkeypatch.setattr(gradients, "_pays", lambda device: True)
+    pack = measure._pack
+    monkeypatch.setattr(measure, "_pays", lambda device: True)
     monkeypatch.setattr(
-        gradients, "_pack", lambda p, pieces, w: packs.append(len(pieces)) or pack(p, pieces, w)
+        measure, "_pack", lambda p, pieces, w: packs.append(len(pieces)) or pack(p, pieces, w)
     )
     together = asked(program)
     assert sum(packs) == sum(-(-len(shard) // room) for shard in [*shards, shards[1]])
@@ -59,7 +58,7 @@ def test_ragged_clients_in_one_pass(net: Any, room: int, monkeypatch: Any) -> No
 def test_a_model_that_cannot_be_stacked_is_asked_client_by_client(monkeypatch: Any, caplog: Any) -> None:
     program = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=Branching(6, 4))
     one_by_one = asked(program)
-    monkeypatch.setattr(gradients, "_pays", lambda device: True)
+    monkeypatch.setattr(measure, "_pays", lambda device: True)
     caplog.set_level("INFO", "flsel")
     for _ in range(2):
         together = asked(program)

@@ -12,7 +12,7 @@ from torch import optim
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
 from flsel.execution.run import run
-from flsel.local.optimizer_states import OptimizerMemory
+from flsel.local.optimizers import OptimizerMemory
 from flsel.params import repeated
 from flsel.selectors.divfl import DivFL
 from flsel.selectors.fedcat import FedCat

@@ -20,12 +20,12 @@ from test_trainers import largest_gap, make_program, starts_of, told, train
 from torch import Tensor, nn, optim
 
 from flsel.errors import UserError
-from flsel.local.batches import BatchSpec
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.judge import CheckedTrainer
 from flsel.local.measure import losses
+from flsel.local.program import from_one
+from flsel.local.schedule import BatchSpec
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.visit import from_one
 from flsel.params import Params
 
 CLIENTS = [3, 1, 0]

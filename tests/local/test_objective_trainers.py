@@ -12,7 +12,7 @@ from test_trainers import OPTIMIZERS, SIZES, SPECS, STACKS, largest_gap, make_pr
 from torch import Tensor, nn
 
 from flsel.errors import UserError
-from flsel.local.features import Features
+from flsel.local.output_layer import Features
 from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, FedGen, LocalUpdates, Objective

@@ -12,13 +12,12 @@ from test_compiled import Images
 from test_trainers import OPTIMIZERS, SPECS, Regression, largest_gap, make_program, starts_of
 from torch import nn
 
-from flsel.local.batches import BatchSpec
 from flsel.local.compiled import pool
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.pool import Pool, pays, signature
-from flsel.local.program import Program
+from flsel.local.program import Program, Visit, from_rows
+from flsel.local.schedule import BatchSpec
 from flsel.local.sequential import SequentialTrainer
-from flsel.local.visit import Visit, from_rows
 from flsel.objectives import SCAFFOLD, FedProx, Objective
 from flsel.params import Params
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from flsel.errors import UserError
-from flsel.local.reach import Reach
+from flsel.local.schedule import Reach
 
 
 def displacement(make: Any, steps: int, lr_factor: float) -> float:

@@ -19,15 +19,13 @@ from torch import Tensor, nn, optim
 
 from flsel.data.population import Normalize, Population
 from flsel.errors import UserError
-from flsel.local.batches import BatchSpec, dealt
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
-from flsel.local.learning_rates import lr_factors
-from flsel.local.program import Program
+from flsel.local.program import Program, from_rows
+from flsel.local.schedule import BatchSpec, dealt, lr_factors
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import Classifier, as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit import from_rows
 from flsel.objectives import FedAvg, FedProx, Objective
 from flsel.params import Params
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plain_views import assert_frequencies, chosen, view
 
 from flsel.errors import UserError
-from flsel.local.reach import Reach
+from flsel.local.schedule import Reach
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates
 from flsel.selectors.gradnorm import GradientNorm

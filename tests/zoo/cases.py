@@ -15,7 +15,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
-from flsel.local.batches import BatchSpec
+from flsel.local.schedule import BatchSpec
 from flsel.objectives import FedAvg, FedProx, Objective
 from zoo import gradients, hidden, identity, layers, layout, leaving, losses, mixing, numbers, state, views
 from zoo.registry import CLASSES, IMAGE, INPUTS, PARTS, WIDTH, Part

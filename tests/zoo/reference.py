@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flsel.local.batches import dealt
 from flsel.local.dropout import Masks, step_keys, visit_key
+from flsel.local.schedule import dealt
 from flsel.rng import repeatable, seed_layers
 from zoo.cases import MU, Case
 

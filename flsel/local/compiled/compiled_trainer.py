@@ -11,14 +11,12 @@ from weakref import WeakSet
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
 from flsel.local.compiled.pool import Pool, forget, is_large, pays, signature, together
-from flsel.local.compiled.refusals import reason_of, require_compiled
-from flsel.local.compiled.refuse import Convolves
+from flsel.local.compiled.refusals import Convolves, reason_of, require_compiled
 from flsel.local.lightning_module import say_once
-from flsel.local.program import Program
+from flsel.local.program import Program, Visit, alike
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import note_convolutions
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit import Visit, alike
 from flsel.params import Params
 
 # Federations, or pools of them, that stay compiled.

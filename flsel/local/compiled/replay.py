@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flsel.local.compiled.refuse import is_view
+from flsel.local.compiled.record_graph import is_view
 from flsel.local.torch_internals import TO_COPY, OpOverload, has_kernel, schema
 
 aten = torch.ops.aten

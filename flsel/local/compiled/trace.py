@@ -14,12 +14,11 @@ from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from flsel.local.compiled.record_graph import record
-from flsel.local.compiled.refusals import TURNS, Refused
-from flsel.local.compiled.refuse import Unread, check_graph, out_of_place, watched
+from flsel.local.compiled.record_graph import check_graph, record
+from flsel.local.compiled.refusals import TURNS, Refused, Unread, out_of_place, watched
 from flsel.local.dropout import Masks
-from flsel.local.head import undisturbed
 from flsel.local.program import Program
+from flsel.local.snapshot import undisturbed
 from flsel.local.tasks import loss_of
 from flsel.local.torch_internals import CONVOLVE, beneath_vmap, tree_flatten, tree_unflatten
 from flsel.objectives.objective import Objective, overrides

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from flsel.local.compiled.fuse_graph import shape_of
-from flsel.local.compiled.refuse import root
+from flsel.local.compiled.record_graph import root
 from flsel.local.compiled.replay import FlatCode
 from flsel.local.torch_internals import foreach_add_, foreach_mul, foreach_mul_
 
