@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+_ROUNDING = 1e-9
+
 
 def optimal_inclusion(lengths: np.ndarray, mean: float) -> np.ndarray:
     """Return the inclusion probabilities with the smallest variance for a mean size of the cohort.
@@ -62,7 +64,8 @@ def approximate_inclusion(lengths: np.ndarray, mean: float, iterations: int) -> 
             return probability, made
         factor = (mean - count + np.count_nonzero(below)) / left
         probability[below] = np.minimum(factor * probability[below], 1.0)
-        if factor <= 1:
+        # It is 1 where nobody reached 1 in the last rescaling. Rounding must not cost a further one.
+        if factor <= 1 + _ROUNDING:
             return probability, made
     return probability, iterations
 

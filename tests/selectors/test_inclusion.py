@@ -61,6 +61,18 @@ def test_by_hand():
     assert made == 1
 
 
+def test_rounding_costs_no_rescaling():
+    counts = set()
+    for seed in range(200):
+        rng = generator(seed, "test")
+        lengths = rng.lognormal(sigma=1.0, size=10)
+        almost = lengths * (1 + 1e-7 * rng.standard_normal(10))
+        made = approximate_inclusion(lengths, 4.0, 9)[1]
+        assert approximate_inclusion(almost, 4.0, 9)[1] == made
+        counts.add(made)
+    assert {1, 2, 3} <= counts
+
+
 @pytest.mark.parametrize("lengths", [[0.0, 0.0, 0.0], [5.0, 0.0, 0.0], [5.0, 1.0, 0.0]])
 def test_nothing_to_send_is_not_sent(lengths):
     expected = [2 / 3] * 3 if not any(lengths) else [float(length > 0) for length in lengths]

@@ -13,6 +13,7 @@ import torch
 from plain_views import view
 from runs import built, settings
 
+from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
 from flsel.objectives import SCAFFOLD
 from flsel.selector import Need, Plan, Updates
@@ -111,6 +112,18 @@ def test_the_ledger_counts_what_is_sent(tmp_path: Path, method: Any, least: int,
     assert (ledger["trainings"], ledger["models_down"], ledger["models_up"]) == (18, 18, sent)
     assert ledger["bytes_up"] * 18 == ledger["bytes_down"] * sent
     assert 18 * least <= ledger["scalars_up"] <= 18 * most
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_backend_sends_as_many_numbers(tmp_path: Path, seed: int) -> None:
+    ledgers = []
+    for backend in ("sequential", "compiled"):
+        local = LocalConfig(batch_size=5, steps=3, backend=backend)
+        run = built(settings(tmp_path, selector=OptimalSampling(), clients_per_round=7, local=local, seed=seed))
+        for _ in range(6):
+            run.server.step()
+        ledgers.append(dict(run.server.ledger))
+    assert ledgers[0] == ledgers[1]
 
 
 def test_objectives_with_state_of_participants_are_refused(tmp_path: Path) -> None:
