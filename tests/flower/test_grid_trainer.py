@@ -35,7 +35,21 @@ from flsel.objectives import SCAFFOLD, FedProx
 from flsel.partition import IID
 from flsel.runner.build import build
 from flsel.runner.result import Result
-from flsel.selectors import AFL, DivFL, FedCat, FedCor, FedGS, FedPNS, HiCS, Oort, PowD, Uniform
+from flsel.selectors import (
+    AFL,
+    F3AST,
+    OSMD,
+    DivFL,
+    FedCat,
+    FedCor,
+    FedGS,
+    FedPNS,
+    HiCS,
+    KVib,
+    Oort,
+    PowD,
+    Uniform,
+)
 
 SEQUENTIAL = LocalConfig(batch_size=5, steps=3, backend="sequential")
 
@@ -108,6 +122,21 @@ def test_what_a_node_does_not_answer_is_dropped_and_counted(
     # The node is left out for one round after its second failure, and for two after its third.
     assert [count > 0 for count in asked] == [True, True, False, True, False, False]
     assert [text.endswith("it is left out for 2 rounds") for text in said] == [False, False, True]
+
+
+@pytest.mark.parametrize("selector", [KVib, OSMD, F3AST])
+def test_the_others_take_over_the_weight_of_updates_that_are_lost(tmp_path: Path, selector: Any) -> None:
+    config = settings(tmp_path, local=SEQUENTIAL, clients_per_round=6, selector=selector())
+    here = build(config).server.step().outcome
+    trainer = GridTrainer(InProcess(config, 2, _lost), config, 8, timeout=1.0)
+    with started(config, trainer=trainer) as session:
+        there = session.step().outcome
+    assert there.plan == here.plan
+    lost = torch.tensor([path[0] % 2 == 0 for path in here.plan.paths])
+    assert 0 < int(lost.sum()) < len(lost)
+    own = here.weights[~lost]
+    torch.testing.assert_close(there.weights[~lost], own * (here.weights.sum() / own.sum()))
+    assert not there.weights[lost].any()
 
 
 def test_a_round_that_nobody_answers_says_so_and_can_be_resumed(tmp_path: Path) -> None:

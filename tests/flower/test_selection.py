@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from flsel.flower.round_parts import RoundSummary, Rules
 from flsel.flower.selection import Selection
 from flsel.flower.wire import Reply, Request
 from flsel.selector import Need, Selector, Updates, View
-from flsel.selectors import Uniform
+from flsel.selectors import HiCS, Uniform
 
 MODEL = {"weight": np.zeros((3, 2), np.float32), "bias": np.zeros(3, np.float32)}
 EXAMPLES = {1: 10, 2: 30}
@@ -105,3 +107,26 @@ def test_a_selector_that_draws_from_a_global_generator_is_named(caplog: pytest.L
 
     one_round(Global(), [1.0, 2.0])
     assert "Global draws from the global generator of torch" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "reason"),
+    [
+        ({"w": np.zeros((3, 2), np.float32)}, {}, 'selector.signal must be "weight_mean" for a model whose'),
+        (MODEL, {"num_classes": 5}, r"which HiCS reads, got weight \[3, 2\]. The number of classes is"),
+        (MODEL, {"output_layer": ("bias", None)}, r"which HiCS reads, got bias \[3\]"),
+        (
+            {"bias": np.zeros(3, np.float32)},
+            {"num_classes": 3},
+            "must name the model's last weight .* which HiCS reads; no array of the model has rows",
+        ),
+    ],
+)
+def test_an_output_layer_that_a_selector_cannot_read_is_refused_before_anything_trains(
+    model: dict[str, np.ndarray], given: dict[str, Any], reason: str
+) -> None:
+    rules = replace(Rules(2, 0, 1.0, None, None, Holdout(), None), **given)
+    selection = Selection(HiCS(), Members(2, labels=False, timeout=1.0, wait=0.0), rules)
+    with pytest.raises(UserError, match=reason):
+        selection.open(Nodes(), model, 10, {})
+    assert not hasattr(selection.selector, "asked_")

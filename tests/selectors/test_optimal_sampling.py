@@ -119,7 +119,9 @@ def test_every_backend_sends_as_many_numbers(tmp_path: Path, seed: int) -> None:
     ledgers = []
     for backend in ("sequential", "compiled"):
         local = LocalConfig(batch_size=5, steps=3, backend=backend)
-        run = built(settings(tmp_path, selector=OptimalSampling(), clients_per_round=7, local=local, seed=seed))
+        run = built(
+            settings(tmp_path, selector=OptimalSampling(), clients_per_round=7, local=local, seed=seed)
+        )
         for _ in range(6):
             run.server.step()
         ledgers.append(dict(run.server.ledger))
