@@ -23,7 +23,7 @@ from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison, judge, usual_baseline
 from flsel.comparison.comparison_display import ComparisonProgress
 from flsel.comparison.comparison_file import Judging, declare, read_declaration, write_declaration
-from flsel.comparison.grid import Grid, Scenario, Tuning, Variant
+from flsel.comparison.grid import FILE, Grid, Scenario, Tuning, Variant
 from flsel.comparison.judging.changes import Change
 from flsel.comparison.judging.claim_words import subject
 from flsel.comparison.judging.claims import Sequential
@@ -196,9 +196,42 @@ def compare_runs(patterns: Sequence[str], wanted: CompareConfig) -> Comparison:
         UserError: If a run does not fit, or nothing is left to compare.
     """
     runs, tuned = gather(patterns, wanted.mismatch, wanted.pick)
+    names = list(dict.fromkeys(run.variant for run in complete(runs)))
+    judging, cells, seen = _declared_by(runs, names)
+    judging = judging.asked_again(wanted, seen, usual_baseline(names) if names else None)
+    unpaired = wanted.mismatch == "unpaired"
+    return Comparison(_judged(runs, judging, tuned, unpaired=unpaired, declared_cells=cells))
+
+
+def _declared_by(runs: Sequence[Run], names: Sequence[str]) -> tuple[Judging, int, int]:
+    """Return what the comparisons declare whose runs are judged by their folders.
+
+    To judge runs of several comparisons, a part of one, or one that added seeds until its claims were
+    decided, is a choice made when results could be seen.
+
+    Returns:
+        How they are judged; the pairs of variant and scenario that were declared; and the number of seeds
+        whose results could be seen, 0 of runs that belong to no comparison.
+    """
     stated = {run.settings.get("evaluation", {}).get("target") for run in runs}
-    judging = Judging(target=stated.pop() if len(stated) == 1 else None).asked_again(wanted, 0)
-    return Comparison(_judged(runs, judging, tuned, unpaired=wanted.mismatch == "unpaired"))
+    plain = Judging(target=stated.pop() if len(stated) == 1 else None)
+    homes = {run.folder.parents[3] for run in runs if len(run.folder.parents) > 3}
+    homes = {home for home in homes if (home / FILE).is_file()}
+    if not homes:
+        return plain, 0, 0
+    declared = {home: read_declaration(home) for home in sorted(homes)}
+    grids = [grid for grid, _, _ in declared.values()]
+    cells = sum((len(grid.variants) - 1) * len(grid.scenarios) for grid in grids)
+    total = sum(len(list(grid.cells())) for grid in grids)
+    judging, seen = next(iter(declared.values()))[1], _seen(runs)
+    adaptive = judging.until_decided is not None
+    if len(homes) > 1:
+        judging = plain
+    baseline = judging.baseline if judging.baseline in names else None
+    judging = replace(judging, baseline=baseline, until_decided=None)
+    if len(homes) > 1 or adaptive or len(runs) != total:
+        judging = judging.changed(Change("runs", total, len(runs), seen))
+    return judging, cells, seen
 
 
 def read_comparison(
@@ -230,6 +263,7 @@ def _judged(
     *,
     unpaired: bool = False,
     how: Sequential | None = None,
+    declared_cells: int = 0,
 ) -> Analysis:
     target = None if judging.target is None else Target(judging.target, judging.target_after)
     options = Options(
@@ -241,6 +275,8 @@ def _judged(
         cost=judging.cost,
         level=judging.level,
         margins=judging.margins,
+        declared_cells=declared_cells,
+        declares_target=judging.declares_target,
         changes=judging.changes,
     )
     if how is not None:  # runs that no claim needs were never to be executed

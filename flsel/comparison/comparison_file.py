@@ -63,6 +63,12 @@ class Judging:
         check_cost(self.cost)
 
     @property
+    def declares_target(self) -> bool:
+        """Whether a target was declared before the first run, whatever was asked later."""
+        moved = [change for change in self.changes if change.what == "target"]
+        return moved[0].before is not None if moved else self.target is not None and not self.target_after
+
+    @property
     def margins(self) -> dict[str, float]:
         """Half-widths of practical equivalence of a fixed design: of accuracy in points, of a cost as a "
         "log."""

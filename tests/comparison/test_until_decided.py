@@ -225,7 +225,7 @@ def test_a_plan_says_power_and_runs_and_executes_nothing(tmp_path, runner, capsy
     words = ["compare", "--selectors", "Uniform,PowD,AFL", "--plan", "--margin", "1", "--sd", "1"]
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "At most 90 runs: 3 variants, 1 scenario, 30 seeds, with a margin of 1 points." in said
+    assert "At most 90 runs: 3 variants, 1 scenario, 30 seeds, with a margin of 1 point." in said
     assert not runner.executed
     compare(tmp_path, until_decided=False, margin=None, seeds="4")
     capsys.readouterr()

@@ -13,7 +13,7 @@ WORDS = {
     "target": "the target", "cost": "the cost to the target", "last": "the number of evaluations in a mean",
     "baseline": "the baseline", "level": "the confidence level", "margin": "the margin in points",
     "margin_ratio": "the margin of ratios", "seeds": "the number of seeds", "variants": "the variants",
-    "scenarios": "the scenarios", "runs": "the number of runs that are judged",
+    "scenarios": "the scenarios", "runs": "the runs that are judged",
 }  # fmt: skip
 """What may be changed, in words."""
 
@@ -38,8 +38,12 @@ class Change:
         when = f"after {formatting.seeds(self.seen)}"
         if self.what in ("variants", "scenarios"):
             return f"{', '.join(map(str, self.after))} added {when}"
+        if self.what == "runs":
+            return f"{self.after} of {self.before} declared runs judged again {when}"
+        if self.before is None:
+            return f"{WORDS[self.what]} of {self.after:g} given {when}"
         shown = [
-            f"{100 * x:g} %" if self.what in ("target", "level") and x else x
+            f"{100 * x:g} %" if self.what in ("target", "level") else f"{x:g}" if isinstance(x, float) else x
             for x in (self.before, self.after)
         ]
         return f"{WORDS[self.what]} changed from {shown[0]} to {shown[1]} {when}"

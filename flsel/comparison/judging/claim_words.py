@@ -34,7 +34,7 @@ def difference(deciding: Deciding, value: float) -> str:
 def margin(deciding: Deciding, design: Design, n: int | None = None) -> str:
     """Write the margin of practical equivalence, of a look or the last: ``2 points``, ``1.1 x``."""
     width = (design.margin if n is None else design.margin_at(n)) or 0.0
-    return f"{width:g} points" if deciding.target is None else f"{math.exp(width):.4g} x"
+    return formatting.width(width) if deciding.target is None else f"{math.exp(width):.4g} x"
 
 
 def family(design: Design) -> str:

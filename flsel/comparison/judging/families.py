@@ -152,7 +152,8 @@ def fixed_claims(analysis: Analysis) -> tuple[Claim, ...]:
     options, cells = analysis.options, by_cell(analysis.runs)
     measures, alpha = family_measures(analysis), options.alpha
     there = {(run.variant, run.scenario) for run in analysis.runs}
-    others = len(measures) * sum(variant != options.baseline for variant, _ in there)
+    here = sum(variant != options.baseline for variant, _ in there)
+    comparisons = others = len(measures) * max(here, options.declared_cells)
     family, arrivals = list[FamilyMember](), list[FamilyMember]()
     for scenario in analysis.scenarios:
         for variant in (v for v in analysis.variants if v != options.baseline):
@@ -163,7 +164,6 @@ def fixed_claims(analysis: Analysis) -> tuple[Claim, ...]:
                     if at == 1 and member.unpaired is None:  # the cost asked for
                         arrivals.append(replace(member, arrival=True, margin=None))
     discordant = [sum(member.evidence.alone(member.n)) for member in arrivals]
-    comparisons = max(others, options.declared_comparisons)
     while comparisons < others + sum(2.0 ** (1 - d) <= alpha / max(1, comparisons) for d in discordant):
         comparisons += 1
     comparisons = max(1, comparisons)

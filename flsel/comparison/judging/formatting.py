@@ -12,7 +12,7 @@ _NOTHING = "-"
 
 
 def number(value: float, unit: str = "") -> str:
-    """Write a value: shares in per cent, nats with three digits, bytes with a prefix, counts whole."""
+    """Write a value: shares in per cent, nats with three digits, bytes and long times with a unit."""
     if math.isnan(value):
         return _NOTHING
     if math.isinf(value):
@@ -23,6 +23,8 @@ def number(value: float, unit: str = "") -> str:
         return f"{value:.3f}"
     if unit == "bytes":
         return _bytes(value)
+    if unit in ("seconds", "simulated seconds") and value >= 120:
+        return _time(value)
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
@@ -73,6 +75,11 @@ def relation(p: float) -> str:
     return shown if shown.startswith("<") else f"= {shown}"
 
 
+def width(points: float) -> str:
+    """Write a number of points without a sign: ``1 point``, ``0.5 points``."""
+    return f"{points:g} point" + ("" if points == 1 else "s")
+
+
 def share(chance: float) -> str:
     """Write a chance: ``93 %``, ``> 99 %``, ``< 1 %``."""
     if 0.01 <= chance <= 0.99 or chance in (0.0, 1.0):
@@ -104,6 +111,14 @@ def _three(value: float) -> str:
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _time(seconds: float) -> str:
+    """Write a time of minutes, hours or days: ``12 min``, ``3.4 h``, ``2.1 days``."""
+    for unit, size, most in (("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < most:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 86_400:,.3g} days"
 
 
 def _bytes(value: float) -> str:

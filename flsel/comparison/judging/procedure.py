@@ -79,7 +79,7 @@ def _about_one_look(analysis: Analysis) -> Iterator[str]:
             "intervals."
         )
     yield from _about_power(several, family, alpha)
-    if any(claim.made for claim in several):
+    if any(claim.made and claim.decision.claim != "equivalent" for claim in several):
         yield (
             "Estimates of significant differences are too large on average, the more so the fewer seeds "
             "there are. Intervals beside verdicts hold for all claims together; differences.csv has those "

@@ -43,8 +43,8 @@ class Options:
         level: Confidence level of intervals; one minus it is the chance of any false claim.
         margins: Half-widths of practical equivalence of a fixed design: of ``accuracy`` in points, of
             ``cost`` as the logarithm of a ratio.
-        declared_comparisons: Fewest comparisons of the family of a fixed design, if it was declared larger
-            than what is here.
+        declared_cells: Pairs of variant and scenario that were declared, without those of the baseline.
+        declares_target: Whether a target was declared before the first run.
         changes: What was changed when results could be seen.
     """
 
@@ -57,7 +57,8 @@ class Options:
     cost: str = "rounds"
     level: float = LEVEL
     margins: Mapping[str, float] = field(default_factory=dict)
-    declared_comparisons: int = 0
+    declared_cells: int = 0
+    declares_target: bool = False
     changes: tuple[Change, ...] = ()
 
     @property
@@ -201,8 +202,10 @@ class Analysis:
 
     @property
     def declares_target(self) -> bool:
-        """Whether the runs declare a target."""
-        return any(run.settings.get("evaluation", {}).get("target") is not None for run in self.runs)
+        """Whether a target was declared before the runs, whatever was asked later."""
+        return self.options.declares_target or any(
+            run.settings.get("evaluation", {}).get("target") is not None for run in self.runs
+        )
 
     @property
     def deciding(self) -> str:

@@ -1,0 +1,274 @@
+"""One judge of fixed and sequential designs: families, levels, what was changed after a look, and words."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+import yaml
+from runs import settings
+
+import flsel
+from flsel.commands.cli import main
+from flsel.comparison.comparison import Comparison
+from flsel.comparison.judging.claims import Evidence
+from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.judging.decisions import Withheld, decide
+from flsel.comparison.judging.descriptions import chance_above, chances_to_be_best
+from flsel.comparison.judging.designs import ACCURACY, Design, UntilDecided
+from flsel.comparison.judging.estimates import holm, mean_p_value
+from flsel.comparison.judging.families import FamilyMember, step_down
+from flsel.comparison.judging.formatting import number
+
+pytestmark = pytest.mark.usefixtures("here")
+NOISE = np.random.default_rng(3).normal(0, 0.01, (3, 40))
+EFFECTS = {"Uniform": 0.0, "PowD": 0.05, "AFL": 0.0}
+
+
+def curve(variant: str, seed: int) -> dict[str, Any]:
+    """A run that climbs to its variant's effect and the noise of its seed."""
+    return {
+        "curve": made.climb(0.6 + EFFECTS[variant] + NOISE[list(EFFECTS).index(variant), seed - 1], rounds=40)
+    }
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> made.Executed:
+    """Made-up runs in the place of real ones."""
+    return made.Executed(monkeypatch, curve)
+
+
+def compare(folder: Path, **wanted: Any) -> Comparison:
+    given = {"variants": ["Uniform", "PowD", "AFL"], "seeds": 6, **wanted}
+    return flsel.compare(settings(folder / "unused", rounds=40), folder=str(folder), name="c", **given)
+
+
+def member(values: np.ndarray, margin: float | None = None, **changes: Any) -> FamilyMember:
+    none = np.zeros(0, dtype=int)
+    seeds = tuple(range(len(values)))
+    known = Evidence(
+        "v", "all", Deciding(ACCURACY, 1), seeds, values, values, 0, none, none, 1, 0.0, Withheld()
+    )
+    return FamilyMember(known, margin, **changes)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_steps_over_one_look_are_holms_and_no_interval_contradicts_its_decision(seed):
+    rng = np.random.default_rng(seed)
+    family = [rng.standard_normal(6) + effect for effect in (0.0, 0.7, 1.5, 3.0)]
+    decided = step_down([member(values) for values in family], 5)
+    expected = [p <= 0.05 for p in holm([mean_p_value(values) for values in family], 5)]
+    assert [decision.decided for decision in decided] == expected
+    for decision in decided:
+        end = decision.looks[-1]
+        assert (end.low >= 0 or end.high <= 0) == decision.decided
+
+
+def test_equivalence_is_claimed_by_one_look_and_its_interval_lies_within_the_margin():
+    values = np.tile([0.1, -0.1, 0.05], 3)
+    (decision,) = step_down([member(values, 1.0)], 3)
+    assert decision.claim == "equivalent"
+    assert -1 <= decision.looks[-1].inner_low < decision.looks[-1].inner_high <= 1
+    assert step_down([member(values[:4], 1.0)], 1)[0].claim == "open", "four seeds carry no claim"
+
+
+def test_one_look_is_the_t_test_at_its_level():
+    values = np.random.default_rng(1).standard_normal(8) + 1
+    p = mean_p_value(values)
+    for alpha in (0.9 * p, 1.1 * p):
+        assert decide(values, Design.fixed(8, 1, alpha=alpha)).decided == (alpha > p)
+
+
+@pytest.mark.parametrize("words", [{"seeds": 6}, {"seeds": None, "until_decided": True}])
+def test_equivalent_variants_are_so_in_both_designs(tmp_path, runner, words):
+    found = compare(tmp_path, margin=3.0, **words)
+    claims = {claim.variant: claim.decision.claim for claim in found.analysis.claims if claim.kind == "mean"}
+    assert claims == {"PowD": "better", "AFL": "equivalent"}
+    (text,) = [v.text for v in found.verdicts if v.label == "Equivalent"]
+    assert text.startswith("AFL and Uniform are equivalent within 3 points in test accuracy")
+    assert "90 % interval" in text
+    assert any(n.startswith("Chance to be better than Uniform by more than 3 points") for n in found.notes)
+    assert any("PowD has the best test accuracy" in n and "pairs of variants" in n for n in found.notes)
+
+
+@pytest.mark.parametrize("words", [{"seeds": 6}, {"seeds": None, "until_decided": True}])
+def test_every_share_of_false_claims_has_its_condition(tmp_path, runner, words):
+    found = compare(tmp_path, **words)
+    (note,) = [n for n in found.notes if "is at most 5 %" in n]
+    assert "if differences are about normally distributed, or symmetric" in note
+    collapse = [n for n in found.notes if "without a collapse" in n]
+    assert collapse
+    n = min(len(claim.used) for claim in found.analysis.claims if claim.decision.decided)
+    assert f"up to {100 * (1 - 0.05 ** (1 / n)):.0f} % of seeds" in collapse[0]
+
+
+@pytest.mark.parametrize("words", [{"seeds": 8}, {"seeds": None, "until_decided": True}])
+def test_the_level_is_that_of_every_number(tmp_path, runner, words, capsys):
+    found = compare(tmp_path, level=0.99, **words)
+    assert {claim.design.alpha for claim in found.analysis.claims} == {0.01}
+    text = found.verdicts[0].text
+    assert "99 % interval" in text
+    report = found.to_markdown()
+    assert "95 %" not in report.replace("seeds for 80 % power (95 % interval", "")
+    assert r"Intervals: 99\,\%" in found.to_latex()
+    single = compare(tmp_path / "b", **words).analysis.summary("PowD", "all", found.analysis.main)
+    wide = found.analysis.summary("PowD", "all", found.analysis.main)
+    if words["seeds"]:
+        assert wide.mean.low < single.mean.low < single.mean.high < wide.mean.high
+        found.write()
+        assert main(["compare", "--resume", str(tmp_path / "c"), "--level", "0.9"]) == 0
+        again = flsel.compare(tmp_path / "c").analysis
+        assert all(claim.exploratory for claim in again.claims)
+        assert (
+            "the confidence level changed from 99 % to 90 % after 8 seeds" in again.claims[0].exploratory[0]
+        )
+
+
+def test_what_is_changed_after_a_look_is_kept_and_what_it_touches_is_exploratory(tmp_path, runner, capsys):
+    compare(tmp_path, target=0.5).write()
+    resume = ["compare", "--resume", str(tmp_path / "c")]
+    assert main([*resume, "--target", "0.55"]) == 0
+    found = flsel.compare(tmp_path / "c")
+    of_cost = {claim.measure: bool(claim.exploratory) for claim in found.analysis.claims}
+    assert of_cost == {found.analysis.main: False, found.analysis.to_target: True}
+    assert {claim.design.comparisons for claim in found.analysis.claims} == {4}, "the family is as large"
+    assert any("the target changed from 50 % to 55 % after 6 seeds" in n for n in found.notes)
+    assert "Exploratory" in found.to_latex()
+    rows = list(csv.DictReader((tmp_path / "c" / "differences.csv").read_text().splitlines()))
+    (row,) = [r for r in rows if r["measure"] == found.analysis.to_target and r["variant"] == "PowD"]
+    assert row["claim"] == "exploratory"
+    assert "the target changed" in row["exploratory"]
+    assert main([*resume, "--last", "5"]) == 0
+    kept = yaml.safe_load((tmp_path / "c" / "comparison.yaml").read_text())["judging"]["changes"]
+    assert [(change["what"], change["seen"]) for change in kept] == [("target", 6), ("last", 6)]
+    again = flsel.compare(tmp_path / "c")
+    assert not any(claim.made for claim in again.analysis.claims)
+    assert again.headline.startswith("Exploratory")
+
+
+def test_another_baseline_or_target_in_python_is_exploratory_and_leaves_the_file_alone(tmp_path, runner):
+    compare(tmp_path).write()
+    file = tmp_path / "c" / "comparison.yaml"
+    before = file.read_text()
+    other = flsel.compare(tmp_path / "c", baseline="PowD")
+    assert not any(claim.made for claim in other.analysis.claims)
+    assert "the baseline changed from Uniform to PowD" in other.verdicts[0].text
+    assert file.read_text() == before
+    same = flsel.compare(tmp_path / "c", baseline="Uniform", last=10)
+    assert any(claim.made for claim in same.analysis.claims), "nothing was changed"
+
+
+def test_seeds_and_variants_that_are_added_after_looking_make_no_claims(tmp_path, runner, capsys):
+    compare(tmp_path, variants=["Uniform", "PowD"]).write()
+    resume = ["compare", "--resume", str(tmp_path / "c")]
+    assert main([*resume, "--selectors", "AFL"]) == 0
+    claims = {claim.variant: claim for claim in flsel.compare(tmp_path / "c").analysis.claims}
+    assert claims["PowD"].made
+    assert claims["AFL"].exploratory == ("AFL added after 6 seeds",)
+    assert main([*resume, "--seeds", "8"]) == 0
+    found = flsel.compare(tmp_path / "c")
+    assert all(claim.exploratory for claim in found.analysis.claims)
+    assert any("the number of seeds changed from 6 to 8 after 6 seeds" in note for note in found.notes)
+
+
+def test_a_new_margin_judges_later_looks_only():
+    values = np.tile([1.5, 1.2, 1.4, 1.6, 1.1, 1.3], 2) * np.tile([1, -1], 6)
+    whole = decide(values, Design(1, 12, 20.0))
+    assert (whole.claim, whole.n) == ("equivalent", 6)
+    narrow = Design(1, 12, 0.01, earlier_margins=((6, 20.0),))
+    assert (decide(values, narrow).claim, decide(values, narrow).n) == ("equivalent", 6), "it stays decided"
+    wide = Design(1, 12, 20.0, earlier_margins=((6, 0.01),))
+    assert (decide(values, wide).claim, decide(values, wide).n) == ("equivalent", 7)
+    rules = UntilDecided(margin=1.0).with_margins(2.0, None, 6)
+    assert rules.earlier_margins == ((6, 1.0),)
+    assert rules.design(2, 1).margin_at(6) == 1.0
+    assert rules.design(2, 1).margin_at(7) == 2.0
+    assert UntilDecided(margin=1.0).with_margins(2.0, None, 0).earlier_margins == ()
+
+
+def test_the_margin_of_a_resumed_comparison_is_kept_with_the_look(tmp_path, runner):
+    compare(tmp_path, variants=["Uniform", "AFL"], seeds=None, until_decided=True, margin=0.001, max_seeds=8)
+    assert main(["compare", "--resume", str(tmp_path / "c"), "--margin", "5", "--max-seeds", "16"]) == 0
+    found = flsel.compare(tmp_path / "c")
+    (claim,) = found.analysis.claims
+    assert claim.design.earlier_margins == ((8, 0.001),)
+    assert claim.decision.claim == "equivalent"
+    assert claim.decision.n > 8
+    assert not claim.made
+    assert "the margin in points changed from 0.001 to 5 after 8 seeds" in found.verdicts[0].text
+
+
+def test_runs_of_a_comparison_that_are_judged_by_path_know_what_they_belong_to(tmp_path, runner):
+    whole = compare(tmp_path, target=0.5)
+    whole.write()
+    cells = tmp_path / "c" / "runs" / "all"
+    again = flsel.compare([cells / "*" / "s*"])
+    assert {v.text for v in again.verdicts} == {v.text for v in whole.verdicts}
+    part = flsel.compare([cells / "Uniform" / "s*", cells / "PowD" / "s*"])
+    assert {claim.design.comparisons for claim in part.analysis.claims} == {4}, "AFL was declared"
+    assert not any(claim.made for claim in part.analysis.claims)
+    assert "12 of 18 declared runs judged again after 6 seeds" in part.verdicts[0].text
+    moved = flsel.compare([cells / "*" / "s*"], target=0.45)
+    assert {claim.measure for claim in moved.analysis.claims if claim.made} == {moved.analysis.main}
+
+
+def test_arrival_is_a_claim_where_enough_pairs_differ_in_it(tmp_path):
+    for seed in range(1, 11):
+        late = [0.3] * 21 if seed <= 9 else made.climb(0.8)
+        made.run(tmp_path / f"u{seed}", late, seed=seed, evaluation__target=0.7)
+        made.run(tmp_path / f"p{seed}", made.climb(0.8), selector="PowD", seed=seed, evaluation__target=0.7)
+    found = flsel.compare([tmp_path / "*"], last=1)
+    (claim,) = [claim for claim in found.analysis.claims if claim.kind == "arrival"]
+    assert claim.design.comparisons == 3
+    assert claim.p == pytest.approx(2.0**-8)
+    assert claim.decision.claim == "better"
+    (text,) = [v.text for v in found.verdicts if "significantly more often" in v.text]
+    assert "only PowD arrives in 9 pairs, only Uniform in 0 (exact McNemar test, p = 0.00" in text
+
+
+def test_a_variant_that_wins_and_loses_is_taken_with_its_losses(tmp_path):
+    for number_of, (alpha, gain) in enumerate(((0.1, 0.1), (0.5, 0.12), (1.0, -0.1))):
+        spec = {"class_path": "flsel.partition.dirichlet.Dirichlet", "init_args": {"alpha": alpha}}
+        for seed in range(1, 8):
+            noise = NOISE[:2, seed - 1]
+            for name, end in (("Uniform", 0.6 + noise[0] / 5), ("PowD", 0.6 + gain + noise[1] / 5)):
+                folder = tmp_path / f"{name}{number_of}{seed}"
+                made.run(folder, made.climb(end), selector=name, seed=seed, partition=spec)
+    found = flsel.compare([tmp_path / "*"])
+    assert found.headline.startswith("Take PowD: +11.")
+    assert "over Uniform in 2 of 3 scenarios, worse in 1" in found.headline
+
+
+def test_metrics_that_are_not_declared_are_exploratory(tmp_path):
+    for seed in range(1, 7):
+        for name, value in (("Uniform", 0.5), ("PowD", 0.7)):
+            own = {"F1": value + NOISE[0, seed - 1]}
+            made.run(tmp_path / f"{name}{seed}", made.climb(0.6), selector=name, seed=seed, own=own)
+    (verdict,) = [v for v in flsel.compare([tmp_path / "*"]).verdicts if "F1" in v.text]
+    assert verdict.kind == "exploratory"
+    assert "The claims are about test accuracy." in verdict.text
+
+
+def test_chances_are_those_of_students_posterior():
+    rng = np.random.default_rng(0)
+    differences = rng.standard_normal(6) + 1
+    table = np.stack([differences, np.zeros(6)], axis=1)
+    best = chances_to_be_best(table)
+    assert best.sum() == pytest.approx(1)
+    assert best[0] == pytest.approx(chance_above(differences, 0.0), abs=0.01)
+    assert chance_above(differences, 100.0) < 0.01
+    assert chance_above(np.full(4, 2.0), 1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(56.0, "56"), (600.0, "10 min"), (12_240.0, "3.4 h"), (200_000.0, "2.31 days"), (math.inf, "never")],
+)
+def test_long_times_are_in_minutes_hours_and_days(seconds, shown):
+    assert number(seconds, "simulated seconds") == shown
+    assert number(12_240.0) == "12,240"
