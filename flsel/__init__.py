@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from flsel._lazy import lazily
 
 if TYPE_CHECKING:
+    from flsel.choosing.choice import Choice
+    from flsel.choosing.choose_selector import choose
     from flsel.comparison.comparison import Comparison
     from flsel.comparison.from_python import compare
     from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig, TrackConfig
@@ -35,9 +37,11 @@ __getattr__ = lazily(
         ),
         **dict.fromkeys(("AsyncConfig", "TimeConfig"), "flsel.config.simulated_time"),
         **dict.fromkeys(("DataConfig", "SyntheticConfig"), "flsel.data.data_config"),
+        "Choice": "flsel.choosing.choice",
         "Comparison": "flsel.comparison.comparison",
         "Result": "flsel.runner.result",
         "RunConfig": "flsel.config.run_config",
+        "choose": "flsel.choosing.choose_selector",
         "compare": "flsel.comparison.from_python",
         "resume": "flsel.execution.run",
         "run": "flsel.execution.run",
@@ -48,6 +52,7 @@ __getattr__ = lazily(
 
 __all__ = [
     "AsyncConfig",
+    "Choice",
     "Comparison",
     "DataConfig",
     "EvaluationConfig",
@@ -67,6 +72,7 @@ __all__ = [
     "Updates",
     "View",
     "__version__",
+    "choose",
     "compare",
     "resume",
     "run",

@@ -35,6 +35,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "flsel.commands.compare",
         "compare selectors over seeds: flsel compare --selectors Uniform,PowD --seeds 5",
     ),
+    "choose": (
+        "flsel.commands.choose",
+        "find the selector for a federation by a race: flsel choose --config FILE --margin 1",
+    ),
     "dashboard": (
         "flsel.commands.dashboard",
         "make a W&B report and saved workspaces of a project: flsel dashboard --project P",
@@ -102,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _stop(
             "stopped; resume what had started with: flsel train --resume RUN, flsel tune --resume SWEEP, "
-            "flsel compare --resume COMPARISON",
+            "flsel compare --resume COMPARISON, flsel choose --resume RACE",
             130,
         )
     except BrokenPipeError:

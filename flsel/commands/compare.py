@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flsel.execution.on_ray.supervisor import supervise
 
@@ -13,12 +13,26 @@ _SIDE_BY_SIDE = ("max_concurrent", "cpus", "gpus", "memory", "address", "retries
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    return supervised("compare", arguments, _command)
+
+
+def supervised(name: str, arguments: Sequence[str], command: Callable[[Sequence[str]], int]) -> int:
+    """Run a command that executes runs, in a process of its own where Ray executes them.
+
+    Args:
+        name: The command's name.
+        arguments: Its arguments.
+        command: What takes them.
+
+    Returns:
+        Its exit code.
+    """
     placed = _side_by_side(arguments)
     light = sys.platform == "linux" and not {"torch", "ray"} & set(sys.modules)
     # Ray takes a driver down with its daemon, without a word of Python.
     if placed and light and not {"--help", "-h"} & set(arguments):
-        return supervise(list(arguments), _command, name="compare", again=placed)
-    return _command(arguments)
+        return supervise(list(arguments), command, name=name, again=placed)
+    return command(arguments)
 
 
 def _command(arguments: Sequence[str]) -> int:

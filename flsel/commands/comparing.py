@@ -29,7 +29,7 @@ from flsel.comparison.track import track_comparison
 from flsel.config import RunConfig
 from flsel.config.parser import to_types
 from flsel.errors import UserError
-from flsel.execution.choose import executor_for
+from flsel.execution.choose_executor import executor_for
 from flsel.files import home
 
 USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] [--key value ...]

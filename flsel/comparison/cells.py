@@ -70,7 +70,9 @@ def check_settings_of(grid: Grid, folder: Path) -> None:
                 raise UserError(f"{cell}: {error}") from error.__cause__
 
 
-def read_cells(grid: Grid, folder: Path, known: dict[Path, Run] | None = None) -> list[Run]:
+def read_cells(
+    grid: Grid, folder: Path, known: dict[Path, Run] | None = None, declared: str = FILE
+) -> list[Run]:
     """Read every cell as it lies there.
 
     Args:
@@ -78,6 +80,7 @@ def read_cells(grid: Grid, folder: Path, known: dict[Path, Run] | None = None) -
         folder: The comparison's folder.
         known: Finished runs by folder, which are not read again; newly finished runs are added. While a
             comparison is executed, nothing writes to them.
+        declared: Name of the file that declares the cells, for messages.
 
     Raises:
         UserError: If one was run with other settings than the comparison declares.
@@ -101,7 +104,7 @@ def read_cells(grid: Grid, folder: Path, known: dict[Path, Run] | None = None) -
             described[kind] = grid.run_config(cell, folder).to_dict()
         if run.settings and not _was_run_with(run, described[kind] | {"seed": cell.seed}):
             raise UserError(
-                f"{place} was run with other settings than {folder / FILE} declares; restore that file, "
+                f"{place} was run with other settings than {folder / declared} declares; restore that file, "
                 "or remove the run's folder to execute it again."
             )
         if run.result is not None:

@@ -18,7 +18,7 @@ from flsel.comparison.load_runs import Mismatch, Pick
 from flsel.comparison.variant_objects import Variants, make_scenarios, make_variants
 from flsel.config import RunConfig, model_object
 from flsel.errors import UserError
-from flsel.execution.choose import executor_for
+from flsel.execution.choose_executor import executor_for
 from flsel.execution.single_run import single_run
 from flsel.files import home
 

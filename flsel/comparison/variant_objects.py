@@ -76,7 +76,7 @@ def make_scenarios(grid: Sequence[str] | Mapping[str, Sequence[Any]]) -> tuple[l
     for key, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise UserError(f"grid {key} must be a list of values, got {shown(values)}.")
-    axes = [(key, [(_called(v), _plain(key, v)) for v in values]) for key, values in grid.items()]
+    axes = [(key, [(called(v), _plain(key, v)) for v in values]) for key, values in grid.items()]
     return scenarios_of(axes), [model for values in grid.values() for v in values for model in _models(v)]
 
 
@@ -107,10 +107,10 @@ def _name(item: Any) -> str:
             f"variants must be selectors or texts such as 'PowD:d=12' in a list, got {shown(item)}; give "
             "others by name, as in {'more steps': {'local.steps': 20}}."
         )
-    return _called(item)
+    return called(item)
 
 
-def _called(value: Any) -> str:
+def called(value: Any) -> str:
     """Return what tables call a value: a class with the arguments that are not its defaults."""
     if inspect.isclass(value) or inspect.isroutine(value):
         return str(value.__name__)
@@ -120,7 +120,7 @@ def _called(value: Any) -> str:
         return str(value)
     made: Any = type(value)
     own = [
-        f"{name}={_called(getattr(value, name))}"
+        f"{name}={called(getattr(value, name))}"
         for name, argument in arguments(made).items()
         if argument.default is MISSING or getattr(value, name) != argument.default
     ]

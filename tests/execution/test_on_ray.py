@@ -20,7 +20,7 @@ from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
 from flsel.config import RunConfig
 from flsel.config.groups import OutputConfig
-from flsel.execution.choose import executor_for
+from flsel.execution.choose_executor import executor_for
 
 RAISING = """
 from flsel.selector import Selector

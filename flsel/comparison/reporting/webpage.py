@@ -83,7 +83,7 @@ def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_text(title)}</title><style>{_file('page.css')}</style></head>",
+            f"<title>{_text(title)}</title><style>{page_file('page.css')}</style></head>",
             '<body><a class="skip" href="#results">Skip to the results</a><main>',
             f"<h1>{_text(title)}</h1>{_about(analysis)}",
             *parts,
@@ -107,7 +107,7 @@ def library() -> str:
 def _scripts() -> str:
     """Return the elements that draw the charts; the page says so if there is no memory for them."""
     try:
-        return f"<script>{_safe(library())}</script><script>{_safe(_file('page.js'))}</script>"
+        return f"<script>{_safe(library())}</script><script>{_safe(page_file('page.js'))}</script>"
     except UndrawnError as error:
         _LOG.warning("report.html lacks its charts: %s", error)
         return f"<p>The charts are missing: {_text(error)}</p>"
@@ -128,7 +128,7 @@ def _about(analysis: Analysis) -> str:
 def _verdicts(analysis: Analysis) -> str:
     shown, rest = folded(analysis)
     count = f"{len(rest)} more comparisons" if shown else f"{len(rest)} comparisons"
-    more = _folded(f"{count}, none significant", _listed(rest)) if rest else ""
+    more = fold_away(f"{count}, none significant", _listed(rest)) if rest else ""
     first = f'<p class="headline">{_text(headline(analysis))}</p>'
     return f'<section aria-label="Verdicts">{first}{_listed(shown)}{more}</section>'
 
@@ -143,17 +143,18 @@ def _tables(analysis: Analysis) -> str:
     if len(made) <= tables.MOST_SCENARIOS:
         return "".join(made)
     rest = zip(analysis.scenarios[1:], made[1:], strict=True)
-    return made[0] + "".join(_folded(scenario, table) for scenario, table in rest)
+    return made[0] + "".join(fold_away(scenario, table) for scenario, table in rest)
 
 
 def _table(analysis: Analysis, scenario: str) -> str:
     headings, rows = tables.main_table(analysis, scenario)
     caption = f"Means with {100 * analysis.options.level:g} % intervals" if scenario == ALL else scenario
     mark = ' id="results" tabindex="-1"' if scenario == analysis.scenarios[0] else ""
-    return f"<div{mark}>{_rows(headings, rows, caption)}</div>"
+    return f"<div{mark}>{html_table(headings, rows, caption)}</div>"
 
 
-def _rows(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
+    """Write a table that scrolls by itself where it is wider than the screen; rows begin with their name."""
     head = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in headings)
     body = "".join(
         f'<tr><th scope="row">{_text(first)}</th>{"".join(f"<td>{_cell(cell)}</td>" for cell in rest)}</tr>'
@@ -252,18 +253,18 @@ def _details(analysis: Analysis, folder: Path | None, commands: Sequence[str]) -
         parts.append(f"<h3>Commands</h3><pre>{_text(lines)}</pre>")
     parts += [
         f"<h3>Where it ran</h3><p>{_text(_environment(done))}</p>",
-        _folded(
+        fold_away(
             "All differences to the baseline",
-            _rows(headings, rows, "All differences") if rows else "",
+            html_table(headings, rows, "All differences") if rows else "",
             screen=True,
         ),
-        _folded(f"Settings of {done[0].variant}, seed {done[0].seed}", f"<pre>{_text(config)}</pre>"),
-        _folded(f"Runs ({len(analysis.runs)})", f"<ul>{links}</ul>"),
+        fold_away(f"Settings of {done[0].variant}, seed {done[0].seed}", f"<pre>{_text(config)}</pre>"),
+        fold_away(f"Runs ({len(analysis.runs)})", f"<ul>{links}</ul>"),
     ]
     return "".join(parts)
 
 
-def _folded(title: str, inside: str, *, screen: bool = False) -> str:
+def fold_away(title: str, inside: str, *, screen: bool = False) -> str:
     """Fold a part away; print opens it, unless it is for the screen alone."""
     kind = ' class="screen"' if screen else ""
     return f"<details{kind}><summary>{_text(title)}</summary>{inside}</details>" if inside else ""
@@ -294,5 +295,6 @@ def _safe(script: str) -> str:
     return script.replace("</script", "<\\/script")
 
 
-def _file(name: str) -> str:
+def page_file(name: str) -> str:
+    """Return a file that the page holds, such as ``page.css``."""
     return resources.files("flsel.comparison.reporting").joinpath("page", name).read_text(encoding="utf-8")
