@@ -87,7 +87,7 @@ def check_outputs(program: Program, test: Examples) -> Program:
     x, _ = batch = program.ready((own.x, own.y))
     if isinstance(program.task, Classifier):
         _choose_loss(program, batch)
-        program = replace(program)  # to leave the choice as it is after a measurement
+        program.kept.renew()  # to leave the choice as it is after a measurement
     written, parameters = _written(x), _parameters(program)
     program = replace(program, differentiates=_differentiates(program, batch))
     classifies = _classifies(program, batch, name)
