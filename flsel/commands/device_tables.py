@@ -5,17 +5,12 @@ from __future__ import annotations
 import numpy as np
 from rich.table import Table
 
-from flsel.arguments.spec import Spec
 from flsel.config import RunConfig
 from flsel.data.population import FederatedData
 from flsel.engine.clock import Clock
-from flsel.local.output_layer import find_head
-from flsel.local.program import exchanged
-from flsel.objectives.objective import overrides
 from flsel.params import model_bytes
-from flsel.runner.load_data import sample
+from flsel.runner.build import make_program
 from flsel.runner.make_clock import make_clock
-from flsel.runner.network import make_model
 from flsel.runner.terminal import open_console
 
 # Beyond this many clients the picture says more than a table, which is cut.
@@ -30,10 +25,8 @@ def print_devices(config: RunConfig, data: FederatedData) -> None:
     Raises:
         UserError: If the table is wrong, or no client meets the deadline.
     """
-    model = make_model(config.model, data.population.wanted_outputs, sample(data, 1), config.seed)
-    params, objective = exchanged(model), Spec.of(config.objective, "objective").build()
-    if overrides(objective, "generated"):
-        objective.head = find_head(model, sample(data, 2), data.population.num_classes, config.output_layer)
+    program, data = make_program(config, data)
+    params, objective = program.state(), program.objective
     sizes = data.population.sizes.numpy()
     clock = make_clock(config, sizes, model_bytes(params), objective.cost(params))
     assert clock is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
 
-# Buffers of models that began with infinities, of which there is no mean: causal masks, say.
+# Buffers that are not sent: those that no step changes, and those that began with infinities.
 _CONSTANTS: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
 
 
@@ -89,7 +89,7 @@ class Program:
 
     def __post_init__(self) -> None:
         if self.snapshot is None:
-            object.__setattr__(self, "snapshot", ModuleSnapshot(self.task, self.state().values()))
+            object.__setattr__(self, "snapshot", ModuleSnapshot(self.task, self.state().values(), self.model))
 
     @property
     def kept(self) -> ModuleSnapshot:
@@ -100,9 +100,10 @@ class Program:
     def state(self) -> Params:
         """Return the live tensors that are sent between server and clients, by name.
 
-        These are the trainable parameters and the floating-point buffers (BatchNorm's running statistics).
-        Frozen parameters, integer buffers and buffers that hold infinities when a run starts (causal masks)
-        never change hands: each client starts with those of the model as it was built.
+        These are the trainable parameters and the floating-point buffers that steps change (BatchNorm's
+        running statistics). Frozen parameters, integer buffers, constant buffers (:func:`note_constants`) and
+        those that hold infinities when a run starts (causal masks) never change hands: each client starts
+        with those of the model as it was built.
         """
         return exchanged(self.model)
 
@@ -327,6 +328,12 @@ class Program:
         normalize = self.population.normalize
         dtype = normalize.scale.dtype
         return normalize(x), mapped(lambda part: part.to(dtype) if part.is_floating_point() else part, y)
+
+
+def note_constants(model: nn.Module, names: Iterable[str]) -> None:
+    """Note buffers of a model that are constant, and so not sent."""
+    exchanged(model)
+    _CONSTANTS[model].update(names)
 
 
 def exchanged(model: nn.Module) -> Params:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -12,13 +13,19 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from flsel.local import measure
+from flsel.local.agreement import Agreement
 from flsel.local.dropout import Masks, step_keys, visit_key
+from flsel.local.lightning_module import NeedsTrainer
 from flsel.local.optimizers import bare_step, clear_gradients
-from flsel.local.program import Program, Visit
+from flsel.local.program import Program, Visit, note_constants
 from flsel.local.schedule import scale_lr
 from flsel.local.trainer import LocalTrainer
+from flsel.objectives import FedAvg
 from flsel.params import Params
 from flsel.rng import repeatable, seed_layers
+
+# Steps of one client that show which buffers are constant.
+_FIRST = 3
 
 
 @final
@@ -152,3 +159,27 @@ def _backward(
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:
     return {name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()}
+
+
+def without_constants(program: Program) -> Program:
+    """Return a program that does not send the buffers that a client's first steps leave alone.
+
+    Positional encodings are such, and frozen statistics of BatchNorm.
+    """
+    start = {name: value.detach().clone() for name, value in program.state().items()}
+    buffers = start.keys() - program.trainable().keys()
+    client = int(program.population.sizes.argmax())
+    if not buffers or program.whole or not len(program.population.shards[client]):
+        return program
+    spec = replace(program.spec, epochs=None, steps=_FIRST)
+    short = replace(program, spec=spec, objective=FedAvg(), agreement=Agreement("off"), features=None)
+    try:
+        ends = SequentialTrainer().train([Visit(start, client, 0, short)])
+    except NeedsTrainer:
+        raise
+    except Exception:  # whatever is wrong with a step is said in its turn
+        return program
+    finally:
+        program.load(start)
+    note_constants(program.model, [name for name in buffers if torch.equal(ends[name][0], start[name])])
+    return replace(program, snapshot=None)

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flsel.errors import UserError
+from flsel.local.lightning_module import say_once
 from flsel.local.torch_internals import writes_to
 
 _PLAIN = (bool, int, float, complex, str, bytes)
@@ -32,6 +33,7 @@ _CONTAINERS = (list, deque, set, bytearray, array)
 _HOLDERS = (dict, list, tuple, deque)
 # Numbers of a tensor that is always kept a copy of.
 _SMALL = 2**16
+_ATTRIBUTE = "a tensor in an attribute"
 
 
 class Restorable(Protocol):
@@ -40,7 +42,7 @@ class Restorable(Protocol):
     def changed(self) -> bool:
         """Tell whether it is not what it was."""
 
-    def restore(self) -> None:
+    def restore(self) -> object:
         """Make it what it was; what it refers to is a part of its own."""
 
 
@@ -53,10 +55,13 @@ class ModuleSnapshot:
     Args:
         module: The module.
         sent: Buffers that are sent: their values belong to a client, and only the tensors are put back.
+        model: The module inside it whose names a user knows.
     """
 
-    def __init__(self, module: nn.Module, sent: Iterable[Tensor] = ()) -> None:
-        self._module, self._sent = module, {id(value) for value in sent}
+    def __init__(
+        self, module: nn.Module, sent: Iterable[Tensor] = (), model: nn.Module | None = None
+    ) -> None:
+        self._module, self._sent, self._model = module, {id(value) for value in sent}, model or module
         self._numbers: dict[int, _Numbers] = {}
         self.renew()
 
@@ -64,7 +69,7 @@ class ModuleSnapshot:
         """Take what the module keeps now for what is to be put back."""
         module, before = self._module, self._numbers
         self._flags = [(param, param.requires_grad) for param in module.parameters()]
-        named = {id(value): (name, value) for name, value in _named(module)}
+        named = {id(value): (name, value) for name, value in (*_named(module), *_named(self._model))}
         layers = [layer for layer in module.modules() if not isinstance(layer, torch.jit.ScriptModule)]
         own = [(vars(layer), _skipped(layer)) for layer in layers]
         self._known = [*module.modules(), *(value for _, value in named.values())]
@@ -78,7 +83,7 @@ class ModuleSnapshot:
         ]
         trained = {id(param) for param, flag in self._flags if flag}
         kept = [entry for key, entry in named.items() if key not in trained | self._sent]
-        kept += [("a tensor in an attribute", value) for value in _numbers_in(found)]
+        kept += [(_ATTRIBUTE, value) for value in _numbers_in(found)]
         self._numbers = {id(value): _Numbers(name, value, before.get(id(value))) for name, value in kept}
         self._buffers = [
             (vars(layer)["_buffers"], name, buffer)
@@ -112,11 +117,20 @@ class ModuleSnapshot:
         for part in self._parts:
             if part.changed():
                 part.restore()
-        for numbers in self._numbers.values():
-            numbers.restore(trained)
+        found = [numbers.name for numbers in self._numbers.values() if numbers.restore(trained) and trained]
+        if found:
+            self._tell(found)
         for param, flag in self._flags:
             if param.requires_grad != flag:
                 param.requires_grad_(flag)
+
+    def _tell(self, names: list[str]) -> None:
+        """Say once that what local steps write to begins anew for each client: a momentum target, say."""
+        named = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        say_once(
+            f"model {type(self._model).__name__} changes {named} in training, which is not sent: each client "
+            "begins with what it was when the model was built, so a momentum target begins anew in each round"
+        )
 
     def modes(self) -> list[bool]:
         """List which layers are in training mode."""
@@ -126,7 +140,7 @@ class ModuleSnapshot:
         """Take a snapshot of what an optimizer keeps beside the state and the groups of its parameters."""
         skip, own = ("state", "param_groups"), vars(optimizer)
         found = reached([own[name] for name in own if name not in skip], [optimizer, *self._known])
-        numbers = [_Numbers("", value) for value in _numbers_in(found)]
+        numbers = [_Numbers(_ATTRIBUTE, value) for value in _numbers_in(found)]
         return [_Members(own, _iterators(found), skip), *_parts_of(found), *numbers]
 
     def check_frozen(self, model: nn.Module) -> None:
@@ -373,6 +387,7 @@ class _Numbers:
 
     def __init__(self, name: str, value: Any, before: _Numbers | None = None) -> None:
         self.name, self._value = name, value
+        self._is_weight = isinstance(value, Tensor) and value.is_floating_point() and name != _ATTRIBUTE
         self.written: bool = before is not None and before.written
         self._constant: bool = before is not None and before._constant
         self._large = (value.numel() if isinstance(value, Tensor) else value.size) > _SMALL
@@ -385,11 +400,14 @@ class _Numbers:
             return False
         return self._copy is None or not _equal(self._value, self._copy)
 
-    def restore(self, trained: bool = False) -> None:
+    def restore(self, trained: bool = False) -> bool:
         """Put the numbers back.
 
         Args:
             trained: Local steps were taken.
+
+        Returns:
+            Whether it is news that floating-point numbers of the module are written to.
 
         Raises:
             UserError: If they are gone.
@@ -400,13 +418,17 @@ class _Numbers:
                     f"a model must not begin to write to {self.name} after the first client's training, "
                     "which left it alone, so that nothing is kept of what it was: write to it in each step."
                 )
+            new = self._is_weight and not self.written
             self.written, self._constant = True, False
             target = self._value.detach() if isinstance(self._value, Tensor) else self._value
             target[...] = self._copy
-        elif trained and not self.written:
+            self._mark = self._seen()
+            return new
+        if trained and not self.written:
             self._constant = True
             self._copy = None if self._large else self._copy
         self._mark = self._seen()
+        return False
 
     def _seen(self) -> object:
         """Return a mark that differs once the numbers were written to in a way that torch tells of."""

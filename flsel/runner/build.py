@@ -34,7 +34,7 @@ from flsel.local.measure import examples_at_once, with_single_losses
 from flsel.local.optimizers import OptimizerMemory, check_remembers
 from flsel.local.program import Program
 from flsel.local.schedule import Reach, lr_factors
-from flsel.local.sequential import SequentialTrainer
+from flsel.local.sequential import SequentialTrainer, without_constants
 from flsel.local.tasks import check_optimizer, is_lightning, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.params import model_bytes
@@ -115,7 +115,7 @@ def build(
             "clients_per_round must be at most the number of clients, got clients_per_round "
             f"{config.clients_per_round} of {clients}."
         )
-    program, data = _make_program(config, data, own)
+    program, data = make_program(config, data, own)
     if trainer is not None and program.whole:
         raise UserError(
             f"model {type(program.model).__name__} needs Lightning's own Trainer, which only simulated "
@@ -175,8 +175,8 @@ def _warn_of_bias(name: str) -> None:
     )
 
 
-def _make_program(
-    config: RunConfig, data: FederatedData, callbacks: Sequence[Any]
+def make_program(
+    config: RunConfig, data: FederatedData, callbacks: Sequence[Any] = ()
 ) -> tuple[Program, FederatedData]:
     """Make the client's side, and the data on its device.
 
@@ -219,7 +219,7 @@ def _assemble(
         agreement=Agreement(config.local.check),
         whole=whole,
     )
-    program = check_outputs(program, data.test)
+    program = without_constants(check_outputs(program, data.test))
     if Need.SQUARED_LOSS in config.selector.needs:
         program = with_single_losses(program, type(config.selector).__name__)
     memory = None

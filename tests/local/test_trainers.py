@@ -21,9 +21,10 @@ from flsel.data.population import Normalize, Population
 from flsel.errors import UserError
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
+from flsel.local.judge import CheckedTrainer
 from flsel.local.program import Program, from_rows
 from flsel.local.schedule import BatchSpec, dealt, lr_factors
-from flsel.local.sequential import SequentialTrainer
+from flsel.local.sequential import SequentialTrainer, without_constants
 from flsel.local.tasks import Classifier, as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.objectives import FedAvg, FedProx, Objective
@@ -442,7 +443,48 @@ def test_buffers_with_infinities_are_constants_and_frozen_zeros_no_obstacle(capl
 def test_what_is_said_of_a_buffer_that_is_sent_names_it_and_what_to_do() -> None:
     reason = why_not_compiled(make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Causal()))
     assert reason is not None
-    assert "here places (register constants with persistent=False)" in reason
+    assert reason.startswith("its step changes floating-point buffers, here places (")
+
+
+class FrozenNorm(nn.Module):
+    """A pretrained body whose BatchNorm keeps its statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.norm, self.head = nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 4)
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 5))
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(torch.tanh(self.norm(self.body(x))) * self.scale)
+        return out
+
+
+@pytest.mark.parametrize("net", [Causal, FrozenNorm])
+def test_buffers_that_steps_leave_alone_are_not_sent_and_no_obstacle(net: Any, caplog: Any) -> None:
+    made = make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=net())
+    before = {name: value.detach().clone() for name, value in made.state().items()}
+    assert set(before) > set(made.trainable())
+    program = without_constants(made)
+    assert set(program.state()) == set(program.trainable())
+    assert all(torch.equal(value, before[name]) for name, value in program.state().items())
+    starts = starts_of(program, 3)
+    trainer = CheckedTrainer(CompiledTrainer(), "compiled")
+    ends = train(trainer, program, starts, range(3), 0)
+    assert not trainer.one_by_one(program)
+    assert largest_gap(ends, train(SequentialTrainer(), program, starts, range(3), 0)) < 1e-10
+    assert not told(caplog)
+
+
+def test_buffers_that_steps_change_are_sent() -> None:
+    net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 4))
+    program = without_constants(make_program(OPTIMIZERS["sgd"], SPECS["steps wrapped"], net=net))
+    assert set(program.state()) - set(program.trainable()) == {"1.running_mean", "1.running_var"}
+    assert why_not_compiled(program) is not None
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from flsel.local.torch_internals import (
     gradients_are_hooked,
 )
 from flsel.objectives.objective import overrides
+from flsel.params import Params
 from flsel.rng import plain_states
 
 # Optimizers whose step treats every element alike, so that stacking models changes nothing.
@@ -67,6 +68,12 @@ def reason_of(error: Exception) -> str:
     return next(known, f"tracing it raised {type(error).__name__}: {said[:100]}")
 
 
+def _measures(norm: nn.Module, sent: Params) -> bool:
+    """Tell whether a layer measures batches in training: its statistics change, or it has none."""
+    floats = {id(value) for value in norm.buffers(recurse=False) if value.is_floating_point()}
+    return not floats or bool(floats & set(map(id, sent.values())))
+
+
 def require_compiled(program: Program) -> None:
     """Refuse a program that cannot be compiled.
 
@@ -84,9 +91,10 @@ def why_not_compiled(program: Program) -> str | None:
         return reason
     if mixes(program.fabric):
         return "torch.func.vmap does not apply mixed precision to all layers (take precision bf16-true)"
+    sent = {name: value for name, value in program.state().items() if not value.requires_grad}
     for module in program.task.modules():
         kind = type(module).__name__
-        if isinstance(module, BATCH_NORM):
+        if isinstance(module, BATCH_NORM) and _measures(module, sent):
             what = "keeps running statistics" if module.track_running_stats else "measures whole batches"
             return f"{kind} {what}, which a stack cannot (GroupNorm can take its place)"
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
@@ -98,9 +106,9 @@ def why_not_compiled(program: Program) -> str | None:
         return "something was added to its optimizer's step (an objective's correct may change gradients)"
     if any(gradients_are_hooked(owner) for owner in (*program.task.modules(), *program.task.parameters())):
         return "hooks change its gradients (an objective's correct may)"
-    if sent := sorted(set(program.state()) - set(program.trainable())):
-        named = ", ".join(sent[:3]) + (", ..." if len(sent) > 3 else "")
-        return f"floating-point buffers are sent, here {named} (register constants with persistent=False)"
+    if sent:
+        named = ", ".join(sorted(sent)[:3]) + (", ..." if len(sent) > 3 else "")
+        return f"its step changes floating-point buffers, here {named} (a callback may, between rounds)"
     return None
 
 
