@@ -23,21 +23,25 @@ from flsel.devices import Devices
 from flsel.objectives import Objective
 from flsel.partition import Partition
 from flsel.selector import Selector
+from flsel.updates import Aggregate, UpdateStep
 
 DOCS = Path(__file__).parent
 KINDS: tuple[tuple[str, type, str], ...] = (
     ("Objectives", Objective, "--objective"),
+    ("Steps of an update", UpdateStep, "--updates"),
+    ("Aggregates", Aggregate, "--aggregate"),
     ("Partitions", Partition, "--partition"),
     ("Availability modes", Availability, "--availability"),
     ("Devices", Devices, "--devices"),
 )
 HEAD = """# Arguments
 
-This page helps you to set the arguments of objectives, partitions, availability modes and devices, and to see
-where they deviate from their sources. An example is `--partition Dirichlet --partition.alpha 0.1`. The symbol
-of the paper is in brackets. `flsel train --partition.help NAME` shows the same text.
-[Selectors](selectors.md) has the arguments of selectors, and [Local objectives](objectives.md) says what the
-objectives compute. `docs/generate.py` writes this page from the classes.
+This page helps you to set the arguments of objectives, steps of an update, aggregates, partitions,
+availability modes and devices, and to see where they deviate from their sources. An example is
+`--partition Dirichlet --partition.alpha 0.1`. The symbol of the paper is in brackets.
+`flsel train --partition.help NAME` shows the same text. [Selectors](selectors.md) has the arguments of
+selectors, and [Local objectives](objectives.md) says what the objectives compute. `docs/generate.py` writes
+this page from the classes.
 """
 # This script writes the text below such a comment in docs/selectors.md.
 BLOCK = re.compile(r"<!-- (\w+) -->\n.*?(?=\n## |\Z)", re.DOTALL)
@@ -47,7 +51,8 @@ def pages() -> dict[Path, str]:
     """Return the text of the page of arguments, and of the page of selectors with new blocks."""
     parts = [HEAD]
     for title, base, option in KINDS:
-        parts.append(f"## {title}\n\n`{option} NAME`\n")
+        name = "'[{class_path: NAME, init_args: {ARGUMENT: VALUE}}, ...]'" if base is UpdateStep else "NAME"
+        parts.append(f"## {title}\n\n`{option} {name}`\n")
         for name, made in Plugin(base).classes().items():
             parts.append(_joined(f"### {name}", _table(made), _deviations(made)))
     selectors, known = DOCS / "selectors.md", Plugin(Selector).classes()
@@ -133,7 +138,7 @@ def _short(rule: str) -> str:
 
 def _deviations(made: Any) -> str:
     """Return the paragraphs on deviations: of a selector's or an objective's module, or of the class."""
-    alone = issubclass(made, Selector | Objective) and made.__name__ != "FedAvg"
+    alone = issubclass(made, Selector | Objective | UpdateStep | Aggregate) and made.__name__ != "FedAvg"
     told = inspect.getdoc(sys.modules[made.__module__] if alone else made) or ""
     found = re.search(r"\*\*Deviations.*?(?=\n\nAttributes:|\Z)", told, re.DOTALL)
     return _plain(found[0]) if found else ""

@@ -44,7 +44,7 @@ class Scale:
         return {n: v * by.to(v).view(-1, *[1] * (v.ndim - 1)) for n, v in deltas.items()}
 
 
-def median(stack: Params, weights: Tensor, round: int) -> Params:
+def median(stack: Params, weights: Tensor, clients: Sequence[int], round: int) -> Params:
     return {name: value.median(dim=0).values for name, value in stack.items()}
 
 

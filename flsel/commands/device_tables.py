@@ -8,6 +8,7 @@ from rich.table import Table
 from flsel.config import RunConfig
 from flsel.data.population import FederatedData
 from flsel.engine.clock import Clock
+from flsel.engine.update_steps import sent_message
 from flsel.params import model_bytes
 from flsel.runner.build import make_program
 from flsel.runner.make_clock import make_clock
@@ -28,7 +29,8 @@ def print_devices(config: RunConfig, data: FederatedData) -> None:
     program, data = make_program(config, data)
     params, objective = program.state(), program.objective
     sizes = data.population.sizes.numpy()
-    clock = make_clock(config, sizes, model_bytes(params), objective.cost(params))
+    update = sent_message(config.updates, params, program.trainable()).bytes
+    clock = make_clock(config, sizes, model_bytes(params), objective.cost(params), update)
     assert clock is not None
     columns = _columns(clock)
     head = list(columns)

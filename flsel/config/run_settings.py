@@ -33,6 +33,8 @@ from flsel.objectives import FedAvg, Objective
 from flsel.partition import Natural, Partition
 from flsel.selector import Selector
 from flsel.selectors.uniform import Uniform
+from flsel.updates import Aggregate, Mean, UpdateStep
+from flsel.updates.check_steps import check_steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,10 @@ class RunSettings:
             network itself returns as its loss (Hugging Face).
         local: Local training of a client.
         objective: What a client minimises besides its loss.
+        updates: Steps between a client's end model and the aggregate, in order: clipping, noise for
+            differential privacy, compression, corrupt clients. An empty list leaves the updates as they are.
+        aggregate: How the server joins the updates of a round: the selector's weighted mean, or a robust
+            aggregate.
         server_optimizer: Updates the global model with minus the aggregated update as the gradient; SGD with
             learning rate 1 is FedAvg.
         selector: Which clients train.
@@ -94,6 +100,8 @@ class RunSettings:
     loss: Callable[[], Loss] | None = None
     local: LocalConfig = field(default_factory=LocalConfig)
     objective: Objective = field(default_factory=FedAvg)
+    updates: tuple[UpdateStep, ...] = ()
+    aggregate: Aggregate = field(default_factory=Mean)
     server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = field(
         default_factory=lambda: partial(torch.optim.SGD, lr=1.0)
     )
@@ -111,8 +119,14 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        check_steps(self.updates)
         if self.devices is None:
             self.time.require_devices()
+            if self.availability.in_seconds:
+                raise UserError(
+                    "devices must be set with availability in seconds, which are simulated, got null: for "
+                    "example --devices LogNormal."
+                )
             if self.asynchronous.concurrency is not None:
                 raise UserError(
                     "devices must be set with asynchronous.concurrency, since updates arrive in simulated "

@@ -24,7 +24,8 @@ class TimeConfig:
         deadline: Simulated seconds after which a hop ends, or null. If no client finishes in time, the round
             waits for the first one.
         late: What a path that misses the deadline contributes: ``drop``, nothing; ``rest``, the model that it
-            had before the late client.
+            had before the late client; ``partial``, the steps that the client has done by the deadline. The
+            client then stops early enough to send its model. Only for plans of one hop.
         relay: Whether a model goes from client to client without waiting for the other paths after each hop.
             It matters only for plans of several hops (FedCat).
         overhead: Simulated seconds of each communication round in addition to its clients.
@@ -38,7 +39,7 @@ class TimeConfig:
 
     over_selection: Annotated[float, Range(1, 100)] = 1.0
     deadline: Annotated[float | None, Range(above=0)] = None
-    late: Literal["drop", "rest"] = "drop"
+    late: Literal["drop", "rest", "partial"] = "drop"
     relay: bool = False
     overhead: Annotated[float, Range(0)] = 0.0
     backward: Annotated[float, Range(0)] = 2.0

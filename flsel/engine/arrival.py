@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from flsel.config.simulated_time import TimeConfig
@@ -11,6 +12,9 @@ from flsel.selector import IDLE, Plan
 
 Take = Callable[[int, list[int], list[bool]], list[float]]
 """Returns the seconds of trainings in a hop, of clients, which may be the first of their path."""
+
+Done = Callable[[int, float], int]
+"""Returns the local steps that a client has done and sent within some seconds of its first hop."""
 
 
 class ClientTraining(NamedTuple):
@@ -41,6 +45,7 @@ class Arrival(NamedTuple):
         durations: Seconds of the trainings along each path that is aggregated.
         late: Seconds of the trainings that came too late, by client; without clients that are aggregated.
         work: Every training that took place; None stands for one training of each path, all in time.
+        most: Local steps of clients that did a part of their work.
     """
 
     plan: Plan
@@ -49,6 +54,7 @@ class Arrival(NamedTuple):
     durations: tuple[float, ...]
     late: dict[int, float]
     work: tuple[ClientTraining, ...] | None
+    most: Mapping[int, int] = MappingProxyType({})
 
     @property
     def trainings(self) -> int:
@@ -89,7 +95,7 @@ class Arrival(NamedTuple):
         )
 
 
-def arrive(plan: Plan, take: Take, rules: TimeConfig, *, wanted: int) -> Arrival:
+def arrive(plan: Plan, take: Take, rules: TimeConfig, *, wanted: int, done: Done | None = None) -> Arrival:
     """Let a plan's paths run on the clients' devices.
 
     Paths whose models arrive at the same time are ordered by client id, then by their place in the plan.
@@ -99,11 +105,14 @@ def arrive(plan: Plan, take: Take, rules: TimeConfig, *, wanted: int) -> Arrival
         take: What trainings take.
         rules: Deadline, what becomes of late paths, and whether the server stands between two hops.
         wanted: Paths that the server waits for, where all have one hop.
+        done: What late clients have done; needed for partial work.
     """
     if plan.hops == 1 and rules.deadline is None and wanted >= len(plan):
         clients = [path[0] for path in plan.paths]
         if len(set(clients)) == len(clients):
             return _all_clients(plan, clients, take)
+    if rules.late == "partial" and done is not None:
+        return _with_partial_work(plan, take, rules, wanted, done)
     return (
         _by_relay(plan, take, rules) if rules.relay and plan.hops > 1 else _by_hops(plan, take, rules, wanted)
     )
@@ -113,6 +122,20 @@ def _all_clients(plan: Plan, clients: list[int], take: Take) -> Arrival:
     """Wait for clients that train once each: the usual round, which takes little to simulate."""
     took = take(0, clients, [True] * len(clients))
     return Arrival(plan, tuple(range(len(clients))), max(took), tuple(took), {}, None)
+
+
+def _with_partial_work(plan: Plan, take: Take, rules: TimeConfig, wanted: int, done: Done) -> Arrival:
+    """Let clients of a plan of one hop stop in time for the deadline, with the steps that they have done."""
+    deadline, most = rules.deadline or math.inf, dict[int, int]()
+
+    def stopped(hop: int, clients: list[int], first: list[bool]) -> list[float]:
+        took = take(hop, clients, first)
+        for client, seconds in zip(clients, took, strict=True):
+            if seconds > deadline and (steps := done(client, deadline)) > 0:
+                most[client] = steps
+        return [deadline if client in most else s for client, s in zip(clients, took, strict=True)]
+
+    return _by_hops(plan, stopped, rules, wanted)._replace(most=most)
 
 
 def _by_hops(plan: Plan, take: Take, rules: TimeConfig, wanted: int) -> Arrival:

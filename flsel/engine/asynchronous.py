@@ -23,6 +23,7 @@ from torch import Tensor
 
 from flsel.config.simulated_time import AsyncConfig
 from flsel.engine.check_plans import check_flights
+from flsel.engine.check_updates import check_alike
 from flsel.engine.clock import RoundTime
 from flsel.engine.closing import Returned
 from flsel.engine.federation import Federation
@@ -60,6 +61,11 @@ class Step:
     flights: Flights
     seconds: float
     lost: tuple[Flight, ...] = ()
+
+    @property
+    def clients(self) -> list[int]:
+        """The clients whose updates arrived."""
+        return [path[0] for path in self.plan.paths]
 
     def visits(self, hop: int, at: Params | None = None) -> list[Visit]:
         """Return the trainings that are due, and others that have begun; none before one is due."""
@@ -198,13 +204,17 @@ class Arrivals:
         given = {key: end.clone() for key, end in ends.items()} if by_models and seen else ends
         deltas = self._updates(step, given) if seen or not by_models else {}
         updates, weights = closing.weigh(selector, view, deltas, self._returned(step))
+        if self.federation.steps is not None:
+            check_alike(self.federation.steps, weights, type(selector).__name__, view.round)
+            self.federation.steps.note(step.clients, 1, 1)
         final = self._discounted(weights, updates.staleness)
         if by_models and closing.on_client is not None:
             moved = {key: start - view.params[key] for key, start in self._starts(flights).items()}
             deltas = {key: delta + moved[key] for key, delta in deltas.items()}
         elif by_models:
             deltas = {key: end - view.params[key] for key, end in ends.items()}
-        delta = self._mean_running(closing.aggregate(deltas, final, view.round), float(final.sum()))
+        delta = closing.aggregate(deltas, final, step.clients, view.round)
+        delta = self._mean_running(delta, float(final.sum()))
         lost, used = [flight.client for flight in step.lost], updates.staleness.tolist()
         outcome = RoundOutcome(
             delta=delta,

@@ -148,19 +148,19 @@ def check_aggregate(found: Any, given: Params, name: str) -> Params:
     raise UserError(f"{name}.aggregate must return tensors by the names and of the shapes that it was given.")
 
 
-def check_weights(weights: object, paths: int, name: str) -> Tensor:
+def check_weights(weights: object, paths: int, name: str, method: str = "weigh") -> Tensor:
     """Refuse weights that are not one finite number >= 0 per path; return them in double precision.
 
     Raises:
-        UserError: Naming the selector.
+        UserError: Naming the class and the method that gave them.
     """
     if not isinstance(weights, Tensor):
-        raise UserError(f"{name}.weigh must return a tensor of {paths} weights, got {weights!r}.")
+        raise UserError(f"{name}.{method} must return a tensor of {paths} weights, got {weights!r}.")
     if weights.shape == (paths,) and not weights.is_complex():
         found = weights.detach().to("cpu", torch.float64)
         if all(0 <= weight < math.inf for weight in found.tolist()):
             return found
     raise UserError(
-        f"{name}.weigh must return {paths} finite weights >= 0, got {short(weights.tolist(), 100)} "
+        f"{name}.{method} must return {paths} finite weights >= 0, got {short(weights.tolist(), 100)} "
         f"of shape {tuple(weights.shape)}."
     )

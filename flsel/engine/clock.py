@@ -15,6 +15,7 @@ import numpy as np
 from flsel.config.simulated_time import TimeConfig
 from flsel.devices import Table
 from flsel.errors import UserError
+from flsel.local.schedule import BatchSpec
 from flsel.metrics import NOTHING, Cost
 from flsel.rng import generator
 
@@ -37,6 +38,8 @@ class Clock:
         messages: Model-sized messages that go each way at a training.
         model: Bytes of a model.
         beside: What else is sent at a training.
+        batches: The batches of a training.
+        update: Bytes of a client's update; None stands for ``model``.
     """
 
     table: Table
@@ -48,6 +51,8 @@ class Clock:
     messages: int
     model: int
     beside: Cost = NOTHING
+    batches: BatchSpec | None = None
+    update: int | None = None
     _blocks: dict[tuple[int, int], _Block] = field(default_factory=dict, init=False, repr=False)
 
     def training(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -87,6 +92,31 @@ class Clock:
         total: np.ndarray = received + computed + returned
         return total
 
+    @property
+    def result(self) -> float:
+        """Bytes of the model-sized messages that a client sends after a training."""
+        update = self.model if self.update is None else self.update
+        return float(update + (self.messages - 1) * self.model)
+
+    def steps_within(self, client: int, seconds: float, request: Mapping[str, Any]) -> int:
+        """Return the local steps of a training that fit into some seconds of its request.
+
+        Args:
+            client: Client id.
+            seconds: From the request to the arrival of the client's message.
+            request: ``passes`` and the other arguments of :meth:`seconds` for the whole training.
+        """
+        assert self.batches is not None
+        who = np.array([client])
+        received, computed, returned = (float(part[0]) for part in self._parts(who, **request))
+        own = float(self.training(who)[0])
+        if own == 0:
+            return 0
+        # What the client computes besides comes first.
+        training = computed * own / float(request["passes"][0])
+        left = seconds - received - returned - (computed - training)
+        return self.batches.steps_within(max(left, 0.0) / training, int(self.sizes[client]))
+
     def train(self, clients: Sequence[int], rounds: Iterable[int]) -> list[float]:
         """Return what local trainings take that receive and send whole models, one number each.
 
@@ -124,8 +154,8 @@ class Clock:
 
     def parts(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the parts of :meth:`profile`: delay and download, computing, upload, float64 ``[n, 3]``."""
-        who, each_way = _ids(clients), float(self.messages * self.model)
-        down, up = each_way + self.beside.bytes_down, each_way + sent(self.beside)
+        who = _ids(clients)
+        down, up = self.messages * self.model + self.beside.bytes_down, self.result + sent(self.beside)
         return np.stack(self._parts(who, self.training(who), down=down, up=up, round=None), axis=1)
 
     def check_deadline(self) -> None:

@@ -30,11 +30,12 @@ OnClient = Callable[[Params, Sequence[int], Sequence[int]], Params]
 A turn is the round, or the client's earlier trainings in an asynchronous run. Rows that are not finite are
 dropped afterwards.
 """
-Combine = Callable[[Params, Tensor, int], Params]
-"""Maps finite updates ``[K, ...]``, weights ``[K]`` and the round to the change of the global model."""
+Combine = Callable[[Params, Tensor, Sequence[int], int], Params]
+"""Maps finite updates ``[K, ...]``, weights ``[K]``, the clients that sent them and the round to the change
+of the global model."""
 
 
-def summed(deltas: Params, weights: Tensor, round: int) -> Params:
+def summed(deltas: Params, weights: Tensor, clients: Sequence[int], round: int) -> Params:
     """Return the weighted sum of updates (see :data:`Combine`)."""
     return weighted_sum(deltas, weights)
 
@@ -87,8 +88,8 @@ class Closing:
         if self.on_client is None:
             return deltas
         # A client that is drawn twice trains and sends once.
-        first: dict[tuple[int, ...], int] = {}
-        at = [first.setdefault(path, k) for k, path in enumerate(plan.paths)]
+        first: dict[tuple[tuple[int, ...], int], int] = {}
+        at = [first.setdefault(pair, k) for k, pair in enumerate(zip(plan.paths, turns, strict=True))]
         distinct = list(first.values())
         clients = [plan.visits[k][-1] for k in distinct]
         sent = self.on_client(rows(deltas, torch.tensor(distinct)), clients, [turns[k] for k in distinct])

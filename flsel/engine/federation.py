@@ -14,7 +14,8 @@ from torch import Tensor
 from flsel.data.federate import labels_of
 from flsel.data.population import FederatedData
 from flsel.engine.arrival import Arrival
-from flsel.engine.check_plans import check_aggregate, check_hops, check_phases
+from flsel.engine.check_plans import check_aggregate, check_hops, check_phases, check_weights
+from flsel.engine.check_updates import check_alike, check_one_hop
 from flsel.engine.clock import Clock, RoundTime
 from flsel.engine.closing import Closing, Returned
 from flsel.engine.evaluation import Evaluator
@@ -23,6 +24,7 @@ from flsel.engine.opening import Moment, charge_trainings, make_view, reported, 
 from flsel.engine.respondents import ProgramClients
 from flsel.engine.round_job import RoundJob, RoundOutcome, passed
 from flsel.engine.stopwatch import Stopwatch
+from flsel.engine.update_steps import UpdateSteps
 from flsel.engine.watches import unwritten
 from flsel.errors import DivergedError, UserError
 from flsel.local.program import Program
@@ -51,6 +53,7 @@ class Federation:
         rounds: Communication rounds of the run.
         clients_per_round: Most paths per round that are aggregated.
         clock: What clients' work takes on their simulated devices; None without devices.
+        steps: What happens to updates on their way; None joins them as they are.
         who: Who answers a round's questions.
     """
 
@@ -64,10 +67,12 @@ class Federation:
     rounds: int
     clients_per_round: int
     clock: Clock | None = None
+    steps: UpdateSteps | None = None
     who: ProgramClients = field(init=False)
 
     def __post_init__(self) -> None:
-        who = ProgramClients(self.program, self.trainer, self.evaluator, self.reach, self.clock)
+        update = None if self.steps is None else self.steps.message.bytes
+        who = ProgramClients(self.program, self.trainer, self.evaluator, self.reach, self.clock, update)
         object.__setattr__(self, "who", who)
 
     @property
@@ -100,6 +105,8 @@ class Federation:
         objective = self.program.objective
         check_hops(plan, objective, self.program.memory is not None, type(selector).__name__)
         check_phases(selector, objective)
+        if self.steps is not None:
+            check_one_hop(self.steps, plan, type(selector).__name__)
         firsts = [visits[0] for visits in plan.visits]
         arrival = self._arrival(plan, view, selector)
         plan = plan if arrival is None else arrival.plan
@@ -142,6 +149,7 @@ class Federation:
         if self.program.memory is not None:
             self.program.memory.keep(dict.fromkeys(visits[0] for visits in returned.plan.visits))
         updates, weights = self.closing.weigh(job.selector, view, deltas, returned)
+        weights = self._reweighed(job, updates, weights)
         if job.selector.two_phase:
             self._collect(view, updates, weights)
         delta = self._aggregated(view, updates, deltas, weights)
@@ -218,6 +226,18 @@ class Federation:
             asked=whole(job.asked),
         )
 
+    def _reweighed(self, job: RoundJob, updates: Updates, weights: Tensor) -> Tensor:
+        """Return the weights that the updates are joined with, and note the round for its privacy."""
+        objective, steps = self.program.objective, self.steps
+        if steps is not None:
+            check_alike(steps, weights, type(job.selector).__name__, job.view.round)
+            drawn, pool = len(set(job.asked)), int((job.view.available & (self.sizes > 0)).sum())
+            steps.note(updates.clients.tolist(), drawn, pool if job.selector.draws_uniformly else drawn)
+        if not overrides(objective, "reweigh"):
+            return weights
+        found = objective.reweigh(weights, updates.travel)
+        return check_weights(found, len(weights), type(objective).__name__, "reweigh")
+
     def _collect(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Charge the updates that clients held back until they had a weight."""
         sent = {updates.plan.paths[k] for k in weights.nonzero().flatten().tolist()}
@@ -232,7 +252,8 @@ class Federation:
         if overrides(objective, "observe"):
             with unwritten(f"{name}.observe", [*view.params.values(), *deltas.values()]):
                 objective.observe(self._local_updates(view, updates, deltas))
-        delta = self.closing.aggregate(deltas, weights, view.round)
+        senders = [visits[-1] for visits in updates.plan.visits]
+        delta = self.closing.aggregate(deltas, weights, senders, view.round)
         if not overrides(objective, "aggregate"):
             return delta
         with self.program.drawing("aggregate", view.round):

@@ -106,6 +106,7 @@ class ProgramClients(Respondents):
         evaluator: Losses and outputs of models on what the server holds.
         reach: How far a constant gradient moves the parameters in numbers of steps.
         clock: What clients' work takes on their simulated devices; None without devices.
+        update: Bytes of a client's update; None stands for those of a model.
     """
 
     program: Program
@@ -113,6 +114,7 @@ class ProgramClients(Respondents):
     evaluator: Evaluator
     reach: Reach
     clock: Clock | None = None
+    update: int | None = None
     sizes: Tensor = field(init=False)
     num_classes: int = field(init=False)
     trained: Tensor = field(init=False)
@@ -140,6 +142,12 @@ class ProgramClients(Respondents):
     def beside(self, params: Params) -> Cost:
         """Return what the objective sends besides models."""
         return self.program.objective.cost(params)
+
+    def upload(self, params: Params) -> Cost:
+        """Return what sending an update costs, after the steps that make it smaller."""
+        if self.update is None:
+            return super().upload(params)
+        return models_up(self.messages - 1, params) + Cost(models_up=1, bytes_up=self.update)
 
     def labels(self) -> Tensor:
         """Return the label counts."""

@@ -219,6 +219,8 @@ class Server:
             kept["clock"] = self.elapsed.state_dict()
         if self.flights is not None:
             kept["flights"] = self.flights.state_dict()
+        if self.federation.steps is not None:
+            kept["updates"] = self.federation.steps.state_dict()
         with without_compiler():
             optimizer = self.optimizer.state_dict()
         return {
@@ -262,6 +264,8 @@ class Server:
             self.elapsed.load_state_dict(state["clock"])
         if self.flights is not None:
             self.flights.load_state_dict(state["flights"], next(iter(self.params.values())).device)
+        if self.federation.steps is not None:
+            self.federation.steps.load_state_dict(state["updates"])
         self.round = state["round"]
         self.rounds_to_target = state["rounds_to_target"]
         if "score" in state:  # not in those of an older flsel

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -87,20 +88,30 @@ class Stopwatch:
         """
         clock = self.clock
 
-        def take(hop: int, clients: list[int], first: list[bool]) -> list[float]:
-            models = 0 if held and hop == plan.hops - 1 else clock.messages
-            if extra is NOTHING and models and not (self._received and hop == 0):
-                return clock.train(clients, itertools.repeat(self._round + hop))
+        def request(hop: int, clients: list[int], first: list[bool]) -> dict[str, Any]:
             passes, told = clock.training(clients), np.array(0.0)
             if extra is not NOTHING:
                 told = np.array(first, dtype=np.float64)
                 passes = passes + told * extra.passes * clock.forward(clients)
             down = self._to_send(clients, clock.messages, keep=False, of_global=hop == 0)
-            down = down + clock.beside.bytes_down
-            up = models * clock.model + sent(clock.beside) + told * sent(extra)
-            return [*clock.seconds(clients, passes, down=down, up=up, round=self._round + hop).tolist()]
+            up = 0.0 if held and hop == plan.hops - 1 else clock.result
+            return {
+                "passes": passes,
+                "down": down + clock.beside.bytes_down,
+                "up": up + sent(clock.beside) + told * sent(extra),
+                "round": self._round + hop,
+            }
 
-        return arrive(plan, take, clock.rules, wanted=wanted)
+        def take(hop: int, clients: list[int], first: list[bool]) -> list[float]:
+            whole = extra is NOTHING and not (held and hop == plan.hops - 1)
+            if whole and not (self._received and hop == 0):
+                return clock.train(clients, itertools.repeat(self._round + hop))
+            return [*clock.seconds(clients, **request(hop, clients, first)).tolist()]
+
+        def done(client: int, seconds: float) -> int:
+            return clock.steps_within(client, seconds, request(0, [client], [True]))
+
+        return arrive(plan, take, clock.rules, wanted=wanted, done=done)
 
     def fly(self, clients: Sequence[int], turns: Sequence[int], extra: Cost) -> list[float]:
         """Return what trainings take that start when the questions are answered, one number each.
@@ -119,7 +130,7 @@ class Stopwatch:
                 clients,
                 passes,
                 down=self._to_send(clients, clock.messages, keep=False) + clock.beside.bytes_down,
-                up=clock.messages * clock.model + sent(clock.beside) + sent(extra),
+                up=clock.result + sent(clock.beside) + sent(extra),
                 round=np.asarray(turns, dtype=np.int64),
             ).tolist()
         self._client_seconds += math.fsum(took)
@@ -134,7 +145,7 @@ class Stopwatch:
         """Let clients send the updates that they held back; the server waits for the slowest."""
         who = sorted(clients)
         if who:
-            up = float(self.clock.messages * self.clock.model)
+            up = self.clock.result
             took = self.clock.seconds(who, np.zeros(len(who)), down=0.0, up=up, round=self._round)
             self._client_seconds += math.fsum(took)
             self._collected += float(took.max())

@@ -17,6 +17,7 @@ from flsel.execution.stack import Stack
 from flsel.files import home
 from flsel.runner.build import build
 from flsel.runner.checkpoint import belongs
+from flsel.runner.privacy import privacy_lines
 from flsel.runner.result import Result
 from flsel.runner.saved_settings import read_config
 from flsel.runner.session import Session
@@ -171,6 +172,7 @@ def _say(result: Result) -> None:
         rows.append(("dropped updates", str(summary["dropped_updates"])))
     if "train" in result.self_check:
         rows.append(("trained by", sequential_since(result.self_check["train"])))
+    rows += [("privacy", line) for line in privacy_lines(summary["privacy"])]
     rows.append(("wall time", f"{summary['wall_seconds']:.1f} s on {summary['device']}"))
     paths = [result.folder / name for name in (*_FILES, "checkpoints/last.ckpt")]
     final_table(rows, [path for path in paths if path.exists()])

@@ -307,6 +307,16 @@ def check_deployable(config: RunConfig, *, own_data: bool = False) -> None:
         raise UserError(
             "asynchronous.concurrency must be null in a deployment: updates arrive in simulated time."
         )
+    if config.updates:
+        raise UserError(
+            "updates must be empty in a deployment, where nodes send their models whole: a mod of the Flower "
+            "app changes them."
+        )
+    if config.aggregate.robust:
+        raise UserError(
+            f"aggregate must be Mean in a deployment, got {type(config.aggregate).__name__}: what joins the "
+            "nodes' models there is the weighted mean."
+        )
     if config.callbacks:
         raise UserError("callbacks must be empty in a deployment: the nodes would not see what they change.")
     if own_data and config.evaluation.per_client:

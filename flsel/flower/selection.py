@@ -233,7 +233,7 @@ class Selection:
             self._usable = True
             deltas = rows(deltas, whole(kept))
             _, weights = open.closing.weigh(self.selector, view, deltas, self._came_back(open, own))
-            delta = open.closing.aggregate(deltas, weights, view.round)
+            delta = open.closing.aggregate(deltas, weights, [], view.round)
             assert self._step is not None  # see _begin
             arrays = model.sent(self._step(model.params, delta, weights))
         elif not self._usable:

@@ -146,21 +146,21 @@ class CheckedTrainer(LocalTrainer):
                 chosen.append(place)
                 seen |= new
         if "train" not in agreement.compared_:
-            steps = sum(_steps(visits[place]) for place in chosen)
+            steps = sum(visits[place].steps for place in chosen)
             for place in group:
-                if place not in chosen and steps + _steps(visits[place]) <= _STEPS:
+                if place not in chosen and steps + visits[place].steps <= _STEPS:
                     chosen.append(place)
-                    steps += _steps(visits[place])
+                    steps += visits[place].steps
         elif not chosen and (agreement.changed_ or (is_regular(round) and round > agreement.last_)):
             chosen = [group[round.bit_length() % len(group)]]
         return chosen
 
     def _plain(self, visits: Sequence[Visit], chosen: list[int]) -> dict[int, Params]:
         """Train visits that are to be compared by the reference, one of a program's first call twice."""
-        cheap = sorted(chosen, key=lambda place: _steps(visits[place]))
+        cheap = sorted(chosen, key=lambda place: visits[place].steps)
         again = []
         for group in _by_program([visits[place] for place in cheap]):
-            places = [cheap[number] for number in group if _steps(visits[cheap[number]])]
+            places = [cheap[number] for number in group if visits[cheap[number]].steps]
             if places and "train" not in visits[places[0]].program.agreement.compared_:
                 again.append(places[0])
         trained = self._reference.train([visits[place] for place in (*cheap, *again)])
@@ -175,9 +175,9 @@ class CheckedTrainer(LocalTrainer):
         for group in groups:
             program, round = visits[group[0]].program, visits[group[0]].round
             # The later one comes in the call, the more are between the two.
-            places = [place for place in group[::-1] if _steps(visits[place])]
+            places = [place for place in group[::-1] if visits[place].steps]
             if places and self._fast.one_by_one(program) and program.agreement.repeat_due(round):
-                place = min(places[: max(1, len(places) - 1)], key=lambda place: _steps(visits[place]))
+                place = min(places[: max(1, len(places) - 1)], key=lambda place: visits[place].steps)
                 found[place] = row(self._reference.train([visits[place]]), 0)
         return found
 
@@ -370,10 +370,6 @@ def _by_program(visits: Sequence[Visit]) -> list[list[int]]:
 
 def _examples(visit: Visit) -> int:
     return len(visit.program.population.shards[visit.client])
-
-
-def _steps(visit: Visit) -> int:
-    return visit.program.spec.num_steps(_examples(visit))
 
 
 def _shapes(visit: Visit, width: int) -> frozenset[int]:

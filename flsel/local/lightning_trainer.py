@@ -136,7 +136,7 @@ class LightningTrainer(LocalTrainer):
         for param in program.task.parameters():
             param.grad = None
         try:
-            table = program.batches(visit.client, visit.draw)
+            table = visit.batches()
             if len(table):
                 self._fit(visit, table)
             program.kept.check_frozen(program.model)
@@ -168,7 +168,7 @@ class LightningTrainer(LocalTrainer):
         program = visit.program
         plain_step = module.training_step
         own = dict(vars(module))
-        keys = step_keys([visit_key(program.seed, visit.draw, visit.client)], range(_steps(visit)))
+        keys = step_keys([visit_key(program.seed, visit.draw, visit.client)], range(visit.steps))
         models = program.opponents(visit.start, visit.client)
         drawn = program.drawn(visit.client, visit.round, visit.draw)
 
@@ -328,10 +328,6 @@ class _Corrections(Callback):
         with torch.no_grad():
             for name, grad in objective.corrected(grads, params, visit.start, visit.client).items():
                 params[name].grad = grad
-
-
-def _steps(visit: Visit) -> int:
-    return visit.program.spec.num_steps(len(visit.program.population.shards[visit.client]))
 
 
 def _made(optimizer: OptimizerFactory, module: LightningModule) -> Optimizer:

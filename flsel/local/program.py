@@ -358,6 +358,7 @@ class Visit(NamedTuple):
         program: The client's side of the federation that the client belongs to.
         turn: Earlier trainings of the client in an asynchronous run, where several may start from one model;
             None stands for ``round``.
+        most: Most local steps that are taken; None takes all.
     """
 
     start: Params
@@ -365,16 +366,38 @@ class Visit(NamedTuple):
     round: int
     program: Program
     turn: int | None = None
+    most: int | None = None
 
     @property
     def draw(self) -> int:
         """The number that the batches and the layers' randomness depend on, besides seed and client."""
         return self.round if self.turn is None else self.turn
 
+    @property
+    def steps(self) -> int:
+        """Local steps that are taken."""
+        steps = self.program.spec.num_steps(len(self.program.population.shards[self.client]))
+        return steps if self.most is None else min(self.most, steps)
 
-def from_one(start: Params, clients: Sequence[int], round: int, program: Program) -> list[Visit]:
-    """Let clients start from one model."""
-    return [Visit(start, int(client), round, program) for client in clients]
+    def dealt(self) -> np.ndarray:
+        """Return the batches of the steps (:meth:`Program.dealt`)."""
+        return self.program.dealt(self.client, self.draw)[: self.most]
+
+    def batches(self) -> Tensor:
+        """Return the batches of the steps, int64 ``[steps, size]``, -1 padded."""
+        return torch.from_numpy(self.dealt())
+
+
+def from_one(
+    start: Params,
+    clients: Sequence[int],
+    round: int,
+    program: Program,
+    most: Mapping[int, int] | None = None,
+) -> list[Visit]:
+    """Let clients start from one model; ``most`` are the most local steps of some of them."""
+    limits = most or {}
+    return [Visit(start, int(client), round, program, most=limits.get(int(client))) for client in clients]
 
 
 def from_rows(starts: Params, clients: Sequence[int], round: int, program: Program) -> list[Visit]:

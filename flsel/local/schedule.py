@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -60,11 +61,20 @@ class BatchSpec:
 
     def num_examples(self, examples: int) -> int:
         """Count the examples in all batches of one visit; one that is in several of them counts as often."""
-        steps = self.num_steps(examples)
+        return self.examples_in(self.num_steps(examples), examples)
+
+    def examples_in(self, steps: int, examples: int) -> int:
+        """Count the examples in the first batches of a visit to a client with ``examples`` examples."""
         if self.last == "wrap":
             return steps * self.size
         passes, rest = divmod(steps, max(-(-examples // self.size), 1))
         return passes * examples + min(rest * self.size, examples)
+
+    def steps_within(self, share: float, examples: int) -> int:
+        """Count the first steps of a visit whose examples are at most a share of those of all its steps."""
+        steps = self.num_steps(examples)
+        most = share * self.examples_in(steps, examples)
+        return bisect_right(range(1, steps + 1), most, key=lambda step: self.examples_in(step, examples))
 
 
 def dealt(spec: BatchSpec, shard: np.ndarray, *, seed: int, round: int, client: int) -> np.ndarray:

@@ -106,7 +106,7 @@ class _Loop:
         params = program.trainable()
         models = program.opponents(start, client)
         drawn = program.drawn(client, visit.round, visit.draw)
-        batches = program.batches(client, visit.draw)
+        batches = visit.batches()
         lengths = (batches >= 0).sum(dim=1).tolist()
         keys = step_keys([key], range(len(batches))).to(program.task.device)
         masked = True

@@ -170,6 +170,16 @@ class Objective(Checked, Stateful, ABC):
     def observe(self, updates: LocalUpdates) -> None:
         """Learn from the participants' updates, before aggregation."""
 
+    def reweigh(self, weights: Tensor, travel: Tensor) -> Tensor:
+        """Return the weights that the updates are summed with, float64 ``[K]``, finite and >= 0.
+
+        Args:
+            weights: The selector's weights, float64 ``[K]``. Do not write to them.
+            travel: How far a constant gradient moves each client's model, in first steps, float64 ``[K]``:
+                the number of steps for plain SGD, more with momentum.
+        """
+        return weights
+
     def aggregate(self, delta: Params) -> Params:
         """Return the server's update, after :meth:`observe`.
 

@@ -18,11 +18,13 @@ from flsel.config.groups import LocalConfig
 from flsel.data.check_arrays import fits_memory
 from flsel.data.population import Examples, FederatedData, Source
 from flsel.engine.check_plans import check_asynchronous
+from flsel.engine.check_updates import check_bounded, check_updates
 from flsel.engine.closing import Closing
 from flsel.engine.evaluation import Evaluator, Logged
 from flsel.engine.federation import Federation
 from flsel.engine.scores import Scores
 from flsel.engine.server import Server
+from flsel.engine.update_steps import UpdateSteps
 from flsel.errors import UserError, users_code
 from flsel.local import torch_internals
 from flsel.local.agreement import Agreement
@@ -39,10 +41,12 @@ from flsel.local.tasks import check_optimizer, is_lightning, make_optimizer
 from flsel.local.trainer import LocalTrainer
 from flsel.params import model_bytes
 from flsel.runner.callbacks import check_callbacks
+from flsel.runner.corrupt_labels import with_steps_labels
 from flsel.runner.device import set_up, trainer_flags
 from flsel.runner.load_data import load_data, on_device, sample
 from flsel.runner.make_clock import make_clock
 from flsel.runner.network import check_outputs, find_features, head_names, make_model
+from flsel.runner.privacy import check_accountant
 from flsel.selector import ON_HOLDOUT, Need, Selector
 
 _LOG = logging.getLogger("flsel")
@@ -107,6 +111,7 @@ def build(
     check_callbacks(own)
     _check_needs(config.selector)
     data = load_data(config.data, config.partition, config.clients, seed=config.seed, source=source)
+    data = with_steps_labels(data, config.updates, config.seed)
     if trainer is not None:
         data = replace(data, population=trainer.population(data.population))
     clients = len(data.population)
@@ -241,6 +246,7 @@ def _make_federation(
     if program.objective.needs_sgd:
         reach.check()
     params = program.state()
+    steps = _make_steps(config, program, len(data.population))
     given = config.evaluation.metrics
     scores = Scores(given, data.population.num_classes, program.task.device) if given else None
     return Federation(
@@ -250,13 +256,39 @@ def _make_federation(
         evaluator=Evaluator(program, data.server, scores, _validation(config, program)),
         available=_availability(config.availability, data, config.seed),
         reach=reach,
-        closing=Closing(head_names(config.selector, program.model, data, config.output_layer)),
+        closing=_closing(head_names(config.selector, program.model, data, config.output_layer), steps),
         rounds=config.rounds,
         clients_per_round=config.asynchronous.updates(config.clients_per_round),
         clock=make_clock(
-            config, data.population.sizes.numpy(), model_bytes(params), program.objective.cost(params)
+            config,
+            data.population.sizes.numpy(),
+            model_bytes(params),
+            program.objective.cost(params),
+            None if steps is None else steps.message.bytes,
         ),
+        steps=steps,
     )
+
+
+def _make_steps(config: RunConfig, program: Program, clients: int) -> UpdateSteps | None:
+    """Build what happens to updates on their way; None if they are joined as they are."""
+    if not config.updates and not config.aggregate.robust:
+        return None
+    built = [Spec.of(step, f"updates[{at}]").build() for at, step in enumerate(config.updates)]
+    params, trainable = program.state(), [*program.trainable()]
+    joined = Spec.of(config.aggregate, "aggregate").build()
+    steps = UpdateSteps(built, joined, params=params, trainable=trainable, clients=clients, seed=config.seed)
+    least = config.asynchronous.updates(config.clients_per_round)
+    check_updates(steps, config.selector, program.objective, least=least)
+    check_bounded(steps, [name for name in params if name not in trainable])
+    check_accountant(steps)
+    return steps
+
+
+def _closing(head: tuple[str, str | None] | None, steps: UpdateSteps | None) -> Closing:
+    if steps is None:
+        return Closing(head)
+    return Closing(head, steps.on_clients if steps.change_updates else None, steps.joined)
 
 
 def _validation(config: RunConfig, program: Program) -> Callable[[Examples], Logged] | None:

@@ -11,7 +11,9 @@ from flsel.errors import users_code
 from flsel.metrics import NOTHING, Cost
 
 
-def make_clock(config: RunConfig, sizes: np.ndarray, model: int, beside: Cost = NOTHING) -> Clock | None:
+def make_clock(
+    config: RunConfig, sizes: np.ndarray, model: int, beside: Cost = NOTHING, update: int | None = None
+) -> Clock | None:
     """Return what the clients' work takes on their simulated devices; None without devices.
 
     Args:
@@ -19,6 +21,7 @@ def make_clock(config: RunConfig, sizes: np.ndarray, model: int, beside: Cost = 
         sizes: Training examples of each client, int64 ``[N]``.
         model: Bytes of a model.
         beside: What else the objective sends at a training.
+        update: Bytes of a client's update; None stands for those of a model.
 
     Raises:
         UserError: If the table of devices is wrong, or no client meets the deadline.
@@ -40,6 +43,8 @@ def make_clock(config: RunConfig, sizes: np.ndarray, model: int, beside: Cost = 
         messages=config.objective.messages,
         model=model,
         beside=beside,
+        batches=batches,
+        update=update,
     )
     clock.check_deadline()
     return clock

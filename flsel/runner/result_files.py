@@ -74,6 +74,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     # Not in those of an older flsel.
     found.setdefault("self_check", {})
     found.setdefault("score", dict(vars(SCORE)))
+    found.setdefault("privacy", [])
     for name, (right, rule) in _SUMMARY.items():
         if name not in found or not right(found[name]):
             raise _damaged(path, f"{name} must be {rule}")
@@ -173,6 +174,17 @@ def _is_score(value: Any) -> bool:
     return keys and isinstance(value["column"], str) and value["better"] in ("max", "min")
 
 
+def _protects(value: Any) -> bool:
+    texts, numbers = ("where", "sampling"), ("epsilon", "delta", "rounds")
+    return (
+        isinstance(value, dict)
+        and all(isinstance(value.get(name), str) for name in texts)
+        and all(_is_number(value.get(name)) for name in numbers)
+        and isinstance(value.get("not_covered"), list)
+        and all(isinstance(need, str) for need in value["not_covered"])
+    )
+
+
 _Field = tuple[Callable[[Any], bool], str]
 _NAME: _Field = (lambda value: isinstance(value, str), "text")
 _COUNT: _Field = (lambda value: type(value) is int and value >= 0, "a whole number >= 0")
@@ -194,6 +206,10 @@ _SUMMARY: Mapping[str, _Field] = {
     "data": (
         _maps_to(lambda value: value is None or isinstance(value, int | list | dict)),
         "what describes inputs",
+    ),
+    "privacy": (
+        lambda value: isinstance(value, list) and all(map(_protects, value)),
+        "reports on noise",
     ),
 }
 """What each field of a summary must be."""

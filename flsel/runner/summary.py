@@ -8,6 +8,7 @@ from typing import Any
 from flsel.config import RunConfig
 from flsel.runner.build import Built
 from flsel.runner.digest import fingerprints
+from flsel.runner.privacy import privacy
 from flsel.runner.provenance import device_name, git_commit, versions
 from flsel.runner.trained import describe_inputs
 
@@ -59,6 +60,7 @@ def summary(
         "rounds_to_target": server.rounds_to_target,
         "dropped_updates": server.ledger["dropped_updates"],
         "self_check": built.program.agreement.summary(),
+        "privacy": privacy(server.federation.steps, server.selector),
         "wall_seconds": seconds,
         "device": device,
         "device_name": device_name(device),

@@ -38,6 +38,9 @@ class Selector(Checked, Stateful, ABC):
             empty if the selector can fill free slots one by one. In an asynchronous run ``view.available``
             leaves out clients in flight, and an update may start from an earlier model than ``view.params``
             (``updates.staleness``).
+        draws_uniformly: Whether :meth:`select` draws distinct clients with examples from the pool, each with
+            the same chance and without looking at anything else. Only then does the draw amplify the privacy
+            of noise (:mod:`flsel.updates.privacy`).
         plans_empty_rounds: Whether :meth:`select` is called in a synchronous round in which nobody is
             available, to note it. It returns ``Plan(())`` then. Other selectors are not asked, and the round
             passes for all of them.
@@ -46,6 +49,7 @@ class Selector(Checked, Stateful, ABC):
     equal_weights: ClassVar[bool] = False
     two_phase: ClassVar[bool] = False
     only_synchronous: ClassVar[str] = ""
+    draws_uniformly: ClassVar[bool] = False
     plans_empty_rounds: ClassVar[bool] = False
 
     @property

@@ -33,6 +33,7 @@ class Uniform(Selector):
             available, but the weights of a round need not sum to one.
     """
 
+    draws_uniformly = True
     weights: Weights = "size"
 
     @property

@@ -62,6 +62,11 @@ class Corrupt(UpdateStep):
         """Whether what is sent changes, not only labels."""
         return self.kind in ("sign", "gaussian")
 
+    @property
+    def changes_labels(self) -> bool:
+        """Whether labels change, not what is sent."""
+        return not self.changes_updates
+
     def bound(self, before: float) -> float:
         """Return the bound before if only labels change; a corrupt client does not keep to a bound."""
         return math.inf if self.changes_updates else before

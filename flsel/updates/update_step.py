@@ -80,6 +80,11 @@ class UpdateStep(Checked, Stateful, ABC):
         return own.on_client is not UpdateStep.on_client or own.at_server is not UpdateStep.at_server
 
     @property
+    def changes_labels(self) -> bool:
+        """Whether the labels change that some clients train on."""
+        return type(self).labels is not UpdateStep.labels
+
+    @property
     def on_server(self) -> bool:
         """Whether the server takes the step, on the aggregate; the clients' steps come before it."""
         return False

@@ -75,3 +75,16 @@ def test_exactly_one_of_epochs_and_steps(arguments: dict[str, int]) -> None:
 def test_counts_are_positive(given: dict[str, int]) -> None:
     with pytest.raises(UserError, match=r"^local\.\w+ must be a whole number >= 1.*, got"):
         LocalConfig(**given)  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 4), st.floats(0, 1.2))
+def test_steps_within_a_share_are_the_most_that_fit(examples, size, epochs, share):
+    for spec in (
+        BatchSpec(size, epochs=epochs),
+        BatchSpec(size, steps=epochs),
+        BatchSpec(size, epochs=epochs, last="wrap"),
+    ):
+        steps, total = spec.num_steps(examples), spec.num_examples(examples)
+        fits = [s for s in range(steps + 1) if spec.examples_in(s, examples) <= share * total]
+        assert spec.steps_within(share, examples) == max(fits)
+        assert spec.examples_in(steps, examples) == total

@@ -33,18 +33,14 @@ class Part(NamedTuple):
         question: What is asked.
         rows: Their rows in the answers.
         starts: For each of them the row of its start in the stack of starts.
-        clients: Their clients.
-        rounds: Their rounds.
-        turns: Their turns.
+        asked: Their clients, rounds, turns and most steps.
         program: Index of their program in :func:`programs_of`.
     """
 
     question: Question
     rows: list[int]
     starts: list[int]
-    clients: list[int]
-    rounds: list[int]
-    turns: list[int | None]
+    asked: list[tuple[int, int, int | None, int | None]]
     program: int
 
 
@@ -67,8 +63,8 @@ def cut_visits(question: Question, visits: Sequence[Visit], together: int | None
         for some in _split(question, visits, rows, together):
             taken = [visits[row] for row in some]
             own = [where[id(visit.start)] for visit in taken]
-            clients, rounds, turns = zip(*((v.client, v.round, v.turn) for v in taken), strict=True)
-            parts.append(Part(question, some, own, list(clients), list(rounds), list(turns), program))
+            asked = [(v.client, v.round, v.turn, v.most) for v in taken]
+            parts.append(Part(question, some, own, asked, program))
     return sorted(parts, key=lambda part: sum(examples(visits[row]) for row in part.rows), reverse=True)
 
 
@@ -110,8 +106,8 @@ def answer_part(trainer: LocalTrainer, program: Program, part: Part, starts: Par
     # Copies begin where torch's own tensors do, on which the last bits of some sums depend.
     models = {row: {name: value[row].clone() for name, value in starts.items()} for row in set(part.starts)}
     visits = [
-        Visit(models[start], client, round, program, turn)
-        for start, client, round, turn in zip(part.starts, part.clients, part.rounds, part.turns, strict=True)
+        Visit(models[start], client, round, program, turn, most)
+        for start, (client, round, turn, most) in zip(part.starts, part.asked, strict=True)
     ]
     if part.question == "train":
         return trainer.train(visits)
@@ -132,7 +128,7 @@ def worth(question: Question, visits: Sequence[Visit], stacks: bool) -> bool:
     if not stacks or convolves(program.task):
         return True
     numbers = sum(value.numel() for value in visits[0].start.values())
-    steps = sum(visit.program.spec.num_steps(examples(visit)) for visit in visits)
+    steps = sum(visit.steps for visit in visits)
     return steps * program.spec.size * numbers >= WORK
 
 

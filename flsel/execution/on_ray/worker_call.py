@@ -129,7 +129,7 @@ def _result(done: Any) -> Answer | None:
 
 def _check_attempts(part: Part, deaths: int) -> None:
     if deaths >= _ATTEMPTS:
-        clients = ", ".join(map(str, part.clients))
+        clients = ", ".join(str(client) for client, *_ in part.asked)
         raise UserError(
             f"{_ATTEMPTS} workers ended over clients {clients}; if memory ran out, lower local.workers or "
             "local.batch_size."

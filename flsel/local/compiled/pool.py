@@ -13,7 +13,7 @@ from torch import nn
 
 from flsel.data.population import Population
 from flsel.local.optimizers import groups_of
-from flsel.local.program import Program
+from flsel.local.program import Program, Visit
 from flsel.local.tasks import averages_examples, convolves
 from flsel.local.torch_internals import is_hooked
 from flsel.objectives.objective import Objective, overrides
@@ -67,9 +67,9 @@ class Pool:
             whole = replace(whole, population=joined)
         return cls(tuple(programs), whole, offsets)
 
-    def dealt(self, program: Program, client: int, round: int) -> np.ndarray:
-        """Return a visit's batches as positions in the examples of all (:meth:`Program.dealt`)."""
-        table, offset = program.dealt(client, round), self.offsets[program]
+    def dealt(self, visit: Visit) -> np.ndarray:
+        """Return a visit's batches as positions in the examples of all (:meth:`Visit.dealt`)."""
+        table, offset = visit.dealt(), self.offsets[visit.program]
         return table if offset == 0 else np.where(table >= 0, table + offset, table)
 
 
