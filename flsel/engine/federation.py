@@ -205,6 +205,11 @@ class Federation:
                 f"time.over_selection must be 1 with {type(selector).__name__}, which chains {hops} "
                 f"clients, got {rules.over_selection:g}: it is defined for paths of one client."
             )
+        if hops > 1 and rules.late == "partial":
+            raise UserError(
+                f"time.late must be drop or rest with {type(selector).__name__}, which chains {hops} "
+                "clients, got partial: a chain goes on with whole trainings."
+            )
         arrival: Arrival = view.stopwatch.train(
             plan, reported(view.needs), wanted=self.clients_per_round, held=selector.two_phase
         )
@@ -220,7 +225,7 @@ class Federation:
             reports[Need.DURATIONS] = torch.tensor(arrival.durations, dtype=torch.float64)[keep]
         return Returned(
             plan,
-            self.who.work(plan),
+            self.who.work(plan, job.most),
             reports,
             late={} if arrival is None else arrival.late,
             asked=whole(job.asked),
@@ -273,7 +278,7 @@ class Federation:
             deltas=rows(deltas, first),
             steps=steps,
             reach=partial(self.reach, view.round, steps),
-            labels=partial(_trained_labels, self.program, view.round, [*firsts]),
+            labels=partial(_trained_labels, self.program, view.round, [*firsts], steps.tolist()),
             round=view.round,
             rng=generator(self.program.seed, "server objective", view.round),
         )
@@ -288,11 +293,11 @@ class Federation:
         return time
 
 
-def _trained_labels(program: Program, round: int, clients: Sequence[int]) -> Tensor:
+def _trained_labels(program: Program, round: int, clients: Sequence[int], steps: Sequence[int]) -> Tensor:
     """Count the labels of the batches of some visits, int64 ``[K, C]``."""
     population = program.population
     population.require_labels(f"objective {type(program.objective).__name__}")
     y = labels_of(population.examples)
-    tables = (program.dealt(client, round) for client in clients)
+    tables = (program.dealt(c, round)[:most] for c, most in zip(clients, steps, strict=True))
     found = [np.bincount(y[table[table >= 0]], minlength=population.num_classes) for table in tables]
     return torch.from_numpy(np.stack(found))

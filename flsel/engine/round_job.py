@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,9 +56,15 @@ class RoundJob:
         """
         clients, round = self._clients(hop), self.view.round + hop
         if at is None:
-            return from_one(self.view.params, list(dict.fromkeys(clients.values())), round, self.program)
+            distinct = list(dict.fromkeys(clients.values()))
+            return from_one(self.view.params, distinct, round, self.program, self.most)
         starts = rows(at, torch.tensor(list(clients), dtype=torch.int64))
         return from_rows(starts, list(clients.values()), round, self.program)
+
+    @property
+    def most(self) -> Mapping[int, int]:
+        """Local steps of the clients that do a part of their work."""
+        return {} if self.arrival is None else self.arrival.most
 
     @property
     def trainings(self) -> int:

@@ -41,10 +41,10 @@ def with_steps_labels(data: FederatedData, steps: Sequence[UpdateStep], seed: in
 def _labels(population: Population, name: str) -> Tensor:
     """Return the labels, int64 ``[S]``, of data with a class for each example, which one client has."""
     y = population.y
-    if not isinstance(y, Tensor) or y.ndim != 1 or y.is_floating_point() or population.groups is not None:
+    if not isinstance(y, Tensor) or not population.classifies:
         raise UserError(
-            f"updates {name} must have data with one class for each example to change labels, and the targets "
-            "of this data set are others."
+            f"updates {name} must have class labels as targets, which it changes, and this data set has "
+            "others: use kind sign or gaussian."
         )
     if int(torch.bincount(torch.cat(population.shards)).max()) > 1:
         raise UserError(f"updates {name} must have clients that share no examples, and some do.")

@@ -50,6 +50,7 @@ from flsel.selectors import (
     PowD,
     Uniform,
 )
+from flsel.updates import Median, TopK
 
 SEQUENTIAL = LocalConfig(batch_size=5, steps=3, backend="sequential")
 
@@ -187,6 +188,8 @@ def test_a_round_passes_if_nobody_who_is_available_is_connected(tmp_path: Path) 
     ("changes", "reason"),
     [
         ({"objective": SCAFFOLD()}, "objective must be FedAvg or FedProx in a deployment, got SCAFFOLD"),
+        ({"updates": (TopK(),)}, "updates must be empty in a deployment"),
+        ({"aggregate": Median()}, "aggregate must be Mean in a deployment, got Median"),
         ({"local": replace(SEQUENTIAL, keep_optimizer=True)}, r"local\.keep_optimizer must be false"),
         (
             {"devices": LogNormal(), "asynchronous": AsyncConfig(4)},
