@@ -7,7 +7,7 @@ from typing import Any
 from flsel.engine.update_steps import UpdateSteps
 from flsel.selector import Need, Selector
 from flsel.updates import GaussianNoise
-from flsel.updates.privacy import epsilon, require_accountant
+from flsel.updates.accountant import epsilon, require_accountant
 
 _PUBLIC = Need.DURATIONS
 _NOISED = Need.DELTAS | Need.HEAD

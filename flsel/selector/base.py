@@ -40,7 +40,7 @@ class Selector(Checked, Stateful, ABC):
             (``updates.staleness``).
         draws_uniformly: Whether :meth:`select` draws distinct clients with examples from the pool, each with
             the same chance and without looking at anything else. Only then does the draw amplify the privacy
-            of noise (:mod:`flsel.updates.privacy`).
+            of noise (:mod:`flsel.updates.accountant`).
         plans_empty_rounds: Whether :meth:`select` is called in a synchronous round in which nobody is
             available, to note it. It returns ``Plan(())`` then. Other selectors are not asked, and the round
             passes for all of them.

@@ -7,7 +7,7 @@ Perspective", 2017.
 **Deviations.** Both papers draw each client independently with one probability (the first), or a fixed number
 of clients (the second), and divide by the expected or the drawn number. Here the selector chooses the
 clients and their weights. The noise is relative to the largest weight of a client in the round, and the
-privacy report uses the sampling that took place (:mod:`flsel.updates.privacy`).
+privacy report uses the sampling that took place (:mod:`flsel.updates.accountant`).
 """
 
 from __future__ import annotations

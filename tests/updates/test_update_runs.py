@@ -257,7 +257,7 @@ def test_running_statistics_are_sent_whole(tmp_path: Path) -> None:
 
 def test_privacy_is_reported_by_what_the_selector_did(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
-    from flsel.updates.privacy import epsilon
+    from flsel.updates.accountant import epsilon
 
     steps = (Clip(), GaussianNoise(multiplier=4.0))
     result = run(settings(tmp_path, updates=steps, rounds=4))
@@ -274,7 +274,7 @@ def test_privacy_is_reported_by_what_the_selector_did(tmp_path: Path) -> None:
 
 def test_local_privacy_counts_the_updates_of_the_busiest_client(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
-    from flsel.updates.privacy import epsilon
+    from flsel.updates.accountant import epsilon
 
     server = built(settings(tmp_path, updates=(Clip(), GaussianNoise(multiplier=9.0, where="client")))).server
     for _ in range(6):
@@ -285,7 +285,7 @@ def test_local_privacy_counts_the_updates_of_the_busiest_client(tmp_path: Path) 
 
 
 def test_without_the_accountant_epsilon_is_refused_and_null_runs(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("flsel.updates.privacy.find_spec", lambda name: None)
+    monkeypatch.setattr("flsel.updates.accountant.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"updates\[1\].delta must be null without the package dp-accounting"):
         built(settings(tmp_path, updates=(Clip(), GaussianNoise())))
     assert run(settings(tmp_path, updates=(Clip(), NOISE))).summary["privacy"] == []

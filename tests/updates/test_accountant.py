@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from flsel.errors import UserError
-from flsel.updates.privacy import epsilon, require_accountant
+from flsel.updates.accountant import epsilon, require_accountant
 
 
 def test_the_accountant_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setattr("flsel.updates.privacy.find_spec", lambda name: None)
+    monkeypatch.setattr("flsel.updates.accountant.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'delta must be null .* pip install "flsel\[privacy\]"'):
         require_accountant("updates[1].delta")
 
