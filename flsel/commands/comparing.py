@@ -36,7 +36,7 @@ USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] 
        flsel compare --variants FILE --seeds 1..10 --grid "availability=IDL,LN"
        flsel compare RUN RUN ... [--target 0.7]
        flsel compare --selectors Uniform,PowD,... --until-decided [--margin 0.5] [--max-seeds 32]
-       flsel compare --selectors Uniform,... --until-decided --decides bytes --target 0.8 [--margin-ratio 1.1]
+       flsel compare --selectors Uniform,... --until-decided --decides bytes --target 0.8 [--budget 2GB]
        flsel compare --selectors Uniform,PowD,... --plan --margin 0.5 --sd 1.2
        flsel compare --resume COMPARISON [--seeds 10] [--selectors ...]"""
 DESCRIPTION = """\
@@ -157,7 +157,9 @@ def _without_config(
 ) -> Comparison:
     _refuse_settings(others)
     if patterns:
-        starts = next((key for key, _ in own if key in ("selectors", "variants", "seeds", "grid")), None)
+        starts = next(
+            (key for key, _ in own if key in ("selectors", "variants", "seeds", "grid", "budget")), None
+        )
         if starts or resumed is not None:
             raise UserError(
                 f"{starts or 'resume'} starts runs, and existing ones are named; give one or the other."

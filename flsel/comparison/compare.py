@@ -23,12 +23,13 @@ from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison, judge, usual_baseline
 from flsel.comparison.comparison_display import ComparisonProgress
 from flsel.comparison.comparison_file import Judging, declare, read_declaration, write_declaration
+from flsel.comparison.equal_budget import with_budget
 from flsel.comparison.grid import FILE, Grid, Scenario, Tuning, Variant
 from flsel.comparison.judging.changes import Change
 from flsel.comparison.judging.claim_words import subject
 from flsel.comparison.judging.claims import Sequential
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.designs import DEFAULT_MAX_SEEDS
+from flsel.comparison.judging.designs import ACCURACY, DEFAULT_MAX_SEEDS
 from flsel.comparison.judging.measures import Target
 from flsel.comparison.judging.procedure import guarantee
 from flsel.comparison.judging.summaries import Analysis, Options
@@ -113,7 +114,8 @@ def declared_grid(config: RunConfig, wanted: CompareConfig, given: Additions = _
     Raises:
         UserError: If there is nothing to compare, or a variant or a scenario has a wrong setting.
     """
-    base = _for_all_runs(config, wanted).to_dict()
+    config = with_budget(_for_all_runs(config, wanted), wanted.budget, _cost(wanted))
+    base = config.to_dict()
     seeds = (config.seed,) if wanted.seeds is None else read_seeds(wanted.seeds)
     variants = _variants(wanted, base, given)
     if not variants:
@@ -144,6 +146,8 @@ def resume_comparison(
         UserError: If the folder is no comparison, or what is added does not fit.
         Interrupted: If a signal stopped it.
     """
+    if wanted.budget is not None:
+        raise UserError(f"budget must be declared before the first run, got {wanted.budget}.")
     grid, judging, commands = read_declaration(folder)
     more = _variants(wanted, grid.config, given)
     scenarios = list(given.scenarios) or (read_grid(wanted.grid) if wanted.grid else [])
@@ -350,6 +354,12 @@ def _for_all_runs(config: RunConfig, wanted: CompareConfig) -> RunConfig:
     target = wanted.target or config.evaluation.target
     config = replace(config, evaluation=replace(config.evaluation, target=target, stop_at_target=False))
     return config if wanted.resources is None else wanted.resources.fit(config)
+
+
+def _cost(wanted: CompareConfig) -> str:
+    """Return the cost that a budget is of: the one that decides, or the verdicts'."""
+    decides = None if wanted.decides == ACCURACY else wanted.decides
+    return decides or wanted.cost or ("accuracy" if wanted.until_decided else "rounds")
 
 
 def _variants(wanted: CompareConfig, base: dict[str, Any], given: Additions) -> list[Variant]:

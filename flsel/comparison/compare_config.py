@@ -55,6 +55,9 @@ class CompareConfig:
             in (1, 10]: ``1.1`` is 10 %; null claims no equivalence. For ``until_decided`` if a cost decides.
         level: Confidence level of all intervals, in [0.5, 1); one minus it is the chance of any false claim.
             Null is 0.95, or what a resumed comparison has.
+        budget: Amount of the cost that decides (or of ``cost``) at which every run ends, such as ``2GB`` or
+            ``6h``: a run that does not arrive has then spent as much as the others; null ends runs by their
+            rounds.
         max_seeds: Largest number of seeds of ``until_decided``, 6 to 1000; null is 30.
         each_scenario: Decide every scenario of ``grid`` separately instead of the mean over all of them.
         mismatch: What to do with existing runs that do not fit: ``refuse`` them, ``drop`` them (listed, not
@@ -87,6 +90,7 @@ class CompareConfig:
     margin_ratio: Annotated[float | None, Range(above=1, high=10)] = None
     level: Annotated[float | None, Range(0.5, below=1)] = None
     max_seeds: Annotated[int | None, Range(FIRST_LOOK, MOST_SEEDS)] = None
+    budget: str | None = None
     each_scenario: bool = False
     mismatch: Mismatch = "refuse"
     pick: Pick | None = None

@@ -22,7 +22,16 @@ from flsel.execution.choose_executor import executor_for
 from flsel.execution.single_run import single_run
 from flsel.files import home
 
-_OF_EXECUTION = ("variants", "seeds", "grid", "until_decided", "decides", "max_seeds", "each_scenario")
+_OF_EXECUTION = (
+    "variants",
+    "seeds",
+    "grid",
+    "until_decided",
+    "decides",
+    "max_seeds",
+    "budget",
+    "each_scenario",
+)
 
 
 def compare(
@@ -41,6 +50,7 @@ def compare(
     margin_ratio: float | None = None,
     level: float | None = None,
     max_seeds: int | None = None,
+    budget: str | None = None,
     each_scenario: bool = False,
     mismatch: Mismatch = "refuse",
     pick: Pick | None = None,
@@ -81,6 +91,7 @@ def compare(
         margin_ratio: Ratio up to which two costs are equivalent in practice, where a cost decides: 1.1.
         level: Confidence level of all intervals; one minus it is the chance of any false claim.
         max_seeds: Most seeds of ``until_decided``.
+        budget: Amount of the cost that decides, or of ``cost``, at which every run ends: ``2GB``, ``6h``.
         each_scenario: Decide every scenario for itself.
         mismatch: What becomes of runs that do not fit: ``refuse``, ``drop`` or ``unpaired``.
         pick: Which of several runs with the same settings and seed is taken, ``newest`` or ``oldest``; None

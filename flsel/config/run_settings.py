@@ -46,6 +46,8 @@ class RunSettings:
         rounds: Communication rounds (T).
         stop_after_trainings: Number of local trainings after which the run ends, or null. Runs that train
             different numbers of clients per round can so have the same limit.
+        stop_after_models: Number of models sent to clients after which the run ends, or null.
+        stop_after_bytes: Number of bytes sent, in both directions, after which the run ends, or null.
         clients: Number of clients (N); null takes the dataset's natural clients.
         clients_per_round: Clients per round (K), at most N.
         data: The dataset and what is held out of it.
@@ -88,6 +90,8 @@ class RunSettings:
     seed: Annotated[int, Range(0)] = 0
     rounds: Annotated[int, Range(1, 10**8, seconds=1e-3)] = 100
     stop_after_trainings: Annotated[int | None, Range(1)] = None
+    stop_after_models: Annotated[int | None, Range(1)] = None
+    stop_after_bytes: Annotated[int | None, Range(1)] = None
     clients: Annotated[int | None, Range(1)] = 30
     clients_per_round: Annotated[int, Range(1)] = 6
     data: DataConfig = field(default_factory=DataConfig)

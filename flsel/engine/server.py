@@ -57,7 +57,7 @@ class Server:
         optimizer: Makes the server optimizer of the trainable parameters; it sees minus the aggregated update
             as its gradient, so SGD with learning rate 1 is FedAvg. Running statistics are averaged.
         asynchronous: The rules of asynchronous rounds; None executes synchronous ones.
-        most_trainings: Local trainings after which the run ends; None sets no limit.
+        limits: Amounts after which the run ends, by the columns of the ledger whose sum they limit.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Server:
         optimizer: Callable[[Iterable[torch.nn.Parameter]], Optimizer],
         *,
         asynchronous: AsyncConfig | None = None,
-        most_trainings: int | None = None,
+        limits: Mapping[tuple[str, ...], float] | None = None,
     ) -> None:
         program = federation.program
         self.federation = federation
@@ -83,7 +83,7 @@ class Server:
         self.counts = torch.zeros(len(federation.data.population), dtype=torch.int64)
         self.ledger = Ledger()
         self.elapsed = Elapsed()
-        self.most_trainings = most_trainings
+        self.limits = dict(limits or {})
         self.arrivals = None if asynchronous is None else Arrivals(federation, asynchronous)
         self.flights = None if asynchronous is None else Flights(len(self.counts))
         self.params: Params = {
@@ -114,12 +114,12 @@ class Server:
 
     @property
     def spent(self) -> bool:
-        """Whether the simulated time or the local trainings are used up after which the run ends."""
+        """Whether the simulated time, or another cost, is used up after which the run ends."""
         clock = self.federation.clock
         limit = None if clock is None else clock.rules.stop_after_seconds
         if limit is not None and self.elapsed.seconds >= limit:
             return True
-        return self.most_trainings is not None and self.ledger["trainings"] >= self.most_trainings
+        return any(sum(self.ledger[name] for name in names) >= most for names, most in self.limits.items())
 
     def step(self) -> RoundRecord:
         """Run one round: open it, train, close it."""

@@ -133,10 +133,19 @@ def build(
         _make_selector(config, program, data),
         config.server_optimizer,
         asynchronous=None if config.asynchronous.concurrency is None else config.asynchronous,
-        most_trainings=config.stop_after_trainings,
+        limits=_limits(config),
     )
     check_optimizer(server.optimizer, "server_optimizer")
     return Built(server, program, data, (*own, *callbacks))
+
+
+def _limits(config: RunConfig) -> dict[tuple[str, ...], float]:
+    """Return after how much of what the run ends, by the ledger's columns."""
+    limits = {
+        ("trainings",): config.stop_after_trainings, ("models_down",): config.stop_after_models,
+        ("bytes_down", "bytes_up"): config.stop_after_bytes,
+    }  # fmt: skip
+    return {names: most for names, most in limits.items() if most is not None}
 
 
 def _check_needs(selector: Any) -> None:

@@ -452,13 +452,13 @@ def test_the_table_of_a_paper_fits_a_column(tmp_path):
     found = compare(tmp_path, last=1)
     lines = found.to_latex().splitlines()
     assert lines[0] == "% needs \\usepackage{booktabs,siunitx}"
-    assert "variant & $n$ & accuracy (\\%) & vs. Uniform & $p$ \\\\" in lines
-    (row,) = [line for line in lines if line.startswith("PowD")]
-    assert row.startswith(
-        "PowD & 3 & \\num{81.0} [\\num{78.5}, \\num{83.5}] & \\num[retain-explicit-plus]{+11.0} ["
-    )
-    assert lines[-2].startswith("\\multicolumn{5}{@{}p{\\linewidth}@{}}{Intervals: 95\\,\\%. Those of")
-    assert all(line.count("&") == 4 for line in lines if line.endswith("\\\\") and "multi" not in line)
+    assert "variant & $n$ & acc.\\ (\\%) & vs. Uniform & $p$ & rounds, ratio \\\\" in lines
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("PowD")]
+    assert lines[at].startswith("PowD & 3 & \\num{81.0} & \\num[retain-explicit-plus]{+11.0} & ")
+    assert lines[at + 1].startswith(" &  & {\\scriptsize [\\num{78.5}, \\num{83.5}]} & {\\scriptsize [")
+    assert lines[-2].startswith("\\multicolumn{6}{@{}p{\\linewidth}@{}}{Intervals: 95\\,\\%. Those of")
+    assert "Target: 60\\,\\%; ratios of rounds to Uniform." in lines[-2]
+    assert all(line.count("&") == 5 for line in lines if "\\\\" in line and "multi" not in line)
     wide = found.to_latex(["seeds", "reached", "cost", "loss"], transposed=True).splitlines()
     assert " & PowD & Uniform \\\\" in wide
     assert "$n$ & 3 & 3 \\\\" in wide

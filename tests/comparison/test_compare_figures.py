@@ -11,6 +11,7 @@ import runs
 
 import flsel
 from flsel.comparison.reporting.chart_data import chart_data
+from flsel.comparison.reporting.client_data import POINTS
 from flsel.comparison.reporting.figures import FORMATS
 from flsel.comparison.reporting.result_charts import charts
 from flsel.errors import UserError
@@ -46,6 +47,21 @@ def test_every_figure_has_units_and_every_variant(folder):
         assert not [text for text in texts if "$" in text], "a placeholder that was not filled"
     pairs = found.plot_pairs().render("svg").decode()
     assert {"partition.alpha=0.1", "partition.alpha=1.0"} <= set(re.findall(r">([^<>]+)</text>", pairs))
+
+
+def test_lines_have_round_corners_and_a_caption_that_says_what_they_leave_out(tmp_path):
+    """A mitred corner of a spike is drawn far above its value."""
+    spike = [0.5, 0.67, 0.5]
+    for seed in (1, 2):
+        made.run(tmp_path / f"u{seed}", spike, seed=seed)
+        made.run(tmp_path / f"p{seed}", spike, selector="PowD", seed=seed)
+    found = flsel.compare([tmp_path / "*"], last=1)
+    drawn = found.plot_curves().render("svg").decode()
+    assert drawn.count('stroke-linejoin="round"') >= 2
+    assert "Lines show" not in found.to_html()
+    made.run(tmp_path / "long" / "u", [0.5] * 300, seed=1)
+    made.run(tmp_path / "long" / "p", [0.6] * 300, selector="PowD", seed=1)
+    assert f"Lines show {POINTS} of 300 evaluations." in flsel.compare([tmp_path / "long" / "*"]).to_html()
 
 
 def test_figures_are_the_charts_of_the_page(folder):

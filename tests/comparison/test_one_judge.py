@@ -272,3 +272,41 @@ def test_chances_are_those_of_students_posterior():
 def test_long_times_are_in_minutes_hours_and_days(seconds, shown):
     assert number(seconds, "simulated seconds") == shown
     assert number(12_240.0) == "12,240"
+
+
+@pytest.mark.parametrize(("decides", "budget", "column", "most"), [
+    ("models", "24", "ledger/models_down", 24), ("bytes", "10kB", None, 10_000), ("rounds", "7", "round", 7),
+])  # fmt: skip
+def test_runs_end_at_an_equal_budget_of_what_decides(tmp_path, decides, budget, column, most):
+    found = flsel.compare(
+        settings(tmp_path / "unused", rounds=60, clients_per_round=3), ["Uniform", "PowD:d=4"], seeds=1,
+        cost=decides, budget=budget, target=0.5, folder=str(tmp_path), name="c",
+    )  # fmt: skip
+    for run in found.analysis.runs:
+        columns = run.columns
+        spent = columns[column] if column else columns["ledger/bytes_down"] + columns["ledger/bytes_up"]
+        assert spent[-2] < most <= spent[-1], "the round that spends the rest is the last"
+    assert any("Every run ends when it has spent" in note for note in found.notes) == (decides != "rounds")
+    assert main(["compare", "--resume", str(tmp_path / "c"), "--budget", "9"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["--budget", "2 GX", "--cost", "bytes"],
+            "budget must be a number >= 1 with a unit of B, kB, MB, GB, TB",
+        ),
+        (["--budget", "-3"], "budget must be a number >= 1, of rounds, got '-3'."),
+        (
+            ["--budget", "5", "--cost", "seconds"],
+            "budget goes with a cost of rounds, models, bytes, trainings",
+        ),
+        (["--budget", "5", "--until-decided"], "budget goes with a cost of rounds"),
+    ],
+)
+def test_a_budget_that_does_not_fit_is_refused(tmp_path, words, sentence, capsys):
+    assert main(["compare", "--selectors", "Uniform,PowD", *words]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert len(error.splitlines()) == 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,12 @@ from flsel.comparison.judging.measures import Target, arrival_name, arrivals
 from flsel.comparison.judging.time_to_target import TargetTime
 from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
+
+LIMITS: Mapping[str, str] = {
+    "rounds": "rounds", "models": "stop_after_models", "bytes": "stop_after_bytes",
+    "trainings": "stop_after_trainings", "simulated_seconds": "time.stop_after_seconds",
+}  # fmt: skip
+"""Settings that end a run at an amount of a cost."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +105,11 @@ def _arrival(run: Run, cost: str, target: float, window: int) -> TargetTime:
 
 def _points(run: Run, last: int) -> float:
     return 100 * float(run.columns["test/accuracy"][-last:].mean())
+
+
+def budget_of(settings: Mapping[str, Any], cost: str) -> float | None:
+    """Return the budget that a run's settings have in a cost; None where there is none."""
+    found: Any = settings
+    for name in LIMITS.get(cost, "").split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return None if found is None or cost == "rounds" else float(found)

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from flsel.comparison.judging import formatting
+from flsel.comparison.judging.deciding import budget_of
 from flsel.comparison.judging.descriptions import describe
 from flsel.comparison.judging.procedure import procedure_notes
 from flsel.comparison.judging.summaries import Analysis
 from flsel.local.agreement import RUN_AGAIN
+from flsel.runner.cost_axes import COST_AXES
 
 
 def notes(analysis: Analysis) -> list[str]:
@@ -47,7 +49,19 @@ def _about_length(analysis: Analysis) -> Iterator[str]:
         )
     done = [run.summary for run in analysis.runs if run.status == "complete"]
     early = sum(ended["rounds"] < ended["planned_rounds"] for ended in done)
-    if early:
+    cost = analysis.options.cost
+    runs = [run for run in analysis.runs if run.status == "complete" and cost in run.columns]
+    most = [(run.columns[cost][-1], budget_of(run.settings, cost)) for run in runs]
+    limited = [(spent, budget) for spent, budget in most if budget is not None]
+    if limited:
+        short = sum(spent < budget for spent, budget in limited)
+        axis = COST_AXES[cost]
+        yield (
+            f"Every run ends when it has spent {formatting.number(max(b for _, b in limited), axis.unit)} "
+            f"({axis.label})."
+            + (f" {short} of {len(limited)} ended before: give them more rounds." if short else "")
+        )
+    elif early:
         yield (
             f"{early} of {len(done)} runs ended before their last round: at a target, by a callback, or by a "
             "budget. Their final values and totals are of other rounds. Costs to a target can be compared."

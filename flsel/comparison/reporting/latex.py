@@ -16,7 +16,7 @@ from flsel.runner.cost_axes import COST_AXES
 Cell = Callable[[Analysis, str, str], str]
 _NOTHING = "--"
 COLUMNS = ("seeds", "accuracy", "difference", "p")
-"""Columns that fit one column of a paper."""
+"""Columns that fit one column of a paper; the ratio of the cost follows where the target was declared."""
 COST_COLUMNS = ("reached", "cost", "p")
 """Likewise where a cost to the target decides."""
 
@@ -37,6 +37,8 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
     """
     if columns is None:
         columns = COLUMNS if analysis.deciding == analysis.main else COST_COLUMNS
+        if columns is COLUMNS and analysis.target is not None and not analysis.target.chosen_after:
+            columns = (*COLUMNS, "cost")
     unknown = next((name for name in columns if name not in _CELLS), None)
     if unknown is not None or not columns:
         raise UserError(f"columns must be some of {', '.join(_CELLS)}, got {unknown!r}.")
@@ -45,7 +47,7 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
     width = 1 + len(names if transposed else heads)
     lines = [
         "% needs \\usepackage{booktabs,siunitx}",
-        r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
+        r"\begingroup\footnotesize\setlength{\tabcolsep}{2pt}%",
         f"\\begin{{tabular}}{{@{{}}l{'r' * (width - 1)}@{{}}}}",
     ]
     lines += ["\\toprule", " & ".join(["", *names] if transposed else ["variant", *heads]) + r" \\"]
@@ -56,17 +58,27 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
         rows = [[_CELLS[name](analysis, v, scenario) for name in columns] for v in analysis.variants]
         if transposed:
             rows = [list(row) for row in zip(*rows, strict=True)]
-        lines += [
-            " & ".join([head, *row]) + r" \\"
-            for head, row in zip(heads if transposed else names, rows, strict=True)
-        ]
+        for head, row in zip(heads if transposed else names, rows, strict=True):
+            lines += _stacked(head, row)
     note = rf"\multicolumn{{{width}}}{{@{{}}p{{\linewidth}}@{{}}}}{{{_note(analysis, columns)}}} \\"
     return "\n".join([*lines, "\\bottomrule", note, "\\end{tabular}\\endgroup"]) + "\n"
 
 
+def _stacked(head: str, row: Sequence[str]) -> list[str]:
+    """Write a row, and below it the intervals of its cells, which so fit a column of a paper."""
+    cells = [cell.partition(" [") for cell in row]
+    lines = [" & ".join([head, *(value for value, _, _ in cells)]) + r" \\"]
+    if any(interval for _, _, interval in cells):
+        below = (rf"{{\scriptsize [{interval}}}" if interval else "" for _, _, interval in cells)
+        lines.append(" & ".join(["", *below]) + r" \\[1pt]")
+    return lines
+
+
 def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     """Say what the numbers are: the level of intervals, the correction of p, and what is exploratory."""
-    said = [rf"Intervals: {100 * analysis.options.level:g}\,\%."]
+    last, target = analysis.options.last, analysis.target
+    said = [] if last == 1 else [f"Accuracies: mean of the last {last} evaluations."]
+    said.append(rf"Intervals: {100 * analysis.options.level:g}\,\%.")
     compared = [claim.design.comparisons for claim in analysis.claims]
     if "difference" in columns and compared:
         said.append(f"Those of differences hold for all {max(compared)} comparisons.")
@@ -75,17 +87,18 @@ def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     if any(claim.exploratory for claim in analysis.claims):
         said.append("Exploratory: what is compared was changed when results could be seen.")
     of_costs = {"cost", "reached"} & set(columns)
-    if of_costs and analysis.target is not None and analysis.target.chosen_after:
+    if of_costs and target is not None:
+        label, base = COST_AXES[analysis.options.cost].label, latex_text(analysis.options.baseline)
+        said.append(rf"Target: {100 * target.accuracy:g}\,\%; ratios of {label} to {base}.")
+    if of_costs and target is not None and target.chosen_after:
         said.append("Exploratory: the target was chosen after the runs.")
     return " ".join(said)
 
 
 def _heading(analysis: Analysis, name: str) -> str:
     base, cost = latex_text(analysis.options.baseline), COST_AXES[analysis.options.cost].label
-    if analysis.target is not None and analysis.deciding != analysis.main:
-        cost = rf"{cost} to {100 * analysis.target.accuracy:g}\,\%"
     return {
-        "accuracy": r"accuracy (\%)",
+        "accuracy": r"acc.\ (\%)",
         "difference": f"vs. {base}",
         "p": "$p$" if analysis.options.sequential is None else "decided",
         "cost": f"{cost}, ratio",

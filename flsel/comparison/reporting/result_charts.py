@@ -20,6 +20,8 @@ from flsel.comparison.reporting.chart import (
     tips,
 )
 from flsel.comparison.reporting.client_charts import client_charts
+from flsel.comparison.reporting.client_data import POINTS
+from flsel.comparison.run_table import complete
 from flsel.report.style import GREY_LINE, Style
 from flsel.runner.cost_axes import COST_AXES, CostAxis
 
@@ -42,7 +44,7 @@ def charts(
     listed = [
         Chart(
             "curves", "curves", "Learning curves",
-            "Mean over seeds. The band is the middle half of the seeds (quartiles).",
+            f"Mean over seeds. The band is the middle half of the seeds (quartiles).{_thinned(analysis)}",
             _curves(e),
         ),
         Chart(
@@ -76,6 +78,12 @@ def charts(
         ),
     ]  # fmt: skip
     return [chart for chart in (*listed, *client_charts(e, data)) if chart.data in data]
+
+
+def _thinned(analysis: Analysis) -> str:
+    """Say that lines leave evaluations out; nothing where they show all."""
+    most = max(len(run.columns["round"]) for run in complete(analysis.runs))
+    return f" Lines show {POINTS} of {most:,} evaluations." if most > POINTS else ""
 
 
 def _curves(e: Encodings) -> Spec:
