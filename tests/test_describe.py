@@ -117,7 +117,8 @@ CHANGES: dict[str, Any] = {
     "evaluation": EvaluationConfig(every=2), "accelerator": "cpu", "device": 1, "threads": 2,
     "precision": "64-true",
     "output_layer": "classifier", "track": TrackConfig(project="p"), "callbacks": (make_net,),
-    "output": OutputConfig(name="x"), "quiet": True, "stop_after_trainings": 9, "stop_after_models": 9, "stop_after_bytes": 9,
+    "output": OutputConfig(name="x"), "quiet": True, "stop_after_trainings": 9,
+    "stop_after_models": 9, "stop_after_bytes": 9,
     "asynchronous": AsyncConfig(concurrency=12),
 }  # fmt: skip
 
