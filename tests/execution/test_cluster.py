@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from typing import Any
 
@@ -43,6 +44,26 @@ def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPat
     with (
         pytest.raises(UserError, match=r"Ray could not be started .* timed out during startup"),
         cluster(Resources(), 0),
+    ):
+        pass
+
+
+def test_a_cluster_that_asks_for_a_token_is_told_from_one_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray raises a ConnectionError from a RuntimeError that has the other traceback as its text."""
+
+    def init(**options: object) -> None:
+        reason = RuntimeError(
+            "Failed to connect to GCS: ray.exceptions.AuthenticationError: InvalidAuthToken"
+        )
+        raise ConnectionError("Failed to connect to Ray cluster") from reason
+
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(UserError, match="is a Ray cluster that asks for a token: copy"),
+        cluster(Resources(address=f"127.0.0.1:{server.getsockname()[1]}"), 0),
     ):
         pass
 

@@ -241,16 +241,25 @@ def _connect(address: str) -> None:
     try:
         with _muted():
             ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
-    except ray.exceptions.AuthenticationError as error:
-        raise UserError(
-            f"address {address} is a Ray cluster that asks for a token: copy ~/.ray/auth_token from its "
-            "head, and set RAY_AUTH_MODE=token."
-        ) from error
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        if _asks_for_token(error):
+            raise UserError(
+                f"address {address} is a Ray cluster that asks for a token: copy ~/.ray/auth_token from its "
+                "head, and set RAY_AUTH_MODE=token."
+            ) from error
         raise UserError(
             f"address {address} is not a Ray cluster that answers: start one with `ray start --head`, or "
             "leave address out to use this machine."
         ) from error
+
+
+def _asks_for_token(error: BaseException | None) -> bool:
+    """Tell whether a cluster refused a token; Ray hides its own error in the texts of others."""
+    while error is not None:
+        if type(error).__name__ == "AuthenticationError" or "AuthenticationError" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _check_room(resources: Resources) -> None:
