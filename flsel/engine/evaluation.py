@@ -42,7 +42,7 @@ class Evaluator:
         program: The client's side of the run.
         server: The server's holdout, or None.
         scores: Further metrics of held-out sets, or None.
-        logged: Runs the task's own validation of the loaded model on a set, and returns what it logs; None
+        logged: Runs the task's own validation of a model on a set, and returns what it logs; None
             where the task has none.
     """
 
@@ -51,7 +51,7 @@ class Evaluator:
         program: Program,
         server: Examples | None = None,
         scores: Scores | None = None,
-        logged: Callable[[Examples], Logged] | None = None,
+        logged: Callable[[Params, Examples], Logged] | None = None,
     ) -> None:
         self.directions: dict[str, Better | None] = {} if scores is None else dict(scores.directions)
         self._server = server
@@ -74,8 +74,7 @@ class Evaluator:
         loss, accuracy = self.measure(params, examples, round, scored=True)
         more = {} if self._scores is None else self._scores.values()
         if self._logged is not None:
-            self._program.load(params)
-            values, ways = self._logged(examples)
+            values, ways = self._logged(params, examples)
             more |= values
             self.directions |= ways
         known = {"loss": loss} if self._program.measurable else {}
@@ -97,16 +96,13 @@ class Evaluator:
         """
 
         def plain(params: Params) -> float:
-            self._program.load(params)
-            return self._measure(examples, plain=True)[0]
+            return self._measure(params, examples, plain=True)[0]
 
-        self._program.load(params)
-        found = self._measure(examples, scored=scored)
+        found = self._measure(params, examples, scored=scored)
         if self._program.measurable and self._program.agreement.due("evaluation"):
             visit = Visit(params, 0, round, self._program)
             if check_evaluation(visit, found[0], plain):
-                self._program.load(params)
-                found = self._measure(examples, scored=scored)
+                found = self._measure(params, examples, scored=scored)
         return found
 
     def server_loss(self, params: Params) -> float:
@@ -165,27 +161,24 @@ class Evaluator:
         Returns:
             Mean losses and accuracies, each float64 ``[N]``; NaN for a client without examples.
         """
-        self._program.load(params)
         data = self._program.population
         if self._program.by_logits:
-            found = pooled(self._program, range(len(data)))
+            found = pooled(self._program, params, range(len(data)))
             if not check_losses(from_one(params, range(len(data)), round, self._program), found[0]):
                 return found
-            self._program.load(params)
-            alone = [pooled(self._program, [client], plain=True) for client in range(len(data))]
+            alone = [pooled(self._program, params, [client], plain=True) for client in range(len(data))]
             return torch.cat([loss for loss, _ in alone]), torch.cat([share for _, share in alone])
         self._program.require_losses()
-        return self._each(data.examples, data.shards)
+        return self._each(params, data.examples, data.shards)
 
     def on_client_tests(self, params: Params, data: FederatedData) -> Tensor:
         """Return a model's accuracy on every client's own test data, float64 ``[N]``, NaN without any."""
-        self._program.load(params)
-        return self._each(data.test, data.client_tests or ())[1]
+        return self._each(params, data.test, data.client_tests or ())[1]
 
-    def _each(self, examples: Examples, parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Measure the loaded model on parts of a set: losses and accuracies, each float64 ``[n]``."""
+    def _each(self, params: Params, examples: Examples, parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Measure a model on parts of a set: losses and accuracies, each float64 ``[n]``."""
         rows = [
-            self._measure(examples.take(part)) if len(part) else (float("nan"), float("nan"))
+            self._measure(params, examples.take(part)) if len(part) else (float("nan"), float("nan"))
             for part in parts
         ]
         table = torch.tensor(rows, dtype=torch.float64).reshape(-1, 2)
@@ -204,8 +197,7 @@ class Evaluator:
         task = self._program.task
         rows = []
         for index in range(height(models)):
-            self._program.load(row(models, index))
-            with self._program.measuring():
+            with self._program.measuring(row(models, index)):
                 rows.append(task(noise).detach().double().mean(dim=0).cpu())
         return torch.stack(rows)
 
@@ -233,9 +225,9 @@ class Evaluator:
         return self._program.ready(mapped(lambda values: values[part].to(device), (examples.x, examples.y)))
 
     def _measure(
-        self, examples: Examples, *, plain: bool = False, scored: bool = False
+        self, params: Params, examples: Examples, *, plain: bool = False, scored: bool = False
     ) -> tuple[float, float]:
-        """Measure the loaded model on raw examples; ``plain``: images have their channels first.
+        """Measure a model on raw examples; ``plain``: images have their channels first.
 
         Returns:
             Mean loss and accuracy; NaN for what the task does not have.
@@ -248,7 +240,7 @@ class Evaluator:
         total = torch.zeros((), dtype=torch.float64, device=device)
         hits = torch.zeros((), dtype=torch.int64, device=device)
         written = [writes_to(part, unknown=0) for part in tensors(examples.x)]
-        with program.measuring(plain=plain):
+        with program.measuring(params, plain=plain):
             for first in range(0, len(examples), program.at_once):
                 inputs, targets = self._part(examples, first)
                 count = len(tensors(inputs)[0])

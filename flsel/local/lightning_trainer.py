@@ -196,12 +196,13 @@ class LightningTrainer(LocalTrainer):
                     vars(module)[name] = own[name]
 
 
-def validate(flags: TrainerFlags, program: Program, examples: Examples) -> Logged:
+def validate(flags: TrainerFlags, program: Program, params: Params, examples: Examples) -> Logged:
     """Return what a LightningModule's ``validation_step`` logs over a set, weighted as Lightning weighs it.
 
     Args:
         flags: Arguments of the Trainer.
-        program: The client's side, with the model loaded.
+        program: The client's side.
+        params: The model.
         examples: The set.
 
     Returns:
@@ -212,7 +213,7 @@ def validate(flags: TrainerFlags, program: Program, examples: Examples) -> Logge
     trainer = flags.make()
     ways = dict[str, Better | None]()
     with (
-        program.evaluating(plain=True),
+        program.evaluating(params, plain=True),
         _quiet(),
         whole_module(program.task) as module,
         _noting(module, ways),

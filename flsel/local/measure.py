@@ -31,15 +31,14 @@ def losses(visits: Sequence[Visit], *, plain: bool = False) -> Tensor:
     found = torch.empty(len(visits), dtype=torch.float64)
     for group in alike(visits, start=True):
         first = visits[group[0]]
-        first.program.load(first.start)
         clients = [visits[position].client for position in group]
         if not first.program.by_logits:
-            found[group] = _step_losses(first.program, clients, plain)
+            found[group] = _step_losses(first, clients, plain)
         elif plain:
-            alone = [pooled(first.program, [client], plain=True)[0] for client in clients]
+            alone = [pooled(first.program, first.start, [client], plain=True)[0] for client in clients]
             found[group] = torch.cat(alone)
         else:
-            found[group] = pooled(first.program, clients)[0]
+            found[group] = pooled(first.program, first.start, clients)[0]
     return found
 
 
@@ -54,9 +53,8 @@ def gradients(visits: Sequence[Visit], *, plain: bool = False) -> Params:
     stack = {n: p.new_full((len(visits), *p.shape), torch.nan) for n, p in live.items()}
     for group in alike(visits, start=True):
         first = visits[group[0]]
-        first.program.load(first.start)
         clients = [visits[position].client for position in group]
-        with first.program.evaluating(plain=plain):
+        with first.program.evaluating(first.start, plain=plain):
             at_once = {} if plain else gradients_at_once(first.program, clients)
             for name, rows in at_once.items():
                 stack[name][group] = rows
@@ -75,9 +73,9 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
     found = torch.full((len(visits),), math.nan, dtype=torch.float64)
     means: dict[int, Tensor] = {}
     for group in alike(visits, start=True):
-        program = visits[group[0]].program
-        program.load(visits[group[0]].start)
-        with program.evaluating(), torch.no_grad(), program.fabric.autocast():
+        first = visits[group[0]]
+        program = first.program
+        with program.evaluating(first.start), torch.no_grad(), program.fabric.autocast():
             for position in group:
                 visit = visits[position]
                 batches = program.batches(visit.client, visit.draw)
@@ -110,11 +108,14 @@ def examples_at_once(task: nn.Module) -> int:
     return 128 if convolves(task) else 256
 
 
-def pooled(program: Program, clients: Sequence[int], *, plain: bool = False) -> tuple[Tensor, Tensor]:
-    """Evaluate the loaded model on several clients per forward pass and take the means client by client.
+def pooled(
+    program: Program, params: Params, clients: Sequence[int], *, plain: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Evaluate a model on several clients per forward pass and take the means client by client.
 
     Args:
         program: The client's side, its losses cross-entropies of logits (:attr:`Program.by_logits`).
+        params: The model.
         clients: The clients.
         plain: Images have their channels first.
 
@@ -125,7 +126,7 @@ def pooled(program: Program, clients: Sequence[int], *, plain: bool = False) -> 
     where = torch.cat(shards)
     sizes = torch.tensor([len(shard) for shard in shards])
     found = []
-    with program.measuring(plain=plain):
+    with program.measuring(params, plain=plain):
         for part in _parts(program, where):
             x, y = program.batch(where[part])
             logits = program.outputs(x)
@@ -138,11 +139,12 @@ def pooled(program: Program, clients: Sequence[int], *, plain: bool = False) -> 
     return means[:, 0], means[:, 1]
 
 
-def _step_losses(program: Program, clients: Sequence[int], plain: bool) -> Tensor:
-    """Evaluate the task's own loss, a mean over the batch, client by client."""
+def _step_losses(first: Visit, clients: Sequence[int], plain: bool) -> Tensor:
+    """Evaluate the task's own loss of a visit's start, a mean over the batch, client by client."""
+    program = first.program
     shards = [program.population.shards[client] for client in clients]
     found, owner, share = [], [], []
-    with program.measuring(plain=plain):
+    with program.measuring(first.start, plain=plain):
         for row, (client, shard) in enumerate(zip(clients, shards, strict=True)):
             program.seed_draws("evaluation", client)
             for part in _parts(program, shard):

@@ -167,14 +167,17 @@ class Program:
             copy_all([live[name] for name in params], list(params.values()))
 
     @contextmanager
-    def evaluating(self, *, plain: bool = False) -> Iterator[None]:
-        """Have the loaded model ready for evaluations; :meth:`load` has no place within the block.
+    def evaluating(self, params: Params | None = None, *, plain: bool = False) -> Iterator[None]:
+        """Have a model ready for evaluations within the block. Do not call :meth:`load` there.
 
         A model that draws then, too, draws the same in each block, whatever was drawn before.
 
         Args:
+            params: The model; None takes the task as it is, before a run.
             plain: Images have their channels first in any case.
         """
+        if params is not None:
+            self.load(params)
         self.task.eval()
         trusted = self.agreement.disagreement("evaluation") is None
         laid_out = channels_last(self.task) if self.channels_last and trusted and not plain else nullcontext()
@@ -185,16 +188,17 @@ class Program:
             self.kept.restore()
 
     @contextmanager
-    def measuring(self, *, plain: bool = False) -> Iterator[None]:
-        """Have the loaded model ready for its outputs and losses: :meth:`evaluating` in the run's precision.
+    def measuring(self, params: Params | None = None, *, plain: bool = False) -> Iterator[None]:
+        """Have a model ready for its outputs and losses: :meth:`evaluating` in the run's precision.
 
         No graph is kept but for a task that computes gradients itself; it leaves none behind.
 
         Args:
+            params: As for :meth:`evaluating`.
             plain: As for :meth:`evaluating`.
         """
         graph = torch.enable_grad() if self.differentiates else torch.no_grad()
-        with self.evaluating(plain=plain), graph, self.fabric.autocast():
+        with self.evaluating(params, plain=plain), graph, self.fabric.autocast():
             try:
                 yield
             finally:

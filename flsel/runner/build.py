@@ -39,7 +39,7 @@ from flsel.local.schedule import Reach, lr_factors
 from flsel.local.sequential import SequentialTrainer, without_constants
 from flsel.local.tasks import check_optimizer, is_lightning, make_optimizer
 from flsel.local.trainer import LocalTrainer
-from flsel.params import model_bytes
+from flsel.params import Params, model_bytes
 from flsel.runner.callbacks import check_callbacks
 from flsel.runner.corrupt_labels import with_steps_labels
 from flsel.runner.device import set_up, trainer_flags
@@ -300,7 +300,7 @@ def _closing(head: tuple[str, str | None] | None, steps: UpdateSteps | None) -> 
     return Closing(head, steps.on_clients if steps.change_updates else None, steps.joined)
 
 
-def _validation(config: RunConfig, program: Program) -> Callable[[Examples], Logged] | None:
+def _validation(config: RunConfig, program: Program) -> Callable[[Params, Examples], Logged] | None:
     """Return what runs a LightningModule's own validation on a set; None where it has none."""
     if not (is_lightning(program.task) and has_validation(program.task)):
         return None

@@ -59,8 +59,7 @@ class OwnApp:
 
     def losses(self, arrays: ArrayRecord, context: Context) -> list[float]:
         visit, data = self.visit(arrays, context), self.program.population
-        self.program.load(visit.start)
-        with self.program.measuring():
+        with self.program.measuring(visit.start):
             x, y = self.program.batch(data.shards[visit.client])
             found = torch.nn.functional.cross_entropy(self.program.task(x), y, reduction="none")
         return list(found.double().tolist())

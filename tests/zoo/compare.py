@@ -152,9 +152,8 @@ def outcome(plain: Plain, backend: str, check: Any = "off") -> Outcome:
 
 def _measure(program: Program, model: Params) -> None:
     """Measure a model, as a run does before clients train: it stays in the module."""
-    program.load(model)
     # A network whose outputs need gradients gets them from what asks for it first.
-    with suppress(RuntimeError), program.measuring():
+    with suppress(RuntimeError), program.measuring(model):
         program.task(program.batch(torch.arange(2))[0])
 
 
