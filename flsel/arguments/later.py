@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lightning.pytorch import Callback as Callback
     from torch.nn import Module as Loss
+    from torch.nn import Module as Transform
     from torchmetrics import Metric as Metric
 
-    __all__ = ["Callback", "Loss", "Metric"]
+    __all__ = ["Callback", "Loss", "Metric", "Transform"]
 else:
 
     class _Standing(type):
@@ -37,5 +38,10 @@ else:
 
     class Loss(metaclass=_Standing):
         """Stands for ``torch.nn.Module`` where it is a loss."""
+
+        home, named = "torch.nn", "Module"
+
+    class Transform(metaclass=_Standing):
+        """Stands for ``torch.nn.Module`` where it transforms images: torchvision's v2."""
 
         home, named = "torch.nn", "Module"

@@ -28,6 +28,7 @@ HOMES: Mapping[str, str] = {
     "Callback": "lightning.pytorch.callbacks",
     "Metric": "torchmetrics.classification",
     "Loss": "torch.nn.modules.loss",
+    "Transform": "torchvision.transforms.v2",
 }
 
 

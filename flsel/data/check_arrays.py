@@ -232,8 +232,10 @@ def examples(x: Tree, y: Tree, *, num_classes: int, where: str, groups: Tensor |
     return Examples(x, y, groups)
 
 
-def _check_finite(x: Tensor, where: str, kind: str) -> None:
+def _check_finite(x: Any, where: str, kind: str) -> None:
     # The extremes show NaN and infinity without a mask as large as the data.
+    if not isinstance(x, Tensor):  # read later
+        return
     if x.is_floating_point() and x.numel() and not all(v.isfinite() for v in torch.aminmax(x)):
         first = int((~x.reshape(len(x), -1).isfinite().all(1)).nonzero()[0])
         raise UserError(
@@ -260,6 +262,8 @@ def measured(x: Tree) -> Normalize:
     Args:
         x: Training inputs ``[S, ...]``; uint8 images ``[S, channels, height, width]``.
     """
+    if hasattr(x, "read"):  # later: images of bytes are scaled to [0, 1]
+        return Normalize()
     if not isinstance(x, Tensor):
         return Normalize(parts=[measured(part) for part in tensors(x)])
     if x.dtype != torch.uint8:

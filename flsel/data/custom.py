@@ -27,8 +27,9 @@ from torch.utils.data import (
 
 from flsel.arguments.class_paths import callable_at
 from flsel.data.check_arrays import count_classes, examples, measured, outputs_for, same_inputs
-from flsel.data.materialise import ALL, Columns, materialise
+from flsel.data.materialise import ALL, Read, Reading, materialise
 from flsel.data.population import Examples, Source, are_classes
+from flsel.data.read_later import Collated, read_later
 from flsel.data.trees import Tree
 from flsel.data.unused import part_of
 from flsel.errors import UserError, short, users_code
@@ -52,7 +53,7 @@ class DataModule(Protocol):
         """Return the loader of the training set."""
 
 
-def load_custom(name: str, init_args: Mapping[str, Any], *, download: bool, columns: Columns = ALL) -> Source:
+def load_custom(name: str, init_args: Mapping[str, Any], *, download: bool, reading: Reading = ALL) -> Source:
     """Load the dataset behind an import path and materialise it once, transforms included.
 
     ``data.name`` names a ``LightningDataModule`` (``setup`` is called, ``prepare_data`` only with
@@ -72,36 +73,36 @@ def load_custom(name: str, init_args: Mapping[str, Any], *, download: bool, colu
         name: As ``data.name``.
         init_args: As ``data.init_args``.
         download: As ``data.download``.
-        columns: Which entries of examples are used.
+        reading: Which entries of examples are used.
 
     Raises:
         UserError: If the path cannot be imported, ``init_args`` do not fit, or what comes back is no dataset.
     """
     # What draws from a global generator, transforms included, gives the same dataset whenever it is loaded.
     with repeatable(torch_seed(0, "dataset")):
-        return _load(_call(_resolve(name), name, init_args), name, download, columns)
+        return _load(_call(_resolve(name), name, init_args), name, download, reading)
 
 
-def load_object(made: Any, where: str, *, download: bool, columns: Columns = ALL) -> Source:
+def load_object(made: Any, where: str, *, download: bool, reading: Reading = ALL) -> Source:
     """Read a dataset that is there as an object (see :func:`load_custom`).
 
     Args:
         made: What the callable of an import path may return.
         where: What messages call it.
         download: Call a LightningDataModule's ``prepare_data`` first.
-        columns: Which entries of examples are used.
+        reading: Which entries of examples are used.
 
     Raises:
         UserError: If it is no dataset.
     """
     with users_code(f"{where} cannot be read"), repeatable(torch_seed(0, "dataset")):
-        return _load(made, where, download, columns)
+        return _load(made, where, download, reading)
 
 
-def _load(made: Any, name: str, download: bool, columns: Columns) -> Source:
-    train_set, validation_set, test_set = _datasets(made, name, download)
+def _load(made: Any, name: str, download: bool, reading: Reading) -> Source:
+    train_set, validation_set, test_set = _datasets(made, name, download, reading.workers is not None)
     where = f"{name}: the training set"
-    x, y, form, groups = materialise(train_set, where, columns)
+    x, y, form, groups = _read(train_set, where, reading)
     classes = _classes((train_set, made), y, name) if are_classes(y) else 0
     train = examples(x, y, num_classes=classes, where=where, groups=groups)
     owner = _owner(train_set, where, len(train))
@@ -109,16 +110,21 @@ def _load(made: Any, name: str, download: bool, columns: Columns) -> Source:
         raise UserError(f"owner of {name} must be one client number below {len(owner)} for each example.")
     return Source(
         train=train,
-        test=_other(test_set, train, classes, f"{name}: the test set", columns),
+        test=_other(test_set, train, classes, f"{name}: the test set", reading),
         num_classes=classes if groups is None else count_classes(groups, f"{where}: data.groups"),
         owner=owner,
         normalize=measured(train.x),
         name=name.rpartition(".")[2],
         test_owner=None if test_set is None else _owner(test_set, f"{name}: the test set", len(test_set)),
-        validation=_other(validation_set, train, classes, f"{name}: the validation set", columns),
+        validation=_other(validation_set, train, classes, f"{name}: the validation set", reading),
         outputs=_outputs(y, classes, groups, (train_set, made)),
         form=form,
     )
+
+
+def _read(dataset: Any, where: str, reading: Reading) -> Read:
+    how = materialise if reading.workers is None else read_later
+    return how(dataset, where, reading)
 
 
 def _outputs(y: Tree, classes: int, groups: Tensor | None, declarers: tuple[Any, ...]) -> int | None:
@@ -143,10 +149,10 @@ def _call(thing: Any, path: str, arguments: Mapping[str, Any]) -> Any:
     return thing(**arguments)
 
 
-def _datasets(made: Any, name: str, download: bool) -> tuple[Any, Any, Any]:
+def _datasets(made: Any, name: str, download: bool, later: bool) -> tuple[Any, Any, Any]:
     """Return the training, validation and test sets; the last two may be None."""
     if isinstance(made, DataModule):
-        return _from_module(made, name, download)
+        return _from_module(made, name, download, later)
     if isinstance(made, Mapping):
         return _named_parts(made, name)
     if _is_dataset(made) or _are_arrays(made):
@@ -192,7 +198,7 @@ def _paired(made: Any, path: str) -> Any:
         return TensorDataset(*(torch.from_numpy(p.copy()) if isinstance(p, np.ndarray) else p for p in made))
 
 
-def _from_module(module: Any, name: str, download: bool) -> tuple[Any, Any, Any]:
+def _from_module(module: Any, name: str, download: bool, later: bool) -> tuple[Any, Any, Any]:
     hint = "" if download else " (data.download: true runs its prepare_data first)"
     with users_code(f"data.name {name} cannot set up its data{hint}"):
         if download:
@@ -206,7 +212,7 @@ def _from_module(module: Any, name: str, download: bool) -> tuple[Any, Any, Any]
                 "__getitem__, or in the model."
             )
     train, validation, test = (
-        _loaded(module, f"{part}_dataloader", name) for part in ("train", "val", "test")
+        _loaded(module, f"{part}_dataloader", name, later) for part in ("train", "val", "test")
     )
     return train, validation, test
 
@@ -218,7 +224,7 @@ def _has(module: Any, method: str) -> bool:
     return not inherited or method in vars(module)
 
 
-def _loaded(module: Any, method: str, path: str) -> Any:
+def _loaded(module: Any, method: str, path: str, later: bool) -> Any:
     # Lightning's own method only says that it was not overridden.
     if not _has(module, method):
         return None
@@ -231,10 +237,11 @@ def _loaded(module: Any, method: str, path: str) -> Any:
             f"{path}.{method} chooses examples by a sampler, and flsel takes its whole dataset: return a "
             "loader of the chosen ones (torch.utils.data.Subset)."
         )
-    if getattr(loader, "collate_fn", default_collate) not in (default_collate, default_convert):
+    collates = getattr(loader, "collate_fn", default_collate) not in (default_collate, default_convert)
+    if collates and not later:
         raise UserError(
-            f"{path}.{method} has a collate_fn, and flsel makes the batches: let the dataset's __getitem__ "
-            "do what it does to an example."
+            f"{path}.{method} has a collate_fn, which makes batches as they are read: set data.workers "
+            "to 0, or to a number of processes."
         )
     if loader is not None and getattr(type(loader), "__iter__", None) is not DataLoader.__iter__:
         raise UserError(
@@ -243,10 +250,10 @@ def _loaded(module: Any, method: str, path: str) -> Any:
         )
     rest = _dropped(loader)
     if rest and method != "train_dataloader" and isinstance(loader.sampler, SequentialSampler):
-        return Subset(loader.dataset, range(len(loader.dataset) - rest))
+        dataset = Subset(loader.dataset, range(len(loader.dataset) - rest))
     if method == "train_dataloader" and loader is not None:
         _tell_unused(loader, rest, f"{path}.{method}")
-    return dataset
+    return Collated(dataset, loader.collate_fn) if collates else dataset
 
 
 def _tell_unused(loader: Any, rest: int, where: str) -> None:
@@ -278,12 +285,12 @@ def _chooses(loader: Any) -> bool:
     return any(type(own) not in known for own in (sampler, batches))
 
 
-def _other(dataset: Any, train: Examples, classes: int, where: str, columns: Columns) -> Examples | None:
+def _other(dataset: Any, train: Examples, classes: int, where: str, reading: Reading) -> Examples | None:
     if dataset is None:
         return None
     if where.endswith("validation set") and getattr(dataset, "owner", None) is not None:
         _LOG.warning("%s has an owner, which is not used: its examples are one set", where)
-    x, y, _, groups = materialise(dataset, where, columns)
+    x, y, _, groups = _read(dataset, where, reading)
     part = examples(x, y, num_classes=classes, where=where, groups=groups)
     same_inputs(train, part, where)
     return part

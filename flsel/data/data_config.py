@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from flsel.arguments import Range, UserPath, check_settings, shown
+from flsel.arguments.later import Transform
 from flsel.data.dataset_object import given, known
 from flsel.errors import UserError
 
 if TYPE_CHECKING:
-    from flsel.data.materialise import Columns
+    from flsel.data.materialise import Reading
 
 NAMES = ("synthetic", "fashion_mnist", "mnist", "cifar10", "cifar100", "folder", "npz", "leaf")
 
@@ -86,6 +87,11 @@ class DataConfig:
             place: an attribute of the training set, or an entry of its examples, a whole number from 0 for
             each; null for none.
         strata: The same for targets that are one number each: so many quantiles; null for none.
+        augment: Random transforms of training images, drawn anew for each example of each local step, before
+            images are normalised: classes of torchvision's v2, such as ``RandomCrop`` and
+            ``RandomHorizontalFlip``, that keep the shape.
+        workers: Processes that read examples when they are needed, 0 for none besides the run's own: for
+            random ``__getitem__``, ``collate_fn``, or more data than memory. null reads all examples once.
         validation: Share of the training set held out for validation; 0 for none. A validation set
             of the dataset itself is used instead.
         server: Share of the training set that the server keeps, on which it may measure losses; 0 for none.
@@ -112,6 +118,8 @@ class DataConfig:
     columns: dict[str, Any] = field(default_factory=dict)
     groups: str | None = None
     strata: Annotated[int | None, Range(2, 1000)] = None
+    augment: tuple[Callable[[], Transform], ...] = ()
+    workers: Annotated[int | None, Range(0, 256)] = None
     validation: Annotated[float, Range(0, below=1)] = 0.1
     server: Annotated[float, Range(0, below=1)] = 0.05
     pixels: Literal["standard", "symmetric"] = "standard"
@@ -139,8 +147,9 @@ class DataConfig:
                 f"data.init_args must be empty ({{}}) for data.name {self.name}: "
                 "only what is imported takes arguments."
             )
-        if (self.columns or self.groups) and self.name in NAMES:
-            key = "columns" if self.columns else "groups"
+        given = {"columns": self.columns, "groups": self.groups, "workers": self.workers is not None}
+        key = next((key for key, value in given.items() if value), "")
+        if key and self.name in NAMES:
             raise UserError(
                 f"data.{key} must not be set for data.name {self.name}: only what is imported, or given from "
                 "Python, has entries and attributes."
@@ -155,7 +164,7 @@ class DataConfig:
         if isinstance(name, str):
             name = known(name)
         elif name is not None and not isinstance(name, bool | int | float | bytes | Mapping):
-            name = given(name, download=self.download, init_args=self.init_args, columns=self.used())
+            name = given(name, download=self.download, init_args=self.init_args, reading=self.reading())
         object.__setattr__(self, "name", name)
 
     def _check_columns(self) -> None:
@@ -167,11 +176,13 @@ class DataConfig:
                 f"[input_ids, attention_mask], target: label}}, got {shown(self.columns)}."
             )
 
-    def used(self) -> Columns:
+    def reading(self) -> Reading:
         """Return which entries of examples are used."""
-        from flsel.data.materialise import Columns
+        from flsel.data.materialise import Reading
 
-        return Columns(tuple(self.columns.get("inputs", ())), self.columns.get("target"), self.groups)
+        return Reading(
+            tuple(self.columns.get("inputs", ())), self.columns.get("target"), self.groups, self.workers
+        )
 
 
 def _is_import_path(name: str) -> bool:

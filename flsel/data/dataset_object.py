@@ -13,7 +13,7 @@ from flsel.arguments import shown
 from flsel.errors import UserError
 
 if TYPE_CHECKING:
-    from flsel.data.materialise import Columns
+    from flsel.data.materialise import Reading
     from flsel.data.population import Examples, Source
 
 HOME = "flsel.data.given"
@@ -44,7 +44,7 @@ class GivenDataset(str):
 
 
 def given(
-    dataset: Any, *, download: bool, init_args: Mapping[str, Any], columns: Columns | None = None
+    dataset: Any, *, download: bool, init_args: Mapping[str, Any], reading: Reading | None = None
 ) -> GivenDataset:
     """Read a dataset object.
 
@@ -52,7 +52,7 @@ def given(
         dataset: What a callable of ``data.name`` may return: see :func:`flsel.data.custom.load_custom`.
         download: Whether a LightningDataModule is to prepare its data first.
         init_args: Must be empty.
-        columns: Which entries of examples are used; None takes all.
+        reading: Which entries of examples are used; None takes all.
 
     Returns:
         Its name: the object's class, and a hash of the examples.
@@ -67,7 +67,7 @@ def given(
         raise UserError("data.init_args must be empty ({}) for a dataset that is given as an object.")
     kind = type(dataset[0] if isinstance(dataset, tuple | list) and dataset else dataset).__name__
     try:
-        source = load_object(dataset, kind, download=download, columns=columns or ALL)
+        source = load_object(dataset, kind, download=download, reading=reading or ALL)
     except UserError as error:
         said = str(error).removeprefix("data.name ")
         raise UserError(
@@ -119,6 +119,9 @@ def _bytes(part: Examples) -> bytes:
 
     inner = hashlib.sha256()
     for _, tensor in leaves((part.x, part.y, part.groups)):
+        if hasattr(tensor, "read"):
+            inner.update(repr(tensor).encode())
+            continue
         array = tensor.contiguous().numpy()
         inner.update(f"{array.dtype} {array.shape}".encode())
         inner.update(array.data if array.size else b"")

@@ -28,28 +28,30 @@ _LOG = logging.getLogger("flsel")
 # Examples that are read a second time, and where reading draws from a global generator.
 _AGAIN, _AGAIN_IF_DRAWN = 32, 1000
 _DRAWN = (
-    "is another one each time it is read, as by random augmentation: flsel reads it once, which would freeze "
-    "what is drawn; let the dataset give plain examples, and the model's forward augment them while "
-    "self.training is true."
+    "is another one each time it is read, as by random augmentation: set data.workers to 0, or to a number "
+    "of processes, to read examples when they are needed, or let data.augment transform plain examples."
 )
 
 
 @dataclass(frozen=True)
-class Columns:
+class Reading:
     """Which entries of an example are used, from the settings.
 
     Attributes:
         inputs: Names of the inputs; empty takes all entries but the target.
         target: Name of the target; None finds it by its usual names.
         groups: Attribute of the data set, or entry of its examples, that stands for labels; or None.
+        workers: Processes that read examples when they are needed, 0 for none besides the run's own; None
+            reads all examples once.
     """
 
     inputs: tuple[str, ...] = ()
     target: str | None = None
     groups: str | None = None
+    workers: int | None = None
 
 
-ALL = Columns()
+ALL = Reading()
 
 
 class Read(NamedTuple):
@@ -68,19 +70,41 @@ class Read(NamedTuple):
     groups: Tensor | None
 
 
-def materialise(dataset: Any, where: str, columns: Columns = ALL) -> Read:
+def materialise(dataset: Any, where: str, reading: Reading = ALL) -> Read:
     """Read all examples, transforms included.
 
     Args:
         dataset: A map-style ``Dataset`` of pairs (input, target), of mappings, or of inputs alone.
         where: What it is, for messages.
-        columns: Which entries are used.
+        reading: Which entries are used.
 
     Raises:
         UserError: If it is no such dataset, an example is unlike the first, or examples are drawn anew when
             they are read again.
     """
     plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
+    count = counted(dataset, where)
+    given = getattr(dataset, reading.groups, None) if reading.groups else None
+    if given is not None:
+        reading = replace(reading, groups=None)
+    form = example_at(dataset, 0, where, reading).form
+    if plain and len(dataset.tensors) == 2:
+        x, y = dataset.tensors
+        groups = None
+    else:
+        x, y, groups = _collect(dataset, count, where, reading)
+    if given is not None:
+        groups = _as_tensor(given, f"{where}: its {reading.groups}")
+    whole = None if groups is None else whole_numbers(groups, count, where)
+    return Read(as_inputs(x, where), as_targets(y, where), form, whole)
+
+
+def counted(dataset: Any, where: str) -> int:
+    """Return how many examples a map-style data set has.
+
+    Raises:
+        UserError: If it is none, or has none.
+    """
     sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if isinstance(dataset, (IterableDataset, str, dict)) or not sized:
         raise UserError(f"{where} must be a map-style Dataset, got {type(dataset).__name__}.")
@@ -88,38 +112,29 @@ def materialise(dataset: Any, where: str, columns: Columns = ALL) -> Read:
         count = len(dataset)
     if count == 0:
         raise UserError(f"{where} has no examples.")
-    given = getattr(dataset, columns.groups, None) if columns.groups else None
-    if given is not None:
-        columns = replace(columns, groups=None)
-    form = _example(dataset, 0, where, columns).form
-    if plain and len(dataset.tensors) == 2:
-        x, y = dataset.tensors
-        groups = None
-    else:
-        x, y, groups = _collect(dataset, count, where, columns)
-    if given is not None:
-        groups = _as_tensor(given, f"{where}: its {columns.groups}")
-    whole = None if groups is None else _whole(groups, count, where)
-    return Read(as_inputs(x, where), as_targets(y, where), form, whole)
+    return count
 
 
-class _Example(NamedTuple):
+class OneExample(NamedTuple):
+    """An example, or a batch: inputs, targets, what stands for labels, and how the data set holds them."""
+
     x: Tree
     y: Tree
     groups: Tree
     form: Form
 
 
-def _collect(dataset: Any, count: int, where: str, columns: Columns) -> tuple[Tree, Tree, Tree]:
+def _collect(dataset: Any, count: int, where: str, reading: Reading) -> tuple[Tree, Tree, Tree]:
     generators = global_states()
-    first = _example(dataset, 0, where, columns)[:3]
+    first = example_at(dataset, 0, where, reading)[:3]
     fits_memory(where, count * sum(part.nbytes for part in tensors(first)))
     table = mapped(lambda part: torch.empty((count, *part.shape), dtype=part.dtype), first)
     for position in range(count):
-        row = _example(dataset, position, where, columns)[:3]
+        row = example_at(dataset, position, where, reading)[:3]
         if _shapes(row) != _shapes(first):
             raise UserError(
-                f"{where}, example {position} is {_shapes(row)}, unlike the first, {_shapes(first)}."
+                f"{where}, example {position} is {_shapes(row)}, unlike the first, {_shapes(first)}. A "
+                "collate_fn can make batches of such examples, with data.workers set to 0 or more."
             )
         for whole, part in zip(tensors(table), tensors(row), strict=True):
             whole[position] = part
@@ -127,7 +142,7 @@ def _collect(dataset: Any, count: int, where: str, columns: Columns) -> tuple[Tr
     again = np.linspace(0, count - 1, min(count, _AGAIN_IF_DRAWN if drew else _AGAIN)).astype(int)
     with repeatable(torch_seed(0, "dataset", 1)):
         for position in again.tolist():
-            row = _example(dataset, position, where, columns)[:3]
+            row = example_at(dataset, position, where, reading)[:3]
             known = [part[position] for part in tensors(table)]
             alike = _shapes(row) == _shapes(first)
             if not alike or not all(map(_same, tensors(row), known)):
@@ -150,44 +165,63 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
-def _example(dataset: Any, position: int, where: str, columns: Columns) -> _Example:
+def example_at(dataset: Any, position: int, where: str, reading: Reading) -> OneExample:
+    """Read an example of a data set.
+
+    Raises:
+        UserError: If it cannot be read, or has nothing that trains.
+    """
     where = f"{where}, example {position}"
     with users_code(f"{where} cannot be read"):
         item = dataset[position]
+    return parsed(item, where, reading)
+
+
+def parsed(item: Any, where: str, reading: Reading) -> OneExample:
+    """Find inputs and target of an example, or of a batch.
+
+    Args:
+        item: A pair, a mapping, or inputs alone.
+        where: What it is, for messages.
+        reading: Which entries are used.
+
+    Raises:
+        UserError: If it is none of these.
+    """
     if isinstance(item, Mapping):
-        return _entries(item, where, columns)
-    if columns.inputs or columns.target or columns.groups:
+        return _entries(item, where, reading)
+    if reading.inputs or reading.target or reading.groups:
         raise UserError(
             f"{where} must be a mapping, whose entries data.columns and data.groups name, got "
             f"{type(item).__name__}."
         )
     if isinstance(item, (tuple, list)) and len(item) == 2:
         x, y = item
-        return _Example(_as_tree(x, where), _target(y, where), None, PAIR)
+        return OneExample(_as_tree(x, where), _target(y, where), None, PAIR)
     if isinstance(item, _TEXTS) or (isinstance(item, (tuple, list)) and not item):
         raise UserError(
             f"{where} must be a pair (input, target), a mapping or an input, got {type(item).__name__}."
         )
-    return _Example(_as_tree(item, where), None, None, Form(paired=False))
+    return OneExample(_as_tree(item, where), None, None, Form(paired=False))
 
 
-def _entries(item: Mapping[str, Any], where: str, columns: Columns) -> _Example:
+def _entries(item: Mapping[str, Any], where: str, reading: Reading) -> OneExample:
     """Find inputs, target and group of an example that is a mapping."""
     found = short(", ".join(map(str, item)) or "nothing", 100)
-    for name in (*columns.inputs, columns.target, columns.groups):
+    for name in (*reading.inputs, reading.target, reading.groups):
         if name is not None and name not in item:
             raise UserError(
                 f"{where} must have the entry {name}, which data.columns or data.groups names, found {found}."
             )
-    labels = [columns.target] if columns.target else [name for name in _LABELS if name in item]
+    labels = [reading.target] if reading.target else [name for name in _LABELS if name in item]
     if len(labels) > 1:
         raise UserError(
             f"{where} has the targets {' and '.join(labels)}: set data.columns to the one that is meant, "
             f"such as {{target: {labels[0]}}}."
         )
-    used = columns.inputs or [name for name in item if name not in (*labels, columns.groups)]
+    used = reading.inputs or [name for name in item if name not in (*labels, reading.groups)]
     texts = [name for name in used if isinstance(item[name], _TEXTS)]
-    if texts and columns.inputs:
+    if texts and reading.inputs:
         raise UserError(f"{where}: {texts[0]} is a text, and models take numbers: turn it into tokens first.")
     if texts:
         _tell_of_texts(where.rpartition(", example ")[0], ", ".join(map(str, texts)))
@@ -196,11 +230,11 @@ def _entries(item: Mapping[str, Any], where: str, columns: Columns) -> _Example:
         raise UserError(f"{where} must have an input besides the target, found {found}.")
     y = _target(item[labels[0]], f"{where}: {labels[0]}") if labels else None
     groups = (
-        None if columns.groups is None else _as_tensor(item[columns.groups], f"{where}: {columns.groups}")
+        None if reading.groups is None else _as_tensor(item[reading.groups], f"{where}: {reading.groups}")
     )
     only = next(iter(inputs)) if len(inputs) == 1 else None
     form = Form(only, labels[0] if labels else None, paired=False)
-    return _Example(inputs if only is None else inputs[only], y, groups, form)
+    return OneExample(inputs if only is None else inputs[only], y, groups, form)
 
 
 @functools.lru_cache(maxsize=16)
@@ -232,8 +266,12 @@ def _target(item: Any, where: str) -> Tree:
     return _as_tree(item, where)
 
 
-def _whole(groups: Tensor, count: int, where: str) -> Tensor:
-    """Check what stands for labels."""
+def whole_numbers(groups: Tensor, count: int, where: str) -> Tensor:
+    """Return what stands for labels, int64 ``[S]``.
+
+    Raises:
+        UserError: If it is no whole number for each example.
+    """
     groups = groups[:, 0] if groups.ndim == 2 and groups.shape[1] == 1 else groups
     if groups.shape != (count,) or groups.is_floating_point() or groups.is_complex() or groups.min() < 0:
         raise UserError(

@@ -15,6 +15,8 @@ from flsel.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from flsel.data.augment import Augment
+
 UNLABELLED = (
     "needs class labels, groups or strata: let targets be class labels, set data.groups to an attribute or "
     "entry of the data set (a whole number for each example), or data.strata to the number of quantiles of a "
@@ -55,6 +57,25 @@ class Examples:
     def changed(self, change: Callable[[Tensor], Tensor]) -> Examples:
         """Return examples of which each tensor was changed."""
         return Examples(*(mapped(change, part) for part in (self.x, self.y, self.groups)))
+
+    def read(self, where: Tensor | slice, seed: int = 0) -> tuple[Tree, Tree]:
+        """Return raw inputs and targets of some examples, which a data set may have to read.
+
+        Args:
+            where: Their positions, int64 ``[n]`` or a slice.
+            seed: Of what their reading draws.
+        """
+        if hasattr(self.x, "read"):
+            part: tuple[Tree, Tree] = self.x[where].read(seed)
+            return part
+
+        def gather(values: Tensor) -> Tensor:
+            # On a CPU, index_select of a flat list gathers images ten times as fast as indexing.
+            return (
+                values[where] if isinstance(where, slice) else values.index_select(0, where.to(values.device))
+            )
+
+        return mapped(gather, self.x), mapped(gather, self.y)
 
     def take(self, index: Tensor) -> Examples:
         """Return the examples at ``index`` (int64 ``[n]``), copied."""
@@ -150,6 +171,7 @@ class Population:
         groups: As in :class:`Examples`.
         outputs: As in :class:`Source`.
         form: As in :class:`Source`.
+        augment: Transforms the raw inputs of a local step; None leaves them.
     """
 
     x: Tree
@@ -161,6 +183,7 @@ class Population:
     groups: Tensor | None = None
     outputs: int | None = None
     form: Form = PAIR
+    augment: Augment | None = None
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -187,6 +210,10 @@ class Population:
 
     def why_one_by_one(self) -> str | None:
         """Say why clients cannot train in a stack on such examples, or None if they can."""
+        if self.augment is not None:
+            return "data.augment transforms the examples of each step"
+        if hasattr(self.x, "read"):
+            return "its examples are read when they are needed (data.workers)"
         if isinstance(self.x, Tensor) and isinstance(self.y, Tensor):
             return None
         return "its examples are no pairs of tensors, which only sequential and lightning train on"

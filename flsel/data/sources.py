@@ -60,7 +60,7 @@ def _load(config: DataConfig, clients: int | None, seed: int) -> Source:
         return read_given(config.name)
     from flsel.data.custom import load_custom
 
-    return load_custom(config.name, config.init_args, download=config.download, columns=config.used())
+    return load_custom(config.name, config.init_args, download=config.download, reading=config.reading())
 
 
 def _grouped(source: Source, config: DataConfig) -> Source:

@@ -25,7 +25,7 @@ def mapped(change: Callable[[Tensor], Any], tree: Tree) -> Tree:
 def leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a tree, each with its place, such as ``image`` or ``0``; a lone one has none."""
     parts = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, tuple) else ()
-    if isinstance(tree, Tensor):
+    if isinstance(tree, Tensor) or hasattr(tree, "read"):  # or what a data set reads later
         yield name, tree
     for key, part in parts:
         yield from leaves(part, f"{name}.{key}" if name else str(key))

@@ -204,8 +204,7 @@ class Evaluator:
     def _noise(self) -> Tensor:
         if self._server is None:
             raise UserError("the selector asks for outputs on noise: set data.server to a share above 0.")
-        task = self._program.task
-        x = self._program.population.normalize(mapped(lambda part: part.to(task.device), self._server.x))
+        x = self._program.ready(self._server.read(slice(None)))[0]
         if not isinstance(x, Tensor):
             raise UserError(
                 f"the selector asks for outputs on noise: inputs must be one tensor, got {described(x)}."
@@ -221,8 +220,7 @@ class Evaluator:
 
     def _part(self, examples: Examples, first: int) -> tuple[Tree, Tree]:
         """Return the inputs and targets of a forward pass, on the device, as the model takes them."""
-        device, part = self._program.task.device, slice(first, first + self._program.at_once)
-        return self._program.ready(mapped(lambda values: values[part].to(device), (examples.x, examples.y)))
+        return self._program.ready(examples.read(slice(first, first + self._program.at_once)))
 
     def _measure(
         self, params: Params, examples: Examples, *, plain: bool = False, scored: bool = False

@@ -6,9 +6,9 @@ import functools
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch
@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from flsel.data.population import Examples
-from flsel.data.trees import Tree, mapped
+from flsel.data.trees import Tree
 from flsel.errors import UserError, meant, users_code
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.lightning_internals import leave_signals
@@ -26,6 +26,7 @@ from flsel.local.lightning_module import tell_of_logs, whole_module
 from flsel.local.program import Program, Visit
 from flsel.local.tasks import OptimizerFactory, loss_of
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit_batches import VisitBatches
 from flsel.metrics import Better
 from flsel.params import Params
 from flsel.rng import repeatable, seed_layers
@@ -147,7 +148,8 @@ class LightningTrainer(LocalTrainer):
     def _fit(self, visit: Visit, table: Tensor) -> None:
         program, device = visit.program, visit.program.task.device
         examples = len(program.population.shards[visit.client])
-        passes = _Passes(program, table, -(-examples // program.spec.size))
+        feed = VisitBatches(program, table, visit.client, visit.draw)
+        passes = _Passes(feed, -(-examples // program.spec.size))
         corrections = _Corrections(visit)
         trainer = self._flags.make(
             max_epochs=len(passes),
@@ -246,24 +248,35 @@ class _Passes(LightningDataModule):
     """The batches of a visit, pass by pass over the client's examples.
 
     Args:
-        program: The client's side.
-        table: Positions, int64 ``[steps, size]``, -1 padded.
+        feed: The batches.
         length: Batches of a pass.
     """
 
-    def __init__(self, program: Program, table: Tensor, length: int) -> None:
+    def __init__(self, feed: VisitBatches, length: int) -> None:
         super().__init__()
-        self._program, self._table, self._length = program, table, length
+        self._feed, self._length = feed, length
 
     def __len__(self) -> int:
-        return -(-len(self._table) // self._length)
+        return -(-len(self._feed) // self._length)
 
-    def train_dataloader(self) -> DataLoader[Any]:
+    def train_dataloader(self) -> Iterable[Any]:
         """Return the batches of the Trainer's epoch."""
         assert self.trainer is not None
         first = self.trainer.current_epoch * self._length
-        rows = [row[row >= 0] for row in self._table[first : first + self._length]]
-        return _loader(lambda where: self._program.as_given(self._program.batch(where)), rows)
+        return _Given(replace(self._feed, first=first, stop=first + self._length))
+
+
+class _Given:
+    """The batches of a feed as a step takes them."""
+
+    def __init__(self, feed: VisitBatches) -> None:
+        self._feed = feed
+
+    def __len__(self) -> int:
+        return len(self._feed)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._feed.program.as_given, self._feed)
 
 
 class _Batches(Dataset[Any]):
@@ -336,10 +349,7 @@ def _made(optimizer: OptimizerFactory, module: LightningModule) -> Optimizer:
 
 
 def _normalised(program: Program, examples: Examples, where: Tensor) -> Tree:
-    def gather(values: Tensor) -> Tensor:
-        return values[where.to(values.device)].to(program.task.device)
-
-    return program.as_given(program.ready((mapped(gather, examples.x), mapped(gather, examples.y))))
+    return program.as_given(program.ready(examples.read(where)))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from flsel.data.trees import Tree
 from flsel.local import measure
 from flsel.local.agreement import Agreement
 from flsel.local.dropout import Masks, step_keys, visit_key
@@ -20,6 +21,7 @@ from flsel.local.optimizers import bare_step, clear_gradients
 from flsel.local.program import Program, Visit, note_constants
 from flsel.local.schedule import scale_lr
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit_batches import VisitBatches
 from flsel.objectives import FedAvg
 from flsel.params import Params
 from flsel.rng import repeatable, seed_layers
@@ -107,14 +109,13 @@ class _Loop:
         models = program.opponents(start, client)
         drawn = program.drawn(client, visit.round, visit.draw)
         batches = visit.batches()
-        lengths = (batches >= 0).sum(dim=1).tolist()
         keys = step_keys([key], range(len(batches))).to(program.task.device)
         masked = True
-        for step, (positions, length) in enumerate(zip(batches, lengths, strict=True)):
+        for step, batch in enumerate(VisitBatches(program, batches, client, visit.draw)):
             # Masks see every call of torch, which takes time; a step without dropout tells that none comes.
             masks = Masks(keys[step, 0]) if masked else None
             rows = {name: table[step] for name, table in drawn.items()}
-            _backward(program, positions[:length], step, (models, rows), masks)
+            _backward(program, batch, step, (models, rows), masks)
             masked = masks is not None and masks.used > 0
             grads = {name: p.grad for name, p in params.items() if p.grad is not None}
             with torch.no_grad():
@@ -129,7 +130,7 @@ class _Loop:
         try:
             program.kept.check_frozen(program.model)
         finally:
-            program.kept.restore(trained=bool(lengths))
+            program.kept.restore(trained=len(batches) > 0)
 
     def _reset_optimizer(self, optimizer: Optimizer, factor: float) -> None:
         optimizer.state.clear()
@@ -144,13 +145,12 @@ class _Loop:
 
 def _backward(
     program: Program,
-    positions: Tensor,
+    batch: tuple[Tree, Tree],
     step: int,
     beside: tuple[tuple[Params, ...], Params],
     masks: Masks | None,
 ) -> None:
     """Compute the gradients of one batch's loss, ``beside`` frozen models and what the step draws."""
-    batch = program.batch(positions)
     with masks or nullcontext():
         with program.fabric.autocast():
             loss = program.loss(lambda: program.step_loss(batch, step), batch, *beside)

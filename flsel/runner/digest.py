@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.data.trees import mapped, tensors
+from flsel.data.trees import tensors
 from flsel.errors import UserError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def check_data(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) 
 def _sample(examples: Examples) -> list[Any]:
     size = len(examples)
     where = torch.linspace(0, max(size - 1, 0), min(size, _SAMPLE)).long()
-    x = mapped(lambda values: values[where.to(values.device)], examples.x)
+    x = examples.read(where)[0]
     alone = isinstance(examples.x, Tensor)
     shapes = list(examples.x.shape) if alone else [list(part.shape) for part in tensors(examples.x)]
     return [shapes, x, examples.y, *([] if examples.groups is None else [examples.groups])]

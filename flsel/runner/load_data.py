@@ -8,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from flsel.arguments.later import Transform
+from flsel.arguments.spec import Spec
+from flsel.data.augment import Augment
 from flsel.data.data_config import DataConfig
 from flsel.data.federate import federate, labels_of, owners_of
 from flsel.data.population import UNLABELLED, Examples, FederatedData, Source
 from flsel.data.sources import load_source
-from flsel.data.trees import Tree, mapped
+from flsel.data.trees import Tree
 from flsel.errors import UserError, short, users_code
 from flsel.local.tasks import Task
 from flsel.partition import Natural, Partition
@@ -69,15 +72,21 @@ def load_data(
         )
     if natural:
         _tell_if_cut(source, clients)
-        return federate(source, data, deal=None, seed=seed, clients=clients)
-    return federate(source, data, deal=deal, seed=seed)
+        dealt = federate(source, data, deal=None, seed=seed, clients=clients)
+    else:
+        dealt = federate(source, data, deal=deal, seed=seed)
+    if not data.augment:
+        return dealt
+    named = enumerate(data.augment)
+    transforms = [Spec.of(each, f"data.augment[{at}]", Transform).build() for at, each in named]
+    return replace(dealt, population=replace(dealt.population, augment=Augment(transforms)))
 
 
 def sample(data: FederatedData, count: int) -> Tree:
     """Return inputs of the first clients as the model sees them, ``[count, ...]``."""
     population = data.population
     where = torch.cat(population.shards[:count])[:count]
-    return population.normalize(mapped(lambda values: values[where.to(values.device)], population.x))
+    return population.normalize(population.examples.read(where)[0])
 
 
 def on_device(data: FederatedData, task: Task) -> FederatedData:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from flsel.data.population import Normalize, Population
-from flsel.data.trees import leaves, mapped
+from flsel.data.trees import leaves
 from flsel.errors import UserError
 from flsel.runner.network import make_model
 
@@ -18,7 +18,7 @@ def describe_inputs(population: Population) -> dict[str, Any]:
     """Describe what a model of the run sees, for ``summary.json``: :func:`trained_model` reads it."""
     where = torch.cat(population.shards[:1])[:1]
     normalize = population.normalize
-    seen = normalize(mapped(lambda values: values[where.to(values.device)], population.x))
+    seen = normalize(population.examples.read(where)[0])
     if not isinstance(seen, Tensor):
         shapes = {
             name: {"shape": list(t.shape[1:]), "integers": not t.is_floating_point()}

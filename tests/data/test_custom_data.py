@@ -385,7 +385,7 @@ def test_a_loader_that_chooses_is_refused(chooses):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("Collated", r"Collated\.train_dataloader has a collate_fn, and flsel makes the batches"),
+        ("Collated", r"Collated\.train_dataloader has a collate_fn, which makes batches as they are read"),
         ("Transferred", r"Transferred\.on_after_batch_transfer changes batches"),
     ],
 )

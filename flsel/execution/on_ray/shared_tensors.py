@@ -10,13 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.errors import UserError
+
 Array = tuple[np.ndarray, torch.dtype]
 # NumPy lacks some of torch's types; their bits travel as those of whole numbers.
 _BITS = {1: torch.uint8, 2: torch.int16}
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the values of a tensor, and their type."""
+    """Return the values of a tensor, and their type.
+
+    Raises:
+        UserError: If it is no tensor, but what a dataset reads later.
+    """
+    if not isinstance(tensor, Tensor):
+        raise UserError(
+            "data.workers must be null where other processes train: they get examples from memory."
+        )
     plain = tensor.detach().cpu()
     try:
         return plain.numpy(), tensor.dtype

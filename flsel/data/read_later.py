@@ -1,0 +1,202 @@
+"""Examples that a dataset reads when they are needed: random transforms, variable lengths, any amount."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from flsel.data.check_arrays import as_inputs, as_targets
+from flsel.data.materialise import Read, Reading, counted, example_at, parsed, whole_numbers
+from flsel.data.trees import Tree, mapped, tensors
+from flsel.errors import UserError, users_code
+from flsel.rng import repeatable, torch_seed
+
+_TARGETS = ("targets", "labels", "y")  # what torchvision's datasets call all class labels
+
+
+class Later:
+    """Stands for the inputs of a dataset that is read when they are needed.
+
+    Indexing it gives a part of it, and :meth:`read` the examples of a part. What an example's reading draws
+    depends on the given seed and its place in the batch.
+
+    Args:
+        dataset: A map-style ``Dataset``.
+        reading: Which entries are used, and how many processes read.
+        where: What it is, for messages.
+        index: Examples of the dataset, int64 ``[n]``.
+    """
+
+    def __init__(self, dataset: Any, reading: Reading, where: str, index: Tensor) -> None:
+        self._dataset, self._reading, self._where, self._index = dataset, reading, where, index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, index: Any) -> Later:
+        return Later(self._dataset, self._reading, self._where, self._index[index])
+
+    def __repr__(self) -> str:
+        index = hashlib.sha256(self._index.numpy().tobytes()).hexdigest()[:12]
+        return f"Later({type(self._dataset).__name__}, {len(self)} examples, {index})"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of examples; their own shapes are known when they have been read."""
+        return (len(self),)
+
+    @property
+    def dtype(self) -> str:
+        """What stands for the type in messages."""
+        return "read when needed"
+
+    @property
+    def device(self) -> torch.device:
+        """Where examples are read."""
+        return torch.device("cpu")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held in memory."""
+        return 0
+
+    def to(self, device: torch.device) -> Later:
+        """Return itself: examples are moved when they have been read."""
+        return self
+
+    def clone(self) -> Later:
+        """Return itself."""
+        return self
+
+    def read(self, seed: int = 0) -> tuple[Tree, Tree]:
+        """Read the examples as one batch: inputs and targets.
+
+        Args:
+            seed: Of what the reading draws.
+
+        Raises:
+            UserError: If an example cannot be read, or they make no batch.
+        """
+        places, collate = self._index.tolist(), getattr(self._dataset, "collate_fn", None)
+        items = []
+        for at, place in enumerate(places):
+            with repeatable(torch_seed(seed, "example", at)):
+                with users_code(f"{self._where}, example {place} cannot be read"):
+                    item = self._dataset[place]
+                here = f"{self._where}, example {place}"
+                items.append(item if collate else parsed(item, here, self._reading))
+        if collate:
+            with repeatable(torch_seed(seed, "batch")), users_code(f"{self._where}: its collate_fn failed"):
+                batch = collate(items)
+            x, y = parsed(batch, f"{self._where}, a batch", self._reading)[:2]
+            return as_inputs(x, self._where), as_targets(y, self._where)
+        shapes = {tuple((t.shape, t.dtype) for t in tensors(item[:2])) for item in items}
+        if len(shapes) > 1:
+            raise UserError(
+                f"{self._where} has examples of several shapes in a batch: give the data set a method "
+                "collate_fn, or its DataLoader one, that makes batches of them."
+            )
+        columns = [torch.stack(parts) for parts in zip(*(tensors(item[:2]) for item in items), strict=True)]
+        rest = iter(columns)
+        x, y = mapped(lambda _: next(rest), items[0][:2])
+        return as_inputs(x, self._where), as_targets(y, self._where)
+
+    def batches(self, rows: Sequence[Tensor], seeds: Sequence[int]) -> Iterator[tuple[Tree, Tree]]:
+        """Read batches in turn, in other processes if there are some.
+
+        Args:
+            rows: Positions of each batch's examples, int64.
+            seeds: Of what the reading of each draws.
+        """
+        asked = list(zip(rows, seeds, strict=True))
+        yield from DataLoader(
+            _Batches(self), batch_size=None, sampler=asked,
+            num_workers=self._reading.workers or 0, collate_fn=_unchanged, generator=torch.Generator(),
+        )  # fmt: skip
+
+
+class _Batches(Dataset[Any]):
+    def __init__(self, examples: Later) -> None:
+        self._examples = examples
+
+    def __getitem__(self, asked: tuple[Tensor, int]) -> tuple[Tree, Tree]:
+        rows, seed = asked
+        return self._examples[rows].read(seed)
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def read_later(dataset: Any, where: str, reading: Reading) -> Read:
+    """Return a dataset's examples without their inputs: class labels and groups, which are read once.
+
+    Args:
+        dataset: A map-style ``Dataset``.
+        where: What it is, for messages.
+        reading: Which entries are used, and how many processes read.
+
+    Raises:
+        UserError: If it has no examples, or one cannot be read.
+    """
+    count = counted(dataset, where)
+    labels, groups = _given(dataset, _TARGETS, count), None
+    first = example_at(dataset, 0, where, reading)
+    if reading.groups is not None:
+        groups = _given(dataset, (reading.groups,), count)
+    scalar = isinstance(first.y, Tensor) and first.y.numel() == 1
+    if (labels is None and scalar) or (groups is None and reading.groups is not None):
+        with repeatable(torch_seed(0, "dataset", 2)):
+            rows = [example_at(dataset, at, where, reading)[1:3] for at in range(count)]
+        labels = torch.stack([row[0].reshape(()) for row in rows]) if labels is None and scalar else labels
+        groups = torch.stack([row[1].reshape(()) for row in rows]) if reading.groups is not None else None
+    y = None if labels is None or first.y is None else as_targets(labels, where)
+    whole = None if groups is None else whole_numbers(groups, count, where)
+    return Read(Later(dataset, reading, where, torch.arange(count)), y, first.form, whole)
+
+
+def _given(dataset: Any, names: Sequence[str], count: int) -> Tensor | None:
+    """Return an attribute with a number for each example, also behind a ``Subset``."""
+    if isinstance(dataset, Subset):
+        found = _given(dataset.dataset, names, len(dataset.dataset))  # type: ignore[arg-type]
+        return None if found is None else found[torch.as_tensor(dataset.indices)]
+    for name in names:
+        values = getattr(dataset, name, None)
+        if values is None or callable(values):
+            continue
+        array = np.asarray(values)
+        if array.shape == (count,) and array.dtype.kind in "biuf":
+            return torch.from_numpy(array)
+    return None
+
+
+Collate = Callable[[Sequence[Any]], Any]
+
+
+class Collated:
+    """A dataset with the ``collate_fn`` of its loader.
+
+    Args:
+        dataset: The dataset.
+        collate: Makes a batch of examples.
+    """
+
+    def __init__(self, dataset: Any, collate: Collate) -> None:
+        self._dataset, self.collate_fn = dataset, collate
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, at: int) -> Any:
+        return self._dataset[at]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
