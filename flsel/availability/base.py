@@ -162,6 +162,44 @@ class Trace:
         time = seconds if self.in_seconds else round
         return np.array([self.records[client][0].left(time) for client in clients], dtype=np.float64)
 
+    def nobody(self) -> tuple[float, float]:
+        """Return the seconds without a client, and all seconds, of the longest record in seconds."""
+        records = [record for record, useful in self.records or () if useful]
+        length = max((record.record.length for record in records), default=0.0)
+        at = empty = 0.0
+        while records and at < length:
+            waits = min(min(record.until(at) for record in records), length - at)
+            empty, at = empty + waits, at + waits
+            at += max(record.left(at) for record in records)
+        return empty, length
+
+    def described(self) -> bytes:
+        """Return the records as bytes, for a fingerprint."""
+        parts = [
+            np.array([record.start, record.record.length, record.repeats]).tobytes()
+            + np.stack([record.record.starts, record.record.ends]).tobytes()
+            for record, _ in self.records or ()
+        ]
+        return b"".join(parts)
+
+    def check_stays(self, seconds: np.ndarray) -> None:
+        """Refuse a record in seconds in which no client stays for a whole training.
+
+        Args:
+            seconds: Simulated seconds of one training of each client, float64 ``[N]``.
+
+        Raises:
+            UserError: Naming the longest stay.
+        """
+        if not self.in_seconds or self.records is None:
+            return
+        stays = np.array([record.longest if useful else 0.0 for record, useful in self.records])
+        if not (stays >= seconds).any():
+            raise UserError(
+                "availability.path must have an interval that is as long as one local training, got at most "
+                f"{stays.max():.4g} simulated seconds, and the shortest training takes {seconds.min():.4g}."
+            )
+
     def wait(self, seconds: float) -> float:
         """Return the simulated seconds until a client is available.
 

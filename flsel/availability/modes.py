@@ -93,6 +93,7 @@ class YFF(Availability):
         beta: Strength of the effect (beta); 0 makes all clients always available.
     """
 
+    reads_labels = True
     beta: Annotated[float, Range(0, below=1)] = 0.2
 
     def formula(self, counts: np.ndarray, rng: np.random.Generator) -> Schedule:

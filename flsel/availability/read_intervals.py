@@ -92,6 +92,12 @@ class PlacedRecord:
             return math.inf
         return self.record.length - at + float(self.record.starts[0])
 
+    @property
+    def longest(self) -> float:
+        """How long the client stays at most; 0 if it is never available."""
+        starts = (self.record.starts - self.start).tolist()
+        return max((self.left(at % self.record.length if self.repeats else at) for at in starts), default=0.0)
+
     def _place(self, time: float) -> float:
         return (time + self.start) % self.record.length if self.repeats else time
 

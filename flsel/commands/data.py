@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     data = load_data(config.data, config.partition, config.clients, seed=config.seed)
     counts = data.population.label_counts().numpy()
     _print(data, counts)
-    _print_empty_rounds(Trace(config.availability, counts, config.seed).empty(config.rounds), config.rounds)
+    _print_empty_rounds(Trace(config.availability, counts, config.seed), config.rounds)
     if config.devices is not None:
         print_devices(config, data)
     picture.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _print_empty_rounds(empty: np.ndarray, rounds: int) -> None:
+def _print_empty_rounds(trace: Trace, rounds: int) -> None:
+    if trace.in_seconds:
+        nobody, length = trace.nobody()
+        open_console().print(
+            f"no client is available for {nobody:g} of the {length:g} simulated seconds of the record, in "
+            "which the server waits",
+            highlight=False,
+            soft_wrap=True,
+        )
+    empty = trace.empty(rounds)
     if len(empty):
         some = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
         open_console().print(

@@ -46,6 +46,7 @@ class Arrival(NamedTuple):
         late: Seconds of the trainings that came too late, by client; without clients that are aggregated.
         work: Every training that took place; None stands for one training of each path, all in time.
         most: Local steps of clients that did a part of their work.
+        gone: Clients that dropped out, and sent nothing; they are among ``late``.
     """
 
     plan: Plan
@@ -55,6 +56,7 @@ class Arrival(NamedTuple):
     late: dict[int, float]
     work: tuple[ClientTraining, ...] | None
     most: Mapping[int, int] = MappingProxyType({})
+    gone: tuple[int, ...] = ()
 
     @property
     def trainings(self) -> int:
@@ -95,7 +97,15 @@ class Arrival(NamedTuple):
         )
 
 
-def arrive(plan: Plan, take: Take, rules: TimeConfig, *, wanted: int, done: Done | None = None) -> Arrival:
+def arrive(
+    plan: Plan,
+    take: Take,
+    rules: TimeConfig,
+    *,
+    wanted: int,
+    done: Done | None = None,
+    leaves: Mapping[int, float] = MappingProxyType({}),
+) -> Arrival:
     """Let a plan's paths run on the clients' devices.
 
     Paths whose models arrive at the same time are ordered by client id, then by their place in the plan.
@@ -106,13 +116,24 @@ def arrive(plan: Plan, take: Take, rules: TimeConfig, *, wanted: int, done: Done
         rules: Deadline, what becomes of late paths, and whether the server stands between two hops.
         wanted: Paths that the server waits for, where all have one hop.
         done: What late clients have done; needed for partial work.
+        leaves: Seconds after which clients of a plan of one hop drop out; minus infinity stands for the end
+            of their training.
     """
+    most = dict[int, int]()
+    if rules.late == "partial" and done is not None:
+        take = _stopped(take, rules.deadline or math.inf, done, most)
+    if leaves and plan.hops == 1:
+        return _with_drop_outs(plan, take, rules, wanted, leaves)._replace(most=most)
+    arrival = _arrives(plan, take, rules, wanted)
+    return arrival._replace(most=most) if most else arrival
+
+
+def _arrives(plan: Plan, take: Take, rules: TimeConfig, wanted: int) -> Arrival:
+    """Let a plan's paths run whose clients all stay."""
     if plan.hops == 1 and rules.deadline is None and wanted >= len(plan):
         clients = [path[0] for path in plan.paths]
         if len(set(clients)) == len(clients):
             return _all_clients(plan, clients, take)
-    if rules.late == "partial" and done is not None:
-        return _with_partial_work(plan, take, rules, wanted, done)
     return (
         _by_relay(plan, take, rules) if rules.relay and plan.hops > 1 else _by_hops(plan, take, rules, wanted)
     )
@@ -124,9 +145,8 @@ def _all_clients(plan: Plan, clients: list[int], take: Take) -> Arrival:
     return Arrival(plan, tuple(range(len(clients))), max(took), tuple(took), {}, None)
 
 
-def _with_partial_work(plan: Plan, take: Take, rules: TimeConfig, wanted: int, done: Done) -> Arrival:
-    """Let clients of a plan of one hop stop in time for the deadline, with the steps that they have done."""
-    deadline, most = rules.deadline or math.inf, dict[int, int]()
+def _stopped(take: Take, deadline: float, done: Done, most: dict[int, int]) -> Take:
+    """Let clients of a plan of one hop stop for the deadline; ``most`` gets the steps that they do."""
 
     def stopped(hop: int, clients: list[int], first: list[bool]) -> list[float]:
         took = take(hop, clients, first)
@@ -135,7 +155,34 @@ def _with_partial_work(plan: Plan, take: Take, rules: TimeConfig, wanted: int, d
                 most[client] = steps
         return [deadline if client in most else s for client, s in zip(clients, took, strict=True)]
 
-    return _by_hops(plan, stopped, rules, wanted)._replace(most=most)
+    return stopped
+
+
+def _with_drop_outs(
+    plan: Plan, take: Take, rules: TimeConfig, wanted: int, leaves: Mapping[int, float]
+) -> Arrival:
+    """Let a plan of one hop run whose clients may leave: the server notices that a connection is lost."""
+    worked = _trainings(plan, 0, range(len(plan)), take)
+    took = {training.client: training.seconds for training in worked}
+    left = {c: leaves[c] for c, seconds in took.items() if seconds > leaves.get(c, math.inf)}
+    gone = {c: took[c] if seconds == -math.inf else max(seconds, 0.0) for c, seconds in left.items()}
+    stay = [k for k, path in enumerate(plan.paths) if path[0] not in gone]
+    if not gone:
+        return _arrives(plan, lambda hop, clients, first: [took[c] for c in clients], rules, wanted)
+    lost = [t._replace(seconds=gone[t.client]) for t in worked if t.client in gone]
+    waited = max(gone.values()) if rules.deadline is None else min(max(gone.values()), rules.deadline)
+    if not stay:
+        return Arrival(Plan(()), (), waited, (), gone, tuple(lost), gone=tuple(sorted(gone)))
+    there = Plan(tuple(plan.paths[k] for k in stay))
+    found = _by_hops(there, lambda hop, clients, first: [took[c] for c in clients], rules, wanted)
+    assert found.work is not None
+    return found._replace(
+        kept=tuple(stay[k] for k in found.kept),
+        seconds=found.seconds if len(found.plan) >= wanted else max(found.seconds, waited),
+        late=dict(sorted({**found.late, **gone}.items())),
+        work=(*(t._replace(paths=tuple(stay[k] for k in t.paths)) for t in found.work), *lost),
+        gone=tuple(sorted(gone)),
+    )
 
 
 def _by_hops(plan: Plan, take: Take, rules: TimeConfig, wanted: int) -> Arrival:

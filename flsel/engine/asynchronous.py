@@ -95,7 +95,8 @@ class Step:
         """
         flights = self.flights
         due = [flight for flight in flights.buffer if flight.order not in flights.ends]
-        begun = sorted(flight for flight in flights.flying if flight.order not in flights.ends) if due else []
+        flying = [flight for flight in flights.flying if not flight.lost] if due else []
+        begun = sorted(flight for flight in flying if flight.order not in flights.ends)
         width = 1 << max((len(due) + len(begun)).bit_length() - 1, 0)
         return due + begun[: max(width - len(due), 0)]
 
@@ -127,10 +128,13 @@ class Arrivals:
         began = time.perf_counter()
         while len(flights.buffer) < self.federation.clients_per_round:
             self.dispatch(flights, round, params, selector)
-            if not flights.flying:
+            if flights.flying:
+                self.arrive(flights, round)
+            elif waited := self.federation.waits(flights.clock):
+                flights.clock += waited
+            else:
                 break  # nobody is available: the step passes, and the buffer waits
-            self.arrive(flights, round)
-        wanted, available = self.federation.clients_per_round, self.federation.available(round)
+        wanted, available = self.federation.clients_per_round, self.federation.here(round, flights.clock)
         slots = flights.slots(wanted, available, "weigh", round)
         at = self.federation.moment(round, flights.clock, slots)
         view = make_view(self.federation.who, params, selector.needs, at)
@@ -144,7 +148,8 @@ class Arrivals:
         if self.rules.refill == "step" and flights.filled == round and flights.flying:
             return
         federation = self.federation
-        free, available = self.rules.concurrency - len(flights.flying), federation.available(round)
+        free = self.rules.concurrency - len(flights.flying)
+        available = federation.here(round, flights.clock)
         slots = flights.slots(free, available, "select", flights.started)
         if (there := int(np.count_nonzero(slots.available.numpy()))) < free:
             slots = replace(slots, free=there)
@@ -160,19 +165,24 @@ class Arrivals:
         spent: RoundTime = view.stopwatch.spent(view.ledger["server_passes"])
         if round not in flights.models:
             flights.models[round] = {key: value.detach().clone() for key, value in params.items()}
-        flights.start(clients, took, flights.clock + spent.seconds, round)
+        stays = federation.leaving(plan, view) if federation.in_seconds else {}
+        ends = [max(stays.get(client, math.inf) - spent.seconds, 0.0) for client in clients]
+        lost = {client for client, end, seconds in zip(clients, ends, took, strict=True) if seconds > end}
+        took = [min(end, seconds) for end, seconds in zip(ends, took, strict=True)]
+        flights.start(clients, took, flights.clock + spent.seconds, round, lost)
         flights.filled = round
         flights.total_read |= bool(view.asked_total)
         flights.waited += spent.seconds * len(clients) / self.rules.concurrency
         flights.wasted += spent.wasted
-        charge_trainings(view, federation.who, len(clients), firsts=len(clients))
+        charge_trainings(view, federation.who, len(clients), firsts=len(clients), held=len(lost))
         flights.ledger.charge(view.ledger)
         flights.ledger.charge(CLIENT_SECOND, spent.client_seconds)
 
     def arrive(self, flights: Flights, round: int) -> None:
         """Take the next arrival, and buffer its update unless it is too stale; a client must be in flight."""
         flight = flights.land()
-        if self.rules.bound is None or round - flight.version <= self.rules.bound:
+        fresh = self.rules.bound is None or round - flight.version <= self.rules.bound
+        if fresh and not flight.lost:
             flights.buffer.append(flight)
         else:
             flights.stale.append(flight)
@@ -221,7 +231,7 @@ class Arrivals:
             plan=Plan(step.plan.paths + Plan.star(lost).paths) if lost else step.plan,
             weights=torch.cat([final, final.new_zeros(len(lost))]),
             dropped=tuple(lost),
-            available=int(self.federation.available(view.round).sum()),
+            available=int(self.federation.here(view.round, flights.clock).sum()),
             ledger=flights.ledger,
             seconds={"select": step.seconds, "aggregate": time.perf_counter() - started},
             time=self._finish(step),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.availability import Trace
 from flsel.data.federate import labels_of
 from flsel.data.population import FederatedData
 from flsel.engine.arrival import Arrival
@@ -54,6 +56,7 @@ class Federation:
         clients_per_round: Most paths per round that are aggregated.
         clock: What clients' work takes on their simulated devices; None without devices.
         steps: What happens to updates on their way; None joins them as they are.
+        record: When each client comes and goes; None if nobody leaves within a round.
         who: Who answers a round's questions.
     """
 
@@ -68,6 +71,7 @@ class Federation:
     clients_per_round: int
     clock: Clock | None = None
     steps: UpdateSteps | None = None
+    record: Trace | None = None
     who: ProgramClients = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +102,9 @@ class Federation:
             UserError: If the selector's plan breaks the contract.
         """
         began = time.perf_counter()
-        view = make_view(self.who, params, selector.needs, self.moment(round, started))
+        waited = self.waits(started)
+        moment = self.moment(round, started + waited, waited=waited)
+        view = make_view(self.who, params, selector.needs, moment)
         plan = select(view, selector)
         if not plan.paths:
             return RoundJob(view, plan, selector, self.program, time.perf_counter() - began)
@@ -107,17 +113,20 @@ class Federation:
         check_phases(selector, objective)
         if self.steps is not None:
             check_one_hop(self.steps, plan, type(selector).__name__)
-        firsts = [visits[0] for visits in plan.visits]
-        arrival = self._arrival(plan, view, selector)
-        plan = plan if arrival is None else arrival.plan
+        firsts, leaves = [visits[0] for visits in plan.visits], self.leaving(plan, view)
+        arrival = self._arrival(plan, view, selector, leaves)
+        gone = set(leaves) if arrival is None else set(arrival.gone)
+        stay = Plan(tuple(path for path in plan.paths if path[0] not in gone)) if gone else plan
+        plan = stay if arrival is None else arrival.plan
         seconds = time.perf_counter() - began
         job = RoundJob(view, plan, selector, self.program, seconds, arrival, tuple(firsts))
         if self.program.memory is not None:
             self.program.memory.forget()  # of trainings that the selector asked for
         each = job if arrival is None else arrival
-        held = each.trainings_in(plan.hops - 1) if selector.two_phase else 0
+        held = each.trainings_in(plan.hops - 1) if selector.two_phase else len(gone)
         count = len(set(firsts)) if arrival is None else arrival.firsts
-        charge_trainings(view, self.who, each.trainings, firsts=count, held=held)
+        trainings = each.trainings + (len(gone) if arrival is None else 0)
+        charge_trainings(view, self.who, trainings, firsts=count, held=held)
         return job
 
     def close(self, job: RoundJob, ends: Params) -> RoundOutcome:
@@ -134,8 +143,8 @@ class Federation:
         started = time.perf_counter()
         view, plan = job.view, job.plan
         if len(plan) == 0:
-            waited = None if self.clock is None else RoundTime(self.clock.rules.overhead, 0.0, 0.0, 0.0)
-            return passed(job, view.ledger, waited)
+            overhead = None if self.clock is None else RoundTime(self.clock.rules.overhead, 0.0, 0.0, 0.0)
+            return passed(job, view.ledger, overhead if job.arrival is None else self._finish(job, ()))
         deltas = self.closing.updates(ends, view.params, plan, [view.round] * len(plan))
         keep = finite_rows(deltas)
         if len(keep) == 0 and self.trainer.unanswered:
@@ -166,15 +175,46 @@ class Federation:
             time=self._finish(job, lost),
         )
 
-    def moment(self, round: int, started: float, slots: Slots | None = None) -> Moment:
+    @property
+    def in_seconds(self) -> bool:
+        """Whether clients come and go at simulated seconds, instead of with the rounds."""
+        return self.record is not None and self.record.in_seconds
+
+    def waits(self, seconds: float) -> float:
+        """Return how long the server waits from a simulated second on until a client is available."""
+        return 0.0 if self.record is None else self.record.wait(seconds)
+
+    def here(self, round: int, seconds: float) -> Tensor:
+        """Tell who is available in a round at a simulated second of the run, bool ``[N]``."""
+        if self.record is None or not self.record.in_seconds:
+            return self.available(round)
+        return torch.from_numpy(self.record(round, seconds))
+
+    def leaving(self, plan: Plan, view: View) -> dict[int, float]:
+        """Return the clients of a plan of one hop that leave within the round, by the seconds that they stay.
+
+        Minus infinity stands for a client that leaves at an unknown time, because its record is in rounds.
+        """
+        if self.record is None or self.record.records is None or plan.hops > 1:
+            return {}
+        clients = sorted({path[0] for path in plan.paths})
+        stays = dict(zip(clients, self.record.stays(clients, view.round, view.clock).tolist(), strict=True))
+        if self.record.in_seconds:
+            return {client: seconds for client, seconds in stays.items() if seconds < math.inf}
+        return {client: -math.inf for client, rounds in stays.items() if rounds < 1}
+
+    def moment(
+        self, round: int, started: float, slots: Slots | None = None, *, waited: float = 0.0
+    ) -> Moment:
         """Return when a round begins, and who can take part.
 
         Args:
             round: Communication round that begins.
             started: Simulated seconds of the run so far.
             slots: The free slots of an asynchronous run.
+            waited: Seconds that the server waited for a client to be available.
         """
-        clock, wanted, available = self.clock, self.clients_per_round, self._present(round)
+        clock, wanted, available = self.clock, self.clients_per_round, self._present(round, started)
         if slots is not None:
             wanted, available = slots.free, slots.in_rounds(round, available)
         return Moment(
@@ -184,18 +224,20 @@ class Federation:
             available=available,
             rng=generator(self.program.seed, *(("select", round) if slots is None else slots.draw)),
             clock=0.0 if clock is None else started,
-            stopwatch=None if clock is None else Stopwatch(clock, round),
+            stopwatch=None if clock is None else Stopwatch(clock, round, waited),
             running={} if slots is None else slots.running,
         )
 
-    def _present(self, round: int) -> Callable[[int], Tensor]:
+    def _present(self, round: int, seconds: float) -> Callable[[int], Tensor]:
         """Return the available clients of a round, as far as they are connected now."""
         reachable = self.trainer.reachable(round)
         if reachable is None:
-            return self.available
-        return lambda at: self.available(at) & reachable
+            return partial(self.here, seconds=seconds)
+        return lambda at: self.here(at, seconds) & reachable
 
-    def _arrival(self, plan: Plan, view: View, selector: Selector) -> Arrival | None:
+    def _arrival(
+        self, plan: Plan, view: View, selector: Selector, leaves: Mapping[int, float]
+    ) -> Arrival | None:
         """Let a plan run on simulated devices; None without devices."""
         if self.clock is None:
             return None
@@ -211,7 +253,11 @@ class Federation:
                 "clients, got partial: a chain goes on with whole trainings."
             )
         arrival: Arrival = view.stopwatch.train(
-            plan, reported(view.needs), wanted=self.clients_per_round, held=selector.two_phase
+            plan,
+            reported(view.needs),
+            wanted=self.clients_per_round,
+            held=selector.two_phase,
+            leaves=leaves,
         )
         return arrival
 

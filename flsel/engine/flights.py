@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -24,6 +24,7 @@ class Flight(NamedTuple):
         version: Server steps before it started (v), which made the model that the client received.
         turn: Earlier flights of the client.
         seconds: Simulated seconds that the client works.
+        lost: Whether the client drops out, and its update does not arrive.
     """
 
     finish: float
@@ -32,6 +33,7 @@ class Flight(NamedTuple):
     version: int
     turn: int
     seconds: float
+    lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,14 @@ class Flights:
         there.numpy()[list(self.running)] = False
         return Slots(free, there, dict(self.running), (purpose, index))
 
-    def start(self, clients: Sequence[int], seconds: Sequence[float], at: float, version: int) -> None:
+    def start(
+        self,
+        clients: Sequence[int],
+        seconds: Sequence[float],
+        at: float,
+        version: int,
+        lost: Collection[int] = (),
+    ) -> None:
         """Start flights.
 
         Args:
@@ -119,10 +128,12 @@ class Flights:
             seconds: How long each works.
             at: Simulated seconds at which they start.
             version: Server steps so far.
+            lost: Who drops out at the end.
         """
         for client, took in zip(clients, seconds, strict=True):
             turn = self.turns[client]
-            heapq.heappush(self.flying, Flight(at + took, self.started, client, version, turn, took))
+            flight = Flight(at + took, self.started, client, version, turn, took, client in lost)
+            heapq.heappush(self.flying, flight)
             self.running[client] = version
             self.turns[client] += 1
             self.started += 1

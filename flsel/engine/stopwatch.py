@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ class Stopwatch:
     Args:
         clock: What requests take.
         round: Communication round that begins.
+        waited: Seconds that the server waited for a client to be available.
     """
 
-    def __init__(self, clock: Clock, round: int) -> None:
+    def __init__(self, clock: Clock, round: int, waited: float = 0.0) -> None:
         self.clock = clock
+        self.waited = waited
         self._round = round
         self._questions = 0.0
         self._collected = 0.0
@@ -77,7 +80,15 @@ class Stopwatch:
             self._questions += self._longest
             self._longest = None
 
-    def train(self, plan: Plan, extra: Cost, *, wanted: int, held: bool = False) -> Arrival:
+    def train(
+        self,
+        plan: Plan,
+        extra: Cost,
+        *,
+        wanted: int,
+        held: bool = False,
+        leaves: Mapping[int, float] = MappingProxyType({}),
+    ) -> Arrival:
         """Let a plan's clients train.
 
         Args:
@@ -85,8 +96,10 @@ class Stopwatch:
             extra: What the first training of each path costs besides.
             wanted: Paths that the server waits for, where all have one hop.
             held: Whether clients keep the update of the last hop until :meth:`collect`.
+            leaves: Seconds of the round after which clients drop out.
         """
-        clock = self.clock
+        clock, asked = self.clock, self._questions
+        left = {client: seconds - asked for client, seconds in leaves.items()}
 
         def request(hop: int, clients: list[int], first: list[bool]) -> dict[str, Any]:
             passes, told = clock.training(clients), np.array(0.0)
@@ -111,7 +124,7 @@ class Stopwatch:
         def done(client: int, seconds: float) -> int:
             return clock.steps_within(client, seconds, request(0, [client], [True]))
 
-        return arrive(plan, take, clock.rules, wanted=wanted, done=done)
+        return arrive(plan, take, clock.rules, wanted=wanted, done=done, leaves=left)
 
     def fly(self, clients: Sequence[int], turns: Sequence[int], extra: Cost) -> list[float]:
         """Return what trainings take that start when the questions are answered, one number each.
@@ -161,7 +174,7 @@ class Stopwatch:
         rules = self.clock.rules
         around = rules.overhead * arrival.plan.hops + rules.server_pass * server_passes
         return RoundTime(
-            seconds=around + self._questions + arrival.seconds + self._collected,
+            seconds=self.waited + around + self._questions + arrival.seconds + self._collected,
             questions=self._questions,
             client_seconds=self._client_seconds + arrival.client_seconds,
             wasted=self._wasted + arrival.wasted(lost),

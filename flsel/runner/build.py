@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -256,6 +257,16 @@ def _make_federation(
         reach.check()
     params = program.state()
     steps = _make_steps(config, program, len(data.population))
+    trace = _trace(config.availability, data, config.seed)
+    clock = make_clock(
+        config,
+        data.population.sizes.numpy(),
+        model_bytes(params),
+        program.objective.cost(params),
+        None if steps is None else steps.message.bytes,
+    )
+    if clock is not None:
+        trace.check_stays(clock.profile(np.arange(len(data.population))))
     given = config.evaluation.metrics
     scores = Scores(given, data.population.num_classes, program.task.device) if given else None
     return Federation(
@@ -263,19 +274,14 @@ def _make_federation(
         program=program,
         trainer=trainer,
         evaluator=Evaluator(program, data.server, scores, _validation(config, program)),
-        available=_availability(config.availability, data, config.seed),
+        available=_available(trace),
         reach=reach,
         closing=_closing(head_names(config.selector, program.model, data, config.output_layer), steps),
         rounds=config.rounds,
         clients_per_round=config.asynchronous.updates(config.clients_per_round),
-        clock=make_clock(
-            config,
-            data.population.sizes.numpy(),
-            model_bytes(params),
-            program.objective.cost(params),
-            None if steps is None else steps.message.bytes,
-        ),
+        clock=clock,
         steps=steps,
+        record=None if trace.records is None else trace,
     )
 
 
@@ -353,11 +359,13 @@ def _make_lightning_trainer(config: RunConfig) -> LocalTrainer:
     return CheckedTrainer(trainer, "lightning", trainer)
 
 
-def _availability(mode: Availability, data: FederatedData, seed: int) -> Callable[[int], Tensor]:
+def _trace(mode: Availability, data: FederatedData, seed: int) -> Trace:
     if mode.reads_labels:
         data.population.require_labels(f"availability {type(mode).__name__}")
-    trace = Trace(mode, data.population.label_counts().numpy(), seed)
+    return Trace(mode, data.population.label_counts().numpy(), seed)
 
+
+def _available(trace: Trace) -> Callable[[int], Tensor]:
     @functools.lru_cache(maxsize=64)
     def available(round: int) -> Tensor:
         return torch.from_numpy(trace(round))

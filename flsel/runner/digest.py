@@ -50,7 +50,9 @@ def fingerprints(federation: Federation, model: str) -> dict[str, str]:
     data = federation.data
     population = data.population
     trace = hashlib.sha256(f"{federation.rounds} rounds, {len(population)} clients".encode())
-    for round in range(federation.rounds):
+    if federation.record is not None:
+        trace.update(federation.record.described())
+    for round in range(0 if federation.in_seconds else federation.rounds):
         trace.update(np.packbits(federation.available(round).numpy()).tobytes())
     held = [None if e is None else _sample(e) for e in (data.server, data.validation, data.test)]
     clock = federation.clock
