@@ -95,13 +95,13 @@ evidence-quick: $(INSTALLED) ## Run the atlas on generated data with one seed (n
 bench: $(INSTALLED) ## Measure speed and memory, and keep the tables in benchmarks/results.md (twenty minutes).
 	$(BIN)/python benchmarks/run.py
 
-# Keeps the versions it finds in constraints.txt where they still fit; LOCK_FLAGS=--upgrade takes the newest.
+# Keeps the versions that the file has where they still fit; LOCK_FLAGS=--upgrade takes the newest.
 # flwr-datasets, which Flower's users install beside it, fits few versions of fsspec.
 lock-flower: $(BIN)/uv ## Regenerate constraints-flower.txt, the versions beside which Flower fits.
 	@echo flwr-datasets | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra flower --no-annotate \
 		--custom-compile-command "make lock-flower" $(LOCK_FLAGS) pyproject.toml - --output-file constraints-flower.txt
 
-# Two files of the same versions: pip refuses hashes beside what has none, such as this folder or a wheel built here.
+# As lock-flower. Two files of the same versions: pip refuses hashes beside what has none, such as this folder.
 lock: $(BIN)/uv ## Regenerate constraints.txt and constraints-hashed.txt after a change of dependencies in pyproject.toml.
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --no-annotate --generate-hashes \
 		--custom-compile-command "make lock" $(LOCK_FLAGS) pyproject.toml --output-file constraints-hashed.txt

@@ -97,7 +97,7 @@ def takes(made: Callable[..., Any], name: str) -> bool:
     ``**kwargs`` pass on to the base class, or to the class that a function declares to return.
     """
     bases: tuple[Callable[..., Any], ...] = (
-        made.__mro__ if inspect.isclass(made) else (made, *_returned(made))
+        made.__mro__ if inspect.isclass(made) else (made, *_return_types(made))
     )
     for base in bases:
         if base is object:
@@ -109,7 +109,7 @@ def takes(made: Callable[..., Any], name: str) -> bool:
     return False
 
 
-def _returned(made: Callable[..., Any]) -> tuple[type, ...]:
+def _return_types(made: Callable[..., Any]) -> tuple[type, ...]:
     """Return the class that a function declares to return, and its bases."""
     with suppress(NameError, TypeError):
         found = get_type_hints(inspect.unwrap(made)).get("return")

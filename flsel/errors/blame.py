@@ -152,10 +152,10 @@ def _misfits(error: BaseException) -> bool:
 
 def _because(error: BaseException, users: list[tuple[FrameType, int]]) -> str:
     lack = None if isinstance(error, OSError) else sentence(error)
-    return lack or _told(error, users)
+    return lack or _statement(error, users)
 
 
-def _told(error: BaseException, users: list[tuple[FrameType, int]]) -> str:
+def _statement(error: BaseException, users: list[tuple[FrameType, int]]) -> str:
     message = message_of(error)
     # A refused value is what a ValueError says; its type would say it twice.
     said = message if type(error) is ValueError and message else f"{type(error).__name__}: {message}"

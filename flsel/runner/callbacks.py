@@ -42,7 +42,7 @@ OF_A_STEP = (
 def check_callbacks(callbacks: Sequence[Any]) -> None:
     """Refuse Lightning's callbacks that cannot work on rounds, and hooks of local steps, which clients lack.
 
-    Hooks that are not called and cannot change a step are told of.
+    Hooks that are not called and cannot change a step are named in a warning.
 
     Raises:
         UserError: If there is one.
@@ -186,20 +186,20 @@ class Callbacks:
         Raises:
             UserError: If one adds what is no number, or changes what flsel measured.
         """
-        told: dict[str, Any] = dict(metrics)
+        shared: dict[str, Any] = dict(metrics)
         self.trainer.took(metrics)
-        self.tell("on_evaluation", metrics=told)
+        self.tell("on_evaluation", metrics=shared)
         names = [type(c).__name__ for c in self.trainer.callbacks if hasattr(c, "on_evaluation")]
         who = f"on_evaluation of {' or '.join(names)}"
         for name, value in metrics.items():
-            if name not in told or told[name] is not value:
+            if name not in shared or shared[name] is not value:
                 raise UserError(
                     f"{who} must leave {name} as it was measured; it may add metrics of other names."
                 )
-        for name in [name for name in told if name not in metrics]:
-            told[name] = _number(who, name, told[name])
-        self.trainer.took(told)
-        return told
+        for name in [name for name in shared if name not in metrics]:
+            shared[name] = _number(who, name, shared[name])
+        self.trainer.took(shared)
+        return shared
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the callbacks want to keep, by position and class.

@@ -97,10 +97,10 @@ def on_device(data: FederatedData, task: Task) -> FederatedData:
     def move(examples: Examples) -> Examples:
         return examples.changed(lambda values: values.to(device))
 
-    moved = move(data.population.examples)
+    examples = move(data.population.examples)
     population = replace(
         data.population,
-        **vars(moved),
+        **vars(examples),
         normalize=data.population.normalize.to(device=device, dtype=dtype),
     )
     return replace(

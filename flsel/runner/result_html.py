@@ -43,8 +43,8 @@ def result_html(
         f"{summary['rounds']} rounds."
     )
     if target is not None:
-        told = "not reached" if reached is None else f"reached in round {reached:.0f}"
-        headline += f" The target {score.shown(target)} was {told}."
+        reach = "not reached" if reached is None else f"reached in round {reached:.0f}"
+        headline += f" The target {score.shown(target)} was {reach}."
     return fragment(headline, table(["metric", "last", "best"], rows), picture, str(folder))
 
 

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from torch import Tensor, device
 
-from flsel.errors import UserError, keep_whole
+from flsel.errors import UserError, keep_whole, short
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _CONTAINERS = (list, tuple, set, dict, OrderedDict, Counter)
@@ -51,9 +51,16 @@ class Stateful:
         """Restore what :meth:`state_dict` returned, on the device of the present state's tensors.
 
         Raises:
-            ValueError: If a key of the present state is missing. Additional keys are allowed.
+            ValueError: If a key of the present state is missing, or one is no name of state. Additional
+                attributes of state are allowed.
         """
         present = self.state_dict()
+        odd = next((name for name in state if not _names_state(name)), None)
+        if odd is not None:
+            raise ValueError(
+                f"state of {type(self).__name__} must be attributes whose names end in _, "
+                f"got {short(odd, 60)}."
+            )
         if not present.keys() <= state.keys():
             raise ValueError(
                 f"state of {type(self).__name__} must have the keys {sorted(present)}, got {sorted(state)}."
@@ -61,6 +68,11 @@ class Stateful:
         homes = [value.device for value in present.values() if isinstance(value, Tensor)]
         for name, value in state.items():
             setattr(self, name, _placed(value, homes[0]) if homes else value)
+
+
+def _names_state(name: object) -> bool:
+    """Tell whether a checkpoint may set an attribute: a method or a hyper-parameter is none of its own."""
+    return isinstance(name, str) and name.isidentifier() and name.endswith("_") and not name.startswith("__")
 
 
 def _placed(value: Any, home: device) -> Any:

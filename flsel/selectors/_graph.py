@@ -106,5 +106,5 @@ def graph_distances(paths: np.ndarray, *, gap: float, variant: Variant) -> np.nd
     reached = np.isfinite(paths)
     longest = float(paths[reached].max())
     unit = longest if longest > 0 and variant != "paper" else 1.0
-    apart = gap * longest / unit if longest > 0 else 1.0
-    return np.where(reached, paths / unit, apart)
+    unreached = gap * longest / unit if longest > 0 else 1.0
+    return np.where(reached, paths / unit, unreached)

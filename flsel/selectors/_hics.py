@@ -149,8 +149,8 @@ def group(
 
 def client_distances(direction: np.ndarray, entropies: np.ndarray, lam: float) -> np.ndarray:
     """Return lambda angle + (1 - lambda) |H_u - H_k| for all pairs (Eq. 9), float64 ``[n, n]``."""
-    apart = np.abs(entropies[:, None] - entropies)
-    return np.asarray(lam * angles(direction, direction) + (1 - lam) * apart)
+    differences = np.abs(entropies[:, None] - entropies)
+    return np.asarray(lam * angles(direction, direction) + (1 - lam) * differences)
 
 
 def mean_entropies(entropies: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -58,10 +58,10 @@ def euclidean_distances(one: np.ndarray, other: np.ndarray, squares: Squares | N
         which models come, does not tell them apart.
     """
     norms: np.ndarray = np.add.outer(*(squares or (squared_lengths(one), squared_lengths(other))))
-    apart: np.ndarray = norms - 2 * inner_products(one, other)
-    apart[apart <= _ROUNDING * norms] = 0.0
-    np.sqrt(apart, out=apart)
-    return apart
+    lengths: np.ndarray = norms - 2 * inner_products(one, other)
+    lengths[lengths <= _ROUNDING * norms] = 0.0
+    np.sqrt(lengths, out=lengths)
+    return lengths
 
 
 def nearest(rows: np.ndarray, points: np.ndarray, *, angle: bool = False) -> np.ndarray:

@@ -87,5 +87,5 @@ def _settled(means: list[np.ndarray]) -> bool:
     """Return whether the running means of all players have converged."""
     if len(means) < _FEWEST:
         return False
-    moved = np.abs(np.array(means[-_WINDOW:]) - means[-1]).mean(axis=0)
-    return bool((moved <= _CLOSE * np.abs(means[-1])).all())
+    changes = np.abs(np.array(means[-_WINDOW:]) - means[-1]).mean(axis=0)
+    return bool((changes <= _CLOSE * np.abs(means[-1])).all())

@@ -48,9 +48,9 @@ def sketch_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         precision does not tell them apart.
     """
     rows = torch.from_numpy(one)
-    apart = torch.cdist(rows, torch.from_numpy(other), compute_mode="use_mm_for_euclid_dist")
-    apart.masked_fill_(apart <= _ROUNDING * rows.norm(dim=1, keepdim=True), 0.0)
-    return apart.numpy()
+    distances = torch.cdist(rows, torch.from_numpy(other), compute_mode="use_mm_for_euclid_dist")
+    distances.masked_fill_(distances <= _ROUNDING * rows.norm(dim=1, keepdim=True), 0.0)
+    return distances.numpy()
 
 
 @lru_cache(maxsize=4)

@@ -110,8 +110,8 @@ class GreedyFed(Selector):
             keep = 1.0 - 1.0 / self.valued_[clients].double()
         else:
             keep = torch.full((len(clients),), 0.75 if self.memory is None else self.memory).double()
-        moved = keep * self.value_[clients] + (1.0 - keep) * torch.from_numpy(found)
-        self.value_ = self.value_.index_put((clients,), moved)
+        averages = keep * self.value_[clients] + (1.0 - keep) * torch.from_numpy(found)
+        self.value_ = self.value_.index_put((clients,), averages)
 
     def diagnostics(self, clients: np.ndarray) -> Sequence[Diagnostic]:
         """Return the values."""

@@ -131,14 +131,14 @@ class Oort(Selector):
             _oort.utilities(view.examples[updates.clients].double().numpy(), updates.squared_loss.numpy())
         )
         finite = found.isfinite()
-        told, utility = updates.clients[finite], found[finite]
+        reporting, utility = updates.clients[finite], found[finite]
         durations = updates.durations[finite] if Need.DURATIONS in self.needs else None
-        self._store(told, utility, durations, round)
+        self._store(reporting, utility, durations, round)
         late = updates.late
         if len(late.clients) and len(utility):
             timed = late.durations if durations is not None else None
             self._store(late.clients, utility.mean().expand(len(late.clients)), timed, round)
-        exploited = torch.isin(told, self.exploited_)
+        exploited = torch.isin(reporting, self.exploited_)
         achieved = float(utility[exploited].mean()) if bool(exploited.any()) else 0.0
         self._pace(achieved)
 

@@ -93,9 +93,9 @@ class OSMD(Selector):
         unit = count**2 * self.alpha**3 / (number**3 * self.largest_)
         unit *= math.sqrt(math.log(number) / (2 * rounds))
         rates = unit * 2.0 ** np.arange(len(expert)) if self.eta is None else np.array([unit * self.eta])
-        moved = np.log(expert) + rates[:, None] * feedback / expert**2
+        logarithms = np.log(expert) + rates[:, None] * feedback / expert**2
         floor = self.alpha / number
-        self.expert_ = torch.from_numpy(np.stack([floored(row, floor) for row in moved]))
+        self.expert_ = torch.from_numpy(np.stack([floored(row, floor) for row in logarithms]))
         if self.eta is None:
             patience = floor * math.sqrt(8 * count / (rounds * self.largest_))
             log_trust = np.log(self.trust_.numpy()) - patience * (feedback / expert).sum(axis=1)

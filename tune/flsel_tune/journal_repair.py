@@ -41,11 +41,11 @@ def repair_journal(folder: Path) -> None:
     with naming(path):
         os.close(open_own(path, os.O_WRONLY))  # Optuna appends to it
     damaged = f"{path} is damaged: restore it, or start a new sweep"
-    with users_code(damaged, reads=True), TemporaryDirectory() as apart:
+    with users_code(damaged, reads=True), TemporaryDirectory() as scratch:
         data = path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
         # A copy is read, so that what is no journal is left as it is.
-        copy = Path(apart) / JOURNAL
+        copy = Path(scratch) / JOURNAL
         copy.write_bytes(whole)
         known = optuna.get_all_study_names(JournalStorage(JournalFileBackend(str(copy))))
     if len(known) > 1 or (begun and not known):

@@ -166,9 +166,9 @@ class Study:
 
     def left(self, trials: int) -> int:
         """Return how many trials are still to be run or to be finished, of so many in all."""
-        begun, apart = self.unfinished(), self.uncounted()
+        begun, uncounted = self.unfinished(), self.uncounted()
         ended = self.trials(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-        return max(trials - sum(trial.number not in apart for trial in ended), len(begun))
+        return max(trials - sum(trial.number not in uncounted for trial in ended), len(begun))
 
     def uncounted(self) -> set[int]:
         """Return the numbers of trials that are none of those to be run: repeated, or another sweep's."""

@@ -103,8 +103,8 @@ def _run_trials(plan: SweepPlan, study: Study) -> Path:
 
     metric, job = plan.job.metrics[0], plan.job
     console = Console(plan.sweep.trials, metric, job.objective(0), quiet=plan.config.quiet)
-    apart = study.uncounted()
-    rows = [row for row in trial_rows(study, job.metrics) if row["trial"] not in apart]
+    uncounted = study.uncounted()
+    rows = [row for row in trial_rows(study, job.metrics) if row["trial"] not in uncounted]
     ended = [row for row in rows if row["status"] in _ENDED]
     best = sorted(best_trials(study), key=lambda trial: trial.values[0], reverse=metric.mode == "max")
     console.resumed(
@@ -154,8 +154,8 @@ def _finish(plan: SweepPlan, study: Study) -> Path:
 
 def _say(plan: SweepPlan, study: Study, pictures: list[Path]) -> None:
     folder, best = Path(plan.job.folder), best_trials(study)
-    rows, apart = trial_rows(study, plan.job.metrics), study.uncounted()
-    counts = Counter(row["status"] for row in rows if row["trial"] not in apart)
+    rows, uncounted = trial_rows(study, plan.job.metrics), study.uncounted()
+    counts = Counter(row["status"] for row in rows if row["trial"] not in uncounted)
     shown = [("trials", ", ".join(f"{counts[name]} {name}" for name in _ENDED if counts[name]))]
     if taken := sum(bool(row["from"]) for row in rows):
         shown.append((f"taken from {plan.sweep.start_from}", str(taken)))
@@ -195,11 +195,11 @@ def _study(plan: SweepPlan, *, extends: bool = False) -> Study:
 
 def _declared(plan: SweepPlan) -> dict[str, dict[str, Any]]:
     """Return what a sweep's files say that its trials depend on."""
-    apart = (*CHANGEABLE, "space", "name", "folder", "start_from")
+    free = (*CHANGEABLE, "space", "name", "folder", "start_from")
     return {
         "config.yaml": {k: v for k, v in plan.config.to_dict().items() if k not in PRESENTATION},
         "space.yaml": to_plain(plan.space),
-        "sweep.yaml": {k: v for k, v in asdict(plan.sweep).items() if k not in apart},
+        "sweep.yaml": {k: v for k, v in asdict(plan.sweep).items() if k not in free},
     }
 
 

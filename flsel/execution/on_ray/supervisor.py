@@ -23,7 +23,7 @@ _LIVES = 4
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
-_told = -1
+_pipe = -1
 
 
 def tell(kind: str, value: str = "") -> None:
@@ -34,8 +34,8 @@ def tell(kind: str, value: str = "") -> None:
             death, or ``end``, with the exit code where there is one.
         value: What of it.
     """
-    if _told >= 0:
-        os.write(_told, f"{json.dumps([kind, value])}\n".encode())  # a folder's name may hold anything
+    if _pipe >= 0:
+        os.write(_pipe, f"{json.dumps([kind, value])}\n".encode())  # a folder's name may hold anything
 
 
 def die(why: str) -> None:
@@ -44,7 +44,7 @@ def die(why: str) -> None:
     Args:
         why: The reason, for the screen.
     """
-    if _told >= 0:
+    if _pipe >= 0:
         tell("why", why)
         sys.stdout.flush()
         os._exit(1)
@@ -88,19 +88,19 @@ def supervise(
             os.close(read)
             return _inside(parent, write, arguments, command)
         os.close(write)
-        code, told, stopped = _outside(child, read)
-        if "cluster" in told:
-            end_cluster(told["cluster"])
+        code, messages, stopped = _outside(child, read)
+        if "cluster" in messages:
+            end_cluster(messages["cluster"])
         # A process that has nothing to save yet ends at once; while Ray starts or ends, Ray ends it.
-        if "end" in told and not (stopped and code in (1, signal.SIGTERM)):
-            return int(told["end"] or code)
+        if "end" in messages and not (stopped and code in (1, signal.SIGTERM)):
+            return int(messages["end"] or code)
         died = f"signal {-code}" if code < 0 else f"code {code}"
-        how = told.get("why", f"Ray's daemon or the process of flsel {name} died ({died})")
-        work = told.get("work", work)
+        how = messages.get("why", f"Ray's daemon or the process of flsel {name} died ({died})")
+        work = messages.get("work", work)
         if stopped:
             then = f"continue with: {going_on(name, work)}" if work else "nothing was begun"
             raise Interrupted(f"stopped; {then}")
-        if not work and "cluster" not in told:
+        if not work and "cluster" not in messages:
             raise UserError(f"the process of flsel {name} died before its first run ({died}).")
         print(f"flsel: warning: {how}; it is started again", file=sys.stderr)
         # Ray is started before a sweep has a folder: then there is nothing to resume, and nothing lost.
@@ -112,8 +112,8 @@ def supervise(
 def _inside(
     parent: int, write: int, arguments: Sequence[str], command: Callable[[Sequence[str]], int]
 ) -> int:
-    global _told
-    _told = write
+    global _pipe
+    _pipe = write
     # What the parent is sent it passes on: Ctrl-C in a terminal would otherwise come twice.
     os.setpgid(0, 0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
@@ -130,7 +130,7 @@ def _inside(
 
 
 def _outside(child: int, read: int) -> tuple[int, dict[str, str], bool]:
-    """Wait for a process; return its exit code, what it told, and whether it was sent a signal.
+    """Wait for a process; return its exit code, its messages, and whether it was sent a signal.
 
     The exit code is less than zero where a signal ended it.
     """
@@ -146,8 +146,8 @@ def _outside(child: int, read: int) -> tuple[int, dict[str, str], bool]:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     try:
         with os.fdopen(read, encoding="utf-8") as stream:
-            told = dict(json.loads(line) for line in stream if line.endswith("\n"))
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), told, bool(sent)
+            messages = dict(json.loads(line) for line in stream if line.endswith("\n"))
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), messages, bool(sent)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

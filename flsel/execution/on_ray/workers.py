@@ -77,7 +77,7 @@ class Workers:
         self._own = False
         self._gpus = self._last_number = 0
         self._sent: WeakKeyDictionary[Program, Sent] = WeakKeyDictionary()
-        self._told = set[str]()
+        self._warnings = set[str]()
         if address is not None:
             stack.enter_context(started(address, 0))
 
@@ -163,8 +163,8 @@ class Workers:
         for level, text, once in said:
             if once:
                 say_once(text, level)
-            elif text not in self._told:
-                self._told.add(text)
+            elif text not in self._warnings:
+                self._warnings.add(text)
                 _LOG.log(level, "%s", text)
 
     def say_waiting(self) -> None:

@@ -54,8 +54,8 @@ def open_run(run_id: str, project: str, name: str, tags: Mapping[str, Any]) -> M
         run = found[0]
         client.update_run(run.info.run_id, status="RUNNING")
     else:
-        told = {key: str(value) for key, value in tags.items() if value}
-        run = client.create_run(experiment, run_name=name, tags={_TAG: run_id, **told})
+        texts = {key: str(value) for key, value in tags.items() if value}
+        run = client.create_run(experiment, run_name=name, tags={_TAG: run_id, **texts})
     return MLFlowLogger(tracking_uri=store, run_id=run.info.run_id)
 
 
