@@ -49,7 +49,7 @@ class Range:
 
     @property
     def bounded(self) -> bool:
-        """Whether it has both ends, so that infinity needs no mention."""
+        """Whether both ends are bounded; messages then need no word "finite"."""
         return str(self).startswith("in ")
 
 

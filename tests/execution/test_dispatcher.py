@@ -149,7 +149,7 @@ def test_a_dead_process_is_only_believed_where_its_cluster_lives_on(tmp_path, mo
     made.on_trial_complete("second", error=True)
     made.on_trial_result("third", {"round": 4})
     assert list(jobs.ends) == [0]
-    made.bury()
+    made.end_dead_jobs()
     assert list(jobs.ends) == [0, 1]
     assert "its process died" in str(jobs.ends[0])
 
@@ -165,5 +165,5 @@ def test_a_dead_daemon_ends_the_driver_for_another_to_go_on(tmp_path, monkeypatc
 
     monkeypatch.setattr(dispatcher, "die", die)
     with pytest.raises(SystemExit, match="Ray's daemon died"):
-        made.settle()
+        made.finish()
     assert made.workload.ends == {}

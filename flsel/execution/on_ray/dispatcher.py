@@ -106,7 +106,7 @@ class Dispatcher(Searcher):
     def on_trial_result(self, trial_id: str, result: Report) -> None:
         """Keep the report, which Ray forgets of a process that dies."""
         self._last[self._out[trial_id][0]] = result
-        self.bury(died_before=monotonic() - _DOUBT_SECONDS)
+        self.end_dead_jobs(died_before=monotonic() - _DOUBT_SECONDS)
 
     def on_trial_complete(self, trial_id: str, result: Report | None = None, error: bool = False) -> None:
         """Note how a job ended, or hand it out again."""
@@ -130,16 +130,16 @@ class Dispatcher(Searcher):
         self._again = [*self._out.values(), *self._again]
         self._out.clear()
 
-    def settle(self) -> None:
-        """Bury the dead once it is clear that Ray's daemon did not die: its death ends this process too."""
+    def finish(self) -> None:
+        """End the jobs whose processes died, once it is clear that Ray's daemon lives."""
         while self._dead and monotonic() - self._dead[-1][0] < _DAEMON_SECONDS:
             if not daemon_lives():
                 die("Ray's daemon died")
             sleep(0.2)
-        self.bury()
+        self.end_dead_jobs()
 
-    def bury(self, died_before: float = math.inf) -> None:
-        """Note the jobs whose processes died.
+    def end_dead_jobs(self, died_before: float = math.inf) -> None:
+        """End jobs whose processes died more often than retries allow.
 
         Not at once: where Ray's daemon is what died, it takes the workers with it first and this process soon
         after. The jobs then stay unfinished, so that a resume runs them, because the fault was not theirs.

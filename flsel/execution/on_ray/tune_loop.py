@@ -40,7 +40,7 @@ def execute_with_tune(
     while True:
         try:
             _tuner(dispatcher, begin, packed, folder, resources).fit()
-            return dispatcher.settle()
+            return dispatcher.finish()
         except RuntimeError as error:
             # Ray's memory monitor kills a process with an error that its own loop does not know.
             if not isinstance(error.__cause__, OutOfMemoryError):
