@@ -35,9 +35,9 @@ def page():
 
 
 setup(
-    packages=[*find_packages(include=["flsel*"]), *find_packages("tune"), "flsel.configs"],
-    # configs/ stays at the top of the repository, and travels in the wheel inside the package.
-    package_dir={"flsel_tune": "tune/flsel_tune", "flsel.configs": "configs"},
+    packages=[*find_packages(include=["flsel*"]), *find_packages("tune"), "flsel.configs", "flsel.atlas"],
+    # configs/ and atlas/ stay at the top of the repository, and travel in the wheel inside the package.
+    package_dir={"flsel_tune": "tune/flsel_tune", "flsel.configs": "configs", "flsel.atlas": "atlas"},
     long_description=page(),
     long_description_content_type="text/markdown",
     project_urls={

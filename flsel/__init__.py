@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from flsel.config.simulated_time import AsyncConfig, TimeConfig
     from flsel.data.data_config import DataConfig, SyntheticConfig
     from flsel.execution.run import resume, run
+    from flsel.placing.place_selector import place
+    from flsel.placing.placement import Placement
     from flsel.runner.result import Result
     from flsel.selector import Need, Plan, Range, Selector, Tunable, Updates, View
     from flsel_tune.search import tune
@@ -39,10 +41,12 @@ __getattr__ = lazily(
         **dict.fromkeys(("DataConfig", "SyntheticConfig"), "flsel.data.data_config"),
         "Choice": "flsel.choosing.choice",
         "Comparison": "flsel.comparison.comparison",
+        "Placement": "flsel.placing.placement",
         "Result": "flsel.runner.result",
         "RunConfig": "flsel.config.run_config",
         "choose": "flsel.choosing.choose_selector",
         "compare": "flsel.comparison.from_python",
+        "place": "flsel.placing.place_selector",
         "resume": "flsel.execution.run",
         "run": "flsel.execution.run",
         "Sweep": "flsel_tune.sweep_result",
@@ -59,6 +63,7 @@ __all__ = [
     "LocalConfig",
     "Need",
     "OutputConfig",
+    "Placement",
     "Plan",
     "Range",
     "Result",
@@ -74,6 +79,7 @@ __all__ = [
     "__version__",
     "choose",
     "compare",
+    "place",
     "resume",
     "run",
     "tune",

@@ -124,7 +124,7 @@ LAYERS = (
     {"runner"},
     {"execution"},
     {"comparison", "flower"},
-    {"flsel_tune", "choosing"},
+    {"flsel_tune", "choosing", "placing"},
     {"commands"},
 )
 

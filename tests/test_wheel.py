@@ -17,7 +17,7 @@ import pytest
 from test_typing import checked
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("flsel", "tune", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+SOURCES = ("flsel", "tune", "configs", "atlas", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 SITE = "https://example.org/flsel/flsel"
 HOSTILE = 'raise ImportError("a file of the current folder was imported")\n'
 
@@ -76,6 +76,8 @@ def test_the_wheel_holds_both_packages_and_all_configs(wheel):
         if path.is_file() and "__pycache__" not in path.parts
     }
     expected |= {f"flsel/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.yaml")}
+    atlases = [path for path in (ROOT / "atlas").rglob("*") if path.suffix in (".csv", ".json")]
+    expected |= {f"flsel/{path.relative_to(ROOT)}" for path in atlases}
     held = {name for name in names if ".dist-info/" not in name}
     assert held == expected
     assert {"flsel/py.typed", "flsel_tune/py.typed"} <= held

@@ -39,6 +39,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "flsel.commands.choose",
         "find the selector for a federation by a race: flsel choose --config FILE --margin 1",
     ),
+    "place": (
+        "flsel.commands.place",
+        "place a selector on an atlas of other selectors: flsel place my_selector.MySelector",
+    ),
+    "atlas": (
+        "flsel.commands.atlas",
+        "print an atlas with the placements that were contributed: flsel atlas [NAME]",
+    ),
     "dashboard": (
         "flsel.commands.dashboard",
         "make a W&B report and saved workspaces of a project: flsel dashboard --project P",

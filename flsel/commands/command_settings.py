@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from jsonargparse import ArgumentParser
 
 from flsel.commands.argv import Word, words
 from flsel.commands.help import own_parser
 from flsel.config.layers import SHORT
+from flsel.config.parser import to_types
 from flsel.config.schema import groups, keys
 from flsel.errors import UserError, closest, edits, meant
 
@@ -67,6 +68,22 @@ class CommandSettings:
             if own and close and edits(key, own) <= edits(key, close):
                 raise UserError(f"there is no setting {key}; did you mean {own}?")
         return [(key, value) for key, value in given if key in mine], runs
+
+    def typed(self, own: Sequence[Word]) -> Any:
+        """Make the settings of words, with their types; texts stay as they were typed.
+
+        Raises:
+            UserError: If a value is missing, or has the wrong type or range.
+        """
+        hints = get_type_hints(self.schema)
+        laid = dict[str, Any]()
+        for key, value in own:
+            if value is None:
+                raise UserError(f"{key} needs a value: --{key} VALUE.")
+            laid[key] = value
+        texts = {key: value for key, value in laid.items() if hints[key] in (str, str | None)}
+        numbers = {key: value for key, value in laid.items() if key not in texts}
+        return self.schema(**{**to_types("", self.schema, numbers), **texts})
 
     def close(self, word: str) -> str:
         """Return the end of a sentence about a word that is no setting of the command."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Any, get_type_hints
-
-from rich.table import Table
 
 from flsel.choosing.choice import Choice, read_choice
 from flsel.choosing.choose_config import ChooseConfig
 from flsel.choosing.run_race import resume_race, start_race
 from flsel.commands.argv import Word, parse
 from flsel.commands.command_settings import CommandSettings
+from flsel.commands.print_table import print_table
 from flsel.commands.set_up_logging import set_up_logging
-from flsel.config.parser import to_types
 from flsel.errors import UserError
 from flsel.execution.choose_executor import executor_for
 from flsel.files import home
@@ -41,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         print(OWN.parser().format_help())
         return 0
     mine, others = given
-    wanted = _wanted([(key, value) for key, value in mine if key != "resume"])
+    wanted = OWN.typed([(key, value) for key, value in mine if key != "resume"])
     executor = executor_for(wanted.resources)
     resumed = next((value or "" for key, value in mine if key == "resume"), None)
     quiet = False
@@ -80,34 +77,11 @@ def _refuse(resumed: str, mine: Sequence[Word], others: Sequence[Word]) -> None:
             )
 
 
-def _wanted(own: Sequence[Word]) -> ChooseConfig:
-    """Give the race's settings their types; texts stay as they were typed."""
-    hints = get_type_hints(ChooseConfig)
-    laid: dict[str, Any] = {}
-    for key, value in own:
-        if value is None:
-            raise UserError(f"{key} needs a value: --{key} VALUE.")
-        laid[key] = value
-    texts = {key: value for key, value in laid.items() if hints[key] in (str, str | None)}
-    numbers = {key: value for key, value in laid.items() if key not in texts}
-    return ChooseConfig(**{**to_types("", ChooseConfig, numbers), **texts})
-
-
 def _say(choice: Choice) -> None:
     """Print who was left out, the table, the choice and what limits it."""
     out = open_console()
     head, body = choice.table()
-    shown = Table(title="Who left first stands last", title_justify="left")
-    used = 1
-    for at, heading in enumerate(head):
-        widest = max(map(len, [*heading.split(), *(line[at] for line in body)]))
-        used += 3 + widest
-        if used > out.width:
-            break
-        shown.add_column(heading, justify="left" if at in (0, 1) else "right", width=widest)
-    for line in body:
-        shown.add_row(*line[: len(shown.columns)])
-    out.print(shown, markup=False)
+    out.print(print_table(head, body, out.width, "Who left first stands last"), markup=False)
     for name, reason in choice.declared.left_out.items():
         out.print(f"  left out: {name} {reason}", markup=False, highlight=False, style="dim")
     out.print(choice.headline, markup=False, highlight=False, style="bold")

@@ -36,7 +36,7 @@ class Shipped:
 
 def shipped(*kinds: str) -> list[Shipped]:
     """List the files of some kinds, or all; the papers' keep their folders in their names."""
-    folder = _folder()
+    folder = brought_along("configs")
     return [
         Shipped(_name(path.relative_to(folder)), kind, path)
         for kind in kinds or (RUNS, PAPERS, SEARCH)
@@ -65,11 +65,11 @@ def find(name: str, *kinds: str) -> Path:
     return known[name]
 
 
-def _folder() -> Path:
-    """Return the folder of the files: in the package where it was installed, beside it in the repository."""
+def brought_along(name: str) -> Path:
+    """Return a folder that flsel brings along: in the package where it was installed, else beside it."""
     package = Path(__file__).resolve().parents[1]
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parent / "configs"
+    installed = package / name
+    return installed if installed.is_dir() else package.parent / name
 
 
 def _name(path: Path) -> str:

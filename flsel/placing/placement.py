@@ -1,0 +1,174 @@
+"""Where a selector stands on an atlas: rank, differences by family of scenarios, and ratios of costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from flsel.comparison.run_table import Run
+from flsel.placing.shipped_atlas import BASE, MEASURES, SKEWED, Measurements, ShippedAtlas
+
+FAMILIES: Mapping[str, Callable[[str, str], bool]] = {
+    "all scenarios": lambda partition, mode: True,
+    "skewed labels": lambda partition, mode: partition in SKEWED,
+    "mild partitions": lambda partition, mode: partition not in SKEWED,
+    "all clients available": lambda partition, mode: mode == "IDL",
+    "clients unavailable": lambda partition, mode: mode != "IDL",
+    "small labels unavailable": lambda partition, mode: mode == "YMF",
+}
+"""Families of scenarios, by partition and mode of availability."""
+BY_SIZE = ("LDF", "MDF")
+"""Modes by client size. If all clients have the same size, all are available under these modes."""
+EVERYBODY, UNEQUAL = "IDL", ("HiCS mix", "natural", "log-normal")
+
+
+@dataclass(frozen=True)
+class SeedMean:
+    """A mean over scenarios, with Student's 95 % interval over seeds."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def over_seeds(cls, blocks: np.ndarray) -> SeedMean:
+        """Return the mean of values of seeds, ``[n]`` with n >= 2."""
+        half = float(stats.t.ppf(0.975, len(blocks) - 1)) * float(blocks.std(ddof=1)) / len(blocks) ** 0.5
+        mean = float(blocks.mean())
+        return cls(mean, mean - half, mean + half)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A placement.
+
+    Attributes:
+        atlas: The atlas.
+        scenarios: Partition and mode of the scenarios that count; a scenario that is another one is left out.
+        placed: Names of what was placed.
+        measured: All results with the placed seeds, the committed ones first.
+        repeated: Whether the three runs of the baseline had the committed results; else the baseline was run
+            here, and committed selectors keep their differences to the committed baseline.
+        runs: The runs of what was placed.
+        folder: Their folder.
+        commands: Command lines that led here.
+        tuned: How what was tuned was searched, in words, by name.
+    """
+
+    atlas: ShippedAtlas = field(repr=False)
+    scenarios: tuple[tuple[str, str], ...] = field(repr=False)
+    placed: tuple[str, ...]
+    measured: Measurements = field(repr=False)
+    repeated: bool
+    runs: Sequence[Run] = field(repr=False)
+    folder: Path
+    commands: Sequence[str] = field(repr=False)
+    tuned: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> int:
+        """Seeds of every scenario."""
+        return int(self.measured.values["accuracy"].shape[1])
+
+    def gains(self, selector: str, measure: str = "accuracy") -> np.ndarray:
+        """Return points above the baseline, ``[scenarios, seeds]``."""
+        found: np.ndarray = 100 * self.measured.of(measure, selector)
+        return found
+
+    def family(self, name: str) -> np.ndarray:
+        """Return which scenarios are of a family, bool ``[scenarios]``."""
+        return np.array([FAMILIES[name](*scenario) for scenario in self.scenarios])
+
+    def mean_gain(self, selector: str, family: str = "all scenarios", measure: str = "accuracy") -> SeedMean:
+        """Return the mean difference to the baseline in a family."""
+        return SeedMean.over_seeds(self.gains(selector, measure)[self.family(family)].mean(axis=0))
+
+    def best(self, family: str) -> str:
+        """Return the committed selector with the largest mean in a family."""
+        others = [name for name in self.measured.selectors if name not in self.placed]
+        return max(others, key=lambda name: self.mean_gain(name, family).value)
+
+    def to_best(self, selector: str, family: str) -> SeedMean:
+        """Return the mean difference to the best committed selector of a family."""
+        chosen = self.family(family)
+        apart = self.gains(selector)[chosen] - self.gains(self.best(family))[chosen]
+        return SeedMean.over_seeds(apart.mean(axis=0))
+
+    def ratio(self, selector: str, cost: str) -> SeedMean:
+        """Return the geometric mean ratio of a cost to the baseline's; a bound where runs are late."""
+        found = SeedMean.over_seeds(self.measured.of(cost, selector).mean(axis=0))
+        return SeedMean(*(float(np.exp(end)) for end in (found.value, found.low, found.high)))
+
+    def rank(self, selector: str, family: str = "all scenarios") -> int:
+        """Return the place by mean difference among all, from 1."""
+        own = self.mean_gain(selector, family).value
+        return 1 + sum(self.mean_gain(other, family).value > own for other in self.measured.selectors)
+
+    def above(self, selector: str) -> int:
+        """Return in how many scenarios the mean is above the baseline's."""
+        return int((self.gains(selector).mean(axis=1) > 0).sum())
+
+    def first(self, selector: str) -> list[str]:
+        """Return the scenarios in which nothing has a larger mean."""
+        means = np.stack([self.gains(name).mean(axis=1) for name in self.measured.selectors])
+        best = means.max(axis=0) == means[self.measured.selectors.index(selector)]
+        return [", ".join(s) for s, is_best in zip(self.scenarios, best, strict=True) if is_best]
+
+
+def place_runs(
+    atlas: ShippedAtlas, runs: Sequence[Run], base: Sequence[Run], where: tuple[Path, Sequence[str]]
+) -> Placement:
+    """Pair runs with the committed results, seed by seed.
+
+    Args:
+        atlas: The atlas.
+        runs: Complete runs of what is placed, in every scenario; none shows the committed results alone.
+        base: The baseline's runs where it was run here; empty where the committed ones are its.
+        where: The folder, and the command lines.
+    """
+    names, all_scenarios = tuple(dict.fromkeys(run.variant for run in runs)), list(atlas.scenarios)
+    seeds = max((run.seed for run in runs), default=atlas.most_seeds)
+    kept, scenarios = _distinct(all_scenarios)
+    committed = {name: values[kept][:, :seeds] for name, values in atlas.measured.values.items()}
+    ours = _array(atlas, runs, names, seeds)[:, kept]
+    here = _array(atlas, base, (BASE,), seeds)[:, kept] if base else None
+    at = atlas.measured.selectors.index(BASE)
+    relative = {}
+    for k, measure in enumerate(MEASURES):
+        theirs, baseline = committed[measure], committed[measure][..., at, None]
+        own, own_base = ours[k], baseline if here is None else here[k]
+        if measure in ("rounds", "bytes"):
+            relative[measure] = np.concatenate([np.log(theirs / baseline), np.log(own / own_base)], axis=2)
+        else:
+            relative[measure] = np.concatenate([theirs - baseline, own - own_base], axis=2)
+    every = Measurements((*atlas.measured.selectors, *names), relative)
+    repeated = here is None and all(atlas.is_paired(run) for run in runs)
+    return Placement(atlas, scenarios, names, every, repeated, tuple(runs), *where)
+
+
+def _array(atlas: ShippedAtlas, runs: Sequence[Run], names: tuple[str, ...], seeds: int) -> np.ndarray:
+    """Return the measures of runs, ``[measures, scenarios, seeds, names]``."""
+    scenarios = list(atlas.scenarios)
+    found = np.full((len(MEASURES), len(scenarios), seeds, len(names)), np.nan)
+    for run in runs:
+        place = scenarios.index(run.scenario), run.seed - 1, names.index(run.variant)
+        for k, value in enumerate(atlas.measure(run).values()):
+            found[(k, *place)] = value
+    return found
+
+
+def _distinct(names: Sequence[str]) -> tuple[list[int], tuple[tuple[str, str], ...]]:
+    """Return the scenarios that are no other one, and partition and mode of each.
+
+    Under a mode by client size all clients are available if all have the same size.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for at, name in enumerate(names):
+        partition, mode = name.split(", ")
+        everybody = mode in BY_SIZE and partition not in UNEQUAL
+        found.setdefault((partition, EVERYBODY if everybody else mode), at)
+    return list(found.values()), tuple(found)

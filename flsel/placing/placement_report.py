@@ -1,0 +1,218 @@
+"""A placement in words, as a picture, and as the two files that can be contributed."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flsel.comparison.reporting.tables import to_csv, to_markdown
+from flsel.comparison.run_table import Run
+from flsel.config import RunConfig
+from flsel.files import write_atomic
+from flsel.files.escaping import markdown_code, markdown_text
+from flsel.placing.placement import FAMILIES, Placement, SeedMean
+from flsel.placing.shipped_atlas import BASE, MEASURES
+
+FORMAT = 1
+_MOST_NAMED = 3
+
+
+def points(mean: SeedMean) -> str:
+    """Write a difference in points with its interval."""
+    return f"{mean.value:+.1f} [{mean.low:+.1f}, {mean.high:+.1f}]"
+
+
+def ratio(mean: SeedMean) -> str:
+    """Write a ratio of costs with its interval."""
+    return f"{mean.value:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
+
+
+def sentence(placement: Placement, selector: str) -> str:
+    """Say where a selector stands."""
+    gain, count = placement.mean_gain(selector), len(placement.scenarios)
+    best = placement.best("all scenarios")
+    first = placement.first(selector)
+    named = ", ".join(f"({name})" for name in first[:_MOST_NAMED])
+    more = f" and {len(first) - _MOST_NAMED} more" if len(first) > _MOST_NAMED else ""
+    told = f"; first in {len(first)}: {named}{more}" if first else "; first in none"
+    rank, size = placement.rank(selector), len(placement.measured.selectors)
+    return (
+        f"{selector} is number {rank} of {size} on the atlas {placement.atlas.name}: {points(gain)} points "
+        f"to {BASE} over {count} scenarios and {placement.seeds} seeds, above {BASE} in "
+        f"{placement.above(selector)} of {count}{told}. The best is {best}; to it the difference is "
+        f"{points(placement.to_best(selector, 'all scenarios'))}."
+    )
+
+
+def notes(placement: Placement) -> list[str]:
+    """Say what the placement rests on."""
+    pairs = (
+        f"Three runs of {BASE} had the committed results, and the fingerprints of all runs are the committed "
+        "ones: data, initial model and availability are the same, and differences are paired by seed."
+        if placement.repeated
+        else f"{BASE} does not have its committed results here, so it was run here. Each selector is "
+        f"compared with its own {BASE}; selectors are not paired with one another."
+    )
+    found = [
+        pairs,
+        "Intervals are of 95 %, by Student's t over seeds, each for itself. Ranks and *first* describe "
+        "means; they are no tests.",
+        f"Costs are ratios to {BASE}'s until {100 * placement.atlas.target:g} % test accuracy. A run that "
+        "does not arrive counts as its end, so a ratio with such runs is a bound.",
+    ]
+    return [*found, *(f"{name} was tuned: {how}." for name, how in placement.tuned.items())]
+
+
+def family_table(placement: Placement, selector: str) -> tuple[list[str], list[list[str]]]:
+    """Return a line for each family of scenarios that the atlas has."""
+    body = []
+    for family in FAMILIES:
+        inside = int(placement.family(family).sum())
+        if inside == 0 or (family != "all scenarios" and inside == len(placement.scenarios)):
+            continue
+        body.append(
+            [
+                f"{family} ({inside})", str(placement.rank(selector, family)),
+                points(placement.mean_gain(selector, family)), placement.best(family),
+                points(placement.to_best(selector, family)),
+            ]
+        )  # fmt: skip
+    return ["scenarios", "rank", f"points to {BASE}", "best", "points to it"], body
+
+
+def all_table(placement: Placement) -> tuple[list[str], list[list[str]]]:
+    """Return a line for each selector, the best first."""
+    names = sorted(placement.measured.selectors, key=lambda name: -placement.mean_gain(name).value)
+    body = [
+        [
+            f"{name} (placed)" if name in placement.placed else name, points(placement.mean_gain(name)),
+            points(placement.mean_gain(name, measure="worst")), ratio(placement.ratio(name, "rounds")),
+            ratio(placement.ratio(name, "bytes")),
+        ]
+        for name in names
+        if name != BASE
+    ]  # fmt: skip
+    target = f"{100 * placement.atlas.target:g} %"
+    return [
+        "selector",
+        f"points to {BASE}",
+        "worst tenth",
+        f"rounds to {target}, ratio",
+        "bytes, ratio",
+    ], body
+
+
+def heat_map(placement: Placement) -> bytes:
+    """Draw the points to the baseline in every scenario, what is placed on top, as PNG."""
+    from matplotlib.figure import Figure
+
+    names = sorted(placement.measured.selectors, key=lambda name: -placement.mean_gain(name).value)
+    names = [*placement.placed, *(n for n in names if n != BASE and n not in placement.placed)]
+    shown = np.stack([placement.gains(name).mean(axis=1) for name in names])
+    figure = Figure(figsize=(9, 1.6 + 0.27 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    limit = max(float(np.quantile(np.abs(shown), 0.95)), 1e-9)
+    image = axes.imshow(shown, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
+    labels = [", ".join(scenario) for scenario in placement.scenarios]
+    axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(labelsize=8)
+    axes.axhline(len(placement.placed) - 0.5, color="black", linewidth=1.5)
+    for (row, column), value in np.ndenumerate(shown):
+        colour = "white" if abs(value) > 0.6 * limit else "black"
+        text = f"{value:+.0f}" if round(value) else "0"
+        axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
+    figure.colorbar(image, label=f"points to {BASE}")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=130)
+    return drawn.getvalue()
+
+
+def result_rows(placement: Placement) -> list[dict[str, Any]]:
+    """Return a row for each run of what was placed, as an atlas has them."""
+    rows = []
+    for run in placement.runs:
+        partition, mode = run.scenario.split(", ")
+        measured = {name: f"{value:.6g}" for name, value in placement.atlas.measure(run).items()}
+        rows.append({"partition": partition, "availability": mode, "seed": run.seed,
+                     "selector": run.variant, **measured})  # fmt: skip
+    return rows
+
+
+def summary(placement: Placement) -> dict[str, Any]:
+    """Return what can be contributed beside the rows: numbers, settings, code and versions."""
+    entries = {}
+    for name in placement.placed:
+        run = next(run for run in placement.runs if run.variant == name)
+        entries[name] = {
+            "rank": placement.rank(name),
+            "of": len(placement.measured.selectors),
+            "points": _ends(placement.mean_gain(name)),
+            "worst": _ends(placement.mean_gain(name, measure="worst")),
+            "rounds": _ends(placement.ratio(name, "rounds")),
+            "bytes": _ends(placement.ratio(name, "bytes")),
+            "selector": run.settings["selector"],
+            "objective": run.settings.get("objective"),
+            "tuned": placement.tuned.get(name, ""),
+            "code": code_hash(run),
+        }
+    return {
+        "format": FORMAT,
+        "atlas": placement.atlas.name,
+        "seeds": placement.seeds,
+        "paired": placement.repeated,
+        "measures": list(MEASURES),
+        "entries": entries,
+        "versions": dict(placement.runs[0].summary.get("versions", {})),
+        "commit": placement.runs[0].summary.get("git_commit"),
+        "commands": list(placement.commands),
+    }
+
+
+def _ends(mean: SeedMean) -> list[float]:
+    return [round(mean.value, 4), round(mean.low, 4), round(mean.high, 4)]
+
+
+def code_hash(run: Run) -> str:
+    """Return the SHA-256 of the file that a run's selector is written in."""
+    made = type(RunConfig.from_dict(dict(run.settings)).selector)
+    source = inspect.getsourcefile(made)
+    return "" if source is None else hashlib.sha256(Path(source).read_bytes()).hexdigest()
+
+
+def to_text(placement: Placement) -> str:
+    """Return the report as Markdown."""
+    title = markdown_text(f"{', '.join(placement.placed)} on the atlas {placement.atlas.name}")
+    parts = [f"# {title}", ""]
+    for name in placement.placed:
+        parts += [f"**{markdown_text(sentence(placement, name))}**", ""]
+        parts += [to_markdown(*family_table(placement, name)), ""]
+    parts += ["## All selectors", "", to_markdown(*all_table(placement)), ""]
+    parts += [f"![Points to {BASE} in every scenario](heatmap.png)", ""]
+    parts += [f"- {markdown_text(note)}" for note in notes(placement)]
+    parts += ["", *(markdown_code(command) for command in placement.commands)]
+    return "\n".join(parts) + "\n"
+
+
+def write_placement(placement: Placement) -> list[Path]:
+    """Write the report, the heat map, and the two files that can be contributed.
+
+    Raises:
+        UserError: If a file cannot be written.
+    """
+    files: Mapping[str, str | bytes] = {
+        "report.md": to_text(placement),
+        "heatmap.png": heat_map(placement),
+        f"{placement.folder.name}.csv": to_csv(result_rows(placement)),
+        f"{placement.folder.name}.json": json.dumps(summary(placement), indent=1) + "\n",
+    }
+    for name, content in files.items():
+        write_atomic(placement.folder / name, content)
+    return [placement.folder / name for name in files]

@@ -1,0 +1,245 @@
+"""``flsel place`` and ``flsel atlas``: pairs with committed results, ranks, differences and files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flsel
+from flsel.commands.cli import main
+from flsel.comparison.comparison_file import Judging, write_declaration
+from flsel.comparison.grid import Variant
+from flsel.errors import UserError
+from flsel.execution.in_process import InProcess
+from flsel.placing import run_placement as running
+from flsel.placing.contributed import atlas_table, contributions
+from flsel.placing.place_config import PlaceConfig
+from flsel.placing.placement import Placement, place_runs
+from flsel.placing.placement_report import (
+    all_table,
+    family_table,
+    notes,
+    result_rows,
+    sentence,
+    write_placement,
+)
+from flsel.placing.shipped_atlas import BASE, MEASURES, ShippedAtlas, atlas_names, read_atlas
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+@pytest.fixture(scope="module")
+def atlas() -> ShippedAtlas:
+    return read_atlas("synthetic")
+
+
+def runs_like(atlas: ShippedAtlas, selector: str, name: str, more: float = 0.0, seeds: int = 5) -> list[Any]:
+    """Runs with the committed results of a selector, and more accuracy."""
+    found = []
+    for at, scenario in enumerate(atlas.scenarios):
+        for seed in range(1, seeds + 1):
+            value = {m: float(atlas.measured.of(m, selector)[at, seed - 1]) for m in MEASURES}
+            accuracy = value["accuracy"] + more
+            # Reached at once where the target is, so that costs are what the last column says.
+            columns = {
+                "test/accuracy": np.full(9, accuracy),
+                "client_train/accuracy_worst10": np.full(9, value["worst"]),
+                "rounds": np.full(9, value["rounds"]),
+                "bytes": np.full(9, value["bytes"]),
+            }
+            settings = flsel.RunConfig().to_dict()
+            summary = {"fingerprints": dict(atlas.fingerprints[f"{scenario}, {seed}"])}
+            found.append(
+                SimpleNamespace(
+                    variant=name, scenario=scenario, seed=seed, columns=columns, summary=summary,
+                    settings=settings, status="complete", reason="",
+                )
+            )  # fmt: skip
+    return found
+
+
+def placed(atlas: ShippedAtlas, folder: Path, more: float = 0.01, **given: Any) -> Placement:
+    folder.mkdir(parents=True)
+    grid = atlas.grid((Variant("Mine", {"selector": "Uniform"}),), 5)
+    write_declaration(folder, grid, Judging(), ["flsel place mine.Mine"])
+    return place_runs(
+        atlas, runs_like(atlas, BASE, "Mine", more, **given), (), (folder, ["flsel place mine.Mine"])
+    )
+
+
+@pytest.mark.parametrize("name", ["fashion", "mnist", "sizes", "synthetic"])
+def test_shipped_results_are_the_committed_ones(name):
+    assert name in atlas_names()
+    with (ROOT / f"docs/results/data/atlas_{name}.csv").open() as stream:
+        committed = list(csv.DictReader(stream))
+    found = read_atlas(name)
+    for row in committed[:: max(1, len(committed) // 200)]:
+        at = list(found.scenarios).index(f"{row['partition']}, {row['availability']}"), int(row["seed"]) - 1
+        for measure in MEASURES:
+            assert found.measured.of(measure, row["selector"])[at] == float(row[measure])
+    assert found.fingerprints.keys() == {
+        f"{scenario}, {seed}" for scenario in found.scenarios for seed in range(1, found.most_seeds + 1)
+    }
+
+
+def test_what_is_a_point_better_in_every_run_is_a_point_better(atlas, tmp_path):
+    found = placed(atlas, tmp_path / "p")
+    gain = found.mean_gain("Mine")
+    assert (gain.value, gain.low, gain.high) == pytest.approx((1, 1, 1))
+    assert len(found.scenarios) == 15  # three of the 18 are others where all clients have one size
+    assert found.above("Mine") == 15
+    assert found.repeated
+    better = [name for name in atlas.measured.selectors if found.mean_gain(name).value > 1]
+    assert found.rank("Mine") == len(better) + 1
+    assert found.ratio("Mine", "bytes").value == pytest.approx(1)
+    assert found.best("all scenarios") == "FedGS"
+    text = sentence(found, "Mine")
+    assert text.startswith(
+        f"Mine is number {found.rank('Mine')} of 13 on the atlas synthetic: +1.0 [+1.0, +1.0] "
+    )
+    assert "above Uniform in 15 of 15" in text
+
+
+def test_committed_numbers_are_those_of_the_atlas_page(atlas, tmp_path):
+    page = (ROOT / "docs/results/atlas.md").read_text()
+    table = page.partition("### Difference to Uniform over all scenarios")[2].partition("###")[0]
+    shown = {
+        line.split("|")[1].strip(): line.split("|")[2].split()[0]
+        for line in table.splitlines()[4:]
+        if "|" in line
+    }
+    found = place_runs(atlas, (), (), (tmp_path, ()))
+    assert len(shown) == 11
+    for name, points in shown.items():
+        assert f"{found.mean_gain(name).value:+.1f}" == points
+    assert [line[0] for line in all_table(found)[1]] == sorted(shown, key=lambda n: -found.mean_gain(n).value)
+
+
+def test_families_are_ranked_each_for_itself(atlas, tmp_path):
+    found = placed(atlas, tmp_path / "p")
+    head, body = family_table(found, "Mine")
+    assert head[0] == "scenarios"
+    lines = {line[0]: line for line in body}
+    assert lines["small labels unavailable (3)"][2] == "+1.0 [+1.0, +1.0]"
+    assert lines["small labels unavailable (3)"][3] == found.best("small labels unavailable")
+    assert set(lines) == {
+        "all scenarios (15)", "skewed labels (11)", "mild partitions (4)", "all clients available (5)",
+        "clients unavailable (10)", "small labels unavailable (3)",
+    }  # fmt: skip
+
+
+def test_runs_on_other_data_are_no_pairs(atlas, tmp_path):
+    runs = runs_like(atlas, BASE, "Mine", 0.01)
+    runs[3].summary["fingerprints"]["partition"] = "0" * 12
+    found = place_runs(atlas, runs, (), (tmp_path, ()))
+    assert not found.repeated
+    base = runs_like(atlas, BASE, BASE, 0.005)
+    assert not atlas.repeats(base[0])
+    other = place_runs(atlas, runs, base, (tmp_path, ()))
+    assert other.mean_gain("Mine").value == pytest.approx(0.5)  # against the baseline that was run here
+    assert other.mean_gain("FedGS").value == pytest.approx(found.mean_gain("FedGS").value)
+
+
+def test_the_notes_say_whether_pairs_are_proved(atlas, tmp_path):
+    found = placed(atlas, tmp_path / "p")
+    assert notes(found)[0].startswith("Three runs of Uniform had the committed results")
+    broken = Placement(**{**vars(found), "repeated": False})
+    assert notes(broken)[0].startswith("Uniform does not have its committed results here")
+
+
+def test_two_files_can_be_contributed(atlas, tmp_path):
+    found = placed(atlas, tmp_path / "Mine-synthetic")
+    paths = write_placement(found)
+    assert {path.name for path in paths} == {
+        "report.md",
+        "heatmap.png",
+        "Mine-synthetic.csv",
+        "Mine-synthetic.json",
+    }
+    kept = tmp_path / "contributed"
+    kept.mkdir()
+    for path in paths[2:]:
+        shutil.copy(path, kept)
+    (one,) = contributions(kept)
+    assert one["entries"]["Mine"]["points"] == [1.0, 1.0, 1.0]
+    assert one["paired"]
+    assert one["entries"]["Mine"]["code"]
+    assert len(result_rows(found)) == 90
+    head, body = atlas_table(atlas, kept)
+    assert head[-1] == "from"
+    line = next(line for line in body if line[0] == "Mine")
+    assert line[1] == "+1.0 [+1.0, +1.0]"
+    assert line[-1] == "Mine-synthetic.json, 5 seeds"
+    assert len(body) == 12
+    (kept / "Mine-synthetic.csv").unlink()
+    with pytest.raises(UserError, match="lacks its rows"):
+        contributions(kept)
+    (kept / "Mine-synthetic.json").write_text(json.dumps({"format": 99, "entries": {}}))
+    with pytest.raises(UserError, match=r"Mine-synthetic\.json"):
+        contributions(kept)
+
+
+def test_a_run_of_the_baseline_repeats_the_committed_one(atlas, tmp_path):
+    """The real code has the same data, model and availability, and the committed accuracy and costs."""
+    cells = running._baseline(atlas, 5)
+    assert [scenario.name for scenario in cells.scenarios] == ["i.i.d., LN", "2SPC, LDF", "HiCS mix, SLN"]
+    one = running.replace(cells, scenarios=cells.scenarios[1:2])
+    executor = InProcess()
+    with executor.ready(None):
+        (run,) = running._execute(tmp_path, one, executor, quiet=True)
+    assert atlas.is_paired(run)
+    assert atlas.repeats(run)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["place"], "nothing to place: name a selector"),
+        (["place", "Nobody"], "Nobody"),
+        (
+            ["place", "MD", "--atlas", "moon"],
+            "atlas must be one of fashion, mnist, sizes, synthetic, got 'moon'",
+        ),
+        (["place", "MD", "--seeds", "9"], "seeds must be"),
+        (["place", "MD", "--rounds", "3"], "rounds is a setting of runs, and an atlas has its own"),
+        (["place", "MD", "MD"], "MD (placed) is placed twice"),
+        (["atlas", "moon"], "atlas must be one of"),
+        (["atlas", "fashion", "mnist"], "takes the name of one atlas"),
+    ],
+)
+def test_the_commands_refuse_in_a_sentence(arguments, said, capsys):
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+    assert not Path("placements").exists()
+
+
+def test_a_folder_keeps_its_placement(atlas):
+    known = atlas.grid((Variant("MD (placed)", {"selector": "MD"}),), 5)
+    folder = Path("placements/one")
+    running._declared(folder, known, atlas, "flsel place MD")
+    assert running._declared(folder, known, atlas, "again") == ["flsel place MD", "again"]
+    other = atlas.grid((Variant("PowD (placed)", {"selector": "PowD"}),), 5)
+    with pytest.raises(UserError, match="holds another placement; give this one another --name"):
+        running._declared(folder, other, atlas, "flsel place PowD")
+
+
+def test_an_objective_is_placed_with_its_selector(atlas):
+    (made,) = running._variants(["MD"], PlaceConfig(objective="FedProx"), (), atlas)
+    assert made.changes == {"objective": "FedProx", "selector": "MD"}
+
+
+def test_the_atlas_is_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["atlas", "synthetic"]) == 0
+    printed = capsys.readouterr().out
+    assert "FedGS" in printed
+    assert "committed" in printed
