@@ -6,6 +6,7 @@ import math
 
 from flsel.choosing.race_result import Racer, RaceResult
 from flsel.comparison.judging.formatting import count, number, seeds
+from flsel.runner.cost_axes import COST_AXES
 
 CONDITION = "if differences between seeds are normally distributed"
 _MOST_NAMED = 4
@@ -17,7 +18,10 @@ def headline(result: RaceResult) -> str:
     used = f"{result.runs_used:,} of {result.most_runs:,} runs"
     if not result.standing.whole:
         return f"The race goes on: {first.name} leads after {seeds(first.seeds)} ({used})."
-    what = "test accuracy" if rules.target is None else f"to {100 * rules.target:g} %"
+    what = "test accuracy"
+    if rules.target is not None:
+        unit = COST_AXES[rules.decides].unit
+        what = f"{'' if unit == 'bytes' else f'{unit} '}to {100 * rules.target:g} % test accuracy"
     about = f"{rules.valued.shown(first.value)} {what}, {seeds(first.seeds)}, {used}"
     if not result.decided:
         return f"Undecided: {first.name} leads ({about}), and {_rivals(result)}."

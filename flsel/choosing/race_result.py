@@ -154,7 +154,7 @@ class RaceResult:
         """Who needs less than :attr:`needs_least` and was neither shown to be worse nor equivalent."""
         known = self.needs_least.needed
         fit = [racer for racer in self.racers if racer.place == "left" and racer.needed < known]
-        return min(fit, key=lambda r: (r.needed, r.totals.get("bytes", 0.0)), default=None)
+        return min(fit, key=lambda racer: (racer.needed, -racer.low), default=None)
 
     @property
     def width(self) -> float:
