@@ -22,6 +22,7 @@ import flsel.partition
 import flsel.selectors
 from flsel.arguments import arguments
 from flsel.arguments.spec import Spec
+from flsel.choosing.choose_config import ChooseConfig
 from flsel.commands.cli import main
 from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison_file import Judging
@@ -34,6 +35,7 @@ from flsel.config.schema import plugins
 from flsel.config.simulated_time import AsyncConfig, TimeConfig
 from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.errors import UserError
+from flsel.placing.place_config import PlaceConfig
 from flsel.selectors.fedgs import FedGS
 from flsel_tune.sweep_config import SweepConfig
 
@@ -46,8 +48,10 @@ SETTINGS: dict[type, str] = {
     TrackConfig: "track.",
     DataConfig: "data.",
     SyntheticConfig: "data.synthetic.",
+    ChooseConfig: "",
     CompareConfig: "",
     Judging: "judging.",
+    PlaceConfig: "",
     SweepConfig: "",
     TimeConfig: "time.",
     Design: "",
