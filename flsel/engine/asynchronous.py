@@ -39,7 +39,7 @@ from flsel.selector import Need, Plan, Selector, View
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class BufferedRound:
     """A step of the server whose flights have arrived; their models may still have to be trained.
 
     It is to :func:`flsel.engine.round_job.train` what a :class:`~flsel.engine.round_job.RoundJob` is.
@@ -113,7 +113,7 @@ class Arrivals:
     federation: Federation
     rules: AsyncConfig
 
-    def open(self, flights: Flights, round: int, params: Params, selector: Selector) -> Step:
+    def open(self, flights: Flights, round: int, params: Params, selector: Selector) -> BufferedRound:
         """Let flights start and arrive until the next step of the server is due.
 
         Args:
@@ -140,7 +140,9 @@ class Arrivals:
         view = make_view(self.federation.who, params, selector.needs, at)
         arrived = flights.buffer if len(flights.buffer) >= wanted else []
         plan = Plan.star([flight.client for flight in arrived])
-        return Step(view, plan, selector, self.federation.program, flights, time.perf_counter() - began)
+        return BufferedRound(
+            view, plan, selector, self.federation.program, flights, time.perf_counter() - began
+        )
 
     def dispatch(self, flights: Flights, round: int, params: Params, selector: Selector) -> None:
         """Fill the free slots, as far as clients are available; see :meth:`open`."""
@@ -188,7 +190,7 @@ class Arrivals:
             flights.stale.append(flight)
             flights.wasted += flight.seconds
 
-    def step(self, step: Step, ends: Params) -> RoundOutcome:
+    def step(self, step: BufferedRound, ends: Params) -> RoundOutcome:
         """Weigh the updates that arrived, let the selector learn, and aggregate.
 
         Updates that are not finite are dropped, and the server waits for as many others.
@@ -240,7 +242,7 @@ class Arrivals:
         flights.stepped(used)
         return outcome
 
-    def _finite(self, step: Step, ends: Params) -> tuple[Step, Params]:
+    def _finite(self, step: BufferedRound, ends: Params) -> tuple[BufferedRound, Params]:
         """Wait for others in place of updates that are not finite."""
         flights, lost = step.flights, list(step.lost)
         while True:
@@ -264,12 +266,12 @@ class Arrivals:
         """Return the models that the flights in the buffer started from, each tensor ``[K, ...]``."""
         return stacked([flights.models[flight.version] for flight in flights.buffer])
 
-    def _updates(self, step: Step, ends: Params) -> Params:
+    def _updates(self, step: BufferedRound, ends: Params) -> Params:
         """Return what arrived, relative to the models of the starts; ``ends`` are written to."""
         turns = [flight.turn for flight in step.flights.buffer]
         return self.federation.closing.updates(ends, self._starts(step.flights), step.plan, turns)
 
-    def _returned(self, step: Step) -> Returned:
+    def _returned(self, step: BufferedRound) -> Returned:
         """Return what comes with the updates."""
         flights, who = step.flights, self.federation.who
         reports = who.reports(step.view.needs, step.visits_of(flights.buffer))
@@ -300,7 +302,7 @@ class Arrivals:
     def _trainable(self) -> frozenset[str]:
         return frozenset(self.federation.program.trainable())
 
-    def _finish(self, step: Step) -> RoundTime:
+    def _finish(self, step: BufferedRound) -> RoundTime:
         """Let the time of the step itself pass, and return what happened since the last one."""
         flights, view, stopwatch = step.flights, step.view, step.view.stopwatch
         own: RoundTime = stopwatch.spent(view.ledger["server_passes"])

@@ -105,7 +105,7 @@ class RoundJob:
         return {k: path[hop] for k, path in enumerate(self.plan.paths) if path[hop] != IDLE}
 
 
-class Opened(Protocol):
+class OpenRound(Protocol):
     """An open round that can be trained: a :class:`RoundJob`, or a step of an asynchronous run."""
 
     @property
@@ -154,7 +154,9 @@ class RoundOutcome:
     staleness: tuple[int, ...] | None = None
 
 
-def passed(job: Opened, ledger: Ledger, time: RoundTime | None, dropped: Sequence[int] = ()) -> RoundOutcome:
+def passed(
+    job: OpenRound, ledger: Ledger, time: RoundTime | None, dropped: Sequence[int] = ()
+) -> RoundOutcome:
     """Return what becomes of a round in which nobody trains: the model stays as it is.
 
     Args:
@@ -175,7 +177,7 @@ def passed(job: Opened, ledger: Ledger, time: RoundTime | None, dropped: Sequenc
     )
 
 
-def train(jobs: Sequence[Opened], trainer: LocalTrainer) -> list[Params]:
+def train(jobs: Sequence[OpenRound], trainer: LocalTrainer) -> list[Params]:
     """Carry the models of open rounds along their paths, those of all jobs together.
 
     Args:

@@ -14,11 +14,11 @@ from torch.optim import Optimizer
 from flsel.config.groups import EvaluationConfig
 from flsel.config.simulated_time import AsyncConfig
 from flsel.data.heterogeneity import cohort_entropy
-from flsel.engine.asynchronous import Arrivals, Step
+from flsel.engine.asynchronous import Arrivals, BufferedRound
 from flsel.engine.clock import Elapsed
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flights
-from flsel.engine.round_job import RoundJob, RoundOutcome, train
+from flsel.engine.round_job import OpenRound, RoundJob, RoundOutcome, train
 from flsel.errors import UserError
 from flsel.local.optimizers import rate_of
 from flsel.local.torch_internals import without_compiler
@@ -128,7 +128,7 @@ class Server:
         (ends,) = train([job], self.federation.trainer)
         return self.close(job, ends, time.perf_counter() - started)
 
-    def open(self) -> RoundJob | Step:
+    def open(self) -> OpenRound:
         """Decide which clients train in the coming round.
 
         Nothing that is kept changes but the selector's state, and the flights of an asynchronous run.
@@ -137,7 +137,7 @@ class Server:
             return self.arrivals.open(self.flights, self.round, self.params, self.selector)
         return self.federation.open(self.round, self.params, self.selector, self.elapsed.seconds)
 
-    def close(self, job: RoundJob | Step, ends: Params, seconds: float = 0.0) -> RoundRecord:
+    def close(self, job: OpenRound, ends: Params, seconds: float = 0.0) -> RoundRecord:
         """Aggregate what came back, step the server optimizer, and evaluate when due.
 
         Args:
@@ -273,12 +273,12 @@ class Server:
             self.evaluator.directions |= state["score"]["directions"]
         self.total_read = state["total_read"]
 
-    def _aggregated(self, job: RoundJob | Step, ends: Params) -> RoundOutcome:
+    def _aggregated(self, job: OpenRound, ends: Params) -> RoundOutcome:
         if isinstance(job, RoundJob):
             return self.federation.close(job, ends)
+        assert isinstance(job, BufferedRound)
         assert self.arrivals is not None
-        assert self.flights is not None
-        self.total_read |= self.flights.total_read
+        self.total_read |= job.flights.total_read
         return self.arrivals.step(job, ends)
 
     def _apply(self, delta: Params, weight: float) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from flsel.engine.asynchronous import Step
-from flsel.engine.round_job import RoundJob, train
+from flsel.engine.round_job import OpenRound, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import Interrupted, users_code
 from flsel.execution.active_run import ActiveRun
@@ -108,7 +107,7 @@ class Stack:
 
     def _execute_round(self, runs: Sequence[ActiveRun]) -> bool:
         """Execute one round of every run; tell whether it is time for a checkpoint of one of them."""
-        rounds: dict[ActiveRun, RoundJob | Step] = {}
+        rounds: dict[ActiveRun, OpenRound] = {}
         for run in runs:
             with run.recorded():
                 rounds[run] = run.session.open_round()
@@ -135,7 +134,7 @@ class Stack:
         return {run.folder: run.round for run in self.active if not run.over}
 
 
-def _train(rounds: dict[ActiveRun, RoundJob | Step], trainer: LocalTrainer) -> dict[ActiveRun, Params]:
+def _train(rounds: dict[ActiveRun, OpenRound], trainer: LocalTrainer) -> dict[ActiveRun, Params]:
     """Train the clients of all runs in one call; if that fails, run by run, to see which one fails."""
     if len(rounds) > 1:
         try:

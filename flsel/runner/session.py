@@ -11,8 +11,7 @@ from types import TracebackType
 import torch
 
 from flsel.config import RunConfig
-from flsel.engine.asynchronous import Step
-from flsel.engine.round_job import RoundJob, train
+from flsel.engine.round_job import OpenRound, train
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, blamed, short, users_code
 from flsel.files import new_run_dir
@@ -172,7 +171,7 @@ class Session:
             (ends,) = train([job], self.server.federation.trainer)
         return self.close_round(job, ends, time.perf_counter() - started)
 
-    def open_round(self) -> RoundJob | Step:
+    def open_round(self) -> OpenRound:
         """Decide which clients train next; :meth:`close_round` takes their models, :meth:`step` does all."""
         self._callbacks.trainer.current_epoch = self.server.round
         self._callbacks.call("on_train_epoch_start")
@@ -180,7 +179,7 @@ class Session:
         with users_code(f"round {self.server.round} failed"):
             return self.server.open()
 
-    def close_round(self, job: RoundJob | Step, ends: Params, seconds: float) -> RoundRecord:
+    def close_round(self, job: OpenRound, ends: Params, seconds: float) -> RoundRecord:
         """Aggregate the trained models, and record the round.
 
         Args:
