@@ -34,12 +34,14 @@ class Respondents(ABC):
         num_classes: C.
         trained: Distinct examples in a local training of each client, int64 ``[N]``; None means ``sizes``.
         messages: Model-sized messages that go each way at a local training.
+        sends_messages: Whether answers came by messages, which may draw from global generators.
     """
 
     sizes: Tensor
     num_classes: int
     trained: Tensor | None = None
     messages: int = 1
+    sends_messages: bool = False
 
     def beside(self, params: Params) -> Cost:
         """Return what a local training from a model costs besides its messages."""

@@ -34,7 +34,7 @@ def select(
     """
     name = type(selector).__name__
     watched = unwritten(f"{name}.select", shown)
-    with own_draws(name, view.round), remembered(selector, view.round), watched:
+    with own_draws(name, view), remembered(selector, view.round), watched:
         plan = selector.select(view)
     check(plan, view, name)
     return plan

@@ -13,27 +13,28 @@ from torch import Tensor
 from flsel.errors import UserError
 from flsel.local.torch_internals import writes_to
 from flsel.rng import global_states
-from flsel.selector import Selector
+from flsel.selector import Selector, View
 
 _LOG = logging.getLogger("flsel")
 _WATCHED_ROUNDS = 3  # Comparing the generators' states takes a fraction of a millisecond.
 
 
 @contextmanager
-def own_draws(name: str, round: int) -> Iterator[None]:
+def own_draws(name: str, view: View) -> Iterator[None]:
     """Warn, in the first rounds, of a selector that draws from a global generator within the block.
 
-    Answers to its questions leave these generators as they were. Other threads
-    may draw at any time. Where there are some, nothing is judged: ``flsel check`` does.
+    Answers to its questions leave these generators as they were, unless messages carry them. Other threads
+    may draw at any time. Where there are messages or threads, nothing is judged: ``flsel check`` does.
 
     Args:
         name: The selector's name.
-        round: Communication round.
+        view: What it sees.
     """
-    watches = round < _WATCHED_ROUNDS and threading.active_count() == 1
+    watches = view.round < _WATCHED_ROUNDS and threading.active_count() == 1
     before = global_states() if watches else {}
     yield
-    now = global_states() if watches and threading.active_count() == 1 else before
+    alone = threading.active_count() == 1 and not view.answers.who.sends_messages
+    now = global_states() if watches and alone else before
     for owner in (owner for owner in before if now[owner] != before[owner]):
         _warn_of_draws(name, owner)
 

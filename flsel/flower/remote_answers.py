@@ -138,6 +138,7 @@ class RemoteClients(Respondents):
         values: Mapping[str, Value] | None = None,
     ) -> dict[int, T]:
         """Ask clients about a model, each once, and return what those say whose answer can be read."""
+        self.sends_messages = True
         asked = {**self.config, **(values or {})}
         requests = [Request(self.members.nodes[c], action, {"arrays": model}, asked) for c in clients]
         replies = self.channel.exchange(requests, self.timeout) if requests else []
