@@ -30,6 +30,7 @@ from flsel.local.agreement import (
 from flsel.local.program import Program, Visit
 from flsel.local.schedule import BatchSpec, dealt
 from flsel.local.sequential import SequentialTrainer
+from flsel.local.snapshot import equal
 from flsel.local.trainer import LocalTrainer
 from flsel.params import Params, row
 
@@ -215,7 +216,7 @@ class CheckedTrainer(LocalTrainer):
         Raises:
             UserError: If it does not.
         """
-        if all(_same_bits(value, second[name]) for name, value in first.items()):
+        if all(equal(value, second[name]) for name, value in first.items()):
             return
         exact = visit.program.task.device.type == "cpu" and torch.get_num_threads() == 1
         update, apart = subtract(first, visit.start), subtract(second, first)
@@ -350,10 +351,6 @@ def _set_back(program: Program) -> None:
     program.kept.restore()
     for param in program.task.parameters():
         param.grad = None
-
-
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def _disagreed(program: Program) -> bool:

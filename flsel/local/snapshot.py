@@ -398,7 +398,7 @@ class _Numbers:
         """See :class:`Restorable`."""
         if self._constant and self._mark == self._seen():
             return False
-        return self._copy is None or not _equal(self._value, self._copy)
+        return self._copy is None or not equal(self._value, self._copy)
 
     def restore(self, trained: bool = False) -> bool:
         """Put the numbers back.
@@ -441,11 +441,14 @@ def _clone(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value.copy()
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Compare numbers; NaN equals itself, as bits do."""
+def equal(one: Any, other: Any) -> bool:
+    """Compare tensors, or arrays; NaN equals itself, as bits do."""
     if isinstance(one, np.ndarray):
         return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes())
-    return torch.equal(one, other) or torch.equal(one.detach().nan_to_num(), other.nan_to_num())
+    if torch.equal(one, other):
+        return True
+    nan = one.isnan()
+    return bool(nan.any()) and one.shape == other.shape and bool((one.eq(other) | nan & other.isnan()).all())
 
 
 def _alike(one: Collection[Any], other: Collection[Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import math
 import random
 import threading
 from collections import deque
@@ -26,6 +27,7 @@ from flsel.local.measure import losses
 from flsel.local.program import from_one
 from flsel.local.schedule import BatchSpec
 from flsel.local.sequential import SequentialTrainer
+from flsel.local.snapshot import ModuleSnapshot
 from flsel.params import Params
 
 CLIENTS = [3, 1, 0]
@@ -340,3 +342,13 @@ def test_large_frozen_weights_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> 
     program.model.large.weight.data = torch.zeros(20_000, 6, dtype=torch.float64)  # type: ignore[union-attr]
     with pytest.raises(UserError, match=r"must not begin to write to large\.weight after the first"):
         program.kept.restore()
+
+
+def test_nan_is_not_zero() -> None:
+    net = nn.Linear(6, 4)
+    net.register_buffer("count", torch.zeros(2))
+    kept = ModuleSnapshot(net)
+    net.count.fill_(math.nan)  # type: ignore[operator,union-attr]
+    assert kept.changed()
+    kept.restore()
+    assert net.count.tolist() == [0.0, 0.0]  # type: ignore[operator,union-attr]
