@@ -22,7 +22,7 @@ from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.data_config import DataConfig
 from flsel.execution.on_ray.workers import Workers, workers
-from flsel.local.schedule import dealt
+from flsel.local.schedule import batch_table
 from flsel.models import HiCSFashionCNN, LogisticRegression, McMahanCNN
 from flsel.partition import Natural
 from flsel.rng import generator
@@ -138,7 +138,7 @@ class PlainLoop:
         shard = self.data.shards[client]
         self.model.load_state_dict(self.params)
         optimizer = self.make(self.model.parameters())
-        for row in dealt(self.spec, shard.numpy(), seed=1, round=self.round, client=client):
+        for row in batch_table(self.spec, shard.numpy(), seed=1, round=self.round, client=client):
             positions = torch.from_numpy(row[row >= 0]).to(self.data.x.device)
             x, y = self.data.normalize(self.data.x[positions]), self.data.y[positions]
             optimizer.zero_grad()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from flsel.local.schedule import BatchSpec, dealt
+from flsel.local.schedule import BatchSpec, batch_table
 from flsel.runner.build import Built
 
 LR, STEPS, BATCH = 0.1, 4, 5
@@ -41,7 +41,7 @@ def loss(model: Model, x: Tensor, y: Tensor) -> Tensor:
 def batches(run: Built, round: int, client: int) -> list[tuple[Tensor, Tensor]]:
     data = run.data.population
     shard = data.shards[client].numpy()
-    rows = dealt(BatchSpec(BATCH, steps=STEPS), shard, seed=0, round=round, client=client)
+    rows = batch_table(BatchSpec(BATCH, steps=STEPS), shard, seed=0, round=round, client=client)
     return [(data.x[row[row >= 0]].double(), data.y[row[row >= 0]]) for row in rows]
 
 

@@ -25,7 +25,7 @@ from flsel.engine.arrival import arrive
 from flsel.engine.clock import Clock, Elapsed, RoundTime, sent
 from flsel.engine.stopwatch import Stopwatch
 from flsel.errors import UserError
-from flsel.local.schedule import BatchSpec, dealt
+from flsel.local.schedule import BatchSpec, batch_table
 from flsel.metrics import Cost
 from flsel.objectives import MOON, SCAFFOLD
 from flsel.runner.build import _warn_of_bias
@@ -232,7 +232,7 @@ def test_examples_of_a_visit_are_counted_as_they_are_dealt(
     work: int, size: int, last: Any, examples: int, epochs: bool
 ) -> None:
     spec = BatchSpec(size, work if epochs else None, None if epochs else work, last)
-    table = dealt(spec, np.arange(examples), seed=0, round=0, client=0)
+    table = batch_table(spec, np.arange(examples), seed=0, round=0, client=0)
     assert spec.num_examples(examples) == (table >= 0).sum()
     assert min(examples, spec.num_examples(examples)) == len(np.unique(table[table >= 0]))
 

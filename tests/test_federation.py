@@ -16,7 +16,7 @@ from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
 from flsel.data.data_config import DataConfig
 from flsel.errors import DivergedError, UserError
-from flsel.local.schedule import BatchSpec, dealt
+from flsel.local.schedule import BatchSpec, batch_table
 from flsel.params import model_bytes
 from flsel.partition import IID, BySize
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
@@ -93,7 +93,7 @@ def test_one_client_and_one_round_is_centralised_sgd(tmp_path: Path) -> None:
     run.server.step()
 
     optimizer, data = optim.SGD(net.parameters(), lr=0.1, momentum=0.9), run.data.population
-    for row in dealt(spec, data.shards[0].numpy(), seed=0, round=0, client=0):
+    for row in batch_table(spec, data.shards[0].numpy(), seed=0, round=0, client=0):
         where = row[row >= 0]
         optimizer.zero_grad()
         nn.functional.cross_entropy(net(data.x[where].double()), data.y[where]).backward()

@@ -344,6 +344,6 @@ def _trained_labels(program: Program, round: int, clients: Sequence[int], steps:
     population = program.population
     population.require_labels(f"objective {type(program.objective).__name__}")
     y = labels_of(population.examples)
-    tables = (program.dealt(c, round)[:most] for c, most in zip(clients, steps, strict=True))
+    tables = (program.batch_table(c, round)[:most] for c, most in zip(clients, steps, strict=True))
     found = [np.bincount(y[table[table >= 0]], minlength=population.num_classes) for table in tables]
     return torch.from_numpy(np.stack(found))

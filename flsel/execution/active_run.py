@@ -70,7 +70,7 @@ class ActiveRun:
         if self.session.server.arrivals is not None:  # whose stacks have other widths in every call
             return None
         federation = self.session.server.federation
-        return federation.trainer.kind(federation.program, federation.clients_per_round)
+        return federation.trainer.pool_key(federation.program, federation.clients_per_round)
 
     def open(self) -> None:
         """Lock its folder and restore its checkpoint; a complete run ends here."""

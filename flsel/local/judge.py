@@ -28,7 +28,7 @@ from flsel.local.agreement import (
     subtract,
 )
 from flsel.local.program import Program, Visit
-from flsel.local.schedule import BatchSpec, dealt
+from flsel.local.schedule import BatchSpec, batch_table
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.snapshot import equal
 from flsel.local.trainer import LocalTrainer
@@ -129,9 +129,9 @@ class CheckedTrainer(LocalTrainer):
         """Tell whether sequential trains a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
         return _disagreed(program) or self._fast.one_by_one(program)
 
-    def kind(self, program: Program, clients: int) -> Hashable | None:
+    def pool_key(self, program: Program, clients: int) -> Hashable | None:
         """Describe which programs' clients share stacks (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        return None if _disagreed(program) else self._fast.kind(program, clients)
+        return None if _disagreed(program) else self._fast.pool_key(program, clients)
 
     def _chosen(self, visits: Sequence[Visit], group: list[int]) -> list[int]:
         """Choose the visits of one program that are to be compared."""
@@ -377,5 +377,5 @@ def _shapes(visit: Visit, width: int) -> frozenset[int]:
 
 @lru_cache(maxsize=4096)
 def _lengths(spec: BatchSpec, examples: int) -> frozenset[int]:
-    table = dealt(spec, np.arange(examples), seed=0, round=0, client=0)
+    table = batch_table(spec, np.arange(examples), seed=0, round=0, client=0)
     return frozenset(int(length).bit_length() for length in (table >= 0).sum(axis=1))

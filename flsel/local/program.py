@@ -21,7 +21,7 @@ from flsel.local.channels_last import channels_last
 from flsel.local.optimizers import OptimizerMemory
 from flsel.local.output_layer import Features
 from flsel.local.plain import PlainFabric
-from flsel.local.schedule import BatchSpec, dealt
+from flsel.local.schedule import BatchSpec, batch_table
 from flsel.local.snapshot import ModuleSnapshot
 from flsel.local.tasks import Classifier, Task, loss_of
 from flsel.local.torch_internals import copy_all
@@ -307,12 +307,12 @@ class Program:
 
     def batches(self, client: int, round: int) -> Tensor:
         """Return a visit's batches as positions in the population, int64 ``[steps, size]``, -1 padded."""
-        return torch.from_numpy(self.dealt(client, round))
+        return torch.from_numpy(self.batch_table(client, round))
 
-    def dealt(self, client: int, round: int) -> np.ndarray:
+    def batch_table(self, client: int, round: int) -> np.ndarray:
         """Return what :meth:`batches` does as an array: NumPy is faster than torch on tables this small."""
         shard = self.population.shards[client].numpy()
-        return dealt(self.spec, shard, seed=self.seed, round=round, client=client)
+        return batch_table(self.spec, shard, seed=self.seed, round=round, client=client)
 
     def batch(self, positions: Tensor, seed: int | None = None) -> tuple[Tree, Tree]:
         """Gather normalised inputs ``[*positions, ...]`` and targets, likewise, on the task's device.
@@ -390,13 +390,13 @@ class Visit(NamedTuple):
         steps = self.program.spec.num_steps(len(self.program.population.shards[self.client]))
         return steps if self.most is None else min(self.most, steps)
 
-    def dealt(self) -> np.ndarray:
-        """Return the batches of the steps (:meth:`Program.dealt`)."""
-        return self.program.dealt(self.client, self.draw)[: self.most]
+    def batch_table(self) -> np.ndarray:
+        """Return the batches of the steps (:meth:`Program.batch_table`)."""
+        return self.program.batch_table(self.client, self.draw)[: self.most]
 
     def batches(self) -> Tensor:
         """Return the batches of the steps, int64 ``[steps, size]``, -1 padded."""
-        return torch.from_numpy(self.dealt())
+        return torch.from_numpy(self.batch_table())
 
 
 def from_one(

@@ -77,7 +77,7 @@ class BatchSpec:
         return bisect_right(range(1, steps + 1), most, key=lambda step: self.examples_in(step, examples))
 
 
-def dealt(spec: BatchSpec, shard: np.ndarray, *, seed: int, round: int, client: int) -> np.ndarray:
+def batch_table(spec: BatchSpec, shard: np.ndarray, *, seed: int, round: int, client: int) -> np.ndarray:
     """Deal a client's examples to the batches of one visit.
 
     Args:

@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 
 from flsel.errors import UserError
 from flsel.local.lightning_module import say_once
-from flsel.local.torch_internals import writes_to
+from flsel.local.torch_internals import own_buffers, writes_to
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 _CONTAINERS = (list, deque, set, bytearray, array)
@@ -84,9 +84,15 @@ class ModuleSnapshot:
         trained = {id(param) for param, flag in self._flags if flag}
         kept = [entry for key, entry in named.items() if key not in trained | self._sent]
         kept += [(_ATTRIBUTE, value) for value in _numbers_in(found)]
-        self._numbers = {id(value): _Numbers(name, value, before.get(id(value))) for name, value in kept}
+        # Not what looks at a client's own numbers, such as a stored ``weight.data``.
+        theirs = _spans(value for key, (_, value) in named.items() if key in trained | self._sent)
+        self._numbers = {
+            id(value): _Numbers(name, value, before.get(id(value)))
+            for name, value in kept
+            if not any(first <= _place(value) < last for first, last in theirs)
+        }
         self._buffers = [
-            (vars(layer)["_buffers"], name, buffer)
+            (own_buffers(layer), name, buffer)
             for layer in layers
             for name, buffer in layer.named_buffers(recurse=False)
             if id(buffer) in self._sent
@@ -229,6 +235,20 @@ def _numbers_in(found: list[tuple[Any, Any]]) -> list[Any]:
     """List tensors and arrays, but for what was computed from parameters."""
     numbers = [value for value, _ in found if isinstance(value, (Tensor, np.ndarray))]
     return [value for value in numbers if isinstance(value, np.ndarray) or value.grad_fn is None]
+
+
+def _place(value: Any) -> int:
+    """Return where numbers lie in memory; -1 if that is not known."""
+    try:
+        return int(value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr())
+    except RuntimeError:  # of tensors without memory of their own
+        return -1
+
+
+def _spans(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
+    """Return the first place of each tensor's memory, and the first after it."""
+    memories = [tensor.untyped_storage() for tensor in tensors if _place(tensor) > 0]
+    return [(memory.data_ptr(), memory.data_ptr() + memory.nbytes()) for memory in memories]
 
 
 def _parts_of(found: list[tuple[Any, Any]]) -> list[Restorable]:
@@ -434,7 +454,7 @@ class _Numbers:
         """Return a mark that differs once the numbers were written to in a way that torch tells of."""
         if not isinstance(self._value, Tensor) or self._value.is_inference():
             return None
-        return writes_to(self._value), self._value.data_ptr()
+        return writes_to(self._value), _place(self._value)
 
 
 def _clone(value: Any) -> Any:

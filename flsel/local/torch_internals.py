@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -194,53 +194,10 @@ def own_parameters(layer: nn.Module) -> Mapping[str, nn.Parameter | None]:
     return dict(layer.named_parameters(recurse=False, remove_duplicate=False))  # of torch.jit's, too
 
 
-def own_buffers(layer: nn.Module) -> MutableMapping[str, Tensor | None]:
-    """Return the buffers that a layer itself has, by the names of its attributes; writing to it sets them."""
+def own_buffers(layer: nn.Module) -> dict[str, Tensor | None]:
+    """Return the dictionary in which a layer keeps its own buffers, by the names of its attributes."""
     found = vars(layer).get("_buffers")
-    return found if isinstance(found, dict) else _Buffers(layer)
-
-
-def bookkeeping(layer: nn.Module) -> list[dict[Any, Any]]:
-    """Return the dictionaries in which a layer keeps its parameters, its layers and its hooks."""
-    names = ("_parameters", "_modules", *_FORWARD_HOOKS, *_BACKWARD_HOOKS, *_HOOK_FLAGS)
-    found = (vars(layer).get(name) for name in names)
-    return [part for part in found if isinstance(part, dict)]
-
-
-class _Buffers(MutableMapping[str, "Tensor | None"]):
-    """A layer's own buffers by torch's documented names, without those that are None."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        self._layer = layer
-
-    def _all(self) -> dict[str, Tensor | None]:
-        return dict(self._layer.named_buffers(recurse=False, remove_duplicate=False))
-
-    def __getitem__(self, name: str) -> Tensor | None:
-        return self._all()[name]
-
-    def __setitem__(self, name: str, value: Tensor | None) -> None:
-        if not hasattr(self._layer, name):
-            self._layer.register_buffer(name, value)
-        setattr(self._layer, name, value)
-
-    def __delitem__(self, name: str) -> None:
-        delattr(self._layer, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-
-def remade(layer: nn.Module) -> set[str]:
-    """Name what torch's hooks make anew in every call: weights of ``nn.utils.weight_norm``, pruned ones."""
-    hooks = vars(layer).get("_forward_pre_hooks", {}).values()
-    torchs = [hook for hook in hooks if type(hook).__module__.startswith("torch.nn.utils.")]
-    return {
-        getattr(hook, name) for hook in torchs for name in ("name", "_tensor_name") if hasattr(hook, name)
-    }
+    return found if isinstance(found, dict) else {}
 
 
 def is_hooked(layer: nn.Module) -> bool:

@@ -78,7 +78,7 @@ class LocalTrainer(ABC):
     def forget(self, program: Program) -> None:  # noqa: B027
         """Drop what was made of a program, whose task or objective was changed between two rounds."""
 
-    def kind(self, program: Program, clients: int) -> Hashable | None:
+    def pool_key(self, program: Program, clients: int) -> Hashable | None:
         """Describe which federations' clients would share stacks with those of a program.
 
         Args:

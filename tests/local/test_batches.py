@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
-from flsel.local.schedule import BatchSpec, dealt
+from flsel.local.schedule import BatchSpec, batch_table
 
 EXAMPLES, SIZES = st.integers(1, 60), st.integers(1, 20)
 
@@ -17,7 +17,7 @@ EXAMPLES, SIZES = st.integers(1, 60), st.integers(1, 20)
 @given(EXAMPLES, SIZES, st.integers(1, 3))
 def test_epochs_visit_every_example_once_each(examples: int, size: int, epochs: int) -> None:
     spec = BatchSpec(size, epochs=epochs)
-    rows = dealt(spec, np.arange(examples), seed=0, round=1, client=2)
+    rows = batch_table(spec, np.arange(examples), seed=0, round=1, client=2)
     assert rows.shape == (spec.num_steps(examples), size)
     per_epoch = rows.reshape(epochs, -1)
     for epoch in per_epoch:
@@ -33,7 +33,7 @@ def test_steps_are_counted_and_wrapped_batches_are_full(
     examples: int, size: int, steps: int, last: str
 ) -> None:
     spec = BatchSpec(size, steps=steps, last=last)  # type: ignore[arg-type]
-    rows = dealt(spec, np.arange(examples), seed=3, round=0, client=0)
+    rows = batch_table(spec, np.arange(examples), seed=3, round=0, client=0)
     assert rows.shape == (steps, size)
     assert int(rows.max()) < examples
     if last == "wrap":
@@ -55,14 +55,14 @@ def test_draws_depend_on_seed_round_and_client() -> None:
     spec = BatchSpec(4, epochs=1)
 
     def draw(seed: int = 0, round: int = 0, client: int = 0) -> list[int]:
-        return dealt(spec, np.arange(20), seed=seed, round=round, client=client).flatten().tolist()
+        return batch_table(spec, np.arange(20), seed=seed, round=round, client=client).flatten().tolist()
 
     assert draw() == draw()
     assert len({tuple(draw()), tuple(draw(seed=1)), tuple(draw(round=1)), tuple(draw(client=1))}) == 4
 
 
 def test_a_client_without_examples_takes_no_step() -> None:
-    assert dealt(BatchSpec(4, steps=3), np.arange(0), seed=0, round=0, client=0).shape == (0, 4)
+    assert batch_table(BatchSpec(4, steps=3), np.arange(0), seed=0, round=0, client=0).shape == (0, 4)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"epochs": 1, "steps": 2}])

@@ -141,7 +141,7 @@ HOW = ("number", "items", "table", "clock", "new", "last", "own", "whole", *SIMP
 
 def by_hand(net: nn.Module, start: Params, program: Any, client: int, round: int) -> Params:
     """Train a client by a plain loop; returns what became of the start."""
-    net = net.double().train()
+    net = net.to(next(iter(start.values())).dtype).train()
     net.load_state_dict(start, strict=False)
     optimizer = optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
     for positions in program.batches(client, round):
@@ -352,3 +352,27 @@ def test_nan_is_not_zero() -> None:
     assert kept.changed()
     kept.restore()
     assert net.count.tolist() == [0.0, 0.0]  # type: ignore[operator,union-attr]
+
+
+class Sees(nn.Linear):
+    """Keeps its weight's memory, as a tensor and as an array."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+        self.memory, self.array = [self.weight.data], self.bias.detach().numpy()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) / (1.0 + self.memory[0].norm() + float(self.array[0]))
+
+
+def test_what_looks_at_trained_numbers_is_not_put_back() -> None:
+    program = make_program(
+        partial(optim.SGD, lr=0.1), BatchSpec(8, epochs=1), net=Sees(), precision="32-true"
+    )
+    starts = starts_of(program, 2)
+    trainer = CheckedTrainer(CompiledTrainer(), "compiled")
+    for round in range(2):
+        ends = train(trainer, program, starts, CLIENTS[:2], round)
+        for row, client in enumerate(CLIENTS[:2]):
+            own = by_hand(Sees(), {n: v[row] for n, v in starts.items()}, program, client, round)
+            assert largest_gap({n: v[row] for n, v in ends.items()}, own) < 1e-6

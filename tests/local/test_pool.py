@@ -14,7 +14,7 @@ from torch import nn
 
 from flsel.local.compiled import pool
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
-from flsel.local.compiled.pool import Pool, pays, signature
+from flsel.local.compiled.pool import Pool, pooling_is_faster, signature
 from flsel.local.program import Program, Visit, from_rows
 from flsel.local.schedule import BatchSpec
 from flsel.local.sequential import SequentialTrainer
@@ -107,9 +107,9 @@ def test_what_computes_otherwise_stays_apart() -> None:
 
 def test_what_a_stack_does_not_speed_up_stays_apart(monkeypatch: Any) -> None:
     small = federation(0)
-    assert pays(small, 10)
-    assert not pays(small, 100_000)
-    assert not pays(federation(0, net=Images()), 1)
+    assert pooling_is_faster(small, 10)
+    assert not pooling_is_faster(small, 100_000)
+    assert not pooling_is_faster(federation(0, net=Images()), 1)
     programs = [federation(0), federation(1)]
     assert pool.together(programs, 4)
     monkeypatch.setattr(pool, "_COPIED", 100)

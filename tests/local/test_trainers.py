@@ -23,7 +23,7 @@ from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
 from flsel.local.judge import CheckedTrainer
 from flsel.local.program import Program, from_rows
-from flsel.local.schedule import BatchSpec, dealt, lr_factors
+from flsel.local.schedule import BatchSpec, batch_table, lr_factors
 from flsel.local.sequential import SequentialTrainer, without_constants
 from flsel.local.tasks import Classifier, as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer
@@ -154,7 +154,7 @@ def test_a_visit_is_plain_pytorch(kind: Any) -> None:
     net.load_state_dict({name: value[0] for name, value in starts.items()})
     plain = optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
     data = program.population
-    for row in dealt(spec, data.shards[1].numpy(), seed=1, round=1, client=1):
+    for row in batch_table(spec, data.shards[1].numpy(), seed=1, round=1, client=1):
         where = row[row >= 0]
         loss = nn.functional.cross_entropy(net(data.x[where]), data.y[where])
         plain.zero_grad()

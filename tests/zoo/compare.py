@@ -92,6 +92,10 @@ def expected(case: Case, starts: Params) -> list[Params]:
     return found
 
 
+class Untrainable(Exception):
+    """A case that the plain loop cannot train."""
+
+
 class Plain:
     """The plain loop's ends of a case, and how far they move when the starts do.
 
@@ -187,7 +191,10 @@ def outcomes(case: Case, check: Any = "off") -> dict[str, Outcome]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            plain = Plain(case)
+            try:
+                plain = Plain(case)
+            except RuntimeError as error:  # of parts that do not go together: torch has no such derivative
+                raise Untrainable from error
             found = {backend: outcome(plain, backend, check) for backend in BACKENDS}
             stacks = why_not_compiled(program_of(case)) is None
             return {**found, "auto": found["compiled" if stacks else "sequential"]}

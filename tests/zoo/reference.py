@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from flsel.local.dropout import Masks, step_keys, visit_key
-from flsel.local.schedule import dealt
+from flsel.local.schedule import batch_table
 from flsel.rng import repeatable, seed_layers
 from zoo.cases import MU, Case
 
@@ -35,7 +35,7 @@ def trained(case: Case, start: dict[str, Tensor], client: int, round: int) -> di
     params = {name: param for name, param in model.named_parameters() if param.requires_grad}
     optimizer = case.make_optimizer(list(params.values()))
     model.train()
-    table = dealt(case.batches(), case.shards[client].numpy(), seed=SEED, round=round, client=client)
+    table = batch_table(case.batches(), case.shards[client].numpy(), seed=SEED, round=round, client=client)
     key = visit_key(SEED, round, client)
     before = torch.get_default_dtype()
     with repeatable(0):

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from flsel.errors import UserError
 from flsel.local.compiled.engine import Engine
-from flsel.local.compiled.pool import Pool, forget, is_large, pays, signature, together
+from flsel.local.compiled.pool import Pool, forget, is_large, pooling_is_faster, signature, together
 from flsel.local.compiled.refusals import Convolves, reason_of, require_compiled
 from flsel.local.lightning_module import say_once
 from flsel.local.program import Program, Visit, alike
@@ -64,10 +64,10 @@ class CompiledTrainer(LocalTrainer):
                 ends[name][left] = value
         return ends
 
-    def kind(self, program: Program, clients: int) -> Hashable | None:
+    def pool_key(self, program: Program, clients: int) -> Hashable | None:
         """Describe which programs' clients share stacks (see :class:`flsel.local.trainer.LocalTrainer`)."""
         bounded = self._chunk is not None or program in self._refused
-        return None if bounded or not pays(program, clients) else signature(program)
+        return None if bounded or not pooling_is_faster(program, clients) else signature(program)
 
     def one_by_one(self, program: Program) -> bool:
         """Tell whether it leaves a program to sequential."""

@@ -63,13 +63,13 @@ class Engine:
         """
         if self._weighs or self._single:
             return True
-        tables = [visit.dealt() for visit in visits]
+        tables = [visit.batch_table() for visit in visits]
         return len({int(length) for table in tables for length in (table >= 0).sum(axis=1)}) <= 1
 
     @torch.no_grad()
     def train(self, rows: list[int], visits: list[Visit], ends: Params) -> None:
         """Train visits of one learning rate and write their models into rows of ``ends``."""
-        tables = [self.pool.dealt(visit) for visit in visits]
+        tables = [self.pool.batch_table(visit) for visit in visits]
         for place, visit, table in zip(rows, visits, tables, strict=True):
             if len(table) == 0:
                 for name, value in visit.start.items():

@@ -67,9 +67,9 @@ class Pool:
             whole = replace(whole, population=joined)
         return cls(tuple(programs), whole, offsets)
 
-    def dealt(self, visit: Visit) -> np.ndarray:
-        """Return a visit's batches as positions in the examples of all (:meth:`Visit.dealt`)."""
-        table, offset = visit.dealt(), self.offsets[visit.program]
+    def batch_table(self, visit: Visit) -> np.ndarray:
+        """Return a visit's batches as positions in the examples of all (:meth:`Visit.batch_table`)."""
+        table, offset = visit.batch_table(), self.offsets[visit.program]
         return table if offset == 0 else np.where(table >= 0, table + offset, table)
 
 
@@ -89,10 +89,10 @@ def together(programs: Sequence[Program], clients: int) -> bool:
     distinct = {program.population.x.data_ptr(): program.population.x for program in programs}
     if len(distinct) > 1 and sum(x.nbytes for x in distinct.values()) > _COPIED:
         return False
-    return pays(programs[0], clients)
+    return pooling_is_faster(programs[0], clients)
 
 
-def pays(program: Program, clients: int) -> bool:
+def pooling_is_faster(program: Program, clients: int) -> bool:
     """Tell whether a stack of more than ``clients`` clients costs less than two of them."""
     if program.task.device.type != "cpu":
         return True
