@@ -76,3 +76,11 @@ def test_links_lead_somewhere(site):
 
 def test_pages_load_nothing_from_elsewhere(site):
     assert not [load for page in site.values() for load in page.loads if re.match(r"https?:|//", load)]
+
+
+def test_the_search_works_from_disk(site):
+    """Browsers load no JSON from a file: the index is a script, and what reads it is one of the site's own."""
+    folder = min(site, key=lambda path: len(path.parts)).parent
+    assert (folder / "search/search_index.js").read_text(encoding="utf-8").startswith("var __index = {")
+    assert (folder / "look/iframe-worker.js").is_file()
+    assert all(any(load.endswith("look/iframe-worker.js") for load in page.loads) for page in site.values())
