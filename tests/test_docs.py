@@ -79,7 +79,7 @@ def test_pages_load_nothing_from_elsewhere(site):
 
 
 def test_the_search_works_from_disk(site):
-    """Browsers load no JSON from a file: the index is a script, and what reads it is one of the site's own."""
+    """Browsers load no JSON from a file: the index is a script, and what reads it comes with the site."""
     folder = min(site, key=lambda path: len(path.parts)).parent
     assert (folder / "search/search_index.js").read_text(encoding="utf-8").startswith("var __index = {")
     assert (folder / "look/iframe-worker.js").is_file()

@@ -10,6 +10,7 @@ import pytest
 from runs import settings
 
 import flsel
+from flsel.comparison.grid import Cell
 from flsel.errors import UserError
 from flsel.files import make_folder, open_own, write_atomic
 from flsel.runner.run_files import FILES
@@ -105,3 +106,23 @@ def test_a_file_that_is_written_whole_takes_the_place_of_a_link(tmp_path: Path) 
     (tmp_path / "folder").symlink_to(tmp_path)
     with pytest.raises(UserError, match="folder must be a folder, and is a link"):
         make_folder(tmp_path / "folder")
+
+
+def test_a_run_with_a_link_is_not_copied(whole: Path, tmp_path: Path) -> None:
+    run, outside = Path(shutil.copytree(whole, tmp_path / "run")), tmp_path / "outside"
+    outside.write_text("precious")
+    (run / "notes.txt").symlink_to(outside)
+    with pytest.raises(UserError, match=r"notes\.txt is a link, which a run's folder never has"):
+        flsel.Result.load(run).save(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_a_link_in_the_place_of_a_comparisons_run_is_refused(tmp_path: Path, depth: int) -> None:
+    cell = Cell("PowD", "all", 1)
+    place = tmp_path / "comparison" / Path(*cell.folder.parts[: depth + 1])
+    place.parent.mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    place.symlink_to(tmp_path / "outside")
+    with pytest.raises(UserError, match=f"{place.name} must be a folder, and is a link"):
+        cell.place(tmp_path / "comparison")

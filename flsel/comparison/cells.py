@@ -88,7 +88,7 @@ def read_cells(
     known = {} if known is None else known
     found, described = [], dict[tuple[str, str], dict[str, Any]]()
     for cell in grid.cells():
-        place = folder / cell.folder
+        place = cell.place(folder)
         if place in known:
             found.append(known[place])
             continue

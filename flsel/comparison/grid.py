@@ -12,6 +12,7 @@ from typing import Any
 from flsel.arguments import shown
 from flsel.config import RunConfig
 from flsel.errors import UserError
+from flsel.files import refuse_link
 
 Plain = dict[str, Any]
 Changes = Mapping[str, Any]
@@ -68,6 +69,17 @@ class Cell:
         """Folder of the run below the comparison's."""
         return Path("runs") / _slug(self.scenario) / _slug(self.variant) / f"s{self.seed}"
 
+    def place(self, comparison: Path) -> Path:
+        """Return the folder of the run in a comparison's folder.
+
+        Raises:
+            UserError: If it, or a folder above it within the comparison, is a link.
+        """
+        place = comparison / self.folder
+        for depth in range(len(self.folder.parts)):
+            refuse_link(place.parents[depth - 1] if depth else place)
+        return place
+
     def __str__(self) -> str:
         where = "" if self.scenario == ALL else f" ({self.scenario})"
         return f"{self.variant}{where} seed {self.seed}"
@@ -108,7 +120,7 @@ class Grid:
         """
         variant = next(v for v in self.variants if v.name == cell.variant)
         scenario = next(s for s in self.scenarios if s.name == cell.scenario)
-        place = folder / cell.folder
+        place = cell.place(folder)
         changes = {
             **scenario.changes,
             **variant.changes,

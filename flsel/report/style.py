@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,10 @@ _KNOWN = (
 
 
 def looks(names: Sequence[str]) -> dict[str, Style]:
-    """Give every selector its look: the same in every figure, and another one for every name.
+    """Give every selector its look: another one for every name, and the same in every figure.
+
+    Up to nine names have different colours: if two would share one, the name that is drawn less often gets
+    another.
 
     Args:
         names: Selectors, or variants of them such as ``PowD:d=12``. 72 can be distinguished.
@@ -79,7 +82,16 @@ def looks(names: Sequence[str]) -> dict[str, Style]:
             taken[name] = next(
                 number for number in free if number not in taken.values() or len(taken) >= _MOST
             )
-    return {name: _look(taken[name]) for name in names}
+    colours = dict[int, str]()
+    for number in sorted(taken.values()):
+        colours.setdefault(number, _free(_COLOURS[number % len(_COLOURS)], colours))
+    return {name: replace(_look(number), colour=colours[number]) for name, number in taken.items()}
+
+
+def _free(colour: str, used: Mapping[int, str]) -> str:
+    """Return a colour, or one that a figure does not have yet, while there are such."""
+    left = [other for other in _COLOURS if other not in used.values()]
+    return colour if colour in left or not left else left[-1]
 
 
 def _look(number: int) -> Style:

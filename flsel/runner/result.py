@@ -90,11 +90,15 @@ class Result:
             The copy.
 
         Raises:
-            UserError: If there is something already, or it cannot be written.
+            UserError: If there is something already, it cannot be written, or the run's folder has a link,
+                which may lead to another's file.
         """
         target = home(folder)
         if target.exists():
             raise UserError(f"{target} exists; a run is never written over something else.")
+        for path in self.folder.rglob("*"):
+            if path.is_symlink():
+                raise UserError(f"{path} is a link, which a run's folder never has: remove it.")
         with naming(target):
             shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns(LOCK_FILE))
         return Result.load(target)

@@ -156,3 +156,10 @@ def test_a_comparison_is_executed_from_python(tmp_path):
     again = flsel.compare(tmp_path / "c" / "x")
     assert again.results["accuracy/final"].tolist() == found.results["accuracy/final"].tolist()
     assert any("Pairs are verified" in note for note in again.notes)
+
+
+def test_all_colours_of_a_figure_differ():
+    usual = looks(["Uniform", "FedCat", "PowD"])
+    assert len({look.colour for look in usual.values()}) == 3
+    assert usual["Uniform"] == looks(["Uniform"])["Uniform"]
+    assert len({look.colour for look in looks([f"PowD:d={d}" for d in range(9)]).values()}) == 9

@@ -65,7 +65,9 @@ def test_a_report_outlives_the_process_that_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     webpage.library.cache_clear()
-    monkeypatch.setattr(draw, "_START", "import os, signal; os.kill(os.getpid(), signal.SIGTRAP)")
+    started = tmp_path / "started"
+    code = f"import os, signal; open({str(started)!r}, 'a').write('x'); os.kill(os.getpid(), signal.SIGTRAP)"
+    monkeypatch.setattr(draw, "_START", code)
     with caplog.at_level(logging.WARNING, "flsel"):
         written = compared(tmp_path, "Uniform", "PowD").write()
     names = {path.name for path in written}
@@ -74,6 +76,7 @@ def test_a_report_outlives_the_process_that_draws(
     assert "The charts are missing: vl-convert was ended by SIGTRAP" in (tmp_path / "report.html").read_text()
     assert len(caplog.messages) == 2
     assert "figures lacks the figures curves, cost" in caplog.messages[1]
+    assert started.read_text() == "xx"  # one for the page, and one for all figures
 
 
 def test_a_figure_that_cannot_be_drawn_is_one_sentence() -> None:

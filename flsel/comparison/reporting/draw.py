@@ -24,6 +24,10 @@ class UndrawnError(UserError):
     """The process that draws died, or could not draw."""
 
 
+class DiedError(UndrawnError):
+    """The process died, as the next one would: the memory is too small, or no process can be started."""
+
+
 def drawn(spec: Mapping[str, Any], kinds: Sequence[str]) -> list[bytes]:
     """Draw a Vega-Lite specification in formats: ``svg``, ``pdf`` or ``png``.
 
@@ -77,11 +81,12 @@ def _asked(what: Mapping[str, Any], need: str) -> list[bytes]:
             capture_output=True,
         )
     except OSError as error:
-        raise UndrawnError(f"no process for vl-convert could be started ({error.strerror}).") from error
+        raise DiedError(f"no process for vl-convert could be started ({error.strerror}).") from error
     try:
         return [base64.b64decode(each) for each in json.loads(done.stdout)]
     except ValueError:
-        raise UndrawnError(f"vl-convert {_why(done)}.") from None
+        kind = DiedError if done.returncode < 0 else UndrawnError
+        raise kind(f"vl-convert {_why(done)}.") from None
 
 
 def _why(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -28,7 +28,7 @@ from flsel.comparison.reporting.chart import (
     Spec,
 )
 from flsel.comparison.reporting.chart_data import chart_data
-from flsel.comparison.reporting.draw import UndrawnError, drawn
+from flsel.comparison.reporting.draw import DiedError, UndrawnError, drawn
 from flsel.comparison.reporting.result_charts import charts
 from flsel.errors import UserError
 from flsel.files import home, make_folder, write_atomic
@@ -144,7 +144,10 @@ def write_charts(analysis: Analysis, folder: Path) -> list[Path]:
     known = {chart.name for chart in charts(analysis, looks(analysis.variants), chart_data(analysis))}
     written, missing = list[Path](), dict[str, UndrawnError]()
     for name in (name for name in _PAPER if name in known):
+        died = next((error for error in missing.values() if isinstance(error, DiedError)), None)
         try:
+            if died is not None:
+                raise died
             written += _write(draw_chart(analysis, name), folder / _NAMES.get(name, name))
         except UndrawnError as error:
             missing[_NAMES.get(name, name)] = error
