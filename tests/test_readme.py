@@ -243,3 +243,11 @@ def test_the_tests_that_the_page_on_reliability_names_exist() -> None:
     named = set(re.findall(r"`(tests/[\w./]+)`", text))
     assert len(named) > 8
     assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_the_walk_through_the_code_has_at_most_fifteen_files() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    walk = sections(text)["Reading the code"]
+    steps = re.findall(r"^\| \d+ \| \[`([\w/.]+)`\]\(\.\./flsel/([\w/.]+)\) \|", walk, re.MULTILINE)
+    assert 10 <= len(steps) <= 15
+    assert all(shown == linked and (ROOT / "flsel" / shown).is_file() for shown, linked in steps)
