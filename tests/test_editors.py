@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from flsel.commands.cli import COMMANDS, main
+from flsel.commands.completion import _OPTIONS
 from flsel.config.json_schema import json_schema
 from flsel.config.run_config import RunConfig
 from flsel.files.shipped import PAPERS, RUNS, find, shipped
@@ -71,6 +72,10 @@ def test_the_command_prints_the_schema(capsys):
     assert printed["properties"]["clients_per_round"]["description"].startswith("Clients per round (K)")
     assert main(["schema", "x"]) == 2
     assert "flsel schema takes no arguments, got x" in capsys.readouterr().err
+
+
+def test_completion_knows_every_command():
+    assert set(_OPTIONS) == set(COMMANDS)
 
 
 def test_bash_completes_commands_settings_and_classes(capsys, tmp_path):

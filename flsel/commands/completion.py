@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from flsel.arguments import Argument, alternatives
-from flsel.comparison.compare_config import CompareConfig
+from flsel.commands import comparing, race_command, tuning
 from flsel.config.plugin import plugin
 from flsel.config.schema import keys, keys_of
 from flsel.errors import UserError
@@ -25,8 +25,7 @@ take a class or a name.
 # The commands, with their options that are no settings; a command that has --config has those of a run, too.
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "train": ("config", "print_config", "resume", "address"),
-    "tune": ("config", "sweep", "resume", "retry-failed"),
-    "compare": ("config", "resume", "plan", "sd"),
+    **{own.command: ("config", *own.others) for own in (tuning.OWN, comparing.OWN, race_command.OWN)},
     "check": (),
     "completion": (),
     "configs": (),
@@ -57,9 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser(files: Any) -> argparse.ArgumentParser:
     """Return a parser of all commands; ``files`` marks what is completed with names of files."""
-    from flsel_tune.sweep_config import SweepConfig
-
-    own = {"tune": keys_of(SweepConfig), "compare": keys_of(CompareConfig)}
+    own = {each.command: keys_of(each.schema) for each in (tuning.OWN, comparing.OWN, race_command.OWN)}
     parser = argparse.ArgumentParser(prog="flsel")
     commands = parser.add_subparsers()
     for name, options in _OPTIONS.items():
