@@ -27,9 +27,9 @@ def print_devices(config: RunConfig, data: FederatedData) -> None:
         UserError: If the table is wrong, or no client meets the deadline.
     """
     program, data = make_program(config, data)
-    params, objective = program.state(), program.objective
+    params, objective = program.shared(), program.objective
     sizes = data.population.sizes.numpy()
-    update = sent_message(config.updates, params, program.trainable()).bytes
+    update = sent_message(config.updates, params, params.keys() & program.trainable()).bytes
     clock = make_clock(config, sizes, model_bytes(params), objective.cost(params), update)
     assert clock is not None
     columns = _columns(clock)

@@ -45,6 +45,8 @@ class LocalConfig:
         check: How many models that ``compiled`` trains are compared with those of ``sequential``:
             ``auto`` a few, ``every`` all, ``off`` none. If they differ, ``sequential`` trains the rest of the
             run.
+        personal: Patterns of names of tensors, such as ``head.*`` or ``*.bn.*``, that stay with the client
+            between its trainings. They are neither sent nor billed (FedPer, FedBN, LG-FedAvg).
         keep_optimizer: Let each client continue with the optimizer state (momentum, Adam's moments) that its
             last training ended with, instead of a new one; ``sequential`` only.
 
@@ -65,6 +67,7 @@ class LocalConfig:
     chunk: Annotated[int | None, Range(1)] = None
     check: Literal["auto", "every", "off"] = "auto"
     keep_optimizer: bool = False
+    personal: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_settings(self, "local.")

@@ -84,7 +84,8 @@ class Closing:
             plan: The paths.
             turns: The round, or the client's earlier trainings in an asynchronous run, for each path.
         """
-        deltas = {name: end.sub_(starts[name]) for name, end in ends.items()}
+        # What clients keep has no start, and is not sent.
+        deltas = {name: ends[name].sub_(start) for name, start in starts.items()}
         if self.on_client is None:
             return deltas
         # A client that is drawn twice trains and sends once.

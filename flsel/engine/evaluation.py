@@ -162,7 +162,7 @@ class Evaluator:
             Mean losses and accuracies, each float64 ``[N]``; NaN for a client without examples.
         """
         data = self._program.population
-        if self._program.by_logits:
+        if self._program.by_logits and self._program.personal is None:
             found = pooled(self._program, params, range(len(data)))
             if not check_losses(from_one(params, range(len(data)), round, self._program), found[0]):
                 return found
@@ -176,10 +176,11 @@ class Evaluator:
         return self._each(params, data.test, data.client_tests or ())[1]
 
     def _each(self, params: Params, examples: Examples, parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Measure a model on parts of a set: losses and accuracies, each float64 ``[n]``."""
+        """Measure each client's model on its part of a set: losses and accuracies, each float64 ``[N]``."""
+        own, nothing = self._program.of_client, (float("nan"), float("nan"))
         rows = [
-            self._measure(params, examples.take(part)) if len(part) else (float("nan"), float("nan"))
-            for part in parts
+            self._measure(own(params, client), examples.take(part)) if len(part) else nothing
+            for client, part in enumerate(parts)
         ]
         table = torch.tensor(rows, dtype=torch.float64).reshape(-1, 2)
         return table[:, 0], table[:, 1]

@@ -111,6 +111,11 @@ class Federation:
         objective = self.program.objective
         check_hops(plan, objective, self.program.memory is not None, type(selector).__name__)
         check_phases(selector, objective)
+        if self.program.personal is not None and plan.hops > 1:
+            raise UserError(
+                f"local.personal must be empty with {type(selector).__name__}, which chains {plan.hops} "
+                "clients."
+            )
         if self.steps is not None:
             check_one_hop(self.steps, plan, type(selector).__name__)
         firsts, leaves = [visits[0] for visits in plan.visits], self.leaving(plan, view)
@@ -145,6 +150,10 @@ class Federation:
         if len(plan) == 0:
             overhead = None if self.clock is None else RoundTime(self.clock.rules.overhead, 0.0, 0.0, 0.0)
             return passed(job, view.ledger, overhead if job.arrival is None else self._finish(job, ()))
+        if self.program.personal is not None:
+            firsts = {path[0]: k for k, path in enumerate(plan.paths)}
+            at = [firsts[c] for c in firsts if firsts[c] in set(finite_rows(ends).tolist())]
+            self.program.personal.keep([plan.paths[k][0] for k in at], _taken(ends, at))
         deltas = self.closing.updates(ends, view.params, plan, [view.round] * len(plan))
         keep = finite_rows(deltas)
         if len(keep) == 0 and self.trainer.unanswered:
@@ -337,6 +346,11 @@ class Federation:
         time: RoundTime = job.view.stopwatch.finish(job.arrival, ledger["server_passes"], lost)
         ledger.charge(CLIENT_SECOND, time.client_seconds)
         return time
+
+
+def _taken(stack: Params, index: Sequence[int]) -> Params:
+    at = torch.tensor(index, dtype=torch.int64)
+    return {name: value[at.to(value.device)] for name, value in stack.items()}
 
 
 def _trained_labels(program: Program, round: int, clients: Sequence[int], steps: Sequence[int]) -> Tensor:

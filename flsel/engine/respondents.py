@@ -170,14 +170,17 @@ class ProgramClients(Respondents):
         if not clients:
             return repeated(params, 0)
         with self.program.drawing("answer"):
-            return self.trainer.train(from_one(params, clients, round, self.program))
+            ends = self.trainer.train(from_one(params, clients, round, self.program))
+        return {name: ends[name] for name in params}
 
     def gradients(self, clients: list[int], params: Params, round: int) -> Params:
         """Return the clients' gradients over the trainable parameters."""
         if not clients:
-            return repeated(self.program.trainable(), 0)
+            own = {name: value for name, value in self.program.trainable().items() if name in params}
+            return repeated(own, 0)
         with self.program.drawing("answer"):
-            return self.trainer.gradients(from_one(params, clients, round, self.program))
+            found = self.trainer.gradients(from_one(params, clients, round, self.program))
+        return {name: value for name, value in found.items() if name in params}
 
     def server_loss(self, at: Params) -> float:
         """Return the loss on the server's holdout."""

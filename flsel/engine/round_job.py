@@ -79,7 +79,9 @@ class RoundJob:
     def first(self, path: int) -> Visit:
         """Return the first training of a path."""
         hop, client = next((hop, c) for hop, c in enumerate(self.plan.paths[path]) if c != IDLE)
-        return Visit(self.view.params, client, self.view.round + hop, self.program)
+        return Visit(
+            self.program.of_client(self.view.params, client), client, self.view.round + hop, self.program
+        )
 
     def place(self, hop: int, ends: Params | None, at: Params | None = None) -> Params:
         """Return where the paths are after a hop, each tensor ``[K, ...]``.

@@ -88,7 +88,7 @@ class Server:
         self.flights = None if asynchronous is None else Flights(len(self.counts))
         self.params: Params = {
             name: torch.nn.Parameter(value.detach().clone(), requires_grad=False)
-            for name, value in program.state().items()
+            for name, value in program.shared().items()
         }
         trainable = program.trainable()
         self._trainable = [name for name in self.params if name in trainable]
@@ -219,6 +219,9 @@ class Server:
             kept["clock"] = self.elapsed.state_dict()
         if self.flights is not None:
             kept["flights"] = self.flights.state_dict()
+        personal = self.federation.program.personal
+        if personal is not None:
+            kept["personal"] = personal.state_dict()
         if self.federation.steps is not None:
             kept["updates"] = self.federation.steps.state_dict()
         with without_compiler():
@@ -264,6 +267,8 @@ class Server:
             self.elapsed.load_state_dict(state["clock"])
         if self.flights is not None:
             self.flights.load_state_dict(state["flights"], next(iter(self.params.values())).device)
+        if self.federation.program.personal is not None:
+            self.federation.program.personal.load_state_dict(state["personal"])
         if self.federation.steps is not None:
             self.federation.steps.load_state_dict(state["updates"])
         self.round = state["round"]

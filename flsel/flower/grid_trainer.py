@@ -307,6 +307,8 @@ def check_deployable(config: RunConfig, *, own_data: bool = False) -> None:
         raise UserError(
             "asynchronous.concurrency must be null in a deployment: updates arrive in simulated time."
         )
+    if config.local.personal:
+        raise UserError("local.personal must be empty in a deployment: nodes keep nothing between messages.")
     if config.updates:
         raise UserError(
             "updates must be empty in a deployment, where nodes send their models whole: a mod of the Flower "

@@ -20,6 +20,7 @@ from flsel.local.agreement import Agreement
 from flsel.local.channels_last import channels_last
 from flsel.local.optimizers import OptimizerMemory
 from flsel.local.output_layer import Features
+from flsel.local.personal import PersonalParts
 from flsel.local.plain import PlainFabric
 from flsel.local.schedule import BatchSpec, batch_table
 from flsel.local.snapshot import ModuleSnapshot
@@ -62,6 +63,7 @@ class Program:
         classifies: The task's outputs are logits of the targets' classes, ``[B, C]``.
         measurable: Losses of the task can be asked outside of training.
         memory: What clients' optimizers remember between visits; None starts each of them anew.
+        personal: What clients keep of the model between their trainings; None sends all of it.
         agreement: What the self-check has found.
         snapshot: What the task keeps beside what is sent; None takes it as it is.
     """
@@ -84,6 +86,7 @@ class Program:
     classifies: bool = True
     measurable: bool = True
     memory: OptimizerMemory | None = None
+    personal: PersonalParts | None = None
     agreement: Agreement = field(default_factory=Agreement)
     snapshot: ModuleSnapshot | None = None
 
@@ -106,6 +109,15 @@ class Program:
         with those of the model as it was built.
         """
         return exchanged(self.model)
+
+    def shared(self) -> Params:
+        """Return the live tensors that are sent, :meth:`state` without what clients keep."""
+        kept = () if self.personal is None else self.personal.names
+        return {name: value for name, value in self.state().items() if name not in kept}
+
+    def of_client(self, params: Params, client: int) -> Params:
+        """Return the model that a client has, from the global one."""
+        return params if self.personal is None else self.personal.start(params, client)
 
     def trainable(self) -> Params:
         """Return the live trainable parameters, by name."""
@@ -161,7 +173,9 @@ class Program:
             )
 
     def load(self, params: Params) -> None:
-        """Copy a model into the task."""
+        """Copy a model into the task; personal parts that it lacks are the mean of the clients'."""
+        if self.personal is not None and not params.keys() >= set(self.personal.names):
+            params = self.personal.mean(params)
         live = self.state()
         with torch.no_grad():
             copy_all([live[name] for name in params], list(params.values()))
@@ -408,7 +422,10 @@ def from_one(
 ) -> list[Visit]:
     """Let clients start from one model; ``most`` are the most local steps of some of them."""
     limits = most or {}
-    return [Visit(start, int(client), round, program, most=limits.get(int(client))) for client in clients]
+    return [
+        Visit(program.of_client(start, int(c)), int(c), round, program, most=limits.get(int(c)))
+        for c in clients
+    ]
 
 
 def from_rows(starts: Params, clients: Sequence[int], round: int, program: Program) -> list[Visit]:

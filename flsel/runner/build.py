@@ -35,11 +35,13 @@ from flsel.local.judge import CheckedTrainer
 from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation
 from flsel.local.measure import examples_at_once, with_single_losses
 from flsel.local.optimizers import OptimizerMemory, check_remembers
+from flsel.local.personal import PersonalParts, personal_names
 from flsel.local.program import Program
 from flsel.local.schedule import Reach, lr_factors
 from flsel.local.sequential import SequentialTrainer, without_constants
 from flsel.local.tasks import check_optimizer, is_lightning, make_optimizer
 from flsel.local.trainer import LocalTrainer
+from flsel.objectives.objective import overrides
 from flsel.params import Params, model_bytes
 from flsel.runner.callbacks import check_callbacks
 from flsel.runner.corrupt_labels import with_steps_labels
@@ -246,7 +248,32 @@ def _assemble(
             )
         check_remembers(program.optimizer)
         memory = OptimizerMemory(len(program.population), program.task.device)
-    return replace(program, features=find_features(program, data, config.output_layer), memory=memory), data
+    features = find_features(program, data, config.output_layer)
+    program = replace(program, features=features, memory=memory)
+    return replace(program, personal=_personal(config, program)), data
+
+
+def _personal(config: RunConfig, program: Program) -> PersonalParts | None:
+    """Make what clients keep of the model; None if they send all of it.
+
+    Raises:
+        UserError: If a pattern matches nothing, or another setting does not fit.
+    """
+    if not config.local.personal:
+        return None
+    names = personal_names(config.local.personal, program.state())
+    method, name = type(program.objective).__name__, type(config.selector).__name__
+    if config.asynchronous.concurrency is not None:
+        raise UserError("local.personal must be empty with asynchronous.concurrency.")
+    if overrides(program.objective, "observe") or overrides(program.objective, "models"):
+        raise UserError(f"local.personal must be empty with objective {method}, which compares whole models.")
+    if ON_HOLDOUT & config.selector.needs:
+        raise UserError(
+            f"local.personal must be empty with {name}, which measures whole models on the server."
+        )
+    if Need.HEAD & config.selector.needs:
+        raise UserError(f"local.personal must be empty with {name}, which reads the output layer's update.")
+    return PersonalParts(names, program.state(), len(program.population))
 
 
 def _make_federation(
@@ -255,7 +282,7 @@ def _make_federation(
     reach = Reach(program.optimizer, program.trainable(), program.lr_factors)
     if program.objective.needs_sgd:
         reach.check()
-    params = program.state()
+    params = program.shared()
     steps = _make_steps(config, program, len(data.population))
     trace = _trace(config.availability, data, config.seed)
     clock = make_clock(
@@ -290,7 +317,8 @@ def _make_steps(config: RunConfig, program: Program, clients: int) -> UpdateStep
     if not config.updates and not config.aggregate.robust:
         return None
     built = [Spec.of(step, f"updates[{at}]").build() for at, step in enumerate(config.updates)]
-    params, trainable = program.state(), [*program.trainable()]
+    params = program.shared()
+    trainable = [name for name in program.trainable() if name in params]
     joined = Spec.of(config.aggregate, "aggregate").build()
     steps = UpdateSteps(built, joined, params=params, trainable=trainable, clients=clients, seed=config.seed)
     least = config.asynchronous.updates(config.clients_per_round)
