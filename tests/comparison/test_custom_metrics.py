@@ -128,9 +128,9 @@ def test_a_comparison_judges_them(tmp_path: Path) -> None:
     found = flsel.compare([tmp_path / "*"])
     (text,) = [v.text for v in found.verdicts if "MulticlassSpecificity" in v.text]
     assert text.startswith(
-        "PowD is significantly better than Uniform in test MulticlassSpecificity (mean of the last 10 "
-        "evaluations) (+0.192"
+        "PowD differs from Uniform in test MulticlassSpecificity (mean of the last 10 evaluations) by +0.192"
     )
+    assert text.endswith("The claims are about test accuracy.")
     assert "test MulticlassSpecificity (last 10)" in found.to_markdown()
     row = next(d for d in found.analysis.differences if d.measure == "MulticlassSpecificity/last10")
     assert row.shown.value == pytest.approx(0.2, abs=0.03)

@@ -310,3 +310,15 @@ def test_a_budget_that_does_not_fit_is_refused(tmp_path, words, sentence, capsys
     error = capsys.readouterr().err
     assert sentence in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("more", ["Uniform", "PowD"])
+def test_numbers_of_runs_that_differ_are_said_to_be_seeds_in_common(tmp_path, more):
+    for seed in range(1, 9):
+        for name, end in (("Uniform", 0.6), ("PowD", 0.7)):
+            if seed <= 6 or name == more:
+                curve = made.climb(end + NOISE[0, seed - 1])
+                made.run(tmp_path / f"{name}{seed}", curve, selector=name, seed=seed)
+    found = flsel.compare([tmp_path / "*"])
+    assert ", over the 6 common seeds." in found.verdicts[0].text
+    assert any("over the 6 common seeds" in note for note in found.notes)

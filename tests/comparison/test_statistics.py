@@ -196,7 +196,6 @@ def test_ranks_are_tested_by_exchanges_within_seeds():
     assert found.p < 0.001
     # Nemenyi's normal approximation for six blocks is 1.91.
     assert found.critical_difference == pytest.approx(1.91, abs=0.15)
-    assert found.groups() == [(0, 1), (1, 2), (2, 3)]
     two = rank(scores[:, :, :2])
     assert two.p == pytest.approx(2 * 2.0**-6, abs=0.006)
     assert two.can_decide

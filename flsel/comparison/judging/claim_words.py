@@ -220,8 +220,15 @@ def numbers_of(claim: Claim) -> str:
             parts.append(f"p {formatting.relation(claim.p_holm)}{_holm(claim)}")
             if not math.isnan(claim.p_exact_holm):
                 parts.append(f"sign-flip p {formatting.relation(claim.p_exact_holm)}")
-        parts.append(formatting.seeds(end.n) if claim.paired else "runs not paired")
+        parts.append(_over(claim) if claim.paired else "runs not paired")
     return ", ".join(parts)
+
+
+def _over(claim: Claim) -> str:
+    """Say over how many seeds, and that they are those in common where one side has more runs."""
+    n = len(claim.used)
+    more = claim.evidence.most > n + claim.evidence.left_out
+    return f"over the {n} common seeds" if more else formatting.seeds(n)
 
 
 def _holm(claim: Claim) -> str:

@@ -78,6 +78,7 @@ class Evidence:
         runs: Runs of each side in a pair: one for each scenario of a mean.
         resolution: Resolution of one difference; 0 if unknown.
         diverged: Claims that diverged runs forbid.
+        most: Runs of the side that has more; those without a partner count for nothing.
     """
 
     variant: str
@@ -92,6 +93,7 @@ class Evidence:
     runs: int
     resolution: float
     diverged: Withheld
+    most: int = 0
 
     def decide(self, design: Design) -> Decision:
         """Decide the claim by some rules."""
@@ -235,6 +237,8 @@ def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tu
             seeds = _ordered(shared, how.order.get((variant, name), ()))
             diverged = forbidden(runs, variant, baseline, scenarios)
             known = evidence((variant, name), pairs, seeds, runs, deciding, diverged)
+            sides = [len(cells.get((v, s), ())) for v in (variant, baseline) for s in scenarios]
+            known = replace(known, most=max(sides))
             decision = known.decide(design)
             if decision.claim == "undecided" and (
                 len(seeds) >= (design.maximum if len(known.seeds) else GIVE_UP_FROM)

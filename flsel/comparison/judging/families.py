@@ -199,6 +199,7 @@ def _member(
     )
     seeds = tuple(by_seed) if pairs.paired else ()
     known = evidence((variant, scenario), [by_seed], seeds, analysis.runs, deciding, diverged)
+    known = replace(known, most=max(len(cells.get((v, scenario), ())) for v in (variant, options.baseline)))
     if pairs.paired:
         return FamilyMember(known, margin, alpha)
     if deciding.target is not None:

@@ -12,6 +12,7 @@ from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_words import margin, subject
 from flsel.comparison.judging.claims import MEAN, Claim, Sequential
 from flsel.comparison.judging.designs import FEWEST_SEEDS, Design
+from flsel.comparison.judging.estimates import flat
 from flsel.comparison.judging.power import resolvable, seeds_to_reject
 from flsel.comparison.judging.summaries import Analysis
 
@@ -173,7 +174,7 @@ def _skewed(analysis: Analysis) -> Iterator[str]:
     for claim in analysis.claims:
         values = claim.differences[: claim.decision.n]
         values = values[np.isfinite(values)]  # of pairs in which both arrive
-        if len(values) < FEWEST_SEEDS or np.ptp(values) == 0 or claim.kind != "mean":
+        if len(values) < FEWEST_SEEDS or flat(values) or claim.kind != "mean":
             continue
         skew = float(stats.skew(values, bias=False))
         far = float(abs(values - values.mean()).max() / values.std(ddof=1))

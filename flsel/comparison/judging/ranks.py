@@ -54,20 +54,6 @@ class Ranking:
         """Whether the ranks could show a best variant."""
         return not self.described and math.isfinite(self.critical_difference)
 
-    def groups(self) -> list[tuple[int, int]]:
-        """Return the widest groups of neighbours in rank, best first, without a significant difference.
-
-        Returns:
-            First and last place in the order of mean ranks, of runs with two members or more.
-        """
-        ordered = np.sort(self.mean_ranks)
-        found: list[tuple[int, int]] = []
-        for first in range(len(ordered)):
-            last = int(np.searchsorted(ordered, ordered[first] + self.critical_difference, side="right")) - 1
-            if last > first and (not found or last > found[-1][1]):
-                found.append((first, last))
-        return found
-
 
 def rank(scores: np.ndarray, level: float = 0.95, *, described: bool = False) -> Ranking:
     """Rank variants.
@@ -105,7 +91,7 @@ def rank_words(
     (first, best), (second, next_best) = order[0], order[1]
     listed = ", ".join(f"{variant} {value:.2f}" for value, variant in order)
     over = f"over {ranking.scenarios} scenarios"
-    if not math.isfinite(ranking.critical_difference) or ranking.described:
+    if not ranking.can_decide:
         why = "Ranks are described here, and not tested." if ranking.described else (
             f"{formatting.seeds(ranking.seeds).capitalize()} and {len(variants)} variants cannot decide a "
             "ranking."

@@ -97,6 +97,8 @@ def _note(analysis: Analysis, columns: Sequence[str]) -> str:
 
 def _heading(analysis: Analysis, name: str) -> str:
     base, cost = latex_text(analysis.options.baseline), COST_AXES[analysis.options.cost].label
+    if analysis.target is not None and analysis.deciding != analysis.main:
+        cost = rf"{cost} to {100 * analysis.target.accuracy:g}\,\%"
     return {
         "accuracy": r"acc.\ (\%)",
         "difference": f"vs. {base}",

@@ -40,7 +40,7 @@ def charts(
     e = Encodings(looks, legend)
     target = analysis.target
     goal = "the target" if target is None else formatting.goal(target, analysis.options.last)
-    axis = COST_AXES[analysis.options.cost]
+    axis, level = COST_AXES[analysis.options.cost], f"{100 * analysis.options.level:g} %"
     listed = [
         Chart(
             "curves", "curves", "Learning curves",
@@ -49,15 +49,15 @@ def charts(
         ),
         Chart(
             "cost", "cost", "Accuracy against cost",
-            "Mean over seeds of the accuracy at the end, with its 95 % interval, and of what was "
+            f"Mean over seeds of the accuracy at the end, with its {level} interval, and of what was "
             "spent. Variants of equal cost are drawn side by side. The line is the Pareto front.",
             _cost(e),
         ),
         _pairs_chart(analysis, e, f"{axis.label} to {goal}"),
         Chart(
             "arrivals", "arrivals", f"{axis.label.capitalize()} to {goal}",
-            "Median over all runs, with its 95 % interval from six seeds on. At the right edge the median "
-            "was not reached.",
+            f"Median over all runs, with its {level} interval from six seeds on. At the right edge the "
+            "median was not reached.",
             _arrivals(e, axis),
         ),
         Chart(
@@ -131,7 +131,8 @@ def _cost(e: Encodings) -> Spec:
 
 def _pairs_chart(analysis: Analysis, e: Encodings, cost: str) -> Chart:
     base = analysis.options.baseline
-    dots = "Each dot is a seed. The bar is the 95 % interval of the mean."
+    level = f"{100 * analysis.options.level:g} %"
+    dots = f"Each dot is a seed. The bar is the {level} interval that decides."
     if analysis.deciding == analysis.main:
         x = quantitative("difference", "difference in test accuracy (points)")
         spec = _pairs(e, x, 0, "points")
