@@ -14,13 +14,14 @@ import numpy as np
 from flsel.choosing.choice_file import Declared
 from flsel.choosing.run_race import Standing
 from flsel.config import RunConfig
+from flsel.runner.cost_axes import COST_AXES
 
 if TYPE_CHECKING:
     pass
 
 Place = Literal["chosen", "leads", "equivalent", "left", "out", "lost"]
 TOTALS = {
-    "bytes": ("ledger/bytes_down", "ledger/bytes_up"),
+    "bytes": COST_AXES["bytes"].columns,
     "questions": ("ledger/passes", "ledger/shadow_trainings"),
     "simulated_seconds": ("clock/seconds",),
 }
