@@ -322,3 +322,22 @@ def test_numbers_of_runs_that_differ_are_said_to_be_seeds_in_common(tmp_path, mo
     found = flsel.compare([tmp_path / "*"])
     assert ", over the 6 common seeds." in found.verdicts[0].text
     assert any("over the 6 common seeds" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("late", "label"), [(3, "Better"), (5, "Not significant")])
+def test_no_direction_is_claimed_where_more_than_a_third_of_the_pairs_say_nothing(tmp_path, late, label):
+    slow = [0.1 + 0.035 * r for r in range(21)]
+    for seed in range(1, 8 + late):
+        lost = seed > 7
+        curve = [0.3] * 21
+        made.run(tmp_path / f"u{seed}", curve if lost else slow, seed=seed, evaluation__target=0.7)
+        fast = made.climb(0.9 + NOISE[0, seed - 1])
+        made.run(
+            tmp_path / f"p{seed}", curve if lost else fast, selector="PowD", seed=seed, evaluation__target=0.7
+        )
+    found = flsel.compare([tmp_path / "*"], last=1)
+    claim = found.analysis.claim("PowD", "all", "rounds/target")
+    (verdict,) = [v for v in found.verdicts if "in rounds to 70 %" in v.text]
+    assert verdict.label == label
+    assert ("more than a third of all pairs" in verdict.text) == (label != "Better")
+    assert claim.evidence.left_out == late

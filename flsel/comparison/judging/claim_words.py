@@ -283,6 +283,8 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
         )
     if known.left_out:
         yield f"Left out: {formatting.count(known.left_out, 'pair')} in which neither arrives."
+        if known.too_silent(None if claim.design.once else n):
+            yield "These are more than a third of all pairs, so no direction is claimed."
 
 
 def _withheld(claim: Claim, baseline: str) -> str:

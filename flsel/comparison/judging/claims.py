@@ -79,6 +79,7 @@ class Evidence:
         resolution: Resolution of one difference; 0 if unknown.
         diverged: Claims that diverged runs forbid.
         most: Runs of the side that has more; those without a partner count for nothing.
+        silent: Pairs left out before each pair that counts, in order, ``[n]``; None where none is.
     """
 
     variant: str
@@ -94,12 +95,27 @@ class Evidence:
     resolution: float
     diverged: Withheld
     most: int = 0
+    silent: np.ndarray | None = None
 
     def decide(self, design: Design) -> Decision:
         """Decide the claim by some rules."""
-        return decide(
-            self.lower, design, upper=self.upper, resolution=self.resolution, withheld=self.diverged
-        )
+        withheld, kept = self.diverged, len(self.seeds)
+        if design.once and self.too_silent():
+            withheld = replace(withheld, better=max(1, withheld.better), worse=max(1, withheld.worse))
+        elif not design.once:  # from the first look with too many silent pairs on, nothing is known
+            kept = next((n for n in design.looks if n <= kept and self.too_silent(n)), kept + 1) - 1
+        lower, upper = self.lower.copy(), self.upper.copy()
+        lower[kept:], upper[kept:] = -math.inf, math.inf
+        return decide(lower, design, upper=upper, resolution=self.resolution, withheld=withheld)
+
+    def too_silent(self, n: int | None = None) -> bool:
+        """Tell whether more than a third of all pairs say nothing, or of those up to the n-th that counts.
+
+        What arrives early is then no fair sample: if costs of one side spread more, its early arrivals make
+        it look cheaper.
+        """
+        out = self.left_out if n is None or self.silent is None else int(self.silent[n - 1])
+        return out > ((len(self.seeds) if n is None else n) + out) / 3
 
     def alone(self, n: int) -> tuple[int, int]:
         """Return in how many of the first n pairs only the variant arrives, and only the baseline."""
@@ -276,10 +292,11 @@ def evidence(
         np.array([sum(deciding.arrived(both[side]) for both in every[seed]) for seed in known], dtype=int)
         for side in (0, 1)
     )
+    silent = np.cumsum([seed not in known for seed in seeds])[[seed in known for seed in seeds]]
     steps = [deciding.resolution(runs, [place[s][1] for s in seeds]) for place in places]
     return Evidence(
         *who, deciding, known, lower, upper, len(every) - len(known), ours, theirs, len(places),
-        float(np.mean(steps)), diverged,
+        float(np.mean(steps)), diverged, silent=silent,
     )  # fmt: skip
 
 

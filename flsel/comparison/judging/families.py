@@ -70,6 +70,8 @@ class FamilyMember:
         if self.unpaired is not None:
             return welch_interval(*self.unpaired)[1], math.nan
         known, p, exact = self.evidence, 1.0, 1.0
+        if known.too_silent():
+            return p, exact
         # Better is tested over the lower ends, and worse over the upper ones.
         for values, sign in ((known.lower, 1), (known.upper, -1)):
             if np.isfinite(values).all() and sign * values.mean() > 0:
