@@ -54,11 +54,12 @@ def run_placement(
     grid = atlas.grid(variants, wanted.seeds)
     shown = re.sub(r"[^\w.=+-]+", "_", f"{'-'.join(v.name for v in variants)}-{atlas.name}")[-80:]
     folder = home(wanted.folder) / (wanted.name or shown.strip("._-"))
+    source = shared_source(grid, Sources())  # what is missing is said before anything is written
     known = _declared(folder, grid, atlas, command)
     with Lock(folder, "placement"):
         cells = [_baseline(atlas, wanted.seeds), grid]
         runs = [run for part in cells for run in read_cells(part, folder)]
-        with executor.ready(shared_source(grid, Sources())) if waiting(runs) else nullcontext():
+        with executor.ready(source) if waiting(runs) else nullcontext():
             base = _execute(folder, cells[0], executor, quiet=quiet)
             same = all(atlas.repeats(run) for run in base if run.status == "complete")
             if not same:

@@ -222,6 +222,13 @@ def test_the_commands_refuse_in_a_sentence(arguments, said, capsys):
     assert not Path("placements").exists()
 
 
+def test_nothing_is_written_where_the_data_are_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FLSEL_DATA", str(tmp_path))
+    assert main(["place", "MD", "--atlas", "mnist"]) == 2
+    assert "mnist not found" in capsys.readouterr().err
+    assert not Path("placements").exists()
+
+
 def test_a_folder_keeps_its_placement(atlas):
     known = atlas.grid((Variant("MD (placed)", {"selector": "MD"}),), 5)
     folder = Path("placements/one")
