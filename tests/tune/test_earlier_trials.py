@@ -47,7 +47,8 @@ CHANGES = {"data.validation": 0.1, "rounds": 5, "local.optimizer.momentum": 0.5}
 
 def planned(folder: Path, entries: Any = None, changes: Any = None, **settings: Any) -> SweepPlan:
     config = RunConfig.from_dict({}, {**CHANGES, **(changes or {})})
-    sweep = SweepConfig(**{"folder": str(folder), "trials": 6, "scheduler": "none", **settings})
+    base = {"folder": str(folder), "trials": 6, "scheduler": "none", "metric": "validation/accuracy"}
+    sweep = SweepConfig(**{**base, **settings})
     metrics = parse_metrics(sweep.metric, sweep.mode)
     job = SweepJob(base_config(config, sweep), sweep.seeds or (config.seed,), metrics, config.rounds, 1, "")
     return SweepPlan(config, sweep, make_space(entries or SPACE, config.to_dict()), job, None)
