@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -360,3 +361,29 @@ def test_a_score_that_cannot_judge_is_refused(score, sentence, tmp_path):
     with pytest.raises(UserError, match=sentence):
         flsel.run(config(tmp_path, "own batches", model=Judged, evaluation=EvaluationConfig(**score)))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["masked", "regression"])
+def test_clients_are_measured_on_what_is_held_out_of_their_own_examples(kind, tmp_path):
+    data = DataConfig(name=KINDS[kind][0], validation=0.0, server=0.1, test=0.2, client_test=0.25)
+    evaluation = EvaluationConfig(per_client=True)
+    made = built(config(tmp_path, kind, data=data, evaluation=evaluation))
+    all_data = replace(data, client_test=0.0)
+    whole = built(config(tmp_path, kind, data=all_data)).data.population.shards
+    kept, tests = made.data.population.shards, made.data.client_tests
+    for all_of_it, left, own in zip(whole, kept, tests, strict=True):
+        assert abs(len(own) - 0.25 * len(all_of_it)) < 1
+        assert len(left) + len(own) == len(all_of_it)
+        assert set(left.tolist()) < set(all_of_it.tolist())
+    found = made.server.evaluate(torch.empty(0, dtype=torch.int64))
+    values = []
+    for own in tests:
+        x, y = made.program.ready(made.data.own_test.read(own))
+        with torch.no_grad():
+            output = made.program.outputs(x)
+        right = output.argmax(1) == y if kind == "masked" else (output[:, 0] - y).square()
+        values.append(float(right.double().mean()))
+    name = "accuracy" if kind == "masked" else "loss"
+    assert found[f"client_test/{name}_mean"] == pytest.approx(sum(values) / CLIENTS)
+    worst = min(values) if kind == "masked" else max(values)
+    assert found[f"client_test/{name}_worst10"] == pytest.approx(worst)

@@ -98,6 +98,8 @@ class DataConfig:
         pixels: How images are scaled: ``standard``, by the mean and standard deviation of their dataset;
             ``symmetric``, to numbers in [-1, 1].
         test: Share of the training set held out for testing if the dataset has no test set.
+        client_test: Share of each client's examples that is held out as its own test set
+            (``evaluation.per_client``: the columns ``client_test/*``); 0 for none.
         synthetic: How synthetic data is generated.
 
     Raises:
@@ -124,6 +126,7 @@ class DataConfig:
     server: Annotated[float, Range(0, below=1)] = 0.05
     pixels: Literal["standard", "symmetric"] = "standard"
     test: Annotated[float, Range(0, below=1)] = 0.1
+    client_test: Annotated[float, Range(0, below=1)] = 0.0
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
 
     def __post_init__(self) -> None:

@@ -80,6 +80,9 @@ def federate(
     known = None
     if deal is None and source.true_models is not None:
         known = partial(_models_of, source.true_models, chosen)
+    shards, held_of_clients = _own_tests(shards, config.client_test, seed)
+    sizes = [len(part) for part in held_of_clients]
+    own_tests = torch.arange(sum(sizes)).split(sizes) if sizes else ()
     population = Population(
         train.x, train.y, shards, source.num_classes, source.normalize, known, train.groups, source.outputs,
         source.form,
@@ -95,8 +98,24 @@ def federate(
         validation=validation if config.validation > 0 else None,
         test=held(Role.TEST) if source.test is None else source.test,
         name=source.name,
-        client_tests=_client_tests(source.test_owner, chosen) if deal is None else None,
+        client_tests=own_tests or (_client_tests(source.test_owner, chosen) if deal is None else None),
+        own_test=train.take(torch.cat(held_of_clients)) if held_of_clients else None,
     )
+
+
+def _own_tests(
+    shards: tuple[Tensor, ...], share: float, seed: int
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Hold a share of each client's examples out, at random: what is left, and what is held out."""
+    if share == 0:
+        return shards, ()
+    sizes = torch.tensor([len(shard) for shard in shards])
+    owner = torch.repeat_interleave(torch.arange(len(shards)), sizes).numpy()
+    held = torch.from_numpy(hold_out(owner, {Role.TEST: share}, generator(seed, "client_test")) == Role.TEST)
+    parts = [
+        (shard[~mine], shard[mine]) for shard, mine in zip(shards, held.split(sizes.tolist()), strict=True)
+    ]
+    return tuple(left for left, _ in parts), tuple(own for _, own in parts)
 
 
 def _client_tests(owner: np.ndarray | None, chosen: np.ndarray) -> tuple[Tensor, ...] | None:

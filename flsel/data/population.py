@@ -254,8 +254,9 @@ class FederatedData:
         validation: What searches and early decisions measure on, or None.
         test: What results are reported on; never shown to a selector.
         name: Dataset name.
-        client_tests: For each client the positions of its own examples in ``test``, int64 ``[n_k]``, or None
-            where nobody has such examples.
+        client_tests: For each client the positions of its own examples in ``own_test``, else in ``test``,
+            int64 ``[n_k]``, or None where nobody has such examples.
+        own_test: What was held out of the clients' examples (``data.client_test``), or None.
     """
 
     population: Population
@@ -264,3 +265,4 @@ class FederatedData:
     test: Examples
     name: str
     client_tests: tuple[Tensor, ...] | None = None
+    own_test: Examples | None = None

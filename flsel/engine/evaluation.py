@@ -171,9 +171,10 @@ class Evaluator:
         self._program.require_losses()
         return self._each(params, data.examples, data.shards)
 
-    def on_client_tests(self, params: Params, data: FederatedData) -> Tensor:
-        """Return a model's accuracy on every client's own test data, float64 ``[N]``, NaN without any."""
-        return self._each(params, data.test, data.client_tests or ())[1]
+    def on_client_tests(self, params: Params, data: FederatedData) -> tuple[Tensor, Tensor]:
+        """Measure a model on every client's own test data: losses and accuracies, as :meth:`on_clients`."""
+        held = data.test if data.own_test is None else data.own_test
+        return self._each(params, held, data.client_tests or ())
 
     def _each(self, params: Params, examples: Examples, parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Measure each client's model on its part of a set: losses and accuracies, each float64 ``[N]``."""

@@ -304,14 +304,15 @@ class Server:
 
     def _client_metrics(self) -> dict[str, float]:
         losses, accuracies = self.evaluator.on_clients(self.params, self.round)
+        classifies, data = self.federation.program.classifies, self.federation.data
         # The accuracy is NaN where there are no examples, and there alone; a loss may overflow.
-        some = ~accuracies.isnan() if self.federation.program.classifies else self.federation.sizes > 0
-        losses, accuracies = losses[some], accuracies[some]
-        found = {"client_train/loss_mean": float(losses.mean()), **_over_clients("client_train", accuracies)}
-        data = self.federation.data
+        some = ~accuracies.isnan() if classifies else self.federation.sizes > 0
+        found = {"client_train/loss_mean": float(losses[some].mean())}
+        found |= _over_clients("client_train", losses[some], accuracies[some] if classifies else None)
         if data.client_tests is not None:
-            accuracies = self.evaluator.on_client_tests(self.params, data)
-            found |= _over_clients("client_test", accuracies[~accuracies.isnan()])
+            some = torch.tensor([len(part) > 0 for part in data.client_tests])
+            losses, accuracies = self.evaluator.on_client_tests(self.params, data)
+            found |= _over_clients("client_test", losses[some], accuracies[some] if classifies else None)
         return found
 
     def _selection_metrics(self, cohort: Tensor) -> dict[str, float]:
@@ -327,11 +328,12 @@ class Server:
         return metrics
 
 
-def _over_clients(group: str, accuracies: Tensor) -> dict[str, float]:
-    """Return mean, mean of the worst tenth, and variance of the clients' accuracies, ``[n]``."""
-    worst = accuracies.sort().values[: max(1, round(len(accuracies) / 10))]
+def _over_clients(group: str, losses: Tensor, accuracies: Tensor | None) -> dict[str, float]:
+    """Return mean, mean of the worst tenth, and variance of the clients' accuracies, or losses, ``[n]``."""
+    name, values = ("loss", losses) if accuracies is None else ("accuracy", accuracies)
+    worst = values.sort(descending=accuracies is None).values[: max(1, round(len(values) / 10))]
     return {
-        f"{group}/accuracy_mean": float(accuracies.mean()),
-        f"{group}/accuracy_worst10": float(worst.mean()),
-        f"{group}/accuracy_variance": float(accuracies.var(correction=0)),
+        f"{group}/{name}_mean": float(values.mean()),
+        f"{group}/{name}_worst10": float(worst.mean()),
+        f"{group}/{name}_variance": float(values.var(correction=0)),
     }

@@ -54,7 +54,7 @@ def fingerprints(federation: Federation, model: str) -> dict[str, str]:
         trace.update(federation.record.described())
     for round in range(0 if federation.in_seconds else federation.rounds):
         trace.update(np.packbits(federation.available(round).numpy()).tobytes())
-    held = [None if e is None else _sample(e) for e in (data.server, data.validation, data.test)]
+    held = [None if e is None else _sample(e) for e in _held_out(data)]
     clock = federation.clock
     devices = {}
     if clock is not None:
@@ -74,6 +74,11 @@ def fingerprints(federation: Federation, model: str) -> dict[str, str]:
     }
 
 
+def _held_out(data: FederatedData) -> list[Examples | None]:
+    more = [] if data.own_test is None else [data.own_test]
+    return [data.server, data.validation, data.test, *more]
+
+
 def _tensor(column: np.ndarray | float) -> Tensor:
     return torch.from_numpy(np.array(column, dtype=np.float64))
 
@@ -85,7 +90,7 @@ def data_digest(data: FederatedData) -> dict[str, Any]:
     round differently when it makes them.
     """
     population = data.population
-    held = [part for part in (data.server, data.validation, data.test) if part is not None]
+    held = [part for part in _held_out(data) if part is not None]
     parts = [population.examples, *held]
     labels = [population.y, torch.cat(list(population.shards)), population.sizes, *(part.y for part in held)]
     if population.groups is not None:

@@ -109,6 +109,7 @@ def on_device(data: FederatedData, task: Task) -> FederatedData:
         server=None if data.server is None else move(data.server),
         validation=None if data.validation is None else move(data.validation),
         test=move(data.test),
+        own_test=None if data.own_test is None else move(data.own_test),
     )
 
 
