@@ -82,7 +82,7 @@ def federate(
         known = partial(_models_of, source.true_models, chosen)
     shards, held_of_clients = _own_tests(shards, config.client_test, seed)
     sizes = [len(part) for part in held_of_clients]
-    own_tests = torch.arange(sum(sizes)).split(sizes) if sizes else ()
+    own_tests = torch.split(torch.arange(sum(sizes)), sizes) if sizes else ()
     population = Population(
         train.x, train.y, shards, source.num_classes, source.normalize, known, train.groups, source.outputs,
         source.form,
@@ -113,7 +113,8 @@ def _own_tests(
     owner = torch.repeat_interleave(torch.arange(len(shards)), sizes).numpy()
     held = torch.from_numpy(hold_out(owner, {Role.TEST: share}, generator(seed, "client_test")) == Role.TEST)
     parts = [
-        (shard[~mine], shard[mine]) for shard, mine in zip(shards, held.split(sizes.tolist()), strict=True)
+        (shard[~mine], shard[mine])
+        for shard, mine in zip(shards, torch.split(held, sizes.tolist()), strict=True)
     ]
     return tuple(left for left, _ in parts), tuple(own for _, own in parts)
 
