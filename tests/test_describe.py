@@ -30,6 +30,7 @@ from flsel.partition import Dirichlet, FedGSLogNormal, Natural, Shards
 from flsel.selectors.md import MD
 from flsel.selectors.powd import PowD
 from flsel.selectors.uniform import Uniform
+from flsel.updates import Median, TopK
 
 # Whole numbers among them: Python's 1 comes back from YAML as 1.0 where a number is asked for.
 POSITIVE = st.one_of(st.integers(1, 9), st.floats(1e-6, 1e6))
@@ -113,7 +114,8 @@ CHANGES: dict[str, Any] = {
     "partition": Shards(), "availability": MDF(), "devices": LogNormal(),
     "time": TimeConfig(over_selection=1.3), "model": MLP, "local": LocalConfig(steps=3),
     "loss": nn.MSELoss,
-    "objective": FedProx(), "server_optimizer": partial(optim.SGD, lr=0.5), "selector": PowD(),
+    "objective": FedProx(), "updates": (TopK(),), "aggregate": Median(),
+    "server_optimizer": partial(optim.SGD, lr=0.5), "selector": PowD(),
     "evaluation": EvaluationConfig(every=2), "accelerator": "cpu", "device": 1, "threads": 2,
     "precision": "64-true",
     "output_layer": "classifier", "track": TrackConfig(project="p"), "callbacks": (make_net,),
