@@ -149,7 +149,8 @@ def test_every_declared_path_finds_the_home(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HOME", str(tmp_path))
     np.save(tmp_path / "f.npy", np.eye(3))
     marked = [(made, name) for made, name in offered() if arguments(made)[name].path]
-    assert {"root", "path", "dir", "folder", "variants", "space", "graph"} == {name for _, name in marked}
+    names = {"root", "path", "dir", "folder", "variants", "space", "graph", "start_from"}
+    assert names == {name for _, name in marked}
     for made, name in marked:
         assert getattr(made(**{name: "~/f.npy"}), name) == str(tmp_path / "f.npy")
     assert (

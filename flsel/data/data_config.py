@@ -130,9 +130,9 @@ class DataConfig:
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
 
     def __post_init__(self) -> None:
-        self._check_columns()
         self._take_object()
         check_settings(self, "data.")
+        self._check_columns()
         if self.name not in NAMES and not _is_import_path(self.name):
             raise UserError(
                 f"data.name must be one of {', '.join(NAMES)} or an import path, got {shown(self.name)}."

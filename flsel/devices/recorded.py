@@ -70,7 +70,7 @@ class Recorded(Devices):
             if spread in columns and jitter in columns:
                 raise UserError(f"devices.path must have one of {spread} and {jitter}, {self.path} has both.")
             if spread in columns:
-                mean = columns[spread.removesuffix("_sd")]
+                mean = columns[spread.rpartition("_")[0]]
                 columns[jitter] = np.sqrt(np.log1p((columns.pop(spread) / mean) ** 2))
         return Table(**columns)
 
