@@ -24,6 +24,8 @@ _STYLE = """
   border-radius: 50%; background: var(--open); }
 .equivalent i, .equivalent u, .chosen u { background: var(--good); }
 .out i, .out u { background: var(--quiet); }
+.ticks { position: relative; height: 1.2rem; font-size: .75rem; color: var(--quiet); }
+.ticks span { position: absolute; transform: translateX(-50%); white-space: nowrap; }
 """
 
 
@@ -36,7 +38,7 @@ def choice_page(result: RaceResult) -> str:
         f"{config['clients_per_round']} a round, {config['rounds']} rounds; allowed: "
         f"{declared.rules.may or 'all that the config can answer'}"
     )
-    results = html_table(*table(result), "Who left first stands last")
+    results = html_table(*table(result), "In the order of elimination, the first to leave in the last row")
     limits = "".join(f"<li>{html_text(note)}</li>" for note in notes(result))
     left_out = "".join(
         f"<li><b>{html_text(name)}</b>: {html_text(why)}</li>" for name, why in declared.left_out.items()
@@ -73,19 +75,26 @@ def _bars(result: RaceResult) -> str:
     def at(value: float) -> float:
         return round(100 * (min(max(value, low), high) - low) / (high - low), 2)
 
-    unit = "points of accuracy" if result.declared.rules.target is None else "logarithm of the ratio of costs"
+    scored = result.declared.rules.target is None
+    unit = "points of accuracy" if scored else "ratios of costs"
     rows = "".join(_bar(racer, at, (-width, width), difference(result, racer)) for racer in shown)
+    marks = ""
+    for value in (-width, width):
+        text = f"{100 * value:+g}" if scored else f"{math.exp(value):.2f}"
+        marks += f'<span style="left:{at(value)}%">{text}</span>'
     return (
         f"<figure><h2>Difference to {html_text(result.winner)}</h2>"
-        f'<p class="quiet">In {unit}, with the bounds that decided; the band is the margin, and the line '
-        f'is no difference.</p><div class="bars" style="--zero: {at(0.0)}%">{rows}</div></figure>'
+        f'<p class="quiet">In {unit}, with the bounds that decided, cut at the edges; the band is the '
+        f'margin, and the line is no difference.</p><div class="bars" style="--zero: {at(0.0)}%">{rows}'
+        f'<b></b><div class="ticks">{marks}</div></div></figure>'
     )
 
 
 def _bar(racer: Racer, place: Callable[[float], float], margin: tuple[float, float], told: str) -> str:
     left, right = place(racer.low), place(racer.high)
     band = f'<span class="margin" style="left:{place(margin[0])}%;right:{100 - place(margin[1])}%"></span>'
-    line = f'<i style="left:{left}%;right:{100 - right}%"></i>' if math.isfinite(racer.low) else ""
+    bounded = math.isfinite(racer.low) and racer.place not in ("chosen", "leads")
+    line = f'<i style="left:{left}%;right:{100 - right}%"></i>' if bounded else ""
     name, told = html_text(racer.name), html_text(told)
     return (
         f'<b title="{name}">{name}</b><div class="track {racer.place}" role="img" '

@@ -62,11 +62,11 @@ def _advice(result: RaceResult) -> str:
         verb = "is" if len(equivalent) == 1 else "are"
         text = f"{_named(equivalent)} {verb} equivalent within the margin. "
         text += f"{least.name} needs least of these: {least.needs}."
-    left = result.simplest_left
-    if left is not None:
+    other = result.simplest_open
+    if other is not None:
         text += (
-            f" {left.name} needs less ({left.needs}), but is not shown to be equivalent: "
-            f"{difference(result, left)}."
+            f" {other.name} needs less ({other.needs}), but is not shown to be equivalent: "
+            f"{difference(result, other)}."
         )
     return text
 

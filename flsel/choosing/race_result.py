@@ -19,7 +19,7 @@ from flsel.runner.cost_axes import COST_AXES
 if TYPE_CHECKING:
     pass
 
-Place = Literal["chosen", "leads", "equivalent", "left", "out", "lost"]
+Place = Literal["chosen", "leads", "equivalent", "open", "out", "lost"]
 TOTALS = {
     "bytes": COST_AXES["bytes"].columns,
     "questions": ("ledger/passes", "ledger/shadow_trainings"),
@@ -35,7 +35,7 @@ class Racer:
     Attributes:
         name: What raced.
         place: ``chosen``, or ``leads`` where nothing is decided; ``equivalent``: within the margin of all
-            that are left; ``left``: neither that nor worse; ``out``: worse than another; ``lost``: a run
+            that are left; ``open``: neither that nor worse; ``out``: worse than another; ``lost``: a run
             diverged or failed.
         seeds: Seeds that it ran with.
         value: Mean of the values over them.
@@ -104,7 +104,7 @@ class RaceResult:
         race, names = self.standing.race, self.declared.names
         found = race.against_leader(self.standing.high, self.standing.low)[:, 0]
         lines = [self._racer(at, found[:, at]) for at in range(len(names))]
-        order: dict[Place, int] = {"chosen": 0, "leads": 0, "equivalent": 1, "left": 1, "out": 2, "lost": 3}
+        order: dict[Place, int] = {"chosen": 0, "leads": 0, "equivalent": 1, "open": 1, "out": 2, "lost": 3}
 
         def key(racer: Racer) -> tuple[int, int, float]:
             left = -self.standing.passed.get(racer.name, 0)
@@ -119,8 +119,8 @@ class RaceResult:
     def _racer(self, at: int, against: np.ndarray) -> Racer:
         standing, name = self.standing, self.declared.names[at]
         race, n = standing.race, int(standing.race.seeds[0, at])
-        place: Place = "left" if race.left[0, at] else "out"
-        if race.equivalent[0, at] and place == "left" and self.decided:
+        place: Place = "open" if race.left[0, at] else "out"
+        if race.equivalent[0, at] and place == "open" and self.decided:
             place = "equivalent"
         if at == race.leader[0]:
             place = "chosen" if self.decided else "leads"
@@ -151,10 +151,10 @@ class RaceResult:
         return min(fit, key=lambda racer: (racer.needed, racer.totals.get("bytes", 0.0)))
 
     @property
-    def simplest_left(self) -> Racer | None:
+    def simplest_open(self) -> Racer | None:
         """Who needs less than :attr:`needs_least` and was neither shown to be worse nor equivalent."""
         known = self.needs_least.needed
-        fit = [racer for racer in self.racers if racer.place == "left" and racer.needed < known]
+        fit = [racer for racer in self.racers if racer.place == "open" and racer.needed < known]
         return min(fit, key=lambda racer: (racer.needed, -racer.low), default=None)
 
     @property
