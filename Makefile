@@ -98,7 +98,7 @@ bench: $(INSTALLED) ## Measure speed and memory, and keep the tables in benchmar
 # Keeps the versions that the file has where they still fit; LOCK_FLAGS=--upgrade takes the newest.
 # flwr-datasets, which Flower's users install beside it, fits few versions of fsspec.
 lock-flower: $(BIN)/uv ## Regenerate constraints-flower.txt, the versions beside which Flower fits.
-	@echo flwr-datasets | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra flower --no-annotate \
+	@printf '%s\n' flwr-datasets scikit-learn | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra flower --no-annotate \
 		--custom-compile-command "make lock-flower" $(LOCK_FLAGS) pyproject.toml - --output-file constraints-flower.txt
 
 # As lock-flower. Two files of the same versions: pip refuses hashes beside what has none, such as this folder.
@@ -127,7 +127,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(FLOWER): pyproject.toml constraints-flower.txt
 	@echo "installing into .venv-flower (a few minutes, about 8 GB with the CUDA libraries)"
 	@$(PYTHON) -m venv .venv-flower
-	@.venv-flower/bin/python -m pip install -qq --disable-pip-version-check -c constraints-flower.txt -e '.[dev,flower]'
+	@.venv-flower/bin/python -m pip install -qq --disable-pip-version-check -c constraints-flower.txt -e '.[dev,flower]' scikit-learn
 	@touch $@
 
 # Not by way of INSTALLED: that needs the constraints which are about to be made.
