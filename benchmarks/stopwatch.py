@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 from settings import wait
@@ -54,6 +54,8 @@ class Stopwatch(LocalTrainer):
 
 class Nothing(LocalTrainer):
     """Local training and evaluation that cost nothing: every client moves a little, every loss is one."""
+
+    directions: ClassVar[dict[str, bool]] = {}
 
     def train(self, visits: Sequence[Visit]) -> Params:
         return {name: start + 1e-6 for name, start in stacked([visit.start for visit in visits]).items()}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from flsel.arguments import Argument, alternatives
-from flsel.commands import comparing, race_command, tuning
+from flsel.commands import comparing, place, race_command, tuning
 from flsel.config.plugin import plugin
 from flsel.config.schema import keys, keys_of
 from flsel.errors import UserError
@@ -23,9 +23,11 @@ Print a script for completion. It knows the commands, their settings, and the va
 take a class or a name.
 """
 # The commands, with their options that are no settings; a command that has --config has those of a run, too.
+_DECLARED = (tuning.OWN, comparing.OWN, race_command.OWN, place.OWN)
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "train": ("config", "print_config", "resume", "address"),
-    **{own.command: ("config", *own.others) for own in (tuning.OWN, comparing.OWN, race_command.OWN)},
+    **{own.command: ("config", *own.others) for own in _DECLARED},
+    "atlas": (),
     "check": (),
     "completion": (),
     "configs": (),
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser(files: Any) -> argparse.ArgumentParser:
     """Return a parser of all commands; ``files`` marks what is completed with names of files."""
-    own = {each.command: keys_of(each.schema) for each in (tuning.OWN, comparing.OWN, race_command.OWN)}
+    own = {each.command: keys_of(each.schema) for each in _DECLARED}
     parser = argparse.ArgumentParser(prog="flsel")
     commands = parser.add_subparsers()
     for name, options in _OPTIONS.items():

@@ -47,7 +47,6 @@ def test_a_ratio_with_runs_that_never_arrive_is_a_bound_in_the_table_too(tmp_pat
     latex = {">= ": r"$\ge$", "<= ": r"$\le$", "about ": r"$\approx$", "": ""}[sign]
     (line,) = [x for x in found.to_latex(["cost"]).splitlines() if x.startswith("PowD")]
     assert line.startswith(f"PowD & {latex}")
-    assert (r"$\infty$" in line) == (sign == ">= ")
 
 
 def test_many_claims_without_a_result_are_folded_behind_the_headline(tmp_path):

@@ -289,26 +289,3 @@ def test_a_client_has_no_logger() -> None:
     model = as_task(Net(), None)
     assert model.logger is None
     assert not model.loggers
-
-
-LOSSES: list[float] = []
-
-
-class Collects(Net):
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        loss = super().training_step(batch, batch_idx)
-        LOSSES.append(float(loss.detach()))
-        return loss
-
-
-def test_that_a_global_list_is_put_back_is_told_once(tmp_path, caplog):
-    with caplog.at_level(logging.WARNING, "flsel"):
-        server = built(settings(tmp_path, model=Collects)).server
-        server.step()
-        server.step()
-    said = [r.getMessage() for r in caplog.records if "LOSSES" in r.getMessage()]
-    assert len(said) == 1
-    assert said[0].startswith(
-        "model Collects changes the global LOSSES, which is put back after each client: "
-    )
-    assert LOSSES == []

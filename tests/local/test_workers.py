@@ -211,7 +211,7 @@ def test_that_workers_do_not_compile_a_model_is_said_once(
     assert program in processes._sent
     (said,) = told(caplog)
     assert said.startswith("local.backend: the step is not compiled, since it draws random numbers")
-    assert said.endswith("must be 0); sequential trains instead")
+    assert said.endswith("is 0); sequential trains instead")
 
 
 class Odd(torch.optim.SGD):

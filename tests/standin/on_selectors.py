@@ -31,12 +31,16 @@ TELL = {"AFL": 3, "FedCor": 8, "HACCS": 3, "PowD": 6, "UCBCS": 3}
 
 def ended(folder: Path, name: str, backend: Any, accelerator: str = "sim") -> tuple[Any, list[Any]]:
     """Four rounds of a selector: the server, and what the host read in each."""
+    # The probe of sequential training reads, too, in the rounds that it judges.
+    check = "off" if backend == "sequential" else "auto"
     config = settings(
         folder,
         rounds=4,
         clients_per_round=8 if name == "Complete" else 3,
         data=DataConfig(synthetic=SMALL, server=0.1),
-        local=LocalConfig(batch_size=5, steps=3, optimizer=SGD, backend=backend, last_batch="wrap"),
+        local=LocalConfig(
+            batch_size=5, steps=3, optimizer=SGD, backend=backend, last_batch="wrap", check=check
+        ),
         selector=getattr(selectors, name)(),
         devices=LogNormal() if name in TIMED else None,
         precision="64-true",

@@ -61,7 +61,8 @@ def sweep(tmp_path):
     folder = tmp_path / "sweep"
     folder.mkdir()
     config = RunConfig.from_dict({}, {"selector": "HiCS", "data.validation": 0.1, "rounds": 5})
-    stored = json.loads(json.dumps(asdict(SweepConfig(space="elsewhere/gone.yaml", trials=8))))
+    plan = SweepConfig(space="elsewhere/gone.yaml", trials=8, metric="validation/accuracy")
+    stored = json.loads(json.dumps(asdict(plan)))
     space = {"selector.lam": {"type": "uniform", "low": 0.0, "high": 1.0}}
     for name, content in (("config", config.to_dict()), ("sweep", stored), ("space", space)):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
@@ -88,7 +89,9 @@ def test_settings_of_the_sweep_and_of_its_runs(begun, tmp_path):
     ]
     assert cli.main(["tune", *HICS, *arguments]) == 0
     (plan,) = begun
-    assert plan.sweep == SweepConfig(space=space, trials=6, max_concurrent=2, seeds=(1, 2))
+    assert plan.sweep == SweepConfig(
+        space=space, trials=6, max_concurrent=2, seeds=(1, 2), metric="validation/accuracy"
+    )
     assert (plan.config.clients_per_round, plan.config.rounds) == (3, 5)
     assert [(d.key, d.low, d.high) for d in plan.space.dimensions] == [("selector.lam", 0.2, 0.4)]
     assert (plan.job.seeds, plan.job.rounds, plan.job.report_every) == ((1, 2), 5, 1)
@@ -164,7 +167,7 @@ def test_a_misspelt_key_in_the_sweeps_file(refused, tmp_path):
     )
 
 
-@pytest.mark.parametrize("key", ["trials", "metric", "mode", "cpus", "folder"])
+@pytest.mark.parametrize("key", ["trials", "mode", "cpus", "folder"])
 def test_null_where_a_value_is_needed(refused, tmp_path, key):
     file = written(tmp_path, "sweep.yaml", f"{key}: null")
     assert refused(*HICS, "--sweep", file).startswith(f"{key} must be ")

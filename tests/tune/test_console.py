@@ -28,7 +28,7 @@ def terminal(monkeypatch, **changes):
     """Have consoles write to a terminal of 120 columns."""
     real = rich.console.Console
     changes = {"force_terminal": True, "width": 120, **changes}
-    monkeypatch.setattr(rich.console, "Console", lambda file, **kept: real(file=file, **kept, **changes))
+    monkeypatch.setattr(rich.console, "Console", lambda file, **kept: real(file=file, **{**kept, **changes}))
 
 
 def report(value, at=6):

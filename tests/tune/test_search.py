@@ -115,7 +115,7 @@ def test_wrong_arguments_are_refused_where_they_are_given(tmp_path, change, said
 def sweep(tmp_path: Path) -> flsel.Sweep:
     """A sweep of three complete trials, without the runs."""
     described = RunConfig.from_dict(config_of("PowD"), {"rounds": 4}).to_dict()
-    config = SweepConfig(trials=4, sampler="random", space="space.yaml")
+    config = SweepConfig(trials=4, sampler="random", space="space.yaml", metric="validation/accuracy")
     space = {"selector.d": {"type": "int", "low": 6, "high": 12}}
     stored = {name: getattr(config, name) for name in config.__dataclass_fields__}
     for name, content in (("config", described), ("sweep", stored), ("space", space)):
