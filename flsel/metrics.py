@@ -138,6 +138,21 @@ class Score:
         """Whether it is a share in [0, 1], which is shown in per cent."""
         return self.column == "test/accuracy"
 
+    @property
+    def unit(self) -> str:
+        """Unit of differences: points of a share; others have none."""
+        return "points" if self.is_share else ""
+
+    @property
+    def scale(self) -> float:
+        """What a difference is multiplied by to be in its unit."""
+        return 100.0 if self.is_share else 1.0
+
+    @property
+    def gains(self) -> float:
+        """What a difference is multiplied by to be a gain: in its unit, and positive where it is better."""
+        return self.scale if self.better == "max" else -self.scale
+
     def reaches(self, value: float, target: float) -> bool:
         """Tell whether a value is at least as good as a target."""
         return value >= target if self.better == "max" else value <= target

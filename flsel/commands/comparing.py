@@ -31,6 +31,7 @@ from flsel.config.parser import to_types
 from flsel.errors import UserError
 from flsel.execution.choose_executor import executor_for
 from flsel.files import home
+from flsel.metrics import SCORE
 
 USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] [--key value ...]
        flsel compare --variants FILE --seeds 1..10 --grid "availability=IDL,LN"
@@ -132,10 +133,13 @@ def _plan(
     if sd is None and pilot is None:
         raise UserError("a plan needs the spread of differences: give --sd POINTS, or pilot runs.")
     spread = read_sd(sd, rules) if sd is not None or pilot is None else pilot_sd(pilot, rules)
+    score = SCORE if pilot is None else pilot.options.score
     target = wanted.target
     if target is None and pilot is not None and pilot.target is not None:
-        target = pilot.target.accuracy
-    return plan_comparison(rules, variants=variants, scenarios=scenarios, sd=spread, target=target)
+        target = pilot.target.value
+    return plan_comparison(
+        rules, variants=variants, scenarios=scenarios, sd=spread, target=target, score=score
+    )
 
 
 def _refuse_without_runs(made: Comparison, report: Path) -> None:

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from flsel.comparison.grid import FILE, Cell, Grid
-from flsel.comparison.run_table import Run, read_run
+from flsel.comparison.run_table import Run, check_one_score, read_run
 from flsel.config import RunConfig
 from flsel.config.fingerprint import fingerprint
 from flsel.data.population import Source
 from flsel.errors import UserError, located
 from flsel.execution.executor import Sources
 from flsel.execution.job import Job
+from flsel.metrics import Score
 from flsel.runner.build import build
 
 
-def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> None:
+def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> Score:
     """Build every variant and every scenario once, so that what does not fit is said before a run starts.
 
     Args:
@@ -27,9 +28,13 @@ def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> None:
         sources: The runs' data.
         cost: The cost to the target that verdicts are about.
 
+    Returns:
+        What all runs are judged by.
+
     Raises:
         UserError: If something does not fit; the message names the cell.
     """
+    scores = dict[Score, str]()
     seed, first = grid.seeds[0], (grid.variants[0].name, grid.scenarios[0].name)
     for scenario in grid.scenarios:
         for variant in grid.variants:
@@ -46,9 +51,11 @@ def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> None:
                         "for example --devices LogNormal."
                     )
                 if variant.name == first[0] or scenario.name == first[1]:
-                    build(config, sources.get(config))
+                    scores.setdefault(build(config, sources.get(config)).server.expected_score, str(cell))
             except UserError as error:
                 raise UserError(f"{cell}: {error}") from error.__cause__
+    check_one_score(scores)
+    return next(iter(scores))
 
 
 def check_settings_of(grid: Grid, folder: Path) -> None:

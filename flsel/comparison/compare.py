@@ -35,13 +35,14 @@ from flsel.comparison.judging.procedure import guarantee
 from flsel.comparison.judging.summaries import Analysis, Options
 from flsel.comparison.load_runs import gather
 from flsel.comparison.parse_variants import read_grid, read_seeds, read_selectors, read_variants
-from flsel.comparison.run_table import Run, complete
+from flsel.comparison.run_table import Run, common_score, complete
 from flsel.comparison.until_decided import parts, sequential
 from flsel.config import RunConfig
 from flsel.errors import Interrupted, UserError, going_on
 from flsel.execution.executor import Executor, Listener, Sources
 from flsel.execution.job import Job
 from flsel.files import new_run_dir
+from flsel.metrics import Score
 from flsel.runner.lock import Lock
 from flsel.runner.saved_settings import short_name
 from flsel.runner.terminal import open_console
@@ -84,7 +85,7 @@ def start_comparison(
     judging = declare(grid.config["evaluation"]["target"], wanted, [v.name for v in variants])
     _check_baseline(judging, grid)
     sources = Sources()
-    check_cells(grid, Path(wanted.folder), sources, judging.cost)
+    score = check_cells(grid, Path(wanted.folder), sources, judging.cost)
     with executor.ready(shared_source(grid, sources)):
         folder = new_run_dir(
             wanted.folder,
@@ -99,7 +100,7 @@ def start_comparison(
             except UserError:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-            _execute_all(folder, grid, judging, executor)
+            _execute_all(folder, grid, judging, executor, score)
     return read_comparison(folder)
 
 
@@ -165,8 +166,9 @@ def resume_comparison(
     judging = judging.changed(*_added(grid, grown, seen))
     _check_baseline(judging, grown)
     sources = Sources()
-    if grown != grid:
-        check_cells(grown, folder.parent, sources, judging.cost)
+    score = common_score(before)
+    if grown != grid or not complete(before):
+        score = check_cells(grown, folder.parent, sources, judging.cost)
     with Lock(folder, "comparison"):
         runs = read_cells(grown, folder)  # refuses before anything is written
         left = waiting(runs)
@@ -175,7 +177,7 @@ def resume_comparison(
         with executor.ready(shared_source(grown, sources)) if left else nullcontext():
             write_declaration(folder, grown, judging, [*commands, command])
             if left:
-                _execute_all(folder, grown, judging, executor)
+                _execute_all(folder, grown, judging, executor, score)
     return read_comparison(folder, runs=None if left else runs)
 
 
@@ -313,7 +315,7 @@ def _added(before: Grid, after: Grid, seen: int) -> Iterator[Change]:
             yield Change(what, len(old), more, seen)
 
 
-def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor) -> None:
+def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor, score: Score) -> None:
     """Execute every cell, or look by look those whose claims are undecided."""
     if judging.until_decided is None:
         _execute(folder, grid, executor, read_cells(grid, folder))
@@ -324,7 +326,7 @@ def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor)
         most = design.maximum * len(grid.variants) * len(grid.scenarios)
         open_console().print(
             f"At most {most} runs: a variant stops at {', '.join(map(str, design.looks))} seeds when its "
-            f"claim about {subject(Deciding.of(rules, judging.target, judging.last))} is decided. "
+            f"claim about {subject(Deciding.of(rules, judging.target, judging.last, score))} is decided. "
             f"{guarantee(design)}",
             highlight=False,
         )

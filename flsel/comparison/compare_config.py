@@ -37,8 +37,8 @@ class CompareConfig:
             run's seed.
         grid: Settings that vary: ``KEY=VALUE,VALUE``. May be repeated. Every combination is a scenario.
         baseline: The variant that the others are compared with; null is Uniform, or the first.
-        target: Test accuracy to reach, in (0, 1]; null is the run's ``evaluation.target``. Without one, it is
-            chosen from the baseline's runs, and the report says so.
+        target: Test accuracy to reach, in (0, 1], or other score of the runs; null is the run's
+            ``evaluation.target``. Without one, it is chosen from the baseline's runs, and the report says so.
         cost: Cost to the target in the verdicts: ``rounds``, ``bytes``, ``bytes_down``,
             ``bytes_up``, ``models``, ``passes``, ``trainings``, ``seconds`` or ``simulated_seconds``; null is
             rounds, or what a resumed comparison has.
@@ -47,10 +47,12 @@ class CompareConfig:
         pick: Run to take if existing runs have the same settings and seed: ``newest`` or ``oldest``; null
             refuses them by name.
         until_decided: Run seeds until every claim is decided: better, worse or equivalent within the margin.
-        decides: Measure that ``until_decided`` decides: ``accuracy``, or the cost to ``target``: ``rounds``,
-            ``models``, ``bytes``, ``bytes_down``, ``bytes_up``, ``trainings``, ``seconds`` or
-            ``simulated_seconds``, which is then also the report's ``cost``; null is accuracy.
-        margin: Half-width of practical equivalence in points of accuracy, > 0; null claims no equivalence.
+        decides: Measure that ``until_decided`` decides: ``accuracy``, which stands for the runs'
+            ``evaluation.score``, or the cost to ``target``: ``rounds``, ``models``, ``bytes``,
+            ``bytes_down``, ``bytes_up``, ``trainings``, ``seconds`` or ``simulated_seconds``, which is then
+            also the report's ``cost``; null is accuracy.
+        margin: Half-width of practical equivalence in points of accuracy, or the unit of another score, > 0;
+            null claims no equivalence.
         margin_ratio: Ratio of two costs to the target up to which they are equivalent in practice,
             in (1, 10]: ``1.1`` is 10 %; null claims no equivalence. For ``until_decided`` if a cost decides.
         level: Confidence level of all intervals, in [0.5, 1); one minus it is the chance of any false claim.
@@ -81,7 +83,7 @@ class CompareConfig:
     seeds: str | None = None
     grid: tuple[str, ...] = ()
     baseline: str | None = None
-    target: Annotated[float | None, Range(above=0, high=1)] = None
+    target: Annotated[float | None, Range()] = None
     cost: str | None = None
     last: Annotated[int | None, Range(1)] = None
     until_decided: bool = False

@@ -23,7 +23,7 @@ from flsel.comparison.reporting.latex import to_latex
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.tables import MOST_SCENARIOS
 from flsel.comparison.reporting.webpage import page
-from flsel.comparison.run_table import Run, complete
+from flsel.comparison.run_table import Run, common_score, complete
 from flsel.errors import UserError
 from flsel.files import home, naming, write_atomic
 from flsel.report.notebook import fragment, table
@@ -43,7 +43,7 @@ def judge(
         runs: All runs of a comparison.
         wanted: How. An empty baseline takes Uniform, or the first variant with a result. ``last`` is lowered
             to half of the evaluations that the shortest run has.
-        target: Test accuracy to reach; None chooses one from the baseline's runs.
+        target: Score to reach; None chooses one from the baseline's runs.
         tuned: By variant the sweep that tuned it.
 
     Raises:
@@ -59,9 +59,14 @@ def judge(
     if baseline not in names:
         raise UserError(f"baseline {baseline} has no finished run; there are runs of {', '.join(names)}.")
     last = shortest_last(done, wanted.last)
+    score = common_score(done)
     if target is None:
-        target = chosen_target([run for run in done if run.variant == baseline], last)
-    options = replace(wanted, baseline=baseline, last=last, asked=wanted.last)
+        target = chosen_target([run for run in done if run.variant == baseline], last, score)
+    elif score.is_share and not 0 < target.value <= 1:
+        raise UserError(f"target must be in (0, 1] for an accuracy, got {target.value:g}.")
+    else:
+        target = replace(target, score=score)
+    options = replace(wanted, baseline=baseline, last=last, asked=wanted.last, score=score)
     return analyse(runs, options, target, tuned)
 
 
@@ -158,12 +163,12 @@ class Comparison:
     def _title(self) -> str:
         return "Comparison" if self.folder is None else self.folder.name
 
-    def plot_curves(self, *, cost: str | None = None, measure: str = "accuracy") -> Drawing:
+    def plot_curves(self, *, cost: str | None = None, measure: str | None = None) -> Drawing:
         """Draw learning curves; see :func:`flsel.comparison.reporting.figures.draw_chart`."""
         return draw_chart(self.analysis, "curves", cost=cost, measure=measure)
 
     def plot_cost(self, *, cost: str | None = None) -> Drawing:
-        """Draw accuracy against cost."""
+        """Draw the score against cost."""
         return draw_chart(self.analysis, "cost", cost=cost)
 
     def plot_pairs(self) -> Drawing:
@@ -179,7 +184,7 @@ class Comparison:
         return draw_chart(self.analysis, "ranks")
 
     def plot_profile(self) -> Drawing:
-        """Draw performance profiles: the share of runs, over all scenarios, that end above an accuracy."""
+        """Draw performance profiles: the share of runs, over all scenarios, that end better than a score."""
         return draw_chart(self.analysis, "profile")
 
     def write(self, folder: str | PathLike[str] | None = None) -> list[Path]:

@@ -19,6 +19,7 @@ from flsel.comparison.judging.verdicts import folded
 from flsel.comparison.reporting.tables import MOST_SCENARIOS, lost_rows, main_table
 from flsel.comparison.run_table import Run
 from flsel.execution.live_table import LiveTable
+from flsel.metrics import SCORE, Score
 from flsel.runner.terminal import open_console
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -53,7 +54,7 @@ class ComparisonProgress(LiveTable):
         """Take note of a run that ended."""
         self._runs[run.variant, run.scenario, run.seed] = run
         if not self.show(self._table):
-            said = _accuracy(run) if run.status == "complete" else f"{run.status}: {run.reason}"
+            said = _score(run) if run.status == "complete" else f"{run.status}: {run.reason}"
             who = f"{run.variant}{formatting.where(run.scenario)}, seed {run.seed}"
             self.line(f"{who}: {said}  |  {self._summary()}")
 
@@ -68,19 +69,24 @@ class ComparisonProgress(LiveTable):
         return ", ".join(parts)
 
     def _table(self) -> Table:
-        table = Table("variant", "done", "test accuracy so far", title=self._summary(), title_justify="left")
+        score = next((run.score for run in self._runs.values() if run.result is not None), SCORE)
+        table = Table("variant", "done", f"{score.words} so far", title=self._summary(), title_justify="left")
         groups: dict[str, list[Run]] = {}
         for run in self._runs.values():
             groups.setdefault(f"{run.variant}{formatting.where(run.scenario)}", []).append(run)
         for name, runs in groups.items():
-            done = [run.summary["final"]["test/accuracy"] for run in runs if run.status == "complete"]
-            mean = f"{100 * sum(done) / len(done):.1f} %" if done else "-"
+            done = [run.summary["final"][score.column] for run in runs if run.status == "complete"]
+            mean = _shown(sum(done) / len(done), score) if done else "-"
             table.add_row(name, f"{len(done)}/{len(runs)}", mean)
         return table
 
 
-def _accuracy(run: Run) -> str:
-    return f"test accuracy {100 * run.summary['final']['test/accuracy']:.1f} %"
+def _score(run: Run) -> str:
+    return f"{run.score.words} {_shown(run.summary['final'][run.score.column], run.score)}"
+
+
+def _shown(value: float, score: Score) -> str:
+    return formatting.number(value, "%" if score.is_share else "")
 
 
 def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None) -> None:

@@ -47,7 +47,7 @@ class Judging:
     """
 
     baseline: str | None = None
-    target: Annotated[float | None, Range(above=0, high=1)] = None
+    target: Annotated[float | None, Range()] = None
     target_after: bool = False
     cost: str = "rounds"
     last: Annotated[int, Range(1)] = 10

@@ -17,6 +17,7 @@ from flsel.comparison.judging.power import Expected, expected, fixed_seeds, pool
 from flsel.comparison.judging.procedure import guarantee
 from flsel.comparison.judging.summaries import Analysis
 from flsel.errors import UserError
+from flsel.metrics import SCORE, Score
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class ComparisonPlan:
         """Write the plan for a terminal."""
         known = self.design.margin is not None
         width = f"a margin of {margin(self.deciding, self.design)}" if known else "no margin"
-        spread = f"Differences have a standard deviation of {self.sd:.2f} points."
+        score = self.deciding.score
+        size = f"{self.sd:.2f} points" if score.is_share else f"{self.sd:.3g} in {score.words}"
+        spread = f"Differences have a standard deviation of {size}."
         if self.deciding.target is not None:
             spread = (
                 f"Logarithms of the ratios of {subject(self.deciding)} have a standard deviation of "
@@ -76,7 +79,7 @@ class ComparisonPlan:
         for row, fixed in zip(self.rows, self.fixed, strict=True):
             shares = (row.better, row.worse, row.equivalent, row.open)
             size = f"{row.difference:+.2f} points"
-            if self.deciding.target is not None:
+            if self.deciding.target is not None or not score.is_share:
                 size = difference(self.deciding, row.difference)
             cells = [size, *(f"{100 * share:.0f} %" for share in shares)]
             cells += [f"{row.seeds:.1f}", f"{self.runs(row):.0f}", "-" if fixed is None else f"{fixed} seeds"]
@@ -88,7 +91,13 @@ class ComparisonPlan:
 
 
 def plan_comparison(
-    rules: UntilDecided, *, variants: int, scenarios: int = 1, sd: float, target: float | None = None
+    rules: UntilDecided,
+    *,
+    variants: int,
+    scenarios: int = 1,
+    sd: float,
+    target: float | None = None,
+    score: Score = SCORE,
 ) -> ComparisonPlan:
     """Plan a comparison.
 
@@ -98,7 +107,8 @@ def plan_comparison(
         scenarios: Number of scenarios, >= 1.
         sd: Standard deviation of the paired differences, > 0: in points of accuracy, or of the logarithms of
             the ratios of a cost.
-        target: Test accuracy to reach, where a cost decides.
+        target: Score to reach, where a cost decides.
+        score: What the runs are judged by.
 
     Raises:
         UserError: If a value is out of range, or the target is missing.
@@ -116,7 +126,7 @@ def plan_comparison(
     unit = sd if design.margin is None else design.margin
     rows = tuple(expected(step * unit, sd, design) for step in steps)
     fixed = tuple(fixed_seeds(row.difference, design, sd) for row in rows)
-    return ComparisonPlan(design, Deciding.of(rules, target, 1), variants, scenarios, sd, rows, fixed)
+    return ComparisonPlan(design, Deciding.of(rules, target, 1, score), variants, scenarios, sd, rows, fixed)
 
 
 def _unit(rules: UntilDecided) -> str:
@@ -141,7 +151,7 @@ def pilot_sd(analysis: Analysis, rules: UntilDecided) -> float:
     Raises:
         UserError: If there are no two pairs.
     """
-    name, unit = analysis.main, 100.0
+    name, unit = analysis.main, analysis.options.score.scale
     if rules.of_cost:
         name, unit = arrival_name(rules.decides, analysis.options.last), 1.0
     found = [np.array(d.found.values) * unit for d in analysis.differences if d.measure == name]

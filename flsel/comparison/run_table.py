@@ -12,6 +12,7 @@ import numpy as np
 
 from flsel.errors import UserError
 from flsel.execution.job import LABELS, read_failure
+from flsel.metrics import SCORE, Score
 from flsel.runner.cost_axes import costs
 from flsel.runner.result import Result
 from flsel.runner.result_files import StepRecord, read_settings
@@ -48,6 +49,11 @@ class Run:
     def summary(self) -> Mapping[str, Any]:
         """Its ``summary.json``; empty unless it is finished."""
         return {} if self.result is None else self.result.summary
+
+    @property
+    def score(self) -> Score:
+        """What it is judged by; test accuracy of a run that is not finished."""
+        return SCORE if self.result is None else self.result.score
 
     @cached_property
     def columns(self) -> dict[str, np.ndarray]:
@@ -119,13 +125,44 @@ def _finished(run: Run) -> Run:
     if run.result is not None:
         # Reports read these later: damage is said now, before anything is written.
         _ = run.labels, run.result.diagnostics
-    if not {"test/loss", "test/accuracy"} <= columns.keys():
-        raise UserError(f"{run.folder / 'metrics.csv'} has no test accuracy, so there is nothing to compare.")
-    if not np.isfinite(columns["test/loss"][-1]):
-        return replace(run, status="diverged", reason="the test loss is not finite")
+    if run.score.column not in columns:
+        raise UserError(
+            f"{run.folder / 'metrics.csv'} has no {run.score.words}, so there is nothing to compare."
+        )
+    for column, words in (("test/loss", "test loss"), (run.score.column, run.score.words)):
+        if column in columns and not np.isfinite(columns[column][-1]):
+            return replace(run, status="diverged", reason=f"the {words} is not finite")
     return run
 
 
 def complete(runs: Sequence[Run]) -> list[Run]:
     """Return the runs that have a result."""
     return [run for run in runs if run.status == "complete"]
+
+
+def common_score(runs: Sequence[Run]) -> Score:
+    """Return what all complete runs are judged by; test accuracy where there are none.
+
+    Raises:
+        UserError: If they are judged by several scores.
+    """
+    found = {run.score: run for run in complete(runs)}
+    check_one_score({score: str(run.folder) for score, run in found.items()})
+    return next(iter(found), SCORE)
+
+
+def check_one_score(found: Mapping[Score, str]) -> None:
+    """Refuse runs that are judged by several scores.
+
+    Args:
+        found: By score one that is judged by it, in words.
+
+    Raises:
+        UserError: If there are several.
+    """
+    if len(found) > 1:
+        ways = {"max": "higher", "min": "lower"}
+        listed = " and ".join(
+            f"{who} by {score.words} ({ways[score.better]} is better)" for score, who in found.items()
+        )
+        raise UserError(f"runs must be judged by one score to be compared, got {listed}.")

@@ -124,8 +124,8 @@ class EvaluationConfig:
             columns ``client_train/*``. Also on its own test data where the data set says whose these are
             (LEAF, ``owner`` of a test set): ``client_test/*``.
         score: Column of ``metrics.csv`` that the run is judged by, such as ``test/perplexity``: targets,
-            sweeps and pictures are about it; comparisons are about test accuracy. null is the test accuracy,
-            or the test loss if targets are no classes.
+            sweeps, comparisons and pictures are about it. null is the test accuracy, or the test loss if
+            targets are no classes.
         better: Whether a ``lower`` or a ``higher`` score is better; null takes the metric's own direction.
         target: Test accuracy, or other score, whose first round is reported, or null.
         stop_at_target: Also end the run at the first evaluation that reaches the target.

@@ -121,6 +121,18 @@ class Server:
             return True
         return any(sum(self.ledger[name] for name in names) >= most for names, most in self.limits.items())
 
+    @property
+    def expected_score(self) -> Score:
+        """What the run is judged by, before it has begun.
+
+        Raises:
+            UserError: If the score is not measured, or does not say which way it is better.
+        """
+        if self.federation.program.classifies and self.config.score in (None, SCORE.column):
+            return SCORE if self.config.better != "lower" else Score(SCORE.column, "min")
+        self.evaluate(torch.empty(0, dtype=torch.int64))
+        return self.score
+
     def step(self) -> RoundRecord:
         """Run one round: open it, train, close it."""
         job = self.open()

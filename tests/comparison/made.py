@@ -15,6 +15,7 @@ import yaml
 from flsel.comparison.grid import Grid
 from flsel.config import RunConfig
 from flsel.execution.job import Outcome, write_failure, write_labels
+from flsel.metrics import SCORE
 from flsel.runner.diagnostics import FILE, Recorder
 from flsel.runner.run_log import SUMMARY_FORMAT, JsonLines
 from flsel.selector import Diagnostic
@@ -27,10 +28,12 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
 
     ``models`` is how many models a round sends down, ``round_seconds`` what a round takes on simulated
     devices, which the run has then; ``own`` holds constant values of metrics that
-    are better the larger; other changes are settings, dotted or whole, and ``fingerprints``.
+    are better the larger; ``score`` is what the run is judged by, and without ``labels`` it has no
+    accuracy; other changes are settings, dotted or whole, and ``fingerprints``.
     """
     models, prints = changes.pop("models", 2), changes.pop("fingerprints", None)
     round_seconds, own = changes.pop("round_seconds", None), changes.pop("own", {})
+    score, labels = changes.pop("score", SCORE), changes.pop("labels", True)
     folder.mkdir(parents=True)
     settings = RunConfig(rounds=len(curve) - 1, clients=CLIENTS, clients_per_round=2, seed=seed).to_dict()
     settings["selector"] = {"class_path": f"flsel.selectors.{selector.lower()}.{selector}"}
@@ -51,6 +54,8 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
         cells = [round, 1 - value, value, sent, 0, 100 * sent, 200 * round, 0.1, 0.2, 0.3]
         cells += [] if round_seconds is None else [round_seconds * round]
         lines.append(",".join(map(str, [*cells, *own.values()])))
+    if not labels:
+        lines = [",".join(cell for at, cell in enumerate(line.split(",")) if at != 2) for line in lines]
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
     rounds = len(curve) - 1
     plans = [
@@ -61,11 +66,14 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
     (folder / "rounds.jsonl").write_text("".join(json.dumps(plan) + "\n" for plan in plans))
     write_labels(folder, (np.eye(CLIENTS, 3, dtype=np.int64) * 5 + 1).tolist())
     _tell(folder, selector, rounds)
+    final = {"test/loss": 1 - float(curve[-1])} | {f"test/{name}": value for name, value in own.items()}
+    final |= {"test/accuracy": float(curve[-1])} if labels else {}
+    ways = {name: score.better if name == score.name else "max" for name in own}
     summary = {
         "format": SUMMARY_FORMAT, "name": folder.name, "selector": selector, "dataset": "synthetic",
         "seed": seed, "clients": CLIENTS, "rounds": rounds, "planned_rounds": rounds,
-        "final": {"test/accuracy": float(curve[-1])}, "best": {}, "target": None,
-        "fingerprints": prints or {}, "data": {"num_classes": 3}, "directions": dict.fromkeys(own, "max"),
+        "final": final, "best": {}, "target": None, "score": vars(score),
+        "fingerprints": prints or {}, "data": {"num_classes": 3}, "directions": ways,
     }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder

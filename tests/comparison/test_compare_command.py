@@ -410,7 +410,7 @@ def test_a_grid_of_scenarios():
         (["--selectors", "Uniform,PowD:d=1"], "PowD:d=1 seed 0: selector.d must be at least clients_per_round ("),
         (["--selectors", "Uniform", "--grid", "track.mode=auto"], "track.mode says where it is shown"),
         (["--selectors", "Uniform", "--baseline", "AFL"], "baseline must be one of the variants Uniform, got AFL"),
-        (["--selectors", "Uniform", "--target", "70"], "target must be a number in (0, 1] or null, got 70"),
+        (["--selectors", "Uniform", "--target", "70"], "target must be in (0, 1] for an accuracy, got 70"),
         (["--selectors", "Uniform", "--cost", "simulated_seconds"], "Uniform seed 0: cost simulated_seconds needs simulated devices"),
         (["--selectors", "Uniform", "--last", "0"], "last must be a whole number >= 1 or null, got 0."),
         (["--selectors", "Uniform", "--max-concurrent", "x"], "max_concurrent must be a whole number"),

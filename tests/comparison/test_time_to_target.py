@@ -41,7 +41,7 @@ def test_a_mean_of_evaluations_at_the_target_reaches_it():
         run = cast("Run", SimpleNamespace(columns={"test/accuracy": np.full(12, share / 100)}))
         target = chosen_target([run], last=10)
         assert target is not None
-        assert target.accuracy == share / 100
+        assert target.value == share / 100
 
 
 def test_a_run_that_never_arrives_is_later_than_all_wherever_it_ended():

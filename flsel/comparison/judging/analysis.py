@@ -25,12 +25,12 @@ from flsel.comparison.judging.late_runs import bounds, compare_late
 from flsel.comparison.judging.measures import (
     Kind,
     Target,
-    accuracy_at_equal,
     arrival_name,
     arrivals,
     measure,
     measures,
     own_metrics,
+    score_at_equal,
 )
 from flsel.comparison.judging.pairs import Pairs, pair
 from flsel.comparison.judging.ranks import Ranking, rank
@@ -48,7 +48,7 @@ def analyse(
     Args:
         runs: All runs of a comparison.
         options: How; the baseline has at least one complete run.
-        target: Test accuracy to reach, or None.
+        target: Score to reach, or None.
         tuned: By variant the sweep that tuned it.
     """
     empty = Analysis(
@@ -57,7 +57,7 @@ def analyse(
         scenarios=tuple(dict.fromkeys(run.scenario for run in runs)),
         options=options,
         target=target,
-        measures=measures(options.last, own_metrics(complete(runs))),
+        measures=measures(options.last, own_metrics(complete(runs)), options.score),
         values=_values(runs, options.last),
         summaries=(),
         reached=(),
@@ -103,7 +103,7 @@ def _values(runs: Sequence[Run], last: int) -> dict[str, dict[str, float]]:
     done = complete(runs)
     found = {str(run.folder): measure(run, last) for run in done}
     for scenario in {run.scenario for run in done}:
-        for folder, more in accuracy_at_equal([r for r in done if r.scenario == scenario], last).items():
+        for folder, more in score_at_equal([r for r in done if r.scenario == scenario], last).items():
             found[folder] |= more
     return found
 
@@ -265,4 +265,5 @@ def _ranking(analysis: Analysis) -> Ranking | None:
     if len(values) < 2 or not seeds:
         return None
     scores = np.array([[[v[seed] for v in row] for row in values] for seed in seeds])
+    scores = scores * math.copysign(1.0, analysis.options.score.gains)  # larger is better
     return rank(scores, analysis.options.level, described=analysis.options.sequential is not None)

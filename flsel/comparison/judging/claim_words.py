@@ -17,24 +17,23 @@ from flsel.runner.cost_axes import COST_AXES
 def subject(deciding: Deciding) -> str:
     """Say what a claim is about: ``test accuracy``, ``rounds to 80 %``."""
     if deciding.target is None:
-        return "test accuracy"
-    return f"{COST_AXES[deciding.name].label} to {100 * deciding.target:g} %"
+        return deciding.score.words
+    return f"{COST_AXES[deciding.name].label} to {deciding.score.shown(deciding.target)}"
 
 
 def difference(deciding: Deciding, value: float) -> str:
     """Write a difference in the unit of what decides: ``+1.2 points``, ``0.71 x``."""
-    # Added to zero, what is rounded to it loses its sign.
-    return (
-        f"{round(value, 1) + 0.0:+.1f} points"
-        if deciding.target is None
-        else formatting.times(math.exp(-value))
-    )
+    if deciding.target is None:
+        return f"{formatting.gain(value, deciding.score)} {deciding.score.unit}".strip()
+    return formatting.times(math.exp(-value))
 
 
 def margin(deciding: Deciding, design: Design, n: int | None = None) -> str:
     """Write the margin of practical equivalence, of a look or the last: ``2 points``, ``1.1 x``."""
     width = (design.margin if n is None else design.margin_at(n)) or 0.0
-    return formatting.width(width) if deciding.target is None else f"{math.exp(width):.4g} x"
+    if deciding.target is not None:
+        return f"{math.exp(width):.4g} x"
+    return formatting.width(width) if deciding.score.is_share else f"{width:g}"
 
 
 def family(design: Design) -> str:
@@ -146,10 +145,10 @@ def _says_nothing(claim: Claim) -> bool:
 
 
 def _without_arrivals(claim: Claim, baseline: str, where: str, what: str) -> str:
-    target = 100 * (claim.deciding.target or 0.0)
+    target = claim.deciding.score.shown(claim.deciding.target or 0.0)
     mean = _measured(claim.deciding)
     if claim.design.once:
-        goal = f"{target:g} %{f' ({mean})' if mean else ''}{where}"
+        goal = f"{target}{f' ({mean})' if mean else ''}{where}"
         return f"Neither {claim.variant} nor {baseline} reaches {goal}."
     return (
         f"{claim.variant} and {baseline}{where} are not decided {what}: of "
@@ -179,7 +178,7 @@ def _without_look(claim: Claim, baseline: str, where: str, what: str) -> str:
 def _arrival(claim: Claim, baseline: str, where: str) -> str:
     ours, theirs = claim.evidence.alone(len(claim.used))
     more = "more" if ours > theirs else "less"
-    goal = f"{100 * (claim.deciding.target or 0.0):g} %{where}"
+    goal = f"{claim.deciding.score.shown(claim.deciding.target or 0.0)}{where}"
     numbers = (
         f"only {claim.variant} arrives in {formatting.count(ours, 'pair')}, only {baseline} in {theirs} "
         "(exact "
@@ -238,7 +237,9 @@ def _holm(claim: Claim) -> str:
 def _ends(deciding: Deciding, low: float, high: float) -> str:
     """Write an interval: ``+0.4 to +4.9`` points within what is possible, ``0.60 to 0.85`` of a ratio."""
     if deciding.target is None:
-        return f"{round(max(low, -100.0), 1) + 0.0:+.1f} to {round(min(high, 100.0), 1) + 0.0:+.1f}"
+        ends = max(low, -deciding.widest), min(high, deciding.widest)
+        ordered = ends if deciding.score.better == "max" else ends[::-1]
+        return " to ".join(formatting.gain(end, deciding.score) for end in ordered)
     return f"{_times(high)} to {_times(low)}"
 
 
@@ -247,7 +248,7 @@ def _times(end: float) -> str:
 
 
 def _late(claim: Claim, baseline: str) -> Iterator[str]:
-    """Say how many runs arrived, and what that leaves of the ratio; nothing of accuracy."""
+    """Say how many runs arrived, and what that leaves of the ratio; nothing of a score."""
     if claim.deciding.target is None:
         return
     n, known = len(claim.used), claim.evidence
@@ -362,7 +363,7 @@ def _seeds_needed(claim: Claim) -> str:
 def _wide(claim: Claim) -> str:
     """Say it where the interval is wider than anything that could be measured."""
     end = claim.decision.looks[-1]
-    if claim.deciding.target is not None or max(abs(end.low), abs(end.high)) < 100:
+    if math.isinf(claim.deciding.widest) or max(abs(end.low), abs(end.high)) < claim.deciding.widest:
         return ""
     return f" {formatting.seeds(end.n).capitalize()} say nothing about the size of this difference."
 

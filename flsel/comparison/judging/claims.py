@@ -20,7 +20,8 @@ from flsel.comparison.judging.decisions import Decision, Withheld, decide
 from flsel.comparison.judging.designs import GIVE_UP_FROM, Design, UntilDecided
 from flsel.comparison.judging.estimates import Estimate, sign_flip
 from flsel.comparison.judging.pairs import pair
-from flsel.comparison.run_table import Run, complete
+from flsel.comparison.run_table import Run, common_score, complete
+from flsel.metrics import Score
 
 Order = Mapping[tuple[str, str], Sequence[int]]
 """By variant and scenario the seeds of the pairs, in the order in which they were there."""
@@ -37,7 +38,7 @@ class Sequential:
         variants: Names of all variants that were declared.
         scenarios: Names of all scenarios.
         order: The order of the pairs so far. A run that is repaired later is appended, never inserted.
-        target: Test accuracy to reach, or None.
+        target: Score to reach, or None.
     """
 
     rules: UntilDecided
@@ -51,9 +52,9 @@ class Sequential:
         """The rules of the claims."""
         return self.rules.design(len(self.variants), len(self.scenarios))
 
-    def deciding(self, last: int) -> Deciding:
-        """Return what decides, with so many evaluations in a mean."""
-        return Deciding.of(self.rules, self.target, last)
+    def deciding(self, last: int, score: Score) -> Deciding:
+        """Return what decides, with so many evaluations in a mean of a score."""
+        return Deciding.of(self.rules, self.target, last, score)
 
     @property
     def scenario_design(self) -> Design:
@@ -212,7 +213,9 @@ class Claim:
             return None
         end = self.decision.looks[-1]
         if self.deciding.target is None:
-            return Estimate(end.mean / 100, max(end.low, -100.0) / 100, min(end.high, 100.0) / 100, end.n)
+            gains, most = self.deciding.score.gains, self.deciding.widest
+            low, high = sorted((max(end.low, -most) / gains, min(end.high, most) / gains))
+            return Estimate(end.mean / gains, low, high, end.n)
         value = end.mean if not self.late else end.least if math.isfinite(end.least) else end.most
         return Estimate(math.exp(-value), math.exp(-end.high), math.exp(-end.low), end.n)
 
@@ -241,7 +244,7 @@ def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tu
         last: Evaluations in the mean at the end.
         how: The rules.
     """
-    deciding, design = how.deciding(last), how.design
+    deciding, design = how.deciding(last, common_score(runs)), how.design
     cells = by_cell(runs)
     places = [(s,) for s in how.scenarios] if how.rules.each_scenario else [how.scenarios]
     found = []

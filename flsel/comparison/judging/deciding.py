@@ -1,7 +1,8 @@
-"""The value of a pair deciding a claim: points of test accuracy, or the log ratio of costs to a target."""
+"""The value of a pair deciding a claim: a gain in the runs' score, or the log ratio of costs to a target."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 from flsel.comparison.judging.boundaries import FIRST_LOOK
 from flsel.comparison.judging.designs import UntilDecided
 from flsel.comparison.judging.late_runs import bounds
-from flsel.comparison.judging.measures import Target, arrival_name, arrivals
+from flsel.comparison.judging.measures import Target, arrival_name, arrivals, end_name
 from flsel.comparison.judging.time_to_target import TargetTime
 from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
+from flsel.metrics import SCORE, Score
 
 LIMITS: Mapping[str, str] = {
     "rounds": "rounds", "models": "stop_after_models", "bytes": "stop_after_bytes",
@@ -27,48 +29,57 @@ LIMITS: Mapping[str, str] = {
 class Deciding:
     """The measure that the claims of a comparison are about.
 
-    A difference is positive where the variant is better. Of accuracies it is in points. Of costs it is
-    ``ln(baseline / variant)``, of which a pair with a run that never arrives gives a bound only. So a claim
-    about a cost is about the mean of these logarithms.
+    A difference is positive where the variant is better. Of accuracies it is in points, of other scores in
+    their own unit. Of costs it is ``ln(baseline / variant)``, of which a pair with a run that never arrives
+    gives a bound only. So a claim about a cost is about the mean of these logarithms.
 
     Attributes:
-        name: ``accuracy``, or the axis of the cost.
+        name: ``accuracy``, which stands for the runs' score, or the axis of the cost.
         last: Evaluations in the mean at the end, or in the running mean to the target.
-        target: Test accuracy to reach, in (0, 1]; None where accuracy decides.
+        target: Score to reach; None where the score itself decides.
+        score: What the runs are judged by.
     """
 
     name: str
     last: int
     target: float | None = None
+    score: Score = SCORE
 
     @classmethod
-    def of(cls, rules: UntilDecided, target: float | None, last: int) -> Deciding:
-        """Return what decides by the rules of a comparison; ``last`` and ``target`` as the attributes."""
-        return cls(rules.decides, last, target if rules.of_cost else None)
+    def of(cls, rules: UntilDecided, target: float | None, last: int, score: Score = SCORE) -> Deciding:
+        """Return what decides by the rules of a comparison; the others as the attributes."""
+        return cls(rules.decides, last, target if rules.of_cost else None, score)
 
     @property
     def measure(self) -> str:
         """Name of the measure."""
-        return f"accuracy/last{self.last}" if self.target is None else arrival_name(self.name, self.last)
+        if self.target is None:
+            return end_name(self.score, self.last)
+        return arrival_name(self.name, self.last)
+
+    @property
+    def widest(self) -> float:
+        """Largest difference that there can be: 100 points of a share."""
+        return 100.0 if self.target is None and self.score.is_share else math.inf
 
     def difference(self, ours: Run, theirs: Run) -> tuple[float, float]:
         """Compare two complete runs of a pair: the ends between which the difference lies.
 
-        They are equal where accuracy decides, and where both runs arrive. Nothing is known of a pair in which
-        neither does: minus and plus infinity.
+        They are equal where the score decides, and where both runs arrive. Nothing is known of a pair in
+        which neither does: minus and plus infinity.
 
         Raises:
             UserError: If a run does not have the cost.
         """
         if self.target is None:
-            points = _points(ours, self.last) - _points(theirs, self.last)
-            return points, points
-        found = bounds(*(_arrival(run, self.name, self.target, self.last) for run in (ours, theirs)))
+            gain = self._end(ours) - self._end(theirs)
+            return gain, gain
+        found = bounds(self._arrival(ours), self._arrival(theirs))
         return -found.high, -found.low
 
     def arrived(self, run: Run) -> bool:
-        """Tell whether a complete run reached the target; there is none to miss where accuracy decides."""
-        return self.target is None or _arrival(run, self.name, self.target, self.last).reached
+        """Tell whether a complete run reached the target; there is none to miss where the score decides."""
+        return self.target is None or self._arrival(run).reached
 
     def resolution(self, runs: Sequence[Run], baseline: Sequence[Run]) -> float:
         """Return the smallest step of a difference; 0 where runs do not say.
@@ -81,6 +92,8 @@ class Deciding:
             runs: All runs.
             baseline: The baseline's runs in a scenario, in the order of the pairs.
         """
+        if self.target is None and not self.score.is_share:
+            return 0.0
         if self.target is None:
             counts = {run.summary.get("test_examples") for run in complete(runs)}
             count = counts.pop() if len(counts) == 1 else None
@@ -90,21 +103,21 @@ class Deciding:
             return 0.0
         steps = [float(np.median(np.diff(run.columns[self.name]))) for run in first]
         # A run that never arrives counts with all that it spends.
-        ends = [_arrival(run, self.name, self.target, self.last).at for run in first]
+        ends = [self._arrival(run).at for run in first]
         return float(np.median(steps) / np.median(ends))
 
+    def _arrival(self, run: Run) -> TargetTime:
+        """Return when a run arrived; if its initial model did, which spent nothing, the next evaluation."""
+        if self.name not in run.columns:
+            raise UserError(f"{run.folder} has no {self.name}, which decide this comparison.")
+        goal = Target(self.target or 0.0, score=self.score)
+        found = arrivals(run, goal, self.last)[self.name]
+        spent = run.columns[self.name][run.columns[self.name] > 0]
+        return TargetTime(max(found.at, *spent[:1]), found.reached) if len(spent) else found
 
-def _arrival(run: Run, cost: str, target: float, window: int) -> TargetTime:
-    """Return when a run arrived; if its initial model did, which spent nothing, the next evaluation."""
-    if cost not in run.columns:
-        raise UserError(f"{run.folder} has no {cost}, which decide this comparison.")
-    found = arrivals(run, Target(target), window)[cost]
-    spent = run.columns[cost][run.columns[cost] > 0]
-    return TargetTime(max(found.at, *spent[:1]), found.reached) if len(spent) else found
-
-
-def _points(run: Run, last: int) -> float:
-    return 100 * float(run.columns["test/accuracy"][-last:].mean())
+    def _end(self, run: Run) -> float:
+        """Return the mean at a run's end, times what makes differences gains."""
+        return self.score.gains * float(run.columns[self.score.column][-self.last :].mean())
 
 
 def budget_of(settings: Mapping[str, Any], cost: str) -> float | None:

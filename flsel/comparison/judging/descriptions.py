@@ -50,7 +50,7 @@ def describe(analysis: Analysis) -> Iterator[str]:
     """Yield what describes the only scenario beside its tests; nothing of several, or below five seeds."""
     if len(analysis.scenarios) > 1 or not analysis.claims:
         return
-    columns = _accuracies(analysis, analysis.scenarios[0])
+    columns = _gains(analysis, analysis.scenarios[0])
     seeds = [seed for seed in next(iter(columns.values()), {}) if all(seed in c for c in columns.values())]
     if len(seeds) < analysis.claims[0].design.fewest or len(columns) < 2:
         return
@@ -65,8 +65,8 @@ def _chances(analysis: Analysis, names: Sequence[str], table: np.ndarray, order:
     best = chances_to_be_best(table)
     listed = ", ".join(f"{names[at]} {formatting.share(best[at])}" for at in order)
     yield (
-        f"Chance to have the best test accuracy, under a flat prior (a description, no test), over the "
-        f"{len(table)} common seeds: {listed}."
+        f"Chance to have the best {analysis.options.score.words}, under a flat prior (a description, no "
+        f"test), over the {len(table)} common seeds: {listed}."
     )
     beyond: Mapping[str, str] = {
         claim.variant: formatting.share(chance_above(claim.differences, claim.design.margin))
@@ -88,19 +88,25 @@ def _runner_up(analysis: Analysis, names: Sequence[str], table: np.ndarray, orde
     """Compare the variant with the best mean with the next, corrected for all pairs of variants."""
     first, second = order[:2]
     pairs = len(names) * (len(names) - 1) // 2
-    found = mean_interval(
-        100 * (table[:, first] - table[:, second]), 1 - (1 - analysis.options.level) / pairs
-    )
+    found = mean_interval(table[:, first] - table[:, second], 1 - (1 - analysis.options.level) / pairs)
+    score = analysis.options.score
+    size, *ends = (formatting.gain(x, score) for x in (found.value, found.low, found.high))
+    ends = ends if score.better == "max" else ends[::-1]
     sure = "significantly better than" if found.low > 0 else "not significantly better than"
     return (
-        f"Of the variants, {names[first]} has the best test accuracy, and is {sure} the next, "
+        f"Of the variants, {names[first]} has the best {score.words}, and is {sure} the next, "
         f"{names[second]}: "
-        f"{found.value:+.1f} points, {100 * analysis.options.level:g} % interval {found.low:+.1f} to "
-        f"{found.high:+.1f} (for all {pairs} pairs of variants), over the {len(table)} common seeds."
+        f"{size}{score.unit and f' {score.unit}'}, {100 * analysis.options.level:g} % interval {ends[0]} to "
+        f"{ends[1]} (for all {pairs} pairs of variants), over the {len(table)} common seeds."
     )
 
 
-def _accuracies(analysis: Analysis, scenario: str) -> dict[str, dict[int, float]]:
-    """Return test accuracies in a scenario, by variant and seed, of the variants that have some."""
+def _gains(analysis: Analysis, scenario: str) -> dict[str, dict[int, float]]:
+    """Return scores as gains in a scenario, by variant and seed, of the variants that have some."""
+    gains = analysis.options.score.gains
     found = {v: analysis.summary(v, scenario, analysis.main) for v in analysis.variants}
-    return {variant: dict(summary.values) for variant, summary in found.items() if summary is not None}
+    return {
+        variant: {seed: gains * value for seed, value in summary.values.items()}
+        for variant, summary in found.items()
+        if summary is not None
+    }

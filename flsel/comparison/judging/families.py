@@ -132,17 +132,17 @@ def _cut(decision: Decision, whole: Decision, margin: float) -> Decision:
 
 
 def family_measures(analysis: Analysis) -> list[Deciding]:
-    """Return what the claims of a fixed number of seeds are about: accuracy, and costs to a target.
+    """Return what the claims of a fixed number of seeds are about: the score, and costs to a target.
 
     A target that was chosen after the runs allows no claim. It makes a family that was declared no smaller.
     """
-    last, target = analysis.options.last, analysis.target
-    found = [Deciding(ACCURACY, last)]
+    last, target, score = analysis.options.last, analysis.target, analysis.options.score
+    found = [Deciding(ACCURACY, last, score=score)]
     if target is None or (target.chosen_after and not analysis.declares_target):
         return found
     costs = dict.fromkeys((analysis.options.cost, "simulated_seconds"))
     there = {reached.measure for reached in analysis.reached}
-    return found + [Deciding(c, last, target.accuracy) for c in costs if arrival_name(c, last) in there]
+    return found + [Deciding(c, last, target.value, score) for c in costs if arrival_name(c, last) in there]
 
 
 def fixed_claims(analysis: Analysis) -> tuple[Claim, ...]:
@@ -207,7 +207,7 @@ def _member(
     if deciding.target is not None:
         return None  # runs that are not paired allow no claim about a cost
     ours, theirs = (
-        np.array([100 * analysis.values[str(run.folder)][deciding.measure] for run in side])
+        np.array([deciding.score.gains * analysis.values[str(run.folder)][deciding.measure] for run in side])
         for side in (pairs.ours, pairs.theirs)
     )
     return FamilyMember(known, margin, alpha, unpaired=(ours, theirs))

@@ -7,6 +7,7 @@ import math
 from flsel.comparison.grid import ALL
 from flsel.comparison.judging.estimates import Estimate
 from flsel.comparison.judging.measures import Measure, Target, scale
+from flsel.metrics import SCORE, Score
 
 _NOTHING = "-"
 
@@ -65,8 +66,13 @@ def p_value(p: float) -> str:
 
 def points(value: float) -> str:
     """Write a difference of shares in points with its sign: ``+1.8``."""
+    return gain(100 * value, SCORE)
+
+
+def gain(value: float, score: Score) -> str:
+    """Write a gain as the difference of scores, with its sign: ``+1.8`` points, ``-0.031`` of a loss."""
     # Added to zero, what is rounded to it loses its sign.
-    return f"{round(100 * value, 1) + 0.0:+.1f}"
+    return f"{round(value, 1) + 0.0:+.1f}" if score.is_share else f"{value / score.gains + 0.0:+.3g}"
 
 
 def relation(p: float) -> str:
@@ -99,7 +105,7 @@ def seeds(n: int) -> str:
 
 def goal(target: Target, last: int) -> str:
     """Write what is to be reached: ``80 % (mean of 10 evaluations)``."""
-    return f"{100 * target.accuracy:g} %" + (f" (mean of {last} evaluations)" if last > 1 else "")
+    return target.shown + (f" (mean of {last} evaluations)" if last > 1 else "")
 
 
 def where(scenario: str) -> str:

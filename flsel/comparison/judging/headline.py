@@ -18,7 +18,7 @@ def headline(analysis: Analysis) -> str:
 
     The variant is the one that is better in most scenarios, less those in which it is worse, and of these the
     one that gains most. Where no variant gains in what decides, one that saves cost is named, unless its
-    accuracy is worse in some scenario.
+    score is worse in some scenario.
     """
     if len(analysis.variants) < 2:
         return f"There is one variant, {analysis.variants[0]}: nothing is compared."
@@ -32,9 +32,10 @@ def headline(analysis: Analysis) -> str:
         if c.measure == analysis.to_target and c.kind == "mean" and c.variant not in lost
     ]  # fmt: skip
     cheaper = _best(saved) if analysis.deciding == analysis.main else []
+    words = analysis.options.score.words
     if cheaper:
         losses = _losses(saved, cheaper[0].variant)
-        return f"{_take(analysis, cheaper, losses)[:-1]}, with no significant difference in test accuracy."
+        return f"{_take(analysis, cheaper, losses)[:-1]}, with no significant difference in {words}."
     return f"{_nothing(analysis, about)}{_worse(about)}"
 
 
@@ -74,23 +75,28 @@ def _take(analysis: Analysis, won: Sequence[Claim], losses: int) -> str:
     where += f", worse in {losses}" if losses else ""
     size = difference(first.deciding, gain)
     if first.deciding.target is None:
-        return (
-            f"Take {first.variant}: {size} of test accuracy over "
-            f"{base}{where}{_cost(analysis, first.variant)}."
-        )
+        score = analysis.options.score
+        than = f"of {score.words} over" if score.is_share else f"in {score.words} against"
+        return f"Take {first.variant}: {size} {than} {base}{where}{_cost(analysis, first.variant)}."
     most = "at most " if any(c.late for c in won) else ""
     axis = COST_AXES[first.deciding.name].label
-    also = _accuracy(analysis, first.variant) if analysis.deciding != analysis.main else ""
-    target = f"{100 * first.deciding.target:g} %"
+    also = _score(analysis, first.variant) if analysis.deciding != analysis.main else ""
+    target = first.deciding.score.shown(first.deciding.target)
     return f"Take {first.variant}: {most}{size} the {axis} of {base} to {target}{where}{also}."
 
 
-def _accuracy(analysis: Analysis, variant: str) -> str:
-    """Say how the accuracy differs where a cost decides, in the only scenario."""
+def _score(analysis: Analysis, variant: str) -> str:
+    """Say how the score differs where a cost decides, in the only scenario."""
     found = analysis.difference(variant, analysis.scenarios[0], analysis.main)
     if found is None or len(analysis.scenarios) > 1:
         return ""
-    return f", at {formatting.points(found.shown.value)} points of test accuracy (exploratory)"
+    return f", at {_change(analysis, found.shown.value)} {analysis.options.score.words} (exploratory)"
+
+
+def _change(analysis: Analysis, value: float) -> str:
+    """Write a difference of scores: ``+1.2 points of``, ``-0.031 in``."""
+    score = analysis.options.score
+    return f"{formatting.gain(score.gains * value, score)} {'points of' if score.is_share else 'in'}"
 
 
 def _nothing(analysis: Analysis, about: Sequence[Claim]) -> str:
@@ -111,7 +117,10 @@ def _nothing(analysis: Analysis, about: Sequence[Claim]) -> str:
         return "Exploratory: what differs was chosen when results could be seen."
     if same and len(same) == len(analysis.variants) - 1:
         return also.strip()
-    return f"No significant difference in test accuracy was found.{also}{_ahead(analysis, about)}"
+    return (
+        f"No significant difference in {analysis.options.score.words} was found.{also}"
+        f"{_ahead(analysis, about)}"
+    )
 
 
 def _ahead(analysis: Analysis, about: Sequence[Claim]) -> str:
@@ -120,14 +129,15 @@ def _ahead(analysis: Analysis, about: Sequence[Claim]) -> str:
     if len(analysis.scenarios) > 1 or not ahead:
         return ""
     best = max(ahead, key=lambda c: c.decision.looks[-1].mean)
-    shown, base = best.shown, analysis.options.baseline
-    if shown is None or shown.value <= 0:
+    shown, base, score = best.shown, analysis.options.baseline, analysis.options.score
+    if shown is None or score.gains * shown.value <= 0:
         return ""
     won = int((best.differences > 0).sum())
-    ends = f"[{formatting.points(shown.low)}, {formatting.points(shown.high)}]"
+    size, *ends = (formatting.gain(score.gains * x, score) for x in (shown.value, shown.low, shown.high))
+    numbers = f"{size} [{', '.join(ends)}] {score.unit}".rstrip()
     return (
         f" {best.variant} is ahead of {base} in {won} of {formatting.seeds(shown.n)}, "
-        f"{formatting.points(shown.value)} {ends} points: more seeds would tell."
+        f"{numbers}: more seeds would tell."
     )
 
 
@@ -142,7 +152,7 @@ def _cost(analysis: Analysis, variant: str) -> str:
     scenario = analysis.scenarios[0]
     if len(analysis.scenarios) > 1:
         return ""
-    goal = "" if analysis.target is None else f" to {100 * analysis.target.accuracy:g} %"
+    goal = "" if analysis.target is None else f" to {analysis.target.shown}"
     found = analysis.difference(variant, scenario, analysis.to_target)
     sides = [analysis.arrival(name, scenario, analysis.to_target) for name in (variant, base)]
     if found is not None and all(side is not None and side.found.reached == side.found.n for side in sides):
@@ -153,4 +163,4 @@ def _cost(analysis: Analysis, variant: str) -> str:
     if None in sides or analysis.target is None:
         return ""
     reached = [f"{side.found.reached} of {side.found.n}" for side in sides if side is not None]
-    return f"; it reaches {100 * analysis.target.accuracy:g} % in {reached[0]} runs, {base} in {reached[1]}"
+    return f"; it reaches {analysis.target.shown} in {reached[0]} runs, {base} in {reached[1]}"

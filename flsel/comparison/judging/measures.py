@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,12 +13,12 @@ from flsel.comparison.judging.estimates import gini
 from flsel.comparison.judging.time_to_target import TargetTime, first_at
 from flsel.comparison.run_table import Run
 from flsel.data.heterogeneity import cohort_entropy
-from flsel.metrics import METRICS, Better, mean_over_rounds
+from flsel.metrics import METRICS, SCORE, Better, Score, mean_over_rounds
 from flsel.runner.cost_axes import COST_AXES
 
 Kind = Literal["difference", "ratio"]
 EQUAL = ("bytes", "simulated_seconds")
-"""Costs at whose equal amount accuracies are compared."""
+"""Costs at whose equal amount scores are compared."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,40 @@ class Measure:
 
 @dataclass(frozen=True)
 class Target:
-    """A test accuracy to reach.
+    """A score to reach.
 
     Attributes:
-        accuracy: The accuracy, in (0, 1].
+        value: The score; an accuracy is in (0, 1].
         chosen_after: Whether it was chosen when the runs had been seen.
+        score: What it is a value of.
     """
 
-    accuracy: float
+    value: float
     chosen_after: bool = False
+    score: Score = SCORE
+
+    @property
+    def shown(self) -> str:
+        """The value in words, such as ``80 %``."""
+        return self.score.shown(self.value)
 
 
-def titles() -> dict[str, str]:
-    """Return titles of the axes of curves by name: what was spent, and what was measured."""
-    measured = {name: METRICS[f"test/{name}"].axis() for name in ("accuracy", "loss")}
+def titles(curves: Iterable[str]) -> dict[str, str]:
+    """Return titles of the axes of curves by name: what was spent, and what was measured.
+
+    Args:
+        curves: Names of what was measured on the test set.
+    """
+    measured = {
+        name: METRICS[f"test/{name}"].axis() if f"test/{name}" in METRICS else f"test {name}"
+        for name in curves
+    }
     return {name: axis.title for name, axis in COST_AXES.items()} | measured
+
+
+def end_name(score: Score, last: int) -> str:
+    """Return the name of the measure of a score at the end of a run."""
+    return f"{score.name}/last{last}"
 
 
 def own_metrics(runs: Sequence[Run]) -> dict[str, Better | None]:
@@ -69,13 +88,18 @@ def own_metrics(runs: Sequence[Run]) -> dict[str, Better | None]:
     )
 
 
-def measures(last: int, own: Mapping[str, Better | None] | None = None) -> dict[str, Measure]:
+def measures(
+    last: int, own: Mapping[str, Better | None] | None = None, score: Score = SCORE
+) -> dict[str, Measure]:
     """Return what is measured, by name; costs to a target are apart, as they may be censored.
 
     Args:
         last: Evaluations in the mean at the end.
         own: As :func:`own_metrics` returns them.
+        score: What the runs are judged by.
     """
+    unit = "%" if score.is_share else METRICS[score.column].unit if score.column in METRICS else ""
+    lowest = 0.0 if score.column in METRICS else -math.inf
     listed = (
         Measure("accuracy/final", "final test accuracy", "%", better="max"),
         Measure(
@@ -84,7 +108,13 @@ def measures(last: int, own: Mapping[str, Better | None] | None = None) -> dict[
         Measure("accuracy/auc", "test accuracy, mean over the rounds", "%", better="max"),
         Measure("accuracy/best", "best test accuracy over the rounds", "%", better="max"),
         *(
-            Measure(at_equal(cost), f"test accuracy at equal {COST_AXES[cost].label}", "%", better="max")
+            Measure(
+                at_equal(cost, score),
+                f"{score.words} at equal {COST_AXES[cost].label}",
+                unit,
+                better=score.better,
+                lowest=lowest,
+            )
             for cost in EQUAL
         ),
         Measure("loss/final", "final test loss", "nats"),
@@ -109,13 +139,13 @@ def _own(name: str, better: Better | None, last: int) -> Iterator[Measure]:
     yield Measure(f"{name}/last{last}", words, "", better=better, lowest=-math.inf)
 
 
-def at_equal(cost: str) -> str:
-    """Name the measure of accuracy at an equal cost, such as ``accuracy/equal_bytes``."""
-    return f"accuracy/equal_{cost}"
+def at_equal(cost: str, score: Score) -> str:
+    """Name the measure of a score at an equal cost, such as ``accuracy/equal_bytes``."""
+    return f"{score.name}/equal_{cost}"
 
 
-def accuracy_at_equal(runs: Sequence[Run], last: int) -> dict[str, dict[str, float]]:
-    """Measure the accuracy of runs when each has spent what the cheapest of them spends in all.
+def score_at_equal(runs: Sequence[Run], last: int) -> dict[str, dict[str, float]]:
+    """Measure the score of runs when each has spent what the cheapest of them spends in all.
 
     Args:
         runs: Complete runs of one scenario.
@@ -130,8 +160,8 @@ def accuracy_at_equal(runs: Sequence[Run], last: int) -> dict[str, dict[str, flo
             most = min(float(run.columns[cost][-1]) for run in runs)
             for run in runs:
                 until = int(np.searchsorted(run.columns[cost], most, side="right"))
-                values = run.columns["test/accuracy"][max(until - last, 0) : until]
-                found[str(run.folder)][at_equal(cost)] = float(values.mean())
+                values = run.columns[run.score.column][max(until - last, 0) : until]
+                found[str(run.folder)][at_equal(cost, run.score)] = float(values.mean())
     return found
 
 
@@ -147,14 +177,16 @@ def measure(run: Run, last: int) -> dict[str, float]:
     """
     columns = run.columns
     found: dict[str, float] = {}
-    for short in ("accuracy", "loss", *run.summary.get("directions", {})):
+    own = run.summary.get("directions", {})
+    there = [name for name in ("accuracy", "loss", *own) if f"test/{name}" in columns]
+    for short in there:
         values = columns[f"test/{short}"]
         found[f"{short}/final"] = float(values[-1])
         found[f"{short}/last{last}"] = float(values[-last:].mean())
-    for short, name in (("accuracy", "test/accuracy"), ("loss", "test/loss")):
-        values = columns[name]
-        found[f"{short}/auc"] = mean_over_rounds(columns["round"], values)
-    found["accuracy/best"] = float(np.nanmax(columns["test/accuracy"]))
+        if short not in own:
+            found[f"{short}/auc"] = mean_over_rounds(columns["round"], values)
+    if "accuracy" in there:
+        found["accuracy/best"] = float(np.nanmax(columns["test/accuracy"]))
     for name in ("worst10", "variance"):
         if (column := f"client_train/accuracy_{name}") in columns:
             found[f"client_train/{name}"] = float(columns[column][-1])
@@ -170,26 +202,31 @@ def arrivals(run: Run, target: Target, window: int) -> dict[str, TargetTime]:
         target: What to reach.
         window: Evaluations in the running mean; 1 is the first hit.
     """
-    accuracy = run.columns["test/accuracy"]
+    values = run.columns[target.score.column]
     return {
-        name: first_at(target.accuracy, run.columns[name], accuracy, window)
+        name: first_at(target.value, run.columns[name], values, window, target.score.better)
         for name in COST_AXES
         if name in run.columns
     }
 
 
-def chosen_target(baseline: Sequence[Run], last: int) -> Target | None:
+def chosen_target(baseline: Sequence[Run], last: int, score: Score = SCORE) -> Target | None:
     """Choose a target when none was given: what the baseline's runs have at their end, to the whole per cent.
 
-    Rounded down, so that most of the baseline's own runs get there.
+    Other scores are rounded to two digits. Rounded to what is worse, so that most of the baseline's own runs
+    get there.
     """
-    ends = [float(run.columns["test/accuracy"][-last:].mean()) for run in baseline]
+    ends = [float(run.columns[score.column][-last:].mean()) for run in baseline]
     ends = [end for end in ends if math.isfinite(end)]
-    if not ends:
+    worst = min(ends, key=lambda end: score.gains * end, default=0.0)
+    if worst == 0:
         return None
+    digits = 2 if score.is_share else 1 - math.floor(math.log10(abs(worst)))
+    way = math.floor if score.better == "max" else math.ceil
     # 100 * 0.57 is a little less than 57.
-    accuracy = math.floor(round(100 * min(ends), 9)) / 100
-    return Target(accuracy, chosen_after=True) if accuracy > 0 else None
+    scaled = way(round(worst * 10.0**digits, 9))
+    value = scaled / 10**digits if digits >= 0 else float(scaled * 10**-digits)
+    return Target(value, chosen_after=True, score=score) if value > 0 or not score.is_share else None
 
 
 def _participation(run: Run) -> dict[str, float]:

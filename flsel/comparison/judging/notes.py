@@ -70,10 +70,11 @@ def _about_length(analysis: Analysis) -> Iterator[str]:
 
 def _about_targets(analysis: Analysis) -> Iterator[str]:
     if analysis.target is None:
-        yield "There is no target accuracy, so no cost to reach one. Give --target."
+        goal = "target accuracy" if analysis.options.score.is_share else "target"
+        yield f"There is no {goal}, so no cost to reach one. Give --target."
     elif analysis.target.chosen_after:
         yield (
-            f"The target of {100 * analysis.target.accuracy:g} % was chosen after the runs: costs to it are "
+            f"The target of {analysis.target.shown} was chosen after the runs: costs to it are "
             "exploratory. Give --target beforehand."
         )
     if analysis.options.cost == "seconds":

@@ -95,7 +95,9 @@ def _about_power(several: Sequence[Claim], family: int, alpha: float) -> Iterato
         if claim.paired
     ]
     shift, variant, n = max(found, default=(0.0, "", 0))
-    if shift >= _HOPELESS:
+    score = several[0].deciding.score
+    size = f"{shift:.1f} points of accuracy" if score.is_share else f"{shift:.3g} in {score.words}"
+    if score.is_share and shift >= _HOPELESS:
         yield (
             f"Differences of {variant} vary so much that {formatting.seeds(n)} give 80 % power only for more "
             f"than {_HOPELESS:.0f} points of accuracy{_corrected_for(family)}."
@@ -103,7 +105,7 @@ def _about_power(several: Sequence[Claim], family: int, alpha: float) -> Iterato
     elif shift > 0:
         whose = f" (of {variant}, which varies most)" if len({name for _, name, _ in found}) > 1 else ""
         yield (
-            f"{formatting.seeds(n)} give 80 % power for a difference of {shift:.1f} points of accuracy{whose}"
+            f"{formatting.seeds(n)} give 80 % power for a difference of {size}{whose}"
             f"{_corrected_for(family)}. Smaller differences may stay unseen."
         )
 
@@ -134,13 +136,14 @@ def _about_looks(analysis: Analysis, how: Sequential) -> Iterator[str]:
     )
     yield f"Seeds were run {_how_long(analysis)}, {width}: looks at {looks} seeds. {guarantee(design)}"
     if deciding.target is None:
+        words = deciding.score.words
         yield (
-            "Test accuracy alone decides: costs to the target are exploratory here. To let a cost decide, "
-            "declare it before the first run (--decides rounds)."
+            f"{words[0].upper()}{words[1:]} alone decides: costs to the target are exploratory here. "
+            "To let a cost decide, declare it before the first run (--decides rounds)."
         )
     else:
         yield (
-            f"Claims are about {subject(deciding)} alone: test accuracy and other costs are "
+            f"Claims are about {subject(deciding)} alone: {deciding.score.words} and other costs are "
             "exploratory here. A claim is about the mean of the logarithms of the ratios. A run that never "
             "arrives bounds the ratio of its pair. Better is claimed over the upper ends only, worse over "
             "the lower ends only, and equivalent only if every run arrives."

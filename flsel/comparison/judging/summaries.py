@@ -21,11 +21,12 @@ from flsel.comparison.judging.estimates import (
     Paired,
 )
 from flsel.comparison.judging.late_runs import LateRuns
-from flsel.comparison.judging.measures import Kind, Measure, Target, arrival_name
+from flsel.comparison.judging.measures import Kind, Measure, Target, arrival_name, end_name
 from flsel.comparison.judging.pairs import Pairs
 from flsel.comparison.judging.ranks import Ranking
 from flsel.comparison.judging.time_to_target import TargetTime, TargetTimes
-from flsel.comparison.run_table import Run
+from flsel.comparison.run_table import Run, complete
+from flsel.metrics import SCORE, Score
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,12 @@ class Options:
         seeds_added: Numbers of seeds at which the results of a fixed design were seen before more were added.
         cost: The cost to the target that verdicts are about.
         level: Confidence level of intervals; one minus it is the chance of any false claim.
-        margins: Half-widths of practical equivalence of a fixed design: of ``accuracy`` in points, of
-            ``cost`` as the logarithm of a ratio.
+        margins: Half-widths of practical equivalence of a fixed design: of ``accuracy``, which stands for
+            the score, in points or its own unit, of ``cost`` as the logarithm of a ratio.
         declared_cells: Pairs of variant and scenario that were declared, without those of the baseline.
         declares_target: Whether a target was declared before the first run.
         changes: What was changed when results could be seen.
+        score: What all runs are judged by.
     """
 
     baseline: str
@@ -60,6 +62,7 @@ class Options:
     declared_cells: int = 0
     declares_target: bool = False
     changes: tuple[Change, ...] = ()
+    score: Score = SCORE
 
     @property
     def alpha(self) -> float:
@@ -73,10 +76,10 @@ class Options:
 
     @property
     def deciding(self) -> Deciding:
-        """What decides: test accuracy, or the cost that was declared."""
+        """What decides: the runs' score, or the cost that was declared."""
         if self.sequential is not None:
-            return self.sequential.deciding(self.last)
-        return Deciding(ACCURACY, self.last)
+            return self.sequential.deciding(self.last, self.score)
+        return Deciding(ACCURACY, self.last, score=self.score)
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,7 @@ class Analysis:
         variants: Their names, in order.
         scenarios: Theirs.
         options: How they are judged.
-        target: Test accuracy to reach, or None.
+        target: Score to reach, or None.
         measures: What was measured, by name.
         values: By run folder the values of a complete run, by name.
         summaries: Of every variant in every scenario.
@@ -214,15 +217,21 @@ class Analysis:
 
     @property
     def main(self) -> str:
-        """Name of the measure that ranks: the mean of the last evaluations of test accuracy."""
-        return f"accuracy/last{self.options.last}"
+        """Name of the measure that ranks: the mean of the last evaluations of the runs' score."""
+        return end_name(self.options.score, self.options.last)
+
+    @cached_property
+    def curves(self) -> dict[str, str]:
+        """Columns that curves show, by name: the score, then accuracy and loss where all runs have them."""
+        names, runs = dict.fromkeys((self.options.score.name, "accuracy", "loss")), complete(self.runs)
+        return {name: f"test/{name}" for name in names if all(f"test/{name}" in r.columns for r in runs)}
 
     @property
     def own(self) -> tuple[str, ...]:
-        """Names of the measures of the runs' own metrics (``evaluation.metrics``) that verdicts are about."""
-        ends = f"/last{self.options.last}"
+        """Names of the measures described beside the score: the runs' metrics, and accuracy."""
+        ends, there = f"/last{self.options.last}", {summary.measure for summary in self.summaries}
         known = (self.main, f"loss{ends}")
-        return tuple(name for name in self.measures if name.endswith(ends) and name not in known)
+        return tuple(n for n in self.measures if n.endswith(ends) and n not in known and n in there)
 
     def of(self, variant: str, scenario: str) -> Sequence[Run]:
         """Return a variant's complete runs in a scenario, seeds ascending."""

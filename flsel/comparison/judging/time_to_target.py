@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from flsel.comparison.judging.estimates import LEVEL, Estimate
-from flsel.metrics import first_hit
+from flsel.metrics import Better, first_hit
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,22 @@ class TargetTimes:
 
 
 def first_at(
-    target: float, costs: Sequence[float] | np.ndarray, values: Sequence[float] | np.ndarray, window: int = 1
+    target: float,
+    costs: Sequence[float] | np.ndarray,
+    values: Sequence[float] | np.ndarray,
+    window: int = 1,
+    better: Better = "max",
 ) -> TargetTime:
-    """Find where the running mean of some evaluations first reaches a target from below.
+    """Find where the running mean of some evaluations first reaches a target.
 
     Args:
         target: The value to reach.
         costs: What was spent up to each evaluation, ascending, ``[n]`` with n >= 1.
         values: The evaluations ``[n]``; NaN reaches nothing.
         window: Evaluations in the mean, >= 1.
+        better: Whether the target is reached from below, or from above where less is better.
     """
-    hit = first_hit(values, target, window=window)
+    hit = first_hit(values, target, window=window, better=better)
     return TargetTime(float(costs[-1 if hit is None else hit]), hit is not None)
 
 

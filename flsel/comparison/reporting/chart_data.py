@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,13 @@ from flsel.runner.cost_axes import COST_AXES
 
 STEP, REACH = 8, 32
 """Points between marks of equal cost, and between the outermost of them at most."""
-_CURVES = {"accuracy": "test/accuracy", "loss": "test/loss"}
 
 
 def chart_data(analysis: Analysis) -> dict[str, Rows]:
     """Return the rows of every chart by its name; each has ``scenario``, and ``variant`` where it has one."""
     cells = [(s, v) for s in analysis.scenarios for v in analysis.variants if analysis.of(v, s)]
     found: dict[str, Rows] = {
-        "curves": [row for s, v in cells for row in _curve(analysis.of(v, s))],
+        "curves": [row for s, v in cells for row in _curve(analysis.of(v, s), analysis.curves)],
         "cost": _beside([row for s, v in cells for row in _cost(analysis, v, s)]),
         "pairs": _pairs(analysis),
         "intervals": _intervals(analysis),
@@ -37,7 +36,7 @@ def chart_data(analysis: Analysis) -> dict[str, Rows]:
     return {name: [_clean(row) for row in rows] for name, rows in found.items() if rows}
 
 
-def _curve(runs: Sequence[Run]) -> Rows:
+def _curve(runs: Sequence[Run], curves: Mapping[str, str]) -> Rows:
     length = min(len(run.columns["round"]) for run in runs)
     kept = np.unique(np.linspace(0, length - 1, min(length, POINTS)).round().astype(int))
     costs = {
@@ -46,7 +45,7 @@ def _curve(runs: Sequence[Run]) -> Rows:
         if all(name in run.columns for run in runs)
     }
     tables = {
-        name: np.array([run.columns[column][:length] for run in runs]) for name, column in _CURVES.items()
+        name: np.array([run.columns[column][:length] for run in runs]) for name, column in curves.items()
     }
     rows = []
     for number, at in enumerate(kept):
@@ -61,12 +60,12 @@ def _curve(runs: Sequence[Run]) -> Rows:
 
 
 def _cost(analysis: Analysis, variant: str, scenario: str) -> Rows:
-    accuracy = analysis.summary(variant, scenario, analysis.main)
-    if accuracy is None:
+    score = analysis.summary(variant, scenario, analysis.main)
+    if score is None:
         return []
     row: dict[str, Any] = {
-        "scenario": scenario, "variant": variant, "accuracy": accuracy.mean.value,
-        "low": accuracy.mean.low, "high": accuracy.mean.high,
+        "scenario": scenario, "variant": variant, "score": score.mean.value,
+        "low": score.mean.low, "high": score.mean.high,
     }  # fmt: skip
     for name in COST_AXES:
         found = analysis.summary(variant, scenario, f"total/{name}")
@@ -88,10 +87,10 @@ def _beside(rows: Rows) -> Rows:
 
 
 def _pairs(analysis: Analysis) -> Rows:
-    """Return every pair's difference in what decides: points of accuracy, or the ratio of costs."""
+    """Return every pair's difference in what decides: scores in their unit, or the ratio of costs."""
     return [
         {"scenario": d.scenario, "variant": d.variant, "seed": seed,
-         "difference": math.exp(value) if d.kind == "ratio" else 100 * value}
+         "difference": math.exp(value) if d.kind == "ratio" else analysis.options.score.scale * value}
         for d in analysis.differences
         if d.measure == analysis.deciding and d.paired
         for seed, value in zip(d.seeds, d.found.values, strict=True)
@@ -99,11 +98,11 @@ def _pairs(analysis: Analysis) -> Rows:
 
 
 def _intervals(analysis: Analysis) -> Rows:
-    rows = []
+    rows, scale = [], analysis.options.score.scale
     for d in analysis.differences:
         if d.measure == analysis.deciding:
             shown = analysis.against(d.variant, d.scenario, d.measure) or d.shown
-            shown = shown if d.kind == "ratio" else shown.map(lambda x: 100 * x)
+            shown = shown if d.kind == "ratio" else shown.map(lambda x: scale * x)
             rows.append(
                 {"scenario": d.scenario, "variant": d.variant, "difference": shown.value, "low": shown.low,
                  "high": shown.high}
@@ -149,7 +148,7 @@ def _ranks(analysis: Analysis) -> Rows:
 
 
 def _profile(analysis: Analysis) -> Rows:
-    """Return the share of runs, over all scenarios, that end above an accuracy; nothing of one scenario."""
+    """Return the share of runs, over all scenarios, that end better than a score; nothing of one scenario."""
     if len(analysis.scenarios) < 2:
         return []
     ends = {
@@ -161,11 +160,12 @@ def _profile(analysis: Analysis) -> Rows:
     if not every:
         return []
     at = np.linspace(min(every), max(every), POINTS)
+    way = math.copysign(1.0, analysis.options.score.gains)
     return [
-        {"scenario": "", "variant": v, "accuracy": float(x), "share": float(y)}
+        {"scenario": "", "variant": v, "score": float(x), "share": float(y)}
         for v, values in ends.items()
         if values
-        for x, y in zip(at, performance_profile(np.array(values), at), strict=True)
+        for x, y in zip(at, performance_profile(way * np.array(values), way * at), strict=True)
     ]
 
 

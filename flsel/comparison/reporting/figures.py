@@ -44,7 +44,6 @@ COLUMN = 228
 _PAPER = ("curves", "cost", "pairs", "arrivals", "survival", "ranks", "profile")
 _NAMES = {"survival": "target"}
 _NAMED = ("pairs", "arrivals", "ranks")  # have a line for each variant with its name, and need no legend
-_SHARES = {"accuracy": "%", "loss": "~r"}
 _CONFIG: Spec = {
     "font": "Helvetica, Arial, sans-serif",
     "axis": {"labelFontSize": 8, "titleFontSize": 8, "titleFontWeight": "normal", "gridColor": "#dddddd"},
@@ -98,7 +97,7 @@ class Drawing:
 
 
 def draw_chart(
-    analysis: Analysis, name: str, *, cost: str | None = None, measure: str = "accuracy"
+    analysis: Analysis, name: str, *, cost: str | None = None, measure: str | None = None
 ) -> Drawing:
     """Draw a chart of the page for a paper; over several scenarios a panel for each.
 
@@ -107,7 +106,8 @@ def draw_chart(
         name: The chart, such as ``curves``.
         cost: Horizontal axis, where it shows a cost; None is the comparison's own where that is not
             rounds, else rounds for curves, and bytes.
-        measure: ``accuracy`` or ``loss``, where it shows one.
+        measure: ``accuracy``, ``loss`` or the name of the runs' score, where it shows one; None is the
+            score.
 
     Raises:
         UserError: If there is no such cost or measure, or nothing to draw.
@@ -115,7 +115,8 @@ def draw_chart(
     usual = "rounds" if name == "curves" else "bytes"
     cost = cost or (usual if analysis.options.cost == "rounds" else analysis.options.cost)
     _check("cost", cost, COST_AXES)
-    _check("measure", measure, ("accuracy", "loss"))
+    measure = measure or analysis.options.score.name
+    _check("measure", measure, analysis.curves)
     data = chart_data(analysis)
     legend = name not in _NAMED
     found = {chart.name: chart for chart in charts(analysis, looks(analysis.variants), data, legend=legend)}
@@ -177,11 +178,17 @@ def _whole(
     """Return a chart's whole specification: filled, with its data, in panels where there are several."""
     rows = [dict(row) for row in data[chart.data]]
     if chart.name == "cost":
-        rows = _front([row for row in rows if names["cost"] in row], names["cost"])
-    words = {COST: titles()[names["cost"]], MEASURE: titles()[names["measure"]], WHAT: ""}
+        there = [row for row in rows if names["cost"] in row]
+        rows = _front(there, names["cost"], analysis.options.score.gains)
+    known = titles(analysis.curves)
+    words = {COST: known[names["cost"]], MEASURE: known[names["measure"]], WHAT: ""}
     filled: Spec = fill(
         chart.spec,
-        {**names, "format": COST_AXES[names["cost"]].format, "share": _SHARES[names["measure"]]},
+        {
+            **names,
+            "format": COST_AXES[names["cost"]].format,
+            "share": "%" if names["measure"] == "accuracy" else "~r",
+        },
         words,
     )
     panel, rows = _panel(chart, rows, analysis)
@@ -253,11 +260,11 @@ def fill(part: Any, names: Mapping[str, str], words: Mapping[str, str]) -> Any:
     return part
 
 
-def _front(rows: list[dict[str, Any]], cost: str) -> list[dict[str, Any]]:
+def _front(rows: list[dict[str, Any]], cost: str, gains: float) -> list[dict[str, Any]]:
     """Mark the rows of the Pareto front of their scenario."""
 
     def beaten(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-        spent, gained = other[cost] - row[cost], other["accuracy"] - row["accuracy"]
+        spent, gained = other[cost] - row[cost], gains * (other["score"] - row["score"])
         there = other["scenario"] == row["scenario"]
         return bool(there and spent <= 0 and gained >= 0 and (spent < 0 or gained > 0))
 

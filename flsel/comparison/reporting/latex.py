@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from flsel.comparison.judging.claim_words import outcome
 from flsel.comparison.judging.estimates import Estimate
+from flsel.comparison.judging.measures import Target
 from flsel.comparison.judging.ratio_cell import ratio_cell
 from flsel.comparison.judging.summaries import Analysis
 from flsel.errors import UserError
@@ -26,9 +27,9 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
 
     Args:
         analysis: The comparison.
-        columns: Any of ``accuracy``, ``difference``, ``p``, ``cost`` (ratio of the cost to the target),
-            ``reached``, ``loss`` and ``seeds``, in the order of the table; None is :data:`COLUMNS`, or
-            :data:`COST_COLUMNS` where a cost decides.
+        columns: Any of ``accuracy`` (the runs' score), ``difference``, ``p``, ``cost`` (ratio of the cost to
+            the target), ``reached``, ``loss`` and ``seeds``, in the order of the table; None is
+            :data:`COLUMNS`, or :data:`COST_COLUMNS` where a cost decides.
         transposed: Write a column for each variant and a row for each number, as for a wide table of few
             numbers.
 
@@ -77,7 +78,7 @@ def _stacked(head: str, row: Sequence[str]) -> list[str]:
 def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     """Say what the numbers are: the level of intervals, the correction of p, and what is exploratory."""
     last, target = analysis.options.last, analysis.target
-    said = [] if last == 1 else [f"Accuracies: mean of the last {last} evaluations."]
+    said = [] if last == 1 else [f"{_plural(analysis)}: mean of the last {last} evaluations."]
     said.append(rf"Intervals: {100 * analysis.options.level:g}\,\%.")
     compared = [claim.design.comparisons for claim in analysis.claims]
     if "difference" in columns and compared:
@@ -89,18 +90,19 @@ def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     of_costs = {"cost", "reached"} & set(columns)
     if of_costs and target is not None:
         label, base = COST_AXES[analysis.options.cost].label, latex_text(analysis.options.baseline)
-        said.append(rf"Target: {100 * target.accuracy:g}\,\%; ratios of {label} to {base}.")
+        said.append(rf"Target: {_target(target)}; ratios of {label} to {base}.")
     if of_costs and target is not None and target.chosen_after:
         said.append("Exploratory: the target was chosen after the runs.")
     return " ".join(said)
 
 
 def _heading(analysis: Analysis, name: str) -> str:
+    score = analysis.options.score
     base, cost = latex_text(analysis.options.baseline), COST_AXES[analysis.options.cost].label
     if analysis.target is not None and analysis.deciding != analysis.main:
-        cost = rf"{cost} to {100 * analysis.target.accuracy:g}\,\%"
+        cost = f"{cost} to {_target(analysis.target)}"
     return {
-        "accuracy": r"acc.\ (\%)",
+        "accuracy": r"acc.\ (\%)" if score.is_share else latex_text(score.words),
         "difference": f"vs. {base}",
         "p": "$p$" if analysis.options.sequential is None else "decided",
         "cost": f"{cost}, ratio",
@@ -110,14 +112,23 @@ def _heading(analysis: Analysis, name: str) -> str:
     }[name]
 
 
+def _plural(analysis: Analysis) -> str:
+    score = analysis.options.score
+    return "Accuracies" if score.is_share else latex_text(score.words[0].upper() + score.words[1:])
+
+
+def _target(target: Target) -> str:
+    return target.shown.replace(" %", r"\,\%")
+
+
 def _accuracy(analysis: Analysis, variant: str, scenario: str) -> str:
     found = analysis.summary(variant, scenario, analysis.main)
-    return _NOTHING if found is None else _with_interval(found.mean.map(lambda x: 100 * x), 1)
+    return _NOTHING if found is None else _in_units(analysis, found.mean)
 
 
 def _difference(analysis: Analysis, variant: str, scenario: str) -> str:
     found = analysis.against(variant, scenario, analysis.main)
-    return _NOTHING if found is None else _with_interval(found.map(lambda x: 100 * x), 1, sign=True)
+    return _NOTHING if found is None else _in_units(analysis, found, sign=True)
 
 
 def _p(analysis: Analysis, variant: str, scenario: str) -> str:
@@ -162,6 +173,12 @@ def _number(value: float, digits: int, *, sign: bool = False) -> str:
     # siunitx drops a plus sign unless it is told not to.
     option = "[retain-explicit-plus]" if sign and shown >= 0 else ""
     return rf"\num{option}{{{shown:{'+' if sign else ''}.{digits}f}}}"
+
+
+def _in_units(analysis: Analysis, found: Estimate, *, sign: bool = False) -> str:
+    """Write a score or a difference: of shares in per cent with one digit, of others with three."""
+    score = analysis.options.score
+    return _with_interval(found.map(lambda x: score.scale * x), 1 if score.is_share else 3, sign=sign)
 
 
 def _with_interval(found: Estimate, digits: int, *, sign: bool = False) -> str:

@@ -22,6 +22,7 @@ from flsel.comparison.reporting.chart import (
 from flsel.comparison.reporting.client_charts import client_charts
 from flsel.comparison.reporting.client_data import POINTS
 from flsel.comparison.run_table import complete
+from flsel.metrics import Score
 from flsel.report.style import GREY_LINE, Style
 from flsel.runner.cost_axes import COST_AXES, CostAxis
 
@@ -40,6 +41,7 @@ def charts(
     e = Encodings(looks, legend)
     target = analysis.target
     goal = "the target" if target is None else formatting.goal(target, analysis.options.last)
+    score = analysis.options.score
     axis, level = COST_AXES[analysis.options.cost], f"{100 * analysis.options.level:g} %"
     listed = [
         Chart(
@@ -48,10 +50,10 @@ def charts(
             _curves(e),
         ),
         Chart(
-            "cost", "cost", "Accuracy against cost",
-            f"Mean over seeds of the accuracy at the end, with its {level} interval, and of what was "
+            "cost", "cost", f"{score.name[0].upper()}{score.name[1:]} against cost",
+            f"Mean over seeds of the {score.name} at the end, with its {level} interval, and of what was "
             "spent. Variants of equal cost are drawn side by side. The line is the Pareto front.",
-            _cost(e),
+            _cost(e, score),
         ),
         _pairs_chart(analysis, e, f"{axis.label} to {goal}"),
         Chart(
@@ -73,8 +75,10 @@ def charts(
         ),
         Chart(
             "profile", "profile", "Performance profiles",
-            "Share of all runs, over all scenarios, that end above an accuracy.",
-            _profile(e),
+            "Share of all runs, over all scenarios, that end "
+            f"{'above' if score.better == 'max' else 'below'} "
+            f"{'an accuracy' if score.is_share else f'a value of {score.words}'}.",
+            _profile(e, score),
         ),
     ]  # fmt: skip
     return [chart for chart in (*listed, *client_charts(e, data)) if chart.data in data]
@@ -109,10 +113,10 @@ def _curves(e: Encodings) -> Spec:
     }  # fmt: skip
 
 
-def _cost(e: Encodings) -> Spec:
-    y = quantitative("accuracy", "test accuracy", scale={"zero": False}, axis={"format": "%"})
+def _cost(e: Encodings, score: Score) -> Spec:
+    y = quantitative("score", score.words, scale={"zero": False}, axis={"format": _format(score)})
     x = quantitative(COST, COST, axis={"format": FORMAT}, scale={"zero": False, "padding": 20})
-    shown = tips((COST, COST), ("accuracy", "accuracy"), ("low", "low"), ("high", "high"))
+    shown = tips((COST, COST), ("score", score.name), ("low", "low"), ("high", "high"))
     beside = {"xOffset": {"expr": f"datum['beside_{COST}']"}}
     return {
         "height": 280,
@@ -129,15 +133,22 @@ def _cost(e: Encodings) -> Spec:
     }  # fmt: skip
 
 
+def _format(score: Score) -> str:
+    """Return how an axis of a score writes its numbers."""
+    return "%" if score.is_share else "~r"
+
+
 def _pairs_chart(analysis: Analysis, e: Encodings, cost: str) -> Chart:
-    base = analysis.options.baseline
+    base, score = analysis.options.baseline, analysis.options.score
+    side = "Right" if score.better == "max" else "Left"
     level = f"{100 * analysis.options.level:g} %"
     dots = f"Each dot is a seed. The bar is the {level} interval that decides."
     if analysis.deciding == analysis.main:
-        x = quantitative("difference", "difference in test accuracy (points)")
-        spec = _pairs(e, x, 0, "points")
+        unit = f" ({score.unit})" if score.unit else ""
+        x = quantitative("difference", f"difference in {score.words}{unit}")
+        spec = _pairs(e, x, 0, score.unit or "difference")
         return Chart(
-            "pairs", "pairs", f"Difference to {base}, seed by seed", f"{dots} Right of zero is better.", spec
+            "pairs", "pairs", f"Difference to {base}, seed by seed", f"{dots} {side} of zero is better.", spec
         )
     x = quantitative("difference", "ratio (logarithmic)", scale={"type": "log", "nice": False, "padding": 14})
     about = f"{dots} Left of one is better. Pairs with a run that never arrives are left out."
@@ -211,10 +222,13 @@ def _ranks(e: Encodings) -> Spec:
     }  # fmt: skip
 
 
-def _profile(e: Encodings) -> Spec:
-    y = quantitative("share", "share of runs above it", axis={"format": "%"}, scale={"domain": [0, 1]})
-    x = quantitative("accuracy", "test accuracy at the end", axis={"format": "%"}, scale={"zero": False})
-    shown = tips(("accuracy", "accuracy"), ("share", "share"))
+def _profile(e: Encodings, score: Score) -> Spec:
+    where = "above" if score.better == "max" else "below"
+    y = quantitative("share", f"share of runs {where} it", axis={"format": "%"}, scale={"domain": [0, 1]})
+    x = quantitative(
+        "score", f"{score.words} at the end", axis={"format": _format(score)}, scale={"zero": False}
+    )
+    shown = tips(("score", score.name), ("share", "share"))
     return {
         "height": 220,
         "encoding": {"x": x, "y": y, "color": e.colour},

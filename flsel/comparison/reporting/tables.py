@@ -104,13 +104,14 @@ def _needed(found: SeedsNeeded | None) -> Row:
 def decision_rows(analysis: Analysis) -> list[Row]:
     """Return one row for every look at every claim, where seeds are added until claims are decided.
 
-    Differences are positive where the variant is better, in points of accuracy or as ln(baseline / variant)
+    Differences are positive where the variant is better, in points of accuracy, the unit of
+    another score, or as ln(baseline / variant)
     of a cost, which rows of costs have as the ratio variant / baseline too.
     """
     return [
         {
             "variant": claim.variant, "scenario": claim.scenario, "measure": analysis.deciding,
-            "unit": "points" if claim.deciding.target is None else "ln(baseline / variant)",
+            "unit": claim.deciding.score.unit if claim.deciding.target is None else "ln(baseline / variant)",
             "look": number + 1, "n": look.n,
             "mean": look.mean, "sd": look.sd, "low": look.low, "high": look.high,
             "inner_low": look.inner_low, "inner_high": look.inner_high, "hope": look.hope,
@@ -193,26 +194,30 @@ def _cells(analysis: Analysis, columns: Sequence[_Column], variant: str, scenari
 def _columns(analysis: Analysis) -> list[_Column]:
     """Return the headings of the main table behind the seeds, and what writes their cells."""
     last, base = analysis.options.last, analysis.options.baseline
-    accuracy: list[_Column] = [(f"test accuracy (last {last})", _accuracy), (f"against {base}", _against)]
+    words = analysis.options.score.words
+    score: list[_Column] = [(f"{words} (last {last})", _score), (f"against {base}", _against)]
     decided: _Column = ("decided (p, Holm)" if analysis.options.sequential is None else "decided", _decided)
     ratios = _ratios(analysis)
-    listed = [*accuracy, decided, *_arrival_columns(analysis), *ratios]
+    listed = [*score, decided, *_arrival_columns(analysis), *ratios]
     if analysis.deciding != analysis.main:
-        listed = [*_arrival_columns(analysis), ratios[0], decided, *accuracy, *ratios[1:]]
+        listed = [*_arrival_columns(analysis), ratios[0], decided, *score, *ratios[1:]]
     own = [
-        (f"test {name.partition('/')[0]} (last {last})", partial(_mean, name, "")) for name in analysis.own
+        (f"test {name.partition('/')[0]} (last {last})", partial(_mean, name, analysis.measures[name].unit))
+        for name in analysis.own
     ]
+    loss = f"loss/last{last}"
+    there = loss != analysis.main and any(s.measure == loss for s in analysis.summaries)
     return [
         *listed,
         *own,
-        ("test loss", partial(_mean, f"loss/last{last}", "nats")),
+        *([("test loss", partial(_mean, loss, "nats"))] if there else []),
         ("bytes sent", partial(_total, "total/bytes", "bytes")),
         ("Gini", partial(_total, "participation/gini", "")),
     ]
 
 
-def _accuracy(analysis: Analysis, variant: str, scenario: str) -> str:
-    return _mean(analysis.main, "%", analysis, variant, scenario)
+def _score(analysis: Analysis, variant: str, scenario: str) -> str:
+    return _mean(analysis.main, analysis.measures[analysis.main].unit, analysis, variant, scenario)
 
 
 def _mean(name: str, unit: str, analysis: Analysis, variant: str, scenario: str) -> str:
@@ -240,7 +245,7 @@ def _arrival_columns(analysis: Analysis) -> list[_Column]:
     """Return the columns of when variants reach the target, in the cost asked for."""
     if analysis.target is None:
         return []
-    goal = f"{100 * analysis.target.accuracy:g} %"
+    goal = analysis.target.shown
     return [(f"{COST_AXES[analysis.options.cost].label} to {goal}", _median), ("reached", _reached)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -71,7 +72,8 @@ def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence
         _details(analysis, folder, commands),
     ]
     embedded = {
-        "scenarios": analysis.scenarios, "words": titles(), "config": _CONFIG,
+        "scenarios": analysis.scenarios, "words": titles(analysis.curves),
+        "config": _CONFIG, "sign": math.copysign(1, analysis.options.score.gains),
         "formats": {axis.name: axis.format for axis in COST_AXES.values()},
         "baseline": analysis.options.baseline, "panel": MOST_IN_PANEL,
         "data": {name: packed(rows) for name, rows in data.items()},
@@ -190,9 +192,10 @@ def _controls(analysis: Analysis, styles: Mapping[str, Style], data: Mapping[str
         if any(run.variant == name for run in complete(analysis.runs))
     )
     first: Mapping[str, Any] = next(iter(data.get("curves", [])), {})
-    costs = {name: titles()[name] for name in COST_AXES if name in first}
+    words = titles(analysis.curves)
+    costs = {name: words[name] for name in COST_AXES if name in first}
     choices = [_select("cost", "Against", costs, analysis.options.cost)]
-    choices.append(_select("measure", "Show", {name: titles()[name] for name in ("accuracy", "loss")}))
+    choices.append(_select("measure", "Show", {name: words[name] for name in analysis.curves}))
     if len(analysis.scenarios) > 1:
         choices.append(_select("scenario", "Under", {chart_text(name): name for name in analysis.scenarios}))
     return (

@@ -29,8 +29,8 @@
   };
 
   const front = (rows, cost) => rows.map((row) => ({ ...row, front: !rows.some((other) =>
-    other[cost] <= row[cost] && other.accuracy >= row.accuracy &&
-    (other[cost] < row[cost] || other.accuracy > row.accuracy)) }));
+    other[cost] <= row[cost] && page.sign * (other.score - row.score) >= 0 &&
+    (other[cost] < row[cost] || other.score !== row.score)) }));
 
   // More variants than a reader tells apart in one panel are drawn in several, the baseline in each.
   const paneled = (rows) => {
