@@ -15,14 +15,13 @@ from flsel.choosing.choice_file import FILE, Declared, RaceRules, read_declared,
 from flsel.choosing.choose_config import ACCURACY, ChooseConfig
 from flsel.choosing.entrants import find_entrants
 from flsel.choosing.race import Race, looks
-from flsel.comparison.cells import jobs_left, read_again, read_cells, shared_source, waiting
-from flsel.comparison.comparison_display import ComparisonProgress
+from flsel.comparison.cells import read_cells, shared_source, waiting
+from flsel.comparison.execute_cells import execute_cells
 from flsel.comparison.grid import Grid, Scenario, Variant
 from flsel.comparison.run_table import Run, complete
 from flsel.config import RunConfig
-from flsel.errors import Interrupted, UserError, going_on
-from flsel.execution.executor import Executor, Listener, Sources
-from flsel.execution.job import Job
+from flsel.errors import UserError, going_on
+from flsel.execution.executor import Executor, Sources
 from flsel.files import new_run_dir
 from flsel.runner.lock import Lock
 from flsel.runner.saved_settings import short_name
@@ -149,20 +148,11 @@ def _listed(reasons: Mapping[str, str]) -> str:
 
 def _run(folder: Path, declared: Declared, executor: Executor) -> None:
     """Execute what is left of a race, and say after each look who is left."""
-    quiet, rounds = bool(declared.grid.config["quiet"]), int(declared.grid.config["rounds"])
-    out = open_console()
+    quiet, out = bool(declared.grid.config["quiet"]), open_console()
 
     def execute(part: Grid, runs: Sequence[Run]) -> None:
-        jobs = jobs_left(part, folder, runs)
-
-        def ended(job: Job) -> None:
-            progress.ended(read_again(jobs[job]))
-
-        with ComparisonProgress(runs, rounds, quiet=quiet) as progress:
-            try:
-                executor.execute(list(jobs), folder, Listener(ended, progress.advanced))
-            except Interrupted as stop:
-                raise Interrupted(f"{stop}; continue with: {going_on('choose', folder)}") from stop
+        more = f"continue with: {going_on('choose', folder)}"
+        execute_cells(part, folder, runs, executor, more, quiet=quiet)
 
     def said(text: str) -> None:
         if not quiet:

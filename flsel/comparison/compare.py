@@ -13,17 +13,15 @@ from typing import Any
 from flsel.comparison.cells import (
     check_cells,
     check_settings_of,
-    jobs_left,
-    read_again,
     read_cells,
     shared_source,
     waiting,
 )
 from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison, judge, usual_baseline
-from flsel.comparison.comparison_display import ComparisonProgress
 from flsel.comparison.comparison_file import Judging, declare, read_declaration, write_declaration
 from flsel.comparison.equal_budget import with_budget
+from flsel.comparison.execute_cells import execute_cells
 from flsel.comparison.grid import FILE, Grid, Scenario, Tuning, Variant
 from flsel.comparison.judging.changes import Change
 from flsel.comparison.judging.claim_words import subject
@@ -38,9 +36,8 @@ from flsel.comparison.parse_variants import read_grid, read_seeds, read_selector
 from flsel.comparison.run_table import Run, common_score, complete
 from flsel.comparison.until_decided import parts, sequential
 from flsel.config import RunConfig
-from flsel.errors import Interrupted, UserError, going_on
-from flsel.execution.executor import Executor, Listener, Sources
-from flsel.execution.job import Job
+from flsel.errors import UserError, going_on
+from flsel.execution.executor import Executor, Sources
 from flsel.files import new_run_dir
 from flsel.metrics import Score
 from flsel.runner.lock import Lock
@@ -339,16 +336,8 @@ def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor,
 
 def _execute(folder: Path, grid: Grid, executor: Executor, runs: Sequence[Run]) -> None:
     """Execute the cells that are left."""
-    jobs = jobs_left(grid, folder, runs)
-
-    def ended(job: Job) -> None:
-        progress.ended(read_again(jobs[job]))
-
-    with ComparisonProgress(runs, int(grid.config["rounds"]), quiet=bool(grid.config["quiet"])) as progress:
-        try:
-            executor.execute(list(jobs), folder, Listener(ended, progress.advanced))
-        except Interrupted as stop:
-            raise Interrupted(f"{stop}; continue with: {going_on('compare', folder)}") from stop
+    more, quiet = f"continue with: {going_on('compare', folder)}", bool(grid.config["quiet"])
+    execute_cells(grid, folder, runs, executor, more, quiet=quiet)
 
 
 def _for_all_runs(config: RunConfig, wanted: CompareConfig) -> RunConfig:

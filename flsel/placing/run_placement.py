@@ -9,16 +9,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from flsel.comparison.cells import jobs_left, read_again, read_cells, shared_source, waiting
-from flsel.comparison.comparison_display import ComparisonProgress
+from flsel.comparison.cells import read_cells, shared_source, waiting
 from flsel.comparison.comparison_file import Judging, read_declaration, write_declaration
+from flsel.comparison.execute_cells import execute_cells
 from flsel.comparison.grid import FILE, Grid, Tuning, Variant
 from flsel.comparison.parse_variants import read_selectors, read_variants
 from flsel.comparison.run_table import Run
 from flsel.config import RunConfig
-from flsel.errors import Interrupted, UserError
-from flsel.execution.executor import Executor, Listener, Sources
-from flsel.execution.job import Job
+from flsel.errors import UserError
+from flsel.execution.executor import Executor, Sources
 from flsel.files import home, naming
 from flsel.placing.place_config import PlaceConfig
 from flsel.placing.placement import Placement, place_runs
@@ -136,16 +135,8 @@ def _execute(folder: Path, part: Grid, executor: Executor, *, quiet: bool) -> li
     """
     runs = read_cells(part, folder)
     if waiting(runs):
-        jobs = jobs_left(part, folder, runs)
-
-        def ended(job: Job) -> None:
-            progress.ended(read_again(jobs[job]))
-
-        with ComparisonProgress(runs, int(part.config["rounds"]), quiet=quiet) as progress:
-            try:
-                executor.execute(list(jobs), folder, Listener(ended, progress.advanced))
-            except Interrupted as stop:
-                raise Interrupted(f"{stop}; the same command continues the placement in {folder}") from stop
+        more = f"the same command continues the placement in {folder}"
+        execute_cells(part, folder, runs, executor, more, quiet=quiet)
         runs = read_cells(part, folder)
     lost = next((run for run in runs if run.status != "complete"), None)
     if lost is not None:
