@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from flsel.choosing.run_values import Valued
 from flsel.comparison.grid import Grid, from_plain
+from flsel.comparison.judging.deciding import Deciding
 from flsel.errors import UserError, located, users_code
 from flsel.files import check_folder, write_atomic
 from flsel.files.yaml import read_yaml
@@ -24,10 +24,10 @@ class RaceRules:
     """What a race decides.
 
     Attributes:
-        decides: ``accuracy``, or the axis of the cost.
-        margin: Points of accuracy, or the ratio of two costs, that do not matter.
+        decides: ``accuracy``, which stands for the runs' score, or the axis of the cost.
+        margin: Points of accuracy, an amount of another score, or the ratio of two costs, that do not matter.
         last: Evaluations in the mean at the end, or in the running mean to the target.
-        target: Test accuracy to reach where a cost decides; else None.
+        target: Score to reach where a cost decides; else None.
         may: What the server may know, as it was given; None is everything.
         stop_at_target: What the config says of runs that reach the target; in a race they go on.
     """
@@ -40,9 +40,9 @@ class RaceRules:
     stop_at_target: bool = False
 
     @property
-    def valued(self) -> Valued:
-        """The values that are compared."""
-        return Valued(self.decides, self.last, self.target)
+    def deciding(self) -> Deciding:
+        """What is compared, where runs are judged by test accuracy."""
+        return Deciding(self.decides, self.last, self.target)
 
 
 @dataclass(frozen=True)

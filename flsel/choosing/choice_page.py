@@ -75,12 +75,14 @@ def _bars(result: RaceResult) -> str:
     def at(value: float) -> float:
         return round(100 * (min(max(value, low), high) - low) / (high - low), 2)
 
-    scored = result.declared.rules.target is None
-    unit = "points of accuracy" if scored else "ratios of costs"
+    deciding = result.deciding
+    scored, score = deciding.target is None, deciding.score
+    unit = "points of accuracy" if score.is_share else f"gains in {score.words}"
+    unit = unit if scored else "ratios of costs"
     rows = "".join(_bar(racer, at, (-width, width), difference(result, racer)) for racer in shown)
     marks = ""
     for value in (-width, width):
-        text = f"{100 * value:+g}" if scored else f"{math.exp(value):.2f}"
+        text = f"{value:+g}" if scored else f"{math.exp(-value):.2f}"
         marks += f'<span style="left:{at(value)}%">{text}</span>'
     return (
         f"<figure><h2>Difference to {html_text(result.winner)}</h2>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from flsel.choosing.race_result import Racer, RaceResult
-from flsel.comparison.judging.formatting import count, number, seeds
+from flsel.comparison.judging.formatting import count, gain, number, seeds
 from flsel.runner.cost_axes import COST_AXES
 
 CONDITION = "if differences between seeds are normally distributed"
@@ -18,11 +18,11 @@ def headline(result: RaceResult) -> str:
     used = f"{result.runs_used:,} of {result.most_runs:,} runs"
     if not result.standing.whole:
         return f"The race goes on: {first.name} leads after {seeds(first.seeds)} ({used})."
-    what = "test accuracy"
+    what = result.deciding.score.words
     if rules.target is not None:
         unit = COST_AXES[rules.decides].unit
-        what = f"{'' if unit == 'bytes' else f'{unit} '}to {100 * rules.target:g} % test accuracy"
-    about = f"{rules.valued.shown(first.value)} {what}, {seeds(first.seeds)}, {used}"
+        what = f"{'' if unit == 'bytes' else f'{unit} '}to {_goal(result)}"
+    about = f"{_value(result, first)} {what}, {seeds(first.seeds)}, {used}"
     if not result.decided:
         return f"Undecided: {first.name} leads ({about}), and {_rivals(result)}."
     return (
@@ -32,10 +32,30 @@ def headline(result: RaceResult) -> str:
 
 
 def _margin(result: RaceResult) -> str:
-    rules = result.declared.rules
+    rules, score = result.declared.rules, result.deciding.score
+    if rules.target is None and not score.is_share:
+        return f"{rules.margin:g} better in {score.words}"
     if rules.target is None:
         return f"{rules.margin:g} {'point' if rules.margin == 1 else 'points'} of accuracy better"
     return f"{rules.margin:g} times cheaper in {rules.decides.replace('_', ' ')}"
+
+
+def _goal(result: RaceResult) -> str:
+    """Write the target, such as ``80 % test accuracy``."""
+    score, target = result.deciding.score, result.declared.rules.target or 0.0
+    parts = score.shown(target), score.words
+    return " ".join(parts if score.is_share else parts[::-1])
+
+
+def _value(result: RaceResult, racer: Racer) -> str:
+    """Write the mean of a racer's values: a score, or the geometric mean of costs."""
+    deciding = result.deciding
+    if math.isnan(racer.value):
+        return "-"
+    if deciding.target is None:
+        score = racer.value / deciding.score.gains
+        return number(score, "%" if deciding.score.is_share else "")
+    return number(math.exp(-racer.value), "bytes" if deciding.name.startswith("bytes") else "")
 
 
 def _named(names: list[str]) -> str:
@@ -72,12 +92,14 @@ def _advice(result: RaceResult) -> str:
 
 
 def difference(result: RaceResult, racer: Racer) -> str:
-    """Write the difference of a racer to the winner with its bounds: points, or a ratio of costs."""
+    """Write the difference of a racer to the winner with its bounds: of scores, or a ratio of costs."""
     if racer is result.racers[0] or math.isnan(racer.low):
         return "-"
     known = not math.isnan(racer.difference)
-    if result.declared.rules.target is None:
-        return f"{racer.difference:+.1f} [{racer.low:+.1f}, {racer.high:+.1f}]"
+    score = result.deciding.score
+    if result.deciding.target is None:
+        low, high = sorted((racer.low, racer.high), key=lambda end: end * score.gains)
+        return f"{gain(racer.difference, score)} [{gain(low, score)}, {gain(high, score)}]"
     least = "0" if math.isinf(racer.high) else f"{math.exp(-racer.high):.2f}"
     most = "more" if math.isinf(racer.low) else f"{math.exp(-racer.low):.2f}"
     return f"{f'{math.exp(-racer.difference):.2f} x' if known else '-'} [{least}, {most}]"
@@ -97,7 +119,7 @@ def notes(result: RaceResult) -> list[str]:
     ]
     if rules.target is not None:
         found.append(
-            f"Costs are those to {100 * rules.target:g} % test accuracy (mean of "
+            f"Costs are those to {_goal(result)} (mean of "
             f"{count(rules.last, 'evaluation')}). A run that does not arrive counts as more than it spent."
         )
     return found
@@ -108,11 +130,11 @@ def table(result: RaceResult) -> tuple[list[str], list[list[str]]]:
     rules = result.declared.rules
     scored = rules.target is None
     totals = [total for total in _UNITS if any(total in racer.totals for racer in result.racers)]
-    head = ["variant", "place", "test accuracy" if scored else rules.decides.replace("_", " ")]
+    head = ["variant", "place", result.deciding.score.words if scored else rules.decides.replace("_", " ")]
     head += ["difference" if scored else "ratio", "seeds", "needs"]
     body = [
         [
-            racer.name, _place(racer), rules.valued.shown(racer.value), difference(result, racer),
+            racer.name, _place(racer), _value(result, racer), difference(result, racer),
             str(racer.seeds), racer.needs, *(_total(racer, total) for total in totals),
         ]
         for racer in result.racers

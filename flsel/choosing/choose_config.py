@@ -31,11 +31,14 @@ class ChooseConfig:
             ``deltas``, ``losses``, ``shadow``, ``server_loss``, ``gradients``, ``noise_outputs``,
             ``true_models``, ``durations``, ``squared_loss``; or ``nothing``. Null is all that the config can
             answer.
-        margin: Difference in points of accuracy that does not matter, > 0; null is 1.
+        margin: Difference that does not matter, > 0: in points of accuracy, where null is 1, or in the unit
+            of the runs' ``evaluation.score``.
         margin_ratio: If a cost decides, the ratio of two costs that does not matter, in (1, 10]; null is 1.1.
-        decides: What is decided: ``accuracy``, or the cost to ``target``: ``rounds``, ``models``, ``bytes``,
-            ``bytes_down``, ``bytes_up``, ``trainings``, ``seconds`` or ``simulated_seconds``.
-        target: Test accuracy to reach, in (0, 1]; null is the run's ``evaluation.target``.
+        decides: What is decided: ``accuracy``, which stands for the runs' score, or the cost to ``target``:
+            ``rounds``, ``models``, ``bytes``, ``bytes_down``, ``bytes_up``, ``trainings``, ``seconds`` or
+            ``simulated_seconds``.
+        target: Test accuracy to reach, in (0, 1], or other score of the runs; null is the run's
+            ``evaluation.target``.
         last: Number of evaluations in the mean at the end, and in the running mean to the target, >= 1.
         max_seeds: Largest number of seeds, 3 to 1000.
         max_concurrent: Largest number of runs at a time, >= 1; Ray executes more than one.
@@ -57,7 +60,7 @@ class ChooseConfig:
     margin: Annotated[float | None, Range(above=0, high=100)] = None
     margin_ratio: Annotated[float | None, Range(above=1, high=10)] = None
     decides: str = ACCURACY
-    target: Annotated[float | None, Range(above=0, high=1)] = None
+    target: Annotated[float | None, Range()] = None
     last: Annotated[int, Range(1)] = 10
     max_seeds: Annotated[int, Range(FIRST_LOOK, MOST_SEEDS)] = DEFAULT_MAX_SEEDS
     max_concurrent: Annotated[int, Range(1)] = 1
@@ -85,16 +88,9 @@ class ChooseConfig:
             )
         if self.decides != ACCURACY and self.margin is not None:
             raise UserError(
-                f"margin is in points of accuracy, and {self.decides} decide: give --margin_ratio, such as "
+                f"margin is a difference of scores, and {self.decides} decide: give --margin_ratio, such as "
                 f"1.1, got margin {self.margin:g}."
             )
-
-    @property
-    def width(self) -> float:
-        """The margin that decides: points of accuracy, or a ratio of costs."""
-        if self.decides == ACCURACY:
-            return self.margin or DEFAULT_MARGIN
-        return self.margin_ratio or DEFAULT_RATIO
 
     @property
     def resources(self) -> Resources | None:

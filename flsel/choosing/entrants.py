@@ -17,6 +17,7 @@ from flsel.comparison.variant_objects import called
 from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.execution.executor import Sources
+from flsel.metrics import Score
 from flsel.runner.build import build
 from flsel.selector import Need
 from flsel.selectors.complete import Complete
@@ -32,11 +33,13 @@ class Entrants:
         variants: What races.
         needs: What each needs to know, in words, by name.
         left_out: Why others do not race, by name.
+        score: What the runs are judged by.
     """
 
     variants: tuple[Variant, ...]
     needs: Mapping[str, str]
     left_out: Mapping[str, str]
+    score: Score
 
 
 def find_entrants(
@@ -61,7 +64,8 @@ def find_entrants(
     offered = _offered(config) if every else []
     _check_names([*offered, *named])
     with _quietly():
-        build(config.with_changes({"selector": "Uniform"}), sources.get(config))
+        plain = build(config.with_changes({"selector": "Uniform"}), sources.get(config))
+        score = plain.server.expected_score
         found = [(v, *_fit(v, base, config.seed, may, sources)) for v in (*offered, *named)]
     asked = {variant.name for variant in named}
     for variant, _, reason in found:
@@ -71,6 +75,7 @@ def find_entrants(
         tuple(variant for variant, _, reason in found if not reason),
         {variant.name: needs for variant, needs, reason in found if not reason},
         {variant.name: reason.rstrip(".") for variant, _, reason in found if reason},
+        score,
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from flsel.choosing.choice_file import Declared
 from flsel.choosing.run_race import Standing
+from flsel.comparison.judging.deciding import Deciding
 from flsel.config import RunConfig
 from flsel.runner.cost_axes import COST_AXES
 
@@ -159,9 +160,14 @@ class RaceResult:
 
     @property
     def width(self) -> float:
-        """The margin in the unit of values: points, or the logarithm of a ratio."""
-        rules = self.declared.rules
-        return rules.margin if rules.target is None else math.log(rules.margin)
+        """The margin in the unit of values: points, that of another score, or the logarithm of a ratio."""
+        margin = self.declared.rules.margin
+        return margin if self.deciding.target is None else math.log(margin)
+
+    @property
+    def deciding(self) -> Deciding:
+        """What is compared."""
+        return self.standing.deciding
 
     @property
     def rivals(self) -> list[str]:

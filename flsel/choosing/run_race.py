@@ -12,17 +12,19 @@ from pathlib import Path
 import numpy as np
 
 from flsel.choosing.choice_file import FILE, Declared, RaceRules, read_declared, write_declared
-from flsel.choosing.choose_config import ACCURACY, ChooseConfig
+from flsel.choosing.choose_config import ACCURACY, DEFAULT_MARGIN, DEFAULT_RATIO, ChooseConfig
 from flsel.choosing.entrants import find_entrants
 from flsel.choosing.race import Race, looks
 from flsel.comparison.cells import read_cells, shared_source, waiting
 from flsel.comparison.execute_cells import execute_cells
 from flsel.comparison.grid import Grid, Scenario, Variant
-from flsel.comparison.run_table import Run, complete
+from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.run_table import Run, common_score, complete
 from flsel.config import RunConfig
 from flsel.errors import UserError, going_on
 from flsel.execution.executor import Executor, Sources
 from flsel.files import new_run_dir
+from flsel.metrics import Score
 from flsel.runner.lock import Lock
 from flsel.runner.saved_settings import short_name
 from flsel.runner.terminal import open_console
@@ -37,7 +39,8 @@ class Standing:
     Attributes:
         race: Its state.
         high: Upper ends of the values, ``[1, k, seeds]``.
-        low: Lower ends, likewise; None where accuracy decides.
+        low: Lower ends, likewise; None where the score decides.
+        deciding: What is compared.
         runs: The runs by name and seed.
         lost: Why a variant lost by a run that diverged or failed, by name.
         passed: By name the number of seeds at which a variant left the race.
@@ -47,6 +50,7 @@ class Standing:
     race: Race
     high: np.ndarray
     low: np.ndarray | None
+    deciding: Deciding
     runs: dict[tuple[str, int], Run] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     passed: dict[str, int] = field(default_factory=dict)
@@ -114,22 +118,13 @@ def _declare(
     """Find who races, and say what decides."""
     target = wanted.target or config.evaluation.target
     if wanted.decides != ACCURACY and target is None:
-        raise UserError(
-            f"decides {wanted.decides} needs a target accuracy: give target, for example --target 0.8."
-        )
+        raise UserError(f"decides {wanted.decides} needs a target: give target, for example --target 0.8.")
     if wanted.decides == "simulated_seconds" and config.devices is None:
         raise UserError(
             "decides simulated_seconds needs simulated devices, and the run has none: set devices, for "
             "example --devices LogNormal."
         )
-    rules = RaceRules(
-        wanted.decides,
-        wanted.width,
-        wanted.last,
-        None if wanted.decides == ACCURACY else target,
-        wanted.may,
-        config.evaluation.stop_at_target,
-    )
+    stops = config.evaluation.stop_at_target
     config = replace(config, evaluation=replace(config.evaluation, target=target, stop_at_target=False))
     config = config if wanted.resources is None else wanted.resources.fit(config)
     sources = Sources()
@@ -137,9 +132,28 @@ def _declare(
     if len(found.variants) < 2:
         why = _listed(found.left_out)
         raise UserError(f"a race needs two variants or more, got {len(found.variants)}; left out: {why}.")
+    rules = RaceRules(
+        wanted.decides,
+        _margin(wanted, found.score),
+        wanted.last,
+        None if wanted.decides == ACCURACY else target,
+        wanted.may,
+        stops,
+    )
     seeds = tuple(range(1, wanted.max_seeds + 1))
     grid = Grid(config.to_dict(), found.variants, (Scenario(),), seeds)
     return Declared(grid, rules, found.needs, found.left_out, (command,)), sources
+
+
+def _margin(wanted: ChooseConfig, score: Score) -> float:
+    """Return the margin that decides: in points, in the unit of another score, or a ratio of costs."""
+    if wanted.decides != ACCURACY:
+        return wanted.margin_ratio or DEFAULT_RATIO
+    if wanted.margin is None and not score.is_share:
+        raise UserError(
+            f"margin must be given where {score.words} decides: a difference that does not matter."
+        )
+    return wanted.margin or DEFAULT_MARGIN
 
 
 def _listed(reasons: Mapping[str, str]) -> str:
@@ -186,11 +200,11 @@ def follow(
         UserError: If a run's folder is damaged, or no run of the first look could be counted.
         Interrupted: If a signal stopped it.
     """
-    grid, names, valued = declared.grid, declared.names, declared.rules.valued
+    grid, names, deciding = declared.grid, declared.names, declared.rules.deciding
     known, shape = dict[Path, Run](), (1, len(names), len(grid.seeds))
-    margin = declared.rules.margin if valued.target is None else math.log(declared.rules.margin)
+    margin = declared.rules.margin if deciding.target is None else math.log(declared.rules.margin)
     high, low = np.zeros(shape), np.zeros(shape)
-    found = Standing(Race(shape[:2], margin), high, None if valued.target is None else low)
+    found = Standing(Race(shape[:2], margin), high, None if deciding.target is None else low, deciding)
     for n in looks(len(grid.seeds)):
         race = found.race
         part = replace(
@@ -205,9 +219,10 @@ def follow(
         if any(run.status in ("missing", "unfinished") for run in runs):
             return found
         before = race.left[0].copy()
+        found.deciding = replace(deciding, score=common_score(runs))
         _count(found, declared, runs)
         if n == looks(len(grid.seeds))[0]:
-            race.resolution = valued.resolution(complete(runs))
+            race.resolution = found.deciding.resolution(runs, complete(runs))
         lost = np.array([[name in found.lost for name in names]])
         if not (race.left & ~lost).any():
             raise UserError(f"every variant has a run that failed or diverged: {_listed(found.lost)}.")
@@ -224,13 +239,13 @@ def follow(
 
 def _count(found: Standing, declared: Declared, runs: Sequence[Run]) -> None:
     """Take the values of runs, and note who lost by one."""
-    rows, valued = {name: at for at, name in enumerate(declared.names)}, declared.rules.valued
+    rows = {name: at for at, name in enumerate(declared.names)}
     columns = {seed: at for at, seed in enumerate(declared.grid.seeds)}
     for run in runs:
         found.runs[run.variant, run.seed] = run
         if run.status == "complete":
             at = 0, rows[run.variant], columns[run.seed]
-            low, found.high[at] = valued.of(run)
+            low, found.high[at] = found.deciding.value(run)
             if found.low is not None:
                 found.low[at] = low
         else:

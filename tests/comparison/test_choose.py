@@ -236,7 +236,7 @@ def test_variants_of_a_file_race_beside_all_selectors(tmp_path):
     ("wanted", "said"),
     [
         ({"may": "labels,gossip"}, "may must be nothing, or some of labels, .*got 'gossip'"),
-        ({"margin": 1.0, "decides": "rounds"}, "margin is in points of accuracy, and rounds decide"),
+        ({"margin": 1.0, "decides": "rounds"}, "margin is a difference of scores, and rounds decide"),
         ({"margin_ratio": 1.2}, "margin_ratio must be given with a cost that decides"),
         ({"decides": "speed"}, "cost must be one of rounds"),
         ({"decides": "passes"}, "decides must be a cost that every round has"),
@@ -258,7 +258,7 @@ def test_a_race_needs_two(tmp_path, runner):
 
 
 def test_a_cost_needs_a_target_or_devices(tmp_path, runner):
-    with pytest.raises(UserError, match="decides bytes needs a target accuracy"):
+    with pytest.raises(UserError, match="decides bytes needs a target"):
         choose(tmp_path, decides="bytes")
     with pytest.raises(UserError, match="decides simulated_seconds needs simulated devices"):
         choose(tmp_path, decides="simulated_seconds", target=0.7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch.utils.data import TensorDataset
 from torchmetrics.classification import MulticlassF1Score
 
 import flsel
+from flsel.choosing.choice_page import choice_page
 from flsel.comparison.compare_config import CompareConfig
 from flsel.errors import UserError
 from flsel.metrics import Score
@@ -137,6 +139,25 @@ def test_a_regression_is_compared_by_its_loss(
     assert claim.decision.claim == "better"
     assert claim.shown.value < 0
     assert "better than slow in test loss" in texts(found, "quick")[0]
+
+
+def test_a_race_is_decided_by_a_loss(tmp_path: Path) -> None:
+    config = regression(tmp_path / "run")
+    variants = {"quick": Uniform(), "slow": {"local.optimizer.init_args.lr": 1e-5}}
+    with pytest.raises(UserError, match="margin must be given where test loss decides"):
+        flsel.choose(config, variants, name="c", max_seeds=4)
+    assert not Path("choices").exists()
+    found = flsel.choose(config, variants, name="c", max_seeds=4, margin=0.5)
+    assert (found.winner, found.decided) == ("quick", True)
+    assert "more than 0.5 better in test loss" in found.headline
+    quick, slow = found.racers
+    assert (quick.place, slow.place) == ("chosen", "out")
+    assert slow.difference < -0.5
+    page = choice_page(found)
+    assert "gains in test loss" in page
+    assert re.search(r"%\">\+0.5</span>", page)
+    row = next(line for line in page.split("<tr") if ">slow<" in line)
+    assert re.search(r"\+[0-9.]+.*\[\+[0-9.]+, \+[0-9.]+\]", row, re.S)
 
 
 def test_cells_of_several_scores_are_refused_before_a_run(tmp_path: Path) -> None:

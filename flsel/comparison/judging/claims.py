@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
+from flsel.comparison.judging.boundaries import FIRST_LOOK
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.decisions import Decision, Withheld, decide
 from flsel.comparison.judging.designs import GIVE_UP_FROM, Design, UntilDecided
@@ -296,7 +297,7 @@ def evidence(
         for side in (0, 1)
     )
     silent = np.cumsum([seed not in known for seed in seeds])[[seed in known for seed in seeds]]
-    steps = [deciding.resolution(runs, [place[s][1] for s in seeds]) for place in places]
+    steps = [deciding.resolution(runs, [place[s][1] for s in seeds[:FIRST_LOOK]]) for place in places]
     return Evidence(
         *who, deciding, known, lower, upper, len(every) - len(known), ours, theirs, len(places),
         float(np.mean(steps)), diverged, silent=silent,

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from flsel.comparison.judging.boundaries import FIRST_LOOK
 from flsel.comparison.judging.designs import UntilDecided
 from flsel.comparison.judging.late_runs import bounds
 from flsel.comparison.judging.measures import Target, arrival_name, arrivals, end_name
@@ -77,20 +76,35 @@ class Deciding:
         found = bounds(self._arrival(ours), self._arrival(theirs))
         return -found.high, -found.low
 
+    def value(self, run: Run) -> tuple[float, float]:
+        """Return the ends between which a complete run's value lies, larger where it is better.
+
+        It is the score, times what makes differences gains, or minus the logarithm of the cost. A run that
+        never arrives costs more than it spent: its lower end is minus infinity.
+
+        Raises:
+            UserError: If the run does not have the cost.
+        """
+        if self.target is None:
+            end = self._end(run)
+            return end, end
+        found = self._arrival(run)
+        return -math.log(found.at) if found.reached else -math.inf, -math.log(found.at)
+
     def arrived(self, run: Run) -> bool:
         """Tell whether a complete run reached the target; there is none to miss where the score decides."""
         return self.target is None or self._arrival(run).reached
 
-    def resolution(self, runs: Sequence[Run], baseline: Sequence[Run]) -> float:
+    def resolution(self, runs: Sequence[Run], first: Sequence[Run]) -> float:
         """Return the smallest step of a difference; 0 where runs do not say.
 
         Accuracy moves by one test example. A cost moves by one evaluation, and its logarithm by this share of
-        the baseline's median arrival. The first six pairs say how much that is, so that no later pair changes
-        what an earlier look decided.
+        the median arrival. The first runs say how much that is, so that no later run changes what an earlier
+        look decided.
 
         Args:
             runs: All runs.
-            baseline: The baseline's runs in a scenario, in the order of the pairs.
+            first: Complete runs of the first look that a cost is measured by.
         """
         if self.target is None and not self.score.is_share:
             return 0.0
@@ -98,7 +112,6 @@ class Deciding:
             counts = {run.summary.get("test_examples") for run in complete(runs)}
             count = counts.pop() if len(counts) == 1 else None
             return 100 / count if isinstance(count, int) and count > 0 else 0.0
-        first = baseline[:FIRST_LOOK]
         if not first:
             return 0.0
         steps = [float(np.median(np.diff(run.columns[self.name]))) for run in first]
