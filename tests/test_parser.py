@@ -168,6 +168,8 @@ WRONG = [
     (["--rounds", "-3"], "rounds must be a whole number in [1, 100,000,000], got -3."),
     (["--budget", "3"], "budget is called clients_per_round: rename the key."),
     (["--clients_per_round", "31"], "clients_per_round must be at most the number of clients, got clients_per_round 31 of 30."),
+    (["--evaluation.target", "2"], "evaluation.target must be in (0, 1] for an accuracy, got 2: set evaluation.score for a target of another measure, such as test/loss."),
+    (["--evaluation.score", "test/accuracy", "--evaluation.target", "0"], "evaluation.target must be in (0, 1] for an accuracy, got 0: set"),
     (["--output.name", "a/b"], "output.name must be a plain folder name, got 'a/b'."),
     (["--output.name", "ä" * 121], "output.name must be a folder name of at most 240 bytes, got 242."),
     (["--data.name", "mnistt"], "data.name must be one of synthetic, fashion_mnist, mnist, cifar10, cifar100, folder, npz, leaf or an import path, got 'mnistt'."),

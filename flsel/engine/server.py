@@ -19,7 +19,6 @@ from flsel.engine.clock import Elapsed
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flights
 from flsel.engine.round_job import OpenRound, RoundJob, RoundOutcome, train
-from flsel.errors import UserError
 from flsel.local.optimizers import rate_of
 from flsel.local.torch_internals import without_compiler
 from flsel.metrics import SCORE, Better, Cost, Ledger, Score, names, score_of
@@ -215,12 +214,9 @@ class Server:
         metrics |= {f"seconds/{phase}": self._seconds[phase] for phase in _PHASES}
         self._seconds = dict.fromkeys(_PHASES, 0.0)
         self.score = score_of(self.config.score, self.config.better, metrics, self.evaluator.directions)
-        target = self.config.target
-        if self.rounds_to_target is None and target is not None:
-            if self.score.is_share and not 0 < target <= 1:
-                raise UserError(f"evaluation.target must be in (0, 1] for an accuracy, got {target:g}.")
-            if self.score.reaches(metrics[self.score.column], target):
-                self.rounds_to_target = self.round
+        value, target = metrics[self.score.column], self.config.target
+        if self.rounds_to_target is None and target is not None and self.score.reaches(value, target):
+            self.rounds_to_target = self.round
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
