@@ -10,10 +10,11 @@ import yaml
 
 import flsel
 from flsel.config import RunConfig
-from flsel.errors import UserError
+from flsel.errors import UserError, users_code
 from flsel.files import write_atomic
 from flsel.flower.grid_trainer import check_deployable
 from flsel.partition import IID
+from flsel.runner.build import check_selector
 
 _PROJECT = """\
 # A Flower app made by flsel deploy. Start it with: flwr run . CONNECTION
@@ -93,6 +94,8 @@ def write_app(
         # The clients have their own data; the server's dataset is split only for its holdouts.
         config = replace(config, clients=nodes, partition=IID())
     check_deployable(config, own_data=own_data)
+    with users_code("the app cannot be written"):
+        check_selector(config, config.clients)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"app must be a folder that does not exist or is empty, got {folder}.")
     described = config.to_dict()

@@ -112,17 +112,12 @@ def build(
     with users_code("callbacks cannot be built"):
         own = tuple(make() for make in config.callbacks)
     check_callbacks(own)
-    _check_needs(config.selector)
     data = load_data(config.data, config.partition, config.clients, seed=config.seed, source=source)
     data = with_steps_labels(data, config.updates, config.seed)
     if trainer is not None:
         data = replace(data, population=trainer.population(data.population))
-    clients = len(data.population)
-    if config.clients_per_round > clients:
-        raise UserError(
-            "clients_per_round must be at most the number of clients, got clients_per_round "
-            f"{config.clients_per_round} of {clients}."
-        )
+    config.check_clients(len(data.population))
+    check_selector(config, len(data.population))
     program, data = make_program(config, data, own)
     if trainer is not None and program.whole:
         raise UserError(
@@ -151,35 +146,44 @@ def _limits(config: RunConfig) -> dict[tuple[str, ...], float]:
     return {names: most for names, most in limits.items() if most is not None}
 
 
-def _check_needs(selector: Any) -> None:
-    if not isinstance(selector.needs, Need):
-        name = type(selector).__name__
-        raise UserError(f"{name}.needs must be a Need, such as Need.LABELS, got {selector.needs!r}.")
+def check_selector(config: RunConfig, clients: int | None) -> None:
+    """Refuse a selector that the settings do not fit, whatever the data are.
 
+    Args:
+        config: The settings.
+        clients: Number of clients (N); None if only the data tell it.
 
-def _make_selector(config: RunConfig, program: Program, data: FederatedData) -> Selector:
-    """Build the selector, once the run is known to give it what it needs."""
-    needs, name = config.selector.needs, type(config.selector).__name__
-    if ON_HOLDOUT & needs and data.server is None:
+    Raises:
+        UserError: Naming the setting.
+    """
+    selector, name = config.selector, type(config.selector).__name__
+    needs: Any = selector.needs
+    if not isinstance(needs, Need):
+        raise UserError(f"{name}.needs must be a Need, such as Need.LABELS, got {needs!r}.")
+    if ON_HOLDOUT & needs and config.data.server == 0:
         raise UserError(f"{name} needs the server's holdout: set data.server above 0.")
-    if Need.LABELS & needs:
-        data.population.require_labels(name)
     if Need.DURATIONS & needs and config.devices is None:
         raise UserError(
             f"devices must be set with {name}, which needs the clients' simulated durations, got null: for "
             "example --devices LogNormal."
         )
+    if clients is not None:
+        asked = config.asynchronous.concurrency or config.time.asked(config.clients_per_round, clients)
+        selector.check_clients_per_round(asked)
+
+
+def _make_selector(config: RunConfig, program: Program, data: FederatedData) -> Selector:
+    """Build the selector, once the data and the model are known to give it what it needs."""
+    name = type(config.selector).__name__
+    if Need.LABELS & config.selector.needs:
+        data.population.require_labels(name)
     selector: Selector = Spec.of(config.selector, "selector").build()
-    rules, asynchronous, clients = config.time, config.asynchronous, len(data.population)
+    rules, asynchronous = config.time, config.asynchronous.concurrency is not None
     hurried = rules.over_selection > 1 or rules.deadline is not None
-    if (hurried or asynchronous.concurrency is not None) and selector.assumes_arrival:
+    if (hurried or asynchronous) and selector.assumes_arrival:
         _warn_of_bias(name)
-    if asynchronous.concurrency is None:
-        selector.check_clients_per_round(rules.asked(config.clients_per_round, clients))
-    else:
-        asynchronous.check_fits(config.clients_per_round, clients, rules)
+    if asynchronous:
         check_asynchronous(selector, program.objective, remembers=program.memory is not None)
-        selector.check_clients_per_round(asynchronous.concurrency)
     return selector
 
 

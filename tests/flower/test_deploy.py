@@ -48,6 +48,9 @@ def test_the_app_has_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[
             "objective must be FedAvg or FedProx in a deployment, got",
         ),
         (["--nodes", "2", "--own-data"], "data.name must be a dataset that each node has of its own"),
+        (["--nodes", "2", "--selector.d", "3"], "selector.d must be at least clients_per_round (6), got 3."),
+        (["--nodes", "2", "--selector", "Oort"], "devices must be set with Oort, which needs the clients'"),
+        (["--nodes", "2", "--selector", "FedPNS", "--data.server", "0"], "FedPNS needs the server's holdout"),
         (["--nodes", "2", "--clients", "0"], "clients must be a whole number >= 1"),
     ],
 )
