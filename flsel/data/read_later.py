@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from flsel.data.check_arrays import as_inputs, as_targets
 from flsel.data.materialise import Read, Reading, counted, example_at, parsed, whole_numbers
-from flsel.data.trees import Tree, mapped, tensors
+from flsel.data.trees import Tree, rebuilt, tensors
 from flsel.errors import UserError, users_code
 from flsel.rng import repeatable, torch_seed
 
@@ -103,8 +103,7 @@ class Later:
                 "collate_fn, or its DataLoader one, that makes batches of them."
             )
         columns = [torch.stack(parts) for parts in zip(*(tensors(item[:2]) for item in items), strict=True)]
-        rest = iter(columns)
-        x, y = mapped(lambda _: next(rest), items[0][:2])
+        x, y = rebuilt(items[0][:2], columns)
         return as_inputs(x, self._where), as_targets(y, self._where)
 
     def batches(self, rows: Sequence[Tensor], seeds: Sequence[int]) -> Iterator[tuple[Tree, Tree]]:
