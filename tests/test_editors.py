@@ -41,6 +41,7 @@ def test_all_shipped_configs_fit_the_schema(validator):
         {"local.batch_size": 32, "devices": None},
         {"selector": {"class_path": "my_selector.Mine", "init_args": {"a": 1}}},
         {"model": {"init_args": {"width": 3}}},
+        {"updates": "TopK"},
         {"selector": {"class_path": "FedAU", "init_args": {"selector": "PowD"}}},
     ],
 )
@@ -58,6 +59,7 @@ def test_what_a_file_may_say_fits(validator, settings):
         {"selector": "Powd"},
         {"selector": {"class_path": "PowD", "init_args": {"dd": 3}}},
         {"selector": {"class_path": "PowD", "d": 3}},
+        {"updates": "Topk"},
         {"local": {"batch": 3}},
         {"local": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"learning_rate": 1}}}},
     ],

@@ -21,6 +21,7 @@ from flsel.models import MLP
 from flsel.partition import Dirichlet, DirichletPerClass, FedCorDirichlet, Natural
 from flsel.selectors.powd import PowD
 from flsel.selectors.uniform import Uniform
+from flsel.updates import TopK
 
 
 def parsed(*arguments: str) -> RunConfig:
@@ -116,6 +117,11 @@ def test_classes_of_a_user_and_functions(file: Any) -> None:
     assert RunConfig.from_dict({"model": {"class_path": "mymodels.make_net"}}).model == config.model
 
 
+@pytest.mark.parametrize("alone", ["TopK", "{class_path: TopK}", "flsel.updates.TopK"])
+def test_a_class_stands_for_a_list_of_one(alone: str) -> None:
+    assert parsed("--updates", alone).to_dict() == RunConfig(updates=(TopK(),)).to_dict()
+
+
 def test_the_defaults_are_those_of_the_schema() -> None:
     config = RunConfig.from_dict({})
     assert isinstance(config.partition, Natural)
@@ -203,7 +209,12 @@ WRONG = [
     (["--selector", "mymodels.Divides", "--selector.by", "0"], "selector Divides cannot be built: ZeroDivisionError: float division by zero (mymodels.py, line "),
     (["--selector", "{class_path: PowD, d: 3}"], "selector.d is misplaced: write selector: {class_path: NAME, init_args: {ARGUMENT: VALUE}}."),
     (["--callbacks", "[Xyzzy]"], "callbacks[0] must be a class of lightning.pytorch.callbacks, or the import path of another Callback, got 'Xyzzy'."),
-    (["--callbacks", "Timer"], "callbacks must be a list, each item a class of lightning.pytorch.callbacks,"),
+    (["--callbacks", "Xyzzy"], "callbacks[0] must be a class of lightning.pytorch.callbacks,"),
+    (["--callbacks", "3"], "callbacks must be a list, each item a class of lightning.pytorch.callbacks,"),
+    (["--updates", "null"], "updates must be a list, each item one of Clip,"),
+    (["--updates", "{k: 3}"], "updates must be a list, each item one of Clip,"),
+    (["--updates", "topk"], "updates[0] has no class topk; did you mean TopK? (--updates.help lists them)"),
+    (["--track.tags", "mine"], "track.tags must be a list of texts, got 'mine': write [mine]."),
     (["--callbacks", "[EarlyStopping]"], "callbacks[0].monitor must be set: EarlyStopping has no default for it."),
 ]  # fmt: skip
 

@@ -62,7 +62,7 @@ def _argument(argument: Argument, known: dict[str, Schema]) -> Schema:
     if any(kind is not None and kind.base not in _bases() for kind in (asked, each)):
         return {}  # something to call, of a library's class
     if each is not None:
-        return {"type": "array", "items": _class(each, known)}
+        return {"anyOf": [{"type": "array", "items": _class(each, known)}, _class(each, known)]}
     if asked is not None:
         null = [_PLAIN[type(None)]] if type(None) in alternatives(argument.hint) else []
         return {"anyOf": [_class(asked, known), *null]}

@@ -99,6 +99,8 @@ def _value(key: str, argument: Argument, value: Any) -> Any:
     if each is None:
         return _typed(key, argument, value)
     listed = loaded(value)
+    if "class_path" in listed if isinstance(listed, Mapping) else _is_name(listed):
+        listed = [listed]  # a class alone
     if not isinstance(listed, list | tuple):
         raise _mismatch(key, argument, value)
     specs = (_spec(f"{key}[{n}]", each, item) for n, item in enumerate(listed))
@@ -160,10 +162,16 @@ def _made_reader(hint: Any, text: str) -> ArgumentParser:
     return parser
 
 
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != "null" and value.replace(".", "").isidentifier()
+
+
 def _mismatch(key: str, argument: Argument, value: Any) -> UserError:
     """Return the error that says that a value is not what a setting takes."""
     allowed = rule(argument)
     if "text" in allowed and isinstance(value, int | float):
         return UserError(f"{key} must be {allowed}, got {shown(value)}; write it in quotes.")
+    if allowed.startswith("a list") and _is_name(value):
+        return UserError(f"{key} must be {allowed}, got {shown(value)}: write [{value}].")
     names = allowed.removeprefix("one of ").split(", ") if "one of " in allowed else ()
     return UserError(f"{key} must be {allowed}, got {shown(value)}{meant(value, names)}")
