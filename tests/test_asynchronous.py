@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from runs import built, differ_when_resumed, same, settings
-from torch import Tensor, optim
+from torch import Tensor, nn, optim
 
 import flsel
 from flsel.availability import LN
@@ -143,6 +143,36 @@ def test_fedasync_does_what_was_computed_by_hand(tmp_path: Path) -> None:
     assert found == pytest.approx([1.2, 0.266619, 0.620193, 1.262154, 1.996795, 1.066095], abs=1e-6)
     assert [since for _, since in arrivals(records)] == [0, 1, 1, 1, 4, 2]
     assert [client for client, _ in arrivals(records)] == [0, 1, 3, 0, 2, 1]
+
+
+class Weighs(RoundRobin):
+    """Gives updates weights of one sum."""
+
+    needs = Need.DELTAS
+    total = 1.0
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        return self.total * super().weigh(view, updates)
+
+    def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
+        self.saw = updates.deltas["1.running_var"]
+
+
+class Normed(nn.Sequential):
+    def __init__(self, num_classes: int, input_shape: tuple[int, ...]) -> None:
+        super().__init__(nn.Linear(input_shape[0], 5), nn.BatchNorm1d(5), nn.Linear(5, num_classes))
+
+
+@pytest.mark.parametrize("total", [0.5, 1.0, 2.0])
+def test_running_statistics_are_averaged_whatever_the_weights_sum_to(tmp_path: Path, total: float) -> None:
+    rules = AsyncConfig(concurrency=3)
+    changes: dict[str, Any] = {"selector": Weighs(), "model": Normed, "asynchronous": rules, **FOUR}
+    server = built(settings(tmp_path, devices=Given(), **changes)).server
+    server.selector.total = total
+    before = server.params["1.running_var"].detach().clone()
+    server.step()
+    change = server.params["1.running_var"].data - before
+    torch.testing.assert_close(change, server.selector.saw.mean(dim=0).to(change))
 
 
 def test_a_selector_sees_who_is_in_flight(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -226,7 +225,6 @@ class Arrivals:
         elif by_models:
             deltas = {key: end - view.params[key] for key, end in ends.items()}
         delta = closing.aggregate(deltas, final, step.clients, view.round)
-        delta = self._mean_running(delta, float(final.sum()))
         lost, used = [flight.client for flight in step.lost], updates.staleness.tolist()
         outcome = RoundOutcome(
             delta=delta,
@@ -291,16 +289,6 @@ class Arrivals:
         if self.rules.division == "weights" and (total := float(final.sum())) > 0:
             final = final * (float(weights.sum()) / total)
         return final
-
-    def _mean_running(self, delta: Params, total: float) -> Params:
-        """Divide running statistics by the sum of the weights: a mean keeps a variance positive."""
-        if total == 0:
-            return delta
-        return {name: value if name in self._trainable else value / total for name, value in delta.items()}
-
-    @cached_property
-    def _trainable(self) -> frozenset[str]:
-        return frozenset(self.federation.program.trainable())
 
     def _finish(self, step: BufferedRound) -> RoundTime:
         """Let the time of the step itself pass, and return what happened since the last one."""

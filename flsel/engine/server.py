@@ -306,9 +306,11 @@ class Server:
         else:
             for name in self._trainable:
                 self.params[name].add_(delta[name], alpha=rate)
+        # Running statistics stay a mean: with weights that sum to more, a variance could turn negative. The
+        # discount of stale updates does not apply to them.
+        total = weight if self.flights is not None and weight > 0 else max(weight, 1.0)
         for name in self.params.keys() - set(self._trainable):
-            # Running statistics stay a mean: with weights that sum to more, a variance could turn negative.
-            self.params[name] += delta[name] / max(weight, 1.0)
+            self.params[name] += delta[name] / total
 
     def _client_metrics(self) -> dict[str, float]:
         losses, accuracies = self.evaluator.on_clients(self.params, self.round)
