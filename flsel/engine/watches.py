@@ -23,18 +23,19 @@ _WATCHED_ROUNDS = 3  # Comparing the generators' states takes a fraction of a mi
 def own_draws(name: str, view: View) -> Iterator[None]:
     """Warn, in the first rounds, of a selector that draws from a global generator within the block.
 
-    Answers to its questions leave these generators as they were, unless messages carry them. Other threads
-    may draw at any time. Where there are messages or threads, nothing is judged: ``flsel check`` does.
+    Answers to its questions leave these generators as they were; where messages carry them, nothing is
+    judged. Threads of trackers may draw from Python's generator at any time, which is judged only where there
+    are none. ``flsel check`` judges everything.
 
     Args:
         name: The selector's name.
         view: What it sees.
     """
-    watches = view.round < _WATCHED_ROUNDS and threading.active_count() == 1
-    before = global_states() if watches else {}
+    before = global_states() if view.round < _WATCHED_ROUNDS else {}
+    if threading.active_count() > 1:
+        before.pop("random", None)
     yield
-    alone = threading.active_count() == 1 and not view.answers.who.sends_messages
-    now = global_states() if watches and alone else before
+    now = global_states() if before and not view.answers.who.sends_messages else before
     for owner in (owner for owner in before if now[owner] != before[owner]):
         _warn_of_draws(name, owner)
 
