@@ -155,8 +155,12 @@ class Clock:
     def parts(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the parts of :meth:`profile`: delay and download, computing, upload, float64 ``[n, 3]``."""
         who = _ids(clients)
+        return np.stack(self._parts(who, **self._request(who)), axis=1)
+
+    def _request(self, clients: np.ndarray) -> dict[str, Any]:
+        """Return local trainings as :meth:`seconds` takes them, without jitter."""
         down, up = self.messages * self.model + self.beside.bytes_down, self.result + sent(self.beside)
-        return np.stack(self._parts(who, self.training(who), down=down, up=up, round=None), axis=1)
+        return {"passes": self.training(clients), "down": down, "up": up, "round": None}
 
     def check_deadline(self) -> None:
         """Refuse a deadline that no client meets.
@@ -180,10 +184,7 @@ class Clock:
         """Tell whether a client returns partial work by the deadline, without jitter."""
         if self.rules.late != "partial" or self.rules.deadline is None:
             return False
-        up = self.result + sent(self.beside)
-        down = self.messages * self.model + self.beside.bytes_down
-        request = {"passes": self.training([client]), "down": down, "up": up, "round": None}
-        return self.steps_within(client, self.rules.deadline, request) > 0
+        return self.steps_within(client, self.rules.deadline, self._request(np.array([client]))) > 0
 
     def _parts(
         self,

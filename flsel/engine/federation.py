@@ -153,7 +153,7 @@ class Federation:
         if self.program.personal is not None:
             firsts = {path[0]: k for k, path in enumerate(plan.paths)}
             at = [firsts[c] for c in firsts if firsts[c] in set(finite_rows(ends).tolist())]
-            self.program.personal.keep([plan.paths[k][0] for k in at], _taken(ends, at))
+            self.program.personal.keep([plan.paths[k][0] for k in at], rows(ends, whole(at)))
         deltas = self.closing.updates(ends, view.params, plan, [view.round] * len(plan))
         keep = finite_rows(deltas)
         if len(keep) == 0 and self.trainer.unanswered:
@@ -346,11 +346,6 @@ class Federation:
         time: RoundTime = job.view.stopwatch.finish(job.arrival, ledger["server_passes"], lost)
         ledger.charge(CLIENT_SECOND, time.client_seconds)
         return time
-
-
-def _taken(stack: Params, index: Sequence[int]) -> Params:
-    at = torch.tensor(index, dtype=torch.int64)
-    return {name: value[at.to(value.device)] for name, value in stack.items()}
 
 
 def _trained_labels(program: Program, round: int, clients: Sequence[int], steps: Sequence[int]) -> Tensor:

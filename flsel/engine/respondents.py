@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -96,7 +96,7 @@ class Respondents(ABC):
         """Return the parts of the clients' local training, in seconds, float64 ``[n, 3]``."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ProgramClients(Respondents):
     """Clients that run a program, in this process or wherever a trainer asks them.
 
@@ -117,24 +117,14 @@ class ProgramClients(Respondents):
     reach: Reach
     clock: Clock | None = None
     update: int | None = None
-    sizes: Tensor = field(init=False)
-    num_classes: int = field(init=False)
-    trained: Tensor = field(init=False)
-    counts: Tensor = field(init=False)
-    messages: int = field(init=False)
 
     def __post_init__(self) -> None:
-        population, spec = self.program.population, self.program.spec
-        sizes = population.sizes
-        known: dict[str, Any] = {
-            "sizes": sizes,
-            "num_classes": population.num_classes,
-            "trained": whole([min(size, spec.num_examples(size)) for size in sizes.tolist()]),
-            "counts": population.label_counts(),
-            "messages": self.program.objective.messages,
-        }
-        for name, value in known.items():
-            object.__setattr__(self, name, value)
+        spec = self.program.spec
+        self.sizes = self.population.sizes
+        self.num_classes = self.population.num_classes
+        self.trained = whole([min(size, spec.num_examples(size)) for size in self.sizes.tolist()])
+        self.counts = self.population.label_counts()
+        self.messages = self.program.objective.messages
 
     @property
     def population(self) -> Population:

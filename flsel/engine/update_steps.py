@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from flsel.errors import UserError
-from flsel.params import Params, finite_rows, replaced
+from flsel.params import Params, finite_rows, model_bytes, replaced, rows, whole
 from flsel.rng import generator
 from flsel.updates import Aggregate, Mean, Message, Senders, UpdateStep
 
@@ -89,20 +89,16 @@ class UpdateSteps:
         sent, left = {name: deltas[name] for name in self._names}, finite_rows(deltas).tolist()
         while left:
             # A client with several updates sends them one after the other.
-            rows = sorted({clients[row]: row for row in reversed(left)}.values())
-            sent = replaced(sent, rows, self._taken(sent, rows, clients, turns))
-            left = [row for row in left if row not in rows]
+            at = sorted({clients[row]: row for row in reversed(left)}.values())
+            found = self._stepped(rows(sent, whole(at)), [clients[k] for k in at], [turns[k] for k in at])
+            sent = replaced(sent, at, found)
+            left = [row for row in left if row not in at]
         return deltas | sent
 
-    def _taken(
-        self, stack: Params, rows: Sequence[int], clients: Sequence[int], turns: Sequence[int]
-    ) -> Params:
-        """Return some rows after the clients' steps."""
-        at, own = torch.tensor(rows), [turns[row] for row in rows]
-        found = {name: value[at.to(value.device)] for name, value in stack.items()}
-        who = torch.tensor([clients[row] for row in rows])
+    def _stepped(self, found: Params, clients: Sequence[int], turns: Sequence[int]) -> Params:
+        """Return updates of distinct clients after the clients' steps."""
         for place, step in enumerate(self.steps):
-            senders = Senders(who, own, len(self.sent), self._seed, place, self._bounds[place])
+            senders = Senders(whole(clients), turns, len(self.sent), self._seed, place, self._bounds[place])
             found = _alike(step.on_client(found, senders), found, f"{type(step).__name__}.on_client")
         return found
 
@@ -167,14 +163,10 @@ def sent_message(steps: Sequence[UpdateStep], params: Params, trainable: Collect
         params: The tensors that are sent.
         trainable: Names of those that are parameters.
     """
-    sizes = {name: value.numel() * value.element_size() for name, value in params.items()}
-    numbers, own = (sum(table[name] for name in trainable) for table in (_counts(params), sizes))
-    message = Message(numbers, 8 * own // max(numbers, 1), beside=sum(sizes.values()) - own)
+    trained = {name: params[name] for name in trainable}
+    numbers, own = sum(value.numel() for value in trained.values()), model_bytes(trained)
+    message = Message(numbers, 8 * own // max(numbers, 1), beside=model_bytes(params) - own)
     return functools.reduce(lambda before, step: step.message(before), steps, message)
-
-
-def _counts(params: Params) -> dict[str, int]:
-    return {name: value.numel() for name, value in params.items()}
 
 
 def _alike(found: Any, given: Params, what: str) -> Params:
