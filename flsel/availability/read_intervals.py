@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import pickle
@@ -120,7 +121,7 @@ def read_intervals(key: str, path: str) -> dict[str, Record]:
         if head == b"{":
             found = json.loads(raw)
         elif raw[:1] == b"\x80":
-            found = _Plain(path).load()
+            found = _Plain(io.BytesIO(raw)).load()
         else:
             found = None
     except (OSError, ValueError, EOFError, pickle.UnpicklingError, UnicodeDecodeError) as error:
@@ -134,14 +135,6 @@ def read_intervals(key: str, path: str) -> dict[str, Record]:
 
 class _Plain(pickle.Unpickler):
     """Loads a pickle of plain numbers, texts, lists and dictionaries, and runs no code of it."""
-
-    def __init__(self, path: str) -> None:
-        self._file = Path(path).expanduser().open("rb")
-        super().__init__(self._file)
-
-    def load(self) -> Any:
-        with self._file:
-            return super().load()
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it holds {module}.{name}, and only plain numbers are read")
