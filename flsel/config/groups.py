@@ -162,11 +162,6 @@ class EvaluationConfig:
                 "evaluation.score for a target of another measure, such as test/loss."
             )
 
-    @property
-    def score_name(self) -> str:
-        """The score without its set; ``accuracy`` if none is named."""
-        return (self.score or "test/accuracy").partition("/")[2]
-
 
 @dataclass(frozen=True)
 class TrackConfig:

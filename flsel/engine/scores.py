@@ -13,7 +13,7 @@ from flsel.arguments.later import Metric
 from flsel.arguments.spec import Spec
 from flsel.config.groups import EvaluationConfig
 from flsel.errors import UserError, users_code
-from flsel.metrics import Better
+from flsel.metrics import SCORE, Better
 
 
 class Scores:
@@ -77,7 +77,8 @@ def declared_directions(settings: EvaluationConfig) -> Mapping[str, Better | Non
     """Return by name of a metric which way is better, as the settings and torchmetrics tell."""
     found = dict(directions(settings.metrics))
     if settings.better is not None:
-        found[settings.score_name] = "max" if settings.better == "higher" else "min"
+        name = (settings.score or SCORE.column).partition("/")[2]
+        found[name] = "max" if settings.better == "higher" else "min"
     return found
 
 

@@ -8,14 +8,20 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict, fields
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
+import torch
 import yaml
+from torch import nn
+from torch.utils.data import TensorDataset
 
 from flsel.commands import cli
 from flsel.config import RunConfig
+from flsel.data.data_config import DataConfig
 from flsel.errors import UserError
+from flsel.partition import IID
 from flsel.runner.lock import Lock
 from flsel_tune import search, sweep_result
 from flsel_tune.space_checks import check_space
@@ -158,6 +164,21 @@ def test_what_cannot_be_is_one_sentence(refused, tmp_path, monkeypatch, argument
     given = dict(zip(HICS[::2], HICS[1::2], strict=True))
     others = [word for key, value in given.items() if key != arguments[0] for word in (key, value)]
     assert said in refused(*others, *arguments)
+
+
+def lines():
+    pair = TensorDataset(torch.randn(40, 3), torch.randn(40, 1))
+    return pair, pair
+
+
+def test_a_regression_is_searched_by_its_loss(begun):
+    config = RunConfig(
+        data=DataConfig(name="test_command.lines", validation=0.2), model=partial(nn.Linear, 3, 1),
+        loss=nn.MSELoss, partition=IID(), clients=4, clients_per_round=2, rounds=2, quiet=True,
+    )  # fmt: skip
+    search.tune(config, {"local.batch_size": {"type": "int", "low": 2, "high": 4}}, scheduler="none")
+    assert begun[0].sweep.metric == "validation/loss"
+    assert begun[0].job.metrics[0].mode == "min"
 
 
 def test_a_misspelt_key_in_the_sweeps_file(refused, tmp_path):

@@ -211,6 +211,11 @@ def test_measured_metrics_are_accepted():
             r"metric validation/loss needs a validation set, .* set data\.validation above 0, such as 0\.1\.",
         ),
         (
+            "validation/accuracy",
+            {"validation/loss"},
+            r"is not measured by this run; there are validation/loss\.",
+        ),
+        (
             "client_train/loss_mean",
             LOGGED,
             r"client_train/loss_mean is not measured by this run; there are ledger/bytes_up, "

@@ -138,7 +138,7 @@ def check_logged(metrics: Iterable[SweepObjective], logged: Iterable[str]) -> No
             )
         if metric.source in known:
             continue
-        if metric.source.startswith("validation/"):
+        if metric.source.startswith("validation/") and not any(n.startswith("validation/") for n in known):
             raise UserError(
                 f"metric {metric.text} needs a validation set, and this run holds none out: "
                 "set data.validation above 0, such as 0.1."

@@ -63,32 +63,33 @@ def plan_sweep(config: RunConfig, sweep: SweepConfig, entries: Mapping[Any, Any]
     Raises:
         UserError: If something does not fit.
     """
-    sweep = sweep if sweep.metric else replace(sweep, metric=f"validation/{config.evaluation.score_name}")
-    metrics = parse_metrics(sweep.metric or "", sweep.mode, declared_directions(config.evaluation))
+    base = base_config(config, sweep)
+    space = make_space(entries, config.to_dict())
+    check_space(space, lambda changes: RunConfig.from_dict(base, changes))
+    source, seeds = _shared_source(config, space), sweep.seeds or (config.seed,)
+    first = RunConfig.from_dict(base, {"seed": seeds[0]})
+    # Only here: a cluster's machine may have more cores for a trial than this one.
+    server = build(replace(first, threads=min(first.threads or 1, os.cpu_count() or 1)), source).server
+    logged = server.evaluate(torch.empty(0, dtype=torch.int64))
+    text = sweep.metric or f"validation/{server.score.name}"
+    metrics = parse_metrics(text, sweep.mode, declared_directions(config.evaluation))
     if len(metrics) > 1 and sweep.scheduler != "none":
         raise UserError(
             f"scheduler must be none with several metrics, got {sweep.scheduler}: no order says who is last."
         )
-    base = base_config(config, sweep)
-    space = make_space(entries, config.to_dict())
-    check_space(space, lambda changes: RunConfig.from_dict(base, changes))
     _check_sampler(space, sweep, len(metrics))
-    source = _shared_source(config, space)
+    check_logged(metrics, logged)
     every = config.evaluation.every
     report = sweep.report_every or math.ceil(config.rounds / _REPORTS)
     job = SweepJob(
         config=base,
-        seeds=sweep.seeds or (config.seed,),
+        seeds=seeds,
         metrics=metrics,
         rounds=config.rounds,
         report_every=math.ceil(report / every) * every,
         folder="",
     )
-    first = RunConfig.from_dict(base, {"seed": job.seeds[0]})
-    # Only here: a cluster's machine may have more cores for a trial than this one.
-    built = build(replace(first, threads=min(first.threads or 1, os.cpu_count() or 1)), source)
-    check_logged(metrics, built.server.evaluate(torch.empty(0, dtype=torch.int64)))
-    return SweepPlan(config, sweep, space, job, source)
+    return SweepPlan(config, replace(sweep, metric=text), space, job, source)
 
 
 def _shared_source(config: RunConfig, space: Space) -> Source | None:
