@@ -180,6 +180,15 @@ def test_an_unwritable_picture(capfd: Any) -> None:
     assert capfd.readouterr().err.startswith("flsel: error: /proc/nothere: ")
 
 
+def test_availability_by_labels_that_data_do_not_have(capfd: Any) -> None:
+    x, y = np.ones((40, INPUTS), dtype=np.float32), np.ones(40, dtype=np.float32)
+    np.savez("data.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    assert call("data", *TINY, *ARRAYS, "--availability", "YMF") == 2
+    out, err = capfd.readouterr()
+    assert not out
+    assert err.startswith("flsel: error: availability YMF needs class labels, groups or strata")
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Any]:
     """A function that gives ``disk/`` so many KiB; a file system of its own."""

@@ -16,6 +16,7 @@ from flsel.data.population import FederatedData
 from flsel.files import home
 from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
+from flsel.runner.build import make_trace
 from flsel.runner.load_data import load_data
 from flsel.runner.terminal import open_console
 
@@ -29,8 +30,9 @@ def main(arguments: Sequence[str]) -> int:
     config = parse(settings, "data")
     data = load_data(config.data, config.partition, config.clients, seed=config.seed)
     counts = data.population.label_counts().numpy()
+    trace = make_trace(config.availability, data, config.seed)
     _print(data, counts)
-    _print_empty_rounds(Trace(config.availability, counts, config.seed), config.rounds)
+    _print_empty_rounds(trace, config.rounds)
     if config.devices is not None:
         print_devices(config, data)
     picture.parent.mkdir(parents=True, exist_ok=True)

@@ -288,7 +288,7 @@ def _make_federation(
         reach.check()
     params = program.shared()
     steps = _make_steps(config, program, len(data.population))
-    trace = _trace(config.availability, data, config.seed)
+    trace = make_trace(config.availability, data, config.seed)
     clock = make_clock(
         config,
         data.population.sizes.numpy(),
@@ -391,7 +391,12 @@ def _make_lightning_trainer(config: RunConfig) -> LocalTrainer:
     return CheckedTrainer(trainer, "lightning", trainer)
 
 
-def _trace(mode: Availability, data: FederatedData, seed: int) -> Trace:
+def make_trace(mode: Availability, data: FederatedData, seed: int) -> Trace:
+    """Return who is available when.
+
+    Raises:
+        UserError: If the mode reads labels, and the data have none.
+    """
     if mode.reads_labels:
         data.population.require_labels(f"availability {type(mode).__name__}")
     return Trace(mode, data.population.label_counts().numpy(), seed)
