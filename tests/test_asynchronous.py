@@ -26,7 +26,7 @@ from flsel.engine.server import RoundRecord, Server
 from flsel.errors import DivergedError, UserError
 from flsel.local.program import Visit
 from flsel.local.trainer import LocalTrainer
-from flsel.objectives import MOON, SCAFFOLD, FedDyn
+from flsel.objectives import MOON, SCAFFOLD, FedDyn, FedNova
 from flsel.params import Params
 from flsel.runner.build import build
 from flsel.selector import Need, Plan, Selector, Updates, View
@@ -156,6 +156,16 @@ class Weighs(RoundRobin):
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         self.saw = updates.deltas["1.running_var"]
+
+
+def test_fednova_divides_by_the_local_work(tmp_path: Path) -> None:
+    rules, local = AsyncConfig(concurrency=3), LocalConfig(batch_size=1, epochs=1)
+    changes: dict[str, Any] = {"selector": RoundRobin(), "asynchronous": rules, "local": local, **FOUR}
+    server = built(settings(tmp_path, devices=Given(), objective=FedNova(), **changes)).server
+    outcome = server.step().outcome
+    steps = server.federation.sizes[[path[0] for path in outcome.plan.paths]].double()
+    assert len(set(steps.tolist())) > 1
+    torch.testing.assert_close(outcome.weights, 0.5 * steps.mean() / steps)
 
 
 class Normed(nn.Sequential):

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from flsel.config.simulated_time import AsyncConfig
 from flsel.engine.check_plans import check_flights
-from flsel.engine.check_updates import check_alike
 from flsel.engine.clock import RoundTime
 from flsel.engine.closing import Returned
 from flsel.engine.federation import Federation
@@ -60,11 +59,6 @@ class BufferedRound:
     flights: Flights
     seconds: float
     lost: tuple[Flight, ...] = ()
-
-    @property
-    def clients(self) -> list[int]:
-        """The clients whose updates arrived."""
-        return [path[0] for path in self.plan.paths]
 
     def visits(self, hop: int, at: Params | None = None) -> list[Visit]:
         """Return the trainings that are due, and others that have begun; none before one is due."""
@@ -215,16 +209,14 @@ class Arrivals:
         given = {key: end.clone() for key, end in ends.items()} if by_models and seen else ends
         deltas = self._updates(step, given) if seen or not by_models else {}
         updates, weights = closing.weigh(selector, view, deltas, self._returned(step))
-        if self.federation.steps is not None:
-            check_alike(self.federation.steps, weights, type(selector).__name__, view.round)
-            self.federation.steps.note(step.clients, 1, 1)
+        weights = self.federation.reweighed(selector, updates, weights, view.round)
         final = self._discounted(weights, updates.staleness)
         if by_models and closing.on_client is not None:
             moved = {key: start - view.params[key] for key, start in self._starts(flights).items()}
             deltas = {key: delta + moved[key] for key, delta in deltas.items()}
         elif by_models:
             deltas = {key: end - view.params[key] for key, end in ends.items()}
-        delta = closing.aggregate(deltas, final, step.clients, view.round)
+        delta = closing.aggregate(deltas, final, updates.clients.tolist(), view.round)
         lost, used = [flight.client for flight in step.lost], updates.staleness.tolist()
         outcome = RoundOutcome(
             delta=delta,

@@ -167,7 +167,9 @@ class Federation:
         if self.program.memory is not None:
             self.program.memory.keep(dict.fromkeys(visits[0] for visits in returned.plan.visits))
         updates, weights = self.closing.weigh(job.selector, view, deltas, returned)
-        weights = self._reweighed(job, updates, weights)
+        drawn, pool = len(set(job.asked)), int((view.available & (self.sizes > 0)).sum())
+        draw = drawn, pool if job.selector.draws_uniformly else drawn
+        weights = self.reweighed(job.selector, updates, weights, view.round, draw)
         if job.selector.two_phase:
             self._collect(view, updates, weights)
         delta = self._aggregated(view, updates, deltas, weights)
@@ -286,13 +288,30 @@ class Federation:
             asked=whole(job.asked),
         )
 
-    def _reweighed(self, job: RoundJob, updates: Updates, weights: Tensor) -> Tensor:
-        """Return the weights that the updates are joined with, and note the round for its privacy."""
+    def reweighed(
+        self,
+        selector: Selector,
+        updates: Updates,
+        weights: Tensor,
+        round: int,
+        draw: tuple[int, int] = (1, 1),
+    ) -> Tensor:
+        """Return the weights that the updates are joined with, and note the round for its privacy.
+
+        Args:
+            selector: Who weighed the updates.
+            updates: The updates.
+            weights: Its weights, float64 ``[K]``.
+            round: Communication round.
+            draw: How many clients were drawn evenly, from how many; equal numbers amplify nothing.
+
+        Raises:
+            UserError: If the selector's or the objective's weights do not fit.
+        """
         objective, steps = self.program.objective, self.steps
         if steps is not None:
-            check_alike(steps, weights, type(job.selector).__name__, job.view.round)
-            drawn, pool = len(set(job.asked)), int((job.view.available & (self.sizes > 0)).sum())
-            steps.note(updates.clients.tolist(), drawn, pool if job.selector.draws_uniformly else drawn)
+            check_alike(steps, weights, type(selector).__name__, round)
+            steps.note(updates.clients.tolist(), *draw)
         if not overrides(objective, "reweigh"):
             return weights
         found = objective.reweigh(weights, updates.travel)
