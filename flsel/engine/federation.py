@@ -151,9 +151,8 @@ class Federation:
             overhead = None if self.clock is None else RoundTime(self.clock.rules.overhead, 0.0, 0.0, 0.0)
             return passed(job, view.ledger, overhead if job.arrival is None else self._finish(job, ()))
         if self.program.personal is not None:
-            firsts = {path[0]: k for k, path in enumerate(plan.paths)}
-            at = [firsts[c] for c in firsts if firsts[c] in set(finite_rows(ends).tolist())]
-            self.program.personal.keep([plan.paths[k][0] for k in at], rows(ends, whole(at)))
+            at = {plan.paths[k][0]: k for k in finite_rows(ends).tolist()}
+            self.program.personal.keep([*at], rows(ends, whole([*at.values()])))
         deltas = self.closing.updates(ends, view.params, plan, [view.round] * len(plan))
         keep = finite_rows(deltas)
         if len(keep) == 0 and self.trainer.unanswered:

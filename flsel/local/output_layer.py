@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from flsel.data.trees import Tree, call
-from flsel.data.trees import call as spread
 from flsel.errors import UserError
 from flsel.local.snapshot import undisturbed
 from flsel.local.tasks import Task
@@ -182,7 +181,7 @@ class Features:
         self._model = model
         self._layer = layer
 
-    def during(self, call: Callable[[], Tensor]) -> FeatureCall:
+    def during(self, step: Callable[[], Tensor]) -> FeatureCall:
         """Make a call that runs the model on a batch.
 
         Raises:
@@ -197,7 +196,7 @@ class Features:
 
         handle = self._layer.register_forward_pre_hook(look)
         try:
-            value = call()
+            value = step()
         finally:
             handle.remove()
         if not seen:
@@ -216,6 +215,6 @@ class Features:
         """Return the representations ``[B, L]`` of inputs ``[B, ...]`` by another model, in eval mode."""
         self._task.eval()
         with torch.no_grad():
-            seen = self.during(lambda: spread(partial(called, self._model, params), x, self._model))
+            seen = self.during(lambda: call(partial(called, self._model, params), x, self._model))
         self._task.train()
         return seen.features

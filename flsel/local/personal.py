@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -18,10 +18,11 @@ from torch import Tensor
 from flsel.errors import UserError, closest
 from flsel.params import Params
 from flsel.selector.client_rows import allocate, store
+from flsel.selector.state import Stateful
 
 
 @final
-class PersonalParts:
+class PersonalParts(Stateful):
     """The personal parts of all clients; a client that never trained has those of the model as it was built.
 
     Args:
@@ -33,7 +34,7 @@ class PersonalParts:
     def __init__(self, names: Sequence[str], state: Params, clients: int) -> None:
         self._order = [*state]
         self._built = {name: state[name].detach().clone() for name in names}
-        self._slots, self._rows = allocate(self._built, clients)
+        self.slots_, self.rows_ = allocate(self._built, clients)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -42,31 +43,21 @@ class PersonalParts:
 
     def start(self, shared: Params, client: int) -> Params:
         """Return the model that a client has, from the part that it received."""
-        slot = int(self._slots[client])
-        own = {name: rows[slot] for name, rows in self._rows.items()} if slot else self._built
+        slot = int(self.slots_[client])
+        own = {name: rows[slot] for name, rows in self.rows_.items()} if slot else self._built
         return self._whole(shared, own)
 
     def mean(self, shared: Params) -> Params:
         """Return a model with the mean of the parts of the clients that have trained."""
-        used = int(self._slots.max()) + 1
+        used = int(self.slots_.max()) + 1
         own = (
-            {name: rows[1:used].mean(dim=0) for name, rows in self._rows.items()} if used > 1 else self._built
+            {name: rows[1:used].mean(dim=0) for name, rows in self.rows_.items()} if used > 1 else self._built
         )
         return self._whole(shared, own)
 
     def keep(self, clients: Sequence[int], ends: Params) -> None:
         """Keep the parts of K distinct clients after their training, each tensor ``[K, ...]``."""
-        store(self._slots, self._rows, torch.tensor(clients), {name: ends[name] for name in self._built})
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return tensors for a checkpoint."""
-        return {"slots": self._slots, "rows": dict(self._rows)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        device = self._slots.device
-        self._slots = state["slots"].to(device)
-        self._rows = {name: rows.to(device) for name, rows in state["rows"].items()}
+        store(self.slots_, self.rows_, torch.tensor(clients), {name: ends[name] for name in self._built})
 
     def _whole(self, shared: Params, own: Params) -> Params:
         return {name: own[name] if name in own else shared[name] for name in self._order}

@@ -1,4 +1,4 @@
-"""ModuleSnapshot and restore what a module keeps besides the parameters that a run trains.
+"""Snapshot and restore what a module keeps besides the parameters that a run trains.
 
 A client's training is to depend on nothing that another one, or an evaluation, left in the module. So all
 that ``copy.deepcopy`` reaches from it is put back in place: buffers, frozen parameters, which layers, hooks
