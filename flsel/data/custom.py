@@ -7,6 +7,7 @@ import logging
 import operator
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -31,7 +32,7 @@ from flsel.data.materialise import ALL, Read, Reading, materialise
 from flsel.data.population import Examples, Source, are_classes
 from flsel.data.read_later import Collated, read_later
 from flsel.data.trees import Tree
-from flsel.data.unused import part_of
+from flsel.data.unused import Unused, part_of
 from flsel.errors import UserError, short, users_code
 from flsel.rng import repeatable, torch_seed
 
@@ -165,11 +166,18 @@ def _datasets(made: Any, name: str, download: bool, later: bool) -> tuple[Any, A
 
 def _named_parts(made: Mapping[Any, Any], name: str) -> tuple[Any, Any, Any]:
     """Take parts by their names, as a Hugging Face ``DatasetDict`` has them."""
-    parts = {part_of(str(key)): value for key, value in made.items()}
-    if unused := [str(key) for key in made if part_of(str(key)) is None]:
-        _LOG.warning("%s: not used: %s", name, ", ".join(unused))
+    parts, unused, found = dict[str, Any](), Unused(Path(name)), short(", ".join(map(str, made)), 80)
+    for key, value in made.items():
+        part = part_of(str(key))
+        if part is None:
+            unused.add(str(key))
+        elif part in parts:
+            raise UserError(f"data.name {name} must return one {part} set, got a mapping of {found}.")
+        else:
+            parts[part] = value
+    unused.tell()
     if "train" not in parts:
-        raise UserError(f"data.name {name} {_RULE}, got a mapping of {short(', '.join(map(str, made)), 80)}.")
+        raise UserError(f"data.name {name} {_RULE}, got a mapping of {found}.")
     return parts["train"], parts.get("validation"), parts.get("test")
 
 

@@ -15,6 +15,7 @@ from torch.utils.data import (
     random_split,
 )
 
+from flsel.data.custom import load_object
 from flsel.data.data_config import DataConfig
 from flsel.data.sources import load_source
 from flsel.errors import UserError
@@ -468,6 +469,17 @@ def test_examples_that_are_mappings(names):
     source = load("mappings")
     assert source.train.x.tolist() == [[0, 0], [1, 1], [2, 2]]
     assert source.train.y.tolist() == [0, 1, 2]
+
+
+def test_parts_by_name_are_one_each_and_others_are_named(caplog):
+    part = TensorDataset(torch.zeros(3, 2), torch.tensor([0, 1, 2]))
+    found = load_object({"train": part, "dev": part, "extra": part}, "parts", download=False)
+    assert (len(found.validation), found.test) == (3, None)
+    assert "parts: not used: extra" in caplog.text
+    with pytest.raises(
+        UserError, match="parts must return one validation set, got a mapping of train, dev, val"
+    ):
+        load_object({"train": part, "dev": part, "val": part}, "parts", download=False)
 
 
 def test_texts_of_a_mapping_are_left_out_with_a_line(caplog):
