@@ -180,13 +180,17 @@ def test_an_unwritable_picture(capfd: Any) -> None:
     assert capfd.readouterr().err.startswith("flsel: error: /proc/nothere: ")
 
 
-def test_availability_by_labels_that_data_do_not_have(capfd: Any) -> None:
+def test_labels_that_data_do_not_have(capfd: Any) -> None:
     x, y = np.ones((40, INPUTS), dtype=np.float32), np.ones(40, dtype=np.float32)
     np.savez("data.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     assert call("data", *TINY, *ARRAYS, "--availability", "YMF") == 2
     out, err = capfd.readouterr()
     assert not out
     assert err.startswith("flsel: error: availability YMF needs class labels, groups or strata")
+    assert call("data", *TINY, *ARRAYS) == 0
+    out = capfd.readouterr().out
+    assert "examples" in out
+    assert "label" not in out
 
 
 @pytest.fixture

@@ -62,19 +62,23 @@ def _print_empty_rounds(trace: Trace, rounds: int) -> None:
 
 
 def _print(data: FederatedData, counts: np.ndarray) -> None:
-    table = Table("client", "examples", "labels", "entropy (nats)", "most frequent labels")
+    labelled = data.population.examples.labels is not None
+    head = ("client", "examples", "labels", "entropy (nats)", "most frequent labels")[: 5 if labelled else 2]
+    table = Table(*head)
     entropies = label_entropy(counts)
     for client, row in enumerate(counts[:MOST_ROWS]):
         top = [label for label in np.argsort(-row, kind="stable")[:3] if row[label]]
         mix = ", ".join(f"{label} ({row[label] / row.sum():.0%})" for label in top)
-        table.add_row(str(client), str(row.sum()), str((row > 0).sum()), f"{entropies[client]:.3f}", mix)
+        cells = (str(client), str(row.sum()), str((row > 0).sum()), f"{entropies[client]:.3f}", mix)
+        table.add_row(*cells[: len(head)])
     console = open_console()
     console.print(table)
     if len(counts) > MOST_ROWS:
         console.print(f"... and {len(counts) - MOST_ROWS} more clients", highlight=False)
     spread = summarise(counts)
     summary = Table("over clients", "min", "median", "max")
-    for name, values in (("examples", spread.size), ("labels", spread.labels), ("entropy", spread.entropy)):
+    rows = (("examples", spread.size), ("labels", spread.labels), ("entropy", spread.entropy))
+    for name, values in rows if labelled else rows[:1]:
         summary.add_row(name, *(f"{value:.3f}" if name == "entropy" else f"{value:g}" for value in values))
     console.print(summary)
     sets = (("server holdout", data.server), ("validation", data.validation), ("test", data.test))
