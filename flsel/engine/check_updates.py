@@ -42,6 +42,11 @@ def check_updates(steps: UpdateSteps, selector: Selector, objective: Objective, 
             f"aggregate must be Mean with {name}, got {joined}: its weights correct for the probability that "
             "a client is chosen, and a robust aggregate counts all updates alike."
         )
+    if steps.aggregate.robust and overrides(objective, "reweigh"):
+        raise UserError(
+            f"aggregate must be Mean with objective {method}, which weighs updates by the local work behind "
+            f"them, got {joined}: a robust aggregate counts all updates alike."
+        )
     if steps.aggregate.robust and steps.noise_at_server:
         raise UserError(
             f"aggregate must be Mean with noise at the server, which is relative to the largest weight, got "

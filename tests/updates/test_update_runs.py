@@ -202,6 +202,7 @@ def test_a_median_withstands_what_the_mean_does_not(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"aggregate": Median(), "selector": MD()}, "aggregate must be Mean with MD, got Median"),
+        ({"aggregate": Median(), "objective": FedNova()}, "aggregate must be Mean with objective FedNova"),
         (
             {"aggregate": Median(), "selector": Uniform(weights="scaled")},
             "must be Mean with Uniform",
