@@ -194,7 +194,7 @@ class CheckedTrainer(LocalTrainer):
             if len(programs) > 1 or program.agreement.check == "off" or self._fast.one_by_one(program):
                 raise
             said = (str(error).splitlines() or [""])[0][:100]
-            _set_back(program)
+            program.set_back()
             # What is wrong with the model itself is raised here.
             ends = self._reference.train(visits)
             self._disagree(visits[0], Gap(float("inf"), 0.0, f"{type(error).__name__}: {said}"))
@@ -236,7 +236,7 @@ class CheckedTrainer(LocalTrainer):
         late = "train" in program.agreement.compared_ and round > 0
         noted = Disagreement(round, found.size, found.tolerance, found.where, late)
         program.agreement.disagreed("train", noted)
-        _set_back(program)
+        program.set_back()
         model, name = type(program.model).__name__, self._backend
         what = (
             f"{name} trains client {visit.client} to another model, {found.size:.2g} of the update away in "
@@ -337,20 +337,13 @@ def _tell(question: Question, visit: Visit, found: Gap) -> None:
     agreement = visit.program.agreement
     late = question in agreement.compared_
     agreement.disagreed(question, Disagreement(visit.round, found.size, found.tolerance, found.where, late))
-    _set_back(visit.program)
+    visit.program.set_back()
     _LOG.warning(
         "local.check: flsel %s of %s from round %d on, since the faster way computes another value, %.2g of "
         "it away in %s, where rounding explains %.0e.",
         _PLAIN[question], type(visit.program.model).__name__, visit.round, found.size, found.where,
         found.tolerance,
     )  # fmt: skip
-
-
-def _set_back(program: Program) -> None:
-    """Put back what fast training left in a program's module."""
-    program.kept.restore()
-    for param in program.task.parameters():
-        param.grad = None
 
 
 def _disagreed(program: Program) -> bool:

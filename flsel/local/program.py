@@ -180,6 +180,12 @@ class Program:
         with torch.no_grad():
             copy_all([live[name] for name in params], list(params.values()))
 
+    def set_back(self) -> None:
+        """Put back what an attempt at training left in the task."""
+        self.kept.restore()
+        for param in self.task.parameters():
+            param.grad = None
+
     @contextmanager
     def evaluating(self, params: Params | None = None, *, plain: bool = False) -> Iterator[None]:
         """Have a model ready for evaluations within the block. Do not call :meth:`load` there.

@@ -139,9 +139,7 @@ class CompiledTrainer(LocalTrainer):
         say_once(f"local.backend: the step is not compiled, since {reason}; sequential trains instead")
         self._drop(programs)
         for program in programs:
-            program.kept.restore()  # what was left of the attempt
-            for param in program.task.parameters():
-                param.grad = None
+            program.set_back()
         self._refused.update(programs)
 
 
