@@ -136,22 +136,11 @@ class RunSettings:
                     "devices must be set with asynchronous.concurrency, since updates arrive in simulated "
                     "time, got null: for example --devices LogNormal."
                 )
-        self.check_clients(self.clients)
-
-    def check_clients(self, clients: int | None) -> None:
-        """Refuse more clients at a time than there are.
-
-        Args:
-            clients: Number of clients (N); None if only the data tell it.
-
-        Raises:
-            UserError: Naming the setting.
-        """
-        self.asynchronous.check_fits(self.clients_per_round, clients, self.time)
-        if clients is not None and self.clients_per_round > clients:
+        self.asynchronous.check_fits(self.clients_per_round, self.clients, self.time)
+        if self.clients is not None and self.clients_per_round > self.clients:
             raise UserError(
                 "clients_per_round must be at most the number of clients, got clients_per_round "
-                f"{shown(self.clients_per_round)} of {shown(clients)}."
+                f"{shown(self.clients_per_round)} of {shown(self.clients)}."
             )
 
     def to_dict(self) -> dict[str, Any]:

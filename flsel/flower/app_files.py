@@ -95,7 +95,7 @@ def write_app(
         config = replace(config, clients=nodes, partition=IID())
     check_deployable(config, own_data=own_data)
     with users_code("the app cannot be written"):
-        check_selector(config, config.clients)
+        check_selector(config)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"app must be a folder that does not exist or is empty, got {folder}.")
     described = config.to_dict()

@@ -116,8 +116,8 @@ def build(
     data = with_steps_labels(data, config.updates, config.seed)
     if trainer is not None:
         data = replace(data, population=trainer.population(data.population))
-    config.check_clients(len(data.population))
-    check_selector(config, len(data.population))
+    # The settings are checked once more, with the number of clients that the data may tell.
+    check_selector(replace(config, clients=len(data.population)))
     program, data = make_program(config, data, own)
     if trainer is not None and program.whole:
         raise UserError(
@@ -146,12 +146,8 @@ def _limits(config: RunConfig) -> dict[tuple[str, ...], float]:
     return {names: most for names, most in limits.items() if most is not None}
 
 
-def check_selector(config: RunConfig, clients: int | None) -> None:
+def check_selector(config: RunConfig) -> None:
     """Refuse a selector that the settings do not fit, whatever the data are.
-
-    Args:
-        config: The settings.
-        clients: Number of clients (N); None if only the data tell it.
 
     Raises:
         UserError: Naming the setting.
@@ -167,8 +163,9 @@ def check_selector(config: RunConfig, clients: int | None) -> None:
             f"devices must be set with {name}, which needs the clients' simulated durations, got null: for "
             "example --devices LogNormal."
         )
-    if clients is not None:
-        asked = config.asynchronous.concurrency or config.time.asked(config.clients_per_round, clients)
+    if config.clients is not None:
+        asked = config.time.asked(config.clients_per_round, config.clients)
+        asked = config.asynchronous.concurrency or asked
         selector.check_clients_per_round(asked)
 
 
