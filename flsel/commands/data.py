@@ -18,7 +18,7 @@ from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
 from flsel.runner.build import make_trace
 from flsel.runner.load_data import load_data
-from flsel.runner.terminal import open_console
+from flsel.runner.terminal import open_console, print_lines
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,27 +37,22 @@ def main(arguments: Sequence[str]) -> int:
         print_devices(config, data)
     picture.parent.mkdir(parents=True, exist_ok=True)
     save_figure(partition_figure(counts, f"{data.name}: {len(counts)} clients"), picture)
-    open_console().print(f"wrote {picture}", markup=False, highlight=False, soft_wrap=True)
+    print_lines(f"wrote {picture}")
     return 0
 
 
 def _print_empty_rounds(trace: Trace, rounds: int) -> None:
     if trace.in_seconds:
         nobody, length = trace.nobody()
-        open_console().print(
+        print_lines(
             f"no client is available for {nobody:g} of the {length:g} simulated seconds of the record, in "
-            "which the server waits",
-            highlight=False,
-            soft_wrap=True,
+            "which the server waits"
         )
     empty = trace.empty(rounds)
     if len(empty):
         some = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
-        open_console().print(
-            f"no client is available in {len(empty)} of {rounds} rounds ({some}), which pass without "
-            "training",
-            highlight=False,
-            soft_wrap=True,
+        print_lines(
+            f"no client is available in {len(empty)} of {rounds} rounds ({some}), which pass without training"
         )
 
 
@@ -74,7 +69,7 @@ def _print(data: FederatedData, counts: np.ndarray) -> None:
     console = open_console()
     console.print(table)
     if len(counts) > MOST_ROWS:
-        console.print(f"... and {len(counts) - MOST_ROWS} more clients", highlight=False)
+        print_lines(f"... and {len(counts) - MOST_ROWS} more clients")
     spread = summarise(counts)
     summary = Table("over clients", "min", "median", "max")
     rows = (("examples", spread.size), ("labels", spread.labels), ("entropy", spread.entropy))
@@ -83,8 +78,4 @@ def _print(data: FederatedData, counts: np.ndarray) -> None:
     console.print(summary)
     sets = (("server holdout", data.server), ("validation", data.validation), ("test", data.test))
     held = ", ".join(f"{name} {len(examples)}" for name, examples in sets if examples is not None)
-    console.print(
-        f"{data.name}: {spread.examples} examples at {spread.clients} clients; {held}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    print_lines(f"{data.name}: {spread.examples} examples at {spread.clients} clients; {held}")

@@ -9,7 +9,7 @@ from flsel.commands.set_up_logging import set_up_logging
 from flsel.errors import UserError
 from flsel.files import home
 from flsel.flower.app_files import write_app
-from flsel.runner.terminal import open_console
+from flsel.runner.terminal import print_lines
 
 USAGE = """\
 usage: flsel deploy --nodes N [--app FOLDER] [--timeout S] [--wait S] [--own-data] [--config FILE]
@@ -47,12 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         wait=_number("wait", own["wait"], 0),
         own_data=_flag("own-data", own["own-data"]),
     )
-    open_console().print(
-        f"wrote {folder}\nstart it with: flwr run {folder} CONNECTION",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    print_lines(f"wrote {folder}", f"start it with: flwr run {folder} CONNECTION")
     return 0
 
 

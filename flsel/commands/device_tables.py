@@ -12,7 +12,7 @@ from flsel.engine.update_steps import sent_message
 from flsel.params import model_bytes
 from flsel.runner.build import make_program
 from flsel.runner.make_clock import make_clock
-from flsel.runner.terminal import open_console
+from flsel.runner.terminal import open_console, print_lines
 
 # Beyond this many clients the picture says more than a table, which is cut.
 MOST_ROWS = 100
@@ -40,7 +40,7 @@ def print_devices(config: RunConfig, data: FederatedData) -> None:
     console = open_console()
     console.print(table)
     if len(clock.sizes) > MOST_ROWS:
-        console.print(f"... and {len(clock.sizes) - MOST_ROWS} more clients", highlight=False)
+        print_lines(f"... and {len(clock.sizes) - MOST_ROWS} more clients")
     quantiles = Table("quantile", *head)
     for share in _QUANTILES:
         found = (np.quantile(values, share) for values in columns.values())
@@ -51,11 +51,9 @@ def print_devices(config: RunConfig, data: FederatedData) -> None:
         asked = config.time.asked(wanted, len(seconds))
         first = "" if over == 1 else f", the first of {asked} asked"
         mean = expected_round(seconds, min(wanted, len(seconds)), asked)
-        console.print(
+        print_lines(
             f"a round of {wanted} clients{first}: {mean:.4g} simulated seconds on average, if clients are "
-            "drawn uniformly, all are available and the selector asks no questions",
-            highlight=False,
-            soft_wrap=True,
+            "drawn uniformly, all are available and the selector asks no questions"
         )
 
 

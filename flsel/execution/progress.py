@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flsel.metrics import SCORE, Score, columns
-from flsel.runner.terminal import CellLine, in_notebook, open_console
+from flsel.runner.terminal import CellLine, in_notebook, open_console, print_lines
 
 _SHOWN = {quantity: columns(quantity) for quantity in ("accuracy", "loss")}
 _SECONDS_BETWEEN_LINES = 5.0
@@ -106,7 +106,7 @@ class Progress:
 
     def _print(self) -> None:
         self._printed = self._pace[-1]
-        _write(self._console, self._line())
+        print_lines(self._line(), console=self._console)
 
 
 def final_table(
@@ -129,8 +129,8 @@ def final_table(
     if console.is_terminal:
         console.print(_rich_table(columns, cells))
     else:
-        _write(console, *_plain_table(columns, cells))
-    _write(console, *(f"wrote {path}" for path in paths))
+        print_lines(*_plain_table(columns, cells), console=console)
+    print_lines(*(f"wrote {path}" for path in paths), console=console)
 
 
 def _bar(console: Console) -> progress.Progress:
@@ -142,11 +142,6 @@ def _bar(console: Console) -> progress.Progress:
         expand=True,
         refresh_per_second=4,
     )
-
-
-def _write(console: Console, *lines: str) -> None:
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _cell(value: object) -> str:

@@ -97,6 +97,12 @@ def open_console(stream: TextIO | None = None) -> Console:
     return console
 
 
+def print_lines(*lines: str, console: Console | None = None) -> None:
+    """Print lines as they are: without markup or colours, and not broken where the terminal is narrow."""
+    for line in lines:
+        (console or open_console()).print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 def in_notebook() -> bool:
     """Tell whether this process is the kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
