@@ -202,10 +202,8 @@ def _measurable(program: Program, batch: tuple[Tree, Tree], name: str) -> bool:
     if program.by_logits:
         return True
     if not program.whole:
-        with (
-            users_code(f"{name} cannot compute its loss of {_in_words(program, batch)}"),
-            program.measuring(),
-        ):
+        given = described(program.as_given(batch))
+        with users_code(f"{name} cannot compute its loss of examples {given}"), program.measuring():
             program.step_loss(mapped(Tensor.clone, batch), 0)
         return True
     with suppress(Exception), program.measuring():  # one that asks for its trainer
@@ -217,10 +215,6 @@ def _measurable(program: Program, batch: tuple[Tree, Tree], name: str) -> bool:
             "its forward gives no logits of classes."
         )
     return False
-
-
-def _in_words(program: Program, batch: tuple[Tree, Tree]) -> str:
-    return f"examples {described(program.as_given(batch))}"
 
 
 def _written(x: Tree) -> list[object]:
