@@ -107,7 +107,7 @@ def audit(folder: Path, page: str, width: int, *flags: str) -> dict[str, Any]:
         [
             BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
             "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}",
-            "--virtual-time-clients_per_round=60000", f"--window-size={width + 100},1000", *flags, "--dump-dom",
+            "--virtual-time-budget=60000", f"--window-size={width + 100},1000", *flags, "--dump-dom",
             (folder / "frame.html").as_uri(),
         ],
         capture_output=True, text=True, timeout=500, check=True,
