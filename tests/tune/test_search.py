@@ -92,6 +92,9 @@ def test_tune_takes_what_a_sweep_has():
     assert kept == set(CHANGEABLE)
 
 
+SIZES = {"local.batch_size": {"type": "int", "low": 2, "high": 4}}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -100,7 +103,7 @@ def test_tune_takes_what_a_sweep_has():
         ({"trials": "many"}, "trials must be a whole number in [1, 1,000,000], got 'many'."),
         ({"seeds": 3}, "seeds must be a list of one or more whole numbers >= 0 or null, got 3."),
         ({"space": {"selector.d": {"type": "int"}}}, "space selector.d: int needs low."),
-        ({"metric": "test/accuracy"}, "metric must not be measured on the test set"),
+        ({"metric": "test/accuracy", "space": SIZES}, "metric must not be measured on the test set"),
     ],
 )
 def test_wrong_arguments_are_refused_where_they_are_given(tmp_path, change, said):
