@@ -20,6 +20,7 @@ from flsel.commands.cli import HELP
 from flsel.commands.help import run_parser
 from flsel.config.plugin import Plugin
 from flsel.devices import Devices
+from flsel.local.completeness import Completeness
 from flsel.objectives import Objective
 from flsel.partition import Partition
 from flsel.selector import Selector
@@ -32,13 +33,14 @@ KINDS: tuple[tuple[str, type, str], ...] = (
     ("Aggregates", Aggregate, "--aggregate"),
     ("Partitions", Partition, "--partition"),
     ("Availability modes", Availability, "--availability"),
+    ("Completeness modes", Completeness, "--completeness"),
     ("Devices", Devices, "--devices"),
 )
 HEAD = """# Arguments
 
 This page helps you to set the arguments of objectives, steps of an update, aggregates, partitions,
-availability modes and devices, and to see where they deviate from their sources. An example is
-`--partition Dirichlet --partition.alpha 0.1`. The symbol of the paper is in brackets.
+availability and completeness modes and devices, and to see where they deviate from their sources. An example
+is `--partition Dirichlet --partition.alpha 0.1`. The symbol of the paper is in brackets.
 `flsel train --partition.help NAME` shows the same text. [Selectors](selectors.md) has the arguments of
 selectors, and [Local objectives](objectives.md) says what the objectives compute. `docs/generate.py` writes
 this page from the classes.

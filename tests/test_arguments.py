@@ -13,6 +13,7 @@ from flsel.availability import Availability, Intervals
 from flsel.config.plugin import Plugin
 from flsel.devices import Devices, Recorded
 from flsel.errors import UserError
+from flsel.local.completeness import Completeness
 from flsel.objectives import Objective
 from flsel.partition import BySize, Dirichlet, FedPNSMix, FromFile, HicsDirichlet, Partition
 from flsel.selector import Selector, Tunable
@@ -24,7 +25,7 @@ from flsel.updates import Aggregate, UpdateStep
 
 CLASSES = {
     name: made
-    for base in (Selector, Objective, Partition, Availability, Devices, UpdateStep, Aggregate)
+    for base in (Selector, Objective, Partition, Availability, Completeness, Devices, UpdateStep, Aggregate)
     for name, made in Plugin(base).classes().items()
 }
 DECLARED = [(made, argument) for made in CLASSES.values() for argument in arguments(made).values()]
@@ -47,6 +48,9 @@ RULES = {
     "TopK": {"share": PART},
     "Quantise": {"bits": "a whole number in [2, 16]"},
     "Corrupt": {"share": SHARE, "noise": SHARE, "scale": POSITIVE},
+    "PDU": {"p": SHARE},
+    "ADU": {"least": COUNT},
+    "ASU": {"least": COUNT},
     "TrimmedMean": {"share": "a number in [0, 0.5)"},
     "Krum": {"corrupt": FROM_ZERO},
     "MultiKrum": {"corrupt": FROM_ZERO, "keep": f"{COUNT} or null"},

@@ -18,6 +18,7 @@ HOMES: Mapping[str, str] = {
     "Selector": "flsel.selectors",
     "Partition": "flsel.partition",
     "Availability": "flsel.availability",
+    "Completeness": "flsel.local.completeness",
     "Devices": "flsel.devices",
     "Objective": "flsel.objectives",
     "UpdateStep": "flsel.updates",

@@ -28,6 +28,7 @@ from flsel.config.simulated_time import AsyncConfig, TimeConfig
 from flsel.data.data_config import DataConfig
 from flsel.devices import Devices
 from flsel.errors import UserError
+from flsel.local.completeness import ClientWork, Completeness
 from flsel.models import LogisticRegression
 from flsel.objectives import FedAvg, Objective
 from flsel.partition import Natural, Partition
@@ -53,6 +54,7 @@ class RunSettings:
         data: The dataset and what is held out of it.
         partition: How examples are split over the clients; ``Natural`` keeps the dataset's natural clients.
         availability: Which clients are available in which round.
+        completeness: Which part of its local training a client does; null lets all do all of it.
         devices: How fast the clients' simulated devices and links are; null simulates no time.
         time: What a round waits for on simulated devices.
         asynchronous: Whether and how the server aggregates updates as they arrive.
@@ -97,6 +99,7 @@ class RunSettings:
     data: DataConfig = field(default_factory=DataConfig)
     partition: Partition = field(default_factory=Natural)
     availability: Availability = field(default_factory=IDL)
+    completeness: Completeness | None = None
     devices: Devices | None = None
     time: TimeConfig = field(default_factory=TimeConfig)
     asynchronous: AsyncConfig = field(default_factory=AsyncConfig)
@@ -124,6 +127,9 @@ class RunSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         check_steps(self.updates)
+        if self.completeness is not None:
+            # One that does not fit the batches says so when it is tried.
+            ClientWork(self.completeness, self.local.batches(), self.seed).steps(0, 0, 1)
         if self.devices is None:
             self.time.require_devices()
             if self.availability.in_seconds:

@@ -103,7 +103,11 @@ class Answers:
         self.ledger.charge(each, len(clients))
         if self.stopwatch is not None:
             clock = self.stopwatch.clock
-            passes = clock.training(clients) if each.trainings else clock.forward(clients, backward=backward)
+            passes = (
+                clock.training(clients, self.round)
+                if each.trainings
+                else clock.forward(clients, backward=backward)
+            )
             self.stopwatch.ask(clients, each, passes, known_model=at is None)
 
     def _available(self, clients: Sequence[int], what: str) -> list[int]:

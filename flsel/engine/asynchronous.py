@@ -264,12 +264,13 @@ class Arrivals:
     def _returned(self, step: BufferedRound) -> Returned:
         """Return what comes with the updates."""
         flights, who = step.flights, self.federation.who
-        reports = who.reports(step.view.needs, step.visits_of(flights.buffer))
+        visits = step.visits_of(flights.buffer)
+        reports = who.reports(step.view.needs, visits)
         seconds = [flight.seconds for flight in flights.buffer]
         since = [step.view.round - flight.version for flight in flights.buffer]
         return Returned(
             step.plan,
-            who.work(step.plan),
+            who.work(step.plan, [[visit.steps] for visit in visits]),
             {**reports, Need.DURATIONS: torch.tensor(seconds, dtype=torch.float64)},
             late={f.client: f.seconds for f in flights.stale if (f.client,) not in step.plan.paths},
             steps_since=torch.tensor(since, dtype=torch.int64),

@@ -15,6 +15,7 @@ import numpy as np
 from flsel.config.simulated_time import TimeConfig
 from flsel.devices import Table
 from flsel.errors import UserError
+from flsel.local.completeness import ClientWork
 from flsel.local.schedule import BatchSpec
 from flsel.metrics import NOTHING, Cost
 from flsel.rng import generator
@@ -39,6 +40,7 @@ class Clock:
         model: Bytes of a model.
         beside: What else is sent at a training.
         batches: The batches of a training.
+        work: How much of them a client does, if that changes from training to training.
         update: Bytes of a client's update; None stands for ``model``.
     """
 
@@ -52,12 +54,27 @@ class Clock:
     model: int
     beside: Cost = NOTHING
     batches: BatchSpec | None = None
+    work: ClientWork | None = None
     update: int | None = None
     _blocks: dict[tuple[int, int], _Block] = field(default_factory=dict, init=False, repr=False)
 
-    def training(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return the forward passes of examples that a local training is worth, float64 ``[n]``."""
-        passes: np.ndarray = self.trained[_ids(clients)] * (1.0 + self.rules.backward + self.frozen)
+    def training(
+        self, clients: Sequence[int] | np.ndarray, turns: int | Sequence[int] | None = None
+    ) -> np.ndarray:
+        """Return the forward passes of examples that a local training is worth, float64 ``[n]``.
+
+        Args:
+            clients: Ids of n clients.
+            turns: What their work depends on besides, one for all or for each; None takes whole trainings.
+        """
+        examples = self.trained[_ids(clients)]
+        if self.work is not None and turns is not None:
+            who = _ids(clients)
+            each = zip(
+                who.tolist(), np.broadcast_to(turns, len(who)).tolist(), self.sizes[who].tolist(), strict=True
+            )
+            examples = np.array([self.work.trained(*training) for training in each])
+        passes: np.ndarray = examples * (1.0 + self.rules.backward + self.frozen)
         return passes
 
     def forward(self, clients: Sequence[int] | np.ndarray, *, backward: bool = False) -> np.ndarray:
@@ -98,24 +115,31 @@ class Clock:
         update = self.model if self.update is None else self.update
         return float(update + (self.messages - 1) * self.model)
 
-    def steps_within(self, client: int, seconds: float, request: Mapping[str, Any]) -> int:
+    def steps_within(
+        self, client: int, seconds: float, request: Mapping[str, Any], turn: int | None = None
+    ) -> int:
         """Return the local steps of a training that fit into some seconds of its request.
 
         Args:
             client: Client id.
             seconds: From the request to the arrival of the client's message.
-            request: ``passes`` and the other arguments of :meth:`seconds` for the whole training.
+            request: ``passes`` and the other arguments of :meth:`seconds` for the training.
+            turn: What the client's work depends on besides; None takes a whole training.
         """
         assert self.batches is not None
         who = np.array([client])
         received, computed, returned = (float(part[0]) for part in self._parts(who, **request))
-        own = float(self.training(who)[0])
+        own = float(self.training(who, turn)[0])
         if own == 0:
             return 0
         # What the client computes besides comes first.
         training = computed * own / float(request["passes"][0])
         left = seconds - received - returned - (computed - training)
-        return self.batches.steps_within(max(left, 0.0) / training, int(self.sizes[client]))
+        examples = int(self.sizes[client])
+        steps = self.batches.num_steps(examples)
+        if self.work is not None and turn is not None:
+            steps = self.work.steps(client, turn, examples)
+        return self.batches.steps_within(max(left, 0.0) / training, steps, examples)
 
     def train(self, clients: Sequence[int], rounds: Iterable[int]) -> list[float]:
         """Return what local trainings take that receive and send whole models, one number each.
@@ -163,13 +187,13 @@ class Clock:
         return {"passes": self.training(clients), "down": down, "up": up, "round": None}
 
     def check_deadline(self) -> None:
-        """Refuse a deadline that no client meets.
+        """Refuse a deadline that no client meets with a whole training.
 
         Raises:
             UserError: Naming the fastest client's seconds.
         """
         everyone = np.flatnonzero(self.sizes > 0)
-        if self.rules.deadline is None or len(everyone) == 0:
+        if self.rules.deadline is None or len(everyone) == 0 or self.work is not None:
             return
         seconds = self.profile(everyone)
         fastest = int(seconds.argmin())

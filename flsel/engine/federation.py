@@ -281,7 +281,7 @@ class Federation:
             reports[Need.DURATIONS] = torch.tensor(arrival.durations, dtype=torch.float64)[keep]
         return Returned(
             plan,
-            self.who.work(plan, job.most),
+            self.who.work(plan, job.steps(plan)),
             reports,
             late={} if arrival is None else arrival.late,
             asked=whole(job.asked),

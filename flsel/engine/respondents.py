@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -202,19 +202,15 @@ class ProgramClients(Respondents):
         at = torch.tensor([where[v.client, v.round, v.turn] for v in firsts])
         return {need: ask([*distinct.values()])[at] for need, ask in asked.items() if need in needs}
 
-    def work(self, plan: Plan, most: Mapping[int, int] | None = None) -> dict[str, Any]:
+    def work(self, plan: Plan, steps: Sequence[Sequence[int]]) -> dict[str, Any]:
         """Return what the trainings along each path amount to, as :class:`~flsel.selector.Updates` has it.
 
         Args:
             plan: The paths.
-            most: Local steps of the clients that did a part of their work.
+            steps: Local steps of the trainings along each of them.
         """
-        shards, spec, limits = self.population.shards, self.program.spec, most or {}
+        shards = self.population.shards
         sizes = [[len(shards[client]) for client in visits] for visits in plan.visits]
-        steps = [
-            [limits.get(client, spec.num_steps(len(shards[client]))) for client in visits]
-            for visits in plan.visits
-        ]
         return {
             "sizes": whole([sum(path) for path in sizes]),
             "steps": whole([sum(path) for path in steps]),

@@ -66,6 +66,14 @@ class RoundJob:
         """Local steps of the clients that do a part of their work."""
         return {} if self.arrival is None else self.arrival.most
 
+    def steps(self, plan: Plan) -> list[list[int]]:
+        """Return the local steps of the trainings along each path of a plan."""
+        steps, round, most = self.program.steps, self.view.round, self.most
+        return [
+            [steps(c, round + hop, most.get(c)) for hop, c in enumerate(path) if c != IDLE]
+            for path in plan.paths
+        ]
+
     @property
     def trainings(self) -> int:
         """Trainings of all hops."""

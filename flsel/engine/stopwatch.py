@@ -102,7 +102,7 @@ class Stopwatch:
         left = {client: seconds - asked for client, seconds in leaves.items()}
 
         def request(hop: int, clients: list[int], first: list[bool]) -> dict[str, Any]:
-            passes, told = clock.training(clients), np.array(0.0)
+            passes, told = clock.training(clients, self._round + hop), np.array(0.0)
             if extra is not NOTHING:
                 told = np.array(first, dtype=np.float64)
                 passes = passes + told * extra.passes * clock.forward(clients)
@@ -116,13 +116,13 @@ class Stopwatch:
             }
 
         def take(hop: int, clients: list[int], first: list[bool]) -> list[float]:
-            whole = extra is NOTHING and not (held and hop == plan.hops - 1)
+            whole = clock.work is None and extra is NOTHING and not (held and hop == plan.hops - 1)
             if whole and not (self._received and hop == 0):
                 return clock.train(clients, itertools.repeat(self._round + hop))
             return [*clock.seconds(clients, **request(hop, clients, first)).tolist()]
 
         def done(client: int, seconds: float) -> int:
-            return clock.steps_within(client, seconds, request(0, [client], [True]))
+            return clock.steps_within(client, seconds, request(0, [client], [True]), self._round)
 
         return arrive(plan, take, clock.rules, wanted=wanted, done=done, leaves=left)
 
@@ -135,10 +135,10 @@ class Stopwatch:
             extra: What a training costs besides.
         """
         clock = self.clock
-        if extra is NOTHING and not self._received:
+        if clock.work is None and extra is NOTHING and not self._received:
             took = clock.train(clients, turns)
         else:
-            passes = clock.training(clients) + extra.passes * clock.forward(clients)
+            passes = clock.training(clients, turns) + extra.passes * clock.forward(clients)
             took = clock.seconds(
                 clients,
                 passes,

@@ -18,6 +18,7 @@ from flsel.data.trees import Tree, call, mapped
 from flsel.errors import UserError, short
 from flsel.local.agreement import Agreement
 from flsel.local.channels_last import channels_last
+from flsel.local.completeness import ClientWork
 from flsel.local.optimizers import OptimizerMemory
 from flsel.local.output_layer import Features
 from flsel.local.personal import PersonalParts
@@ -63,6 +64,7 @@ class Program:
         classifies: The task's outputs are logits of the targets' classes, ``[B, C]``.
         measurable: Losses of the task can be asked outside of training.
         memory: What clients' optimizers remember between visits; None starts each of them anew.
+        work: How many of its local steps a client does; None lets all do all of them.
         personal: What clients keep of the model between their trainings; None sends all of it.
         agreement: What the self-check has found.
         snapshot: What the task keeps beside what is sent; None takes it as it is.
@@ -86,6 +88,7 @@ class Program:
     classifies: bool = True
     measurable: bool = True
     memory: OptimizerMemory | None = None
+    work: ClientWork | None = None
     personal: PersonalParts | None = None
     agreement: Agreement = field(default_factory=Agreement)
     snapshot: ModuleSnapshot | None = None
@@ -325,6 +328,19 @@ class Program:
 
         return loss + (torch.func.vmap(one)(own, *others) * weights).sum()
 
+    def steps(self, client: int, turn: int, most: int | None = None) -> int:
+        """Return the local steps of a training.
+
+        Args:
+            client: Client id.
+            turn: The round, or the client's earlier trainings in an asynchronous run.
+            most: Most of them that are taken; None takes all.
+        """
+        examples = len(self.population.shards[client])
+        work = self.work
+        steps = self.spec.num_steps(examples) if work is None else work.steps(client, turn, examples)
+        return steps if most is None else min(most, steps)
+
     def batches(self, client: int, round: int) -> Tensor:
         """Return a visit's batches as positions in the population, int64 ``[steps, size]``, -1 padded."""
         return torch.from_numpy(self.batch_table(client, round))
@@ -407,12 +423,11 @@ class Visit(NamedTuple):
     @property
     def steps(self) -> int:
         """Local steps that are taken."""
-        steps = self.program.spec.num_steps(len(self.program.population.shards[self.client]))
-        return steps if self.most is None else min(self.most, steps)
+        return self.program.steps(self.client, self.draw, self.most)
 
     def batch_table(self) -> np.ndarray:
         """Return the batches of the steps (:meth:`Program.batch_table`)."""
-        return self.program.batch_table(self.client, self.draw)[: self.most]
+        return self.program.batch_table(self.client, self.draw)[: self.steps]
 
     def batches(self) -> Tensor:
         """Return the batches of the steps, int64 ``[steps, size]``, -1 padded."""

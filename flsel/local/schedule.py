@@ -70,9 +70,8 @@ class BatchSpec:
         passes, rest = divmod(steps, max(-(-examples // self.size), 1))
         return passes * examples + min(rest * self.size, examples)
 
-    def steps_within(self, share: float, examples: int) -> int:
+    def steps_within(self, share: float, steps: int, examples: int) -> int:
         """Count the first steps of a visit whose examples are at most a share of those of all its steps."""
-        steps = self.num_steps(examples)
         most = share * self.examples_in(steps, examples)
         return bisect_right(range(1, steps + 1), most, key=lambda step: self.examples_in(step, examples))
 

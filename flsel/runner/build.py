@@ -47,7 +47,7 @@ from flsel.runner.callbacks import check_callbacks
 from flsel.runner.corrupt_labels import with_steps_labels
 from flsel.runner.device import set_up, trainer_flags
 from flsel.runner.load_data import load_data, on_device, sample
-from flsel.runner.make_clock import make_clock
+from flsel.runner.make_clock import client_work, make_clock
 from flsel.runner.network import check_outputs, find_features, head_names, make_model
 from flsel.runner.privacy import check_accountant
 from flsel.selector import ON_HOLDOUT, Need, Selector
@@ -234,6 +234,7 @@ def _assemble(
         optimizer=make_optimizer(task, config.local.optimizer, whole=whole),
         fabric=fabric,
         at_once=config.evaluation.batch_size or examples_at_once(task),
+        work=client_work(config),
         agreement=Agreement(config.local.check),
         whole=whole,
     )
@@ -293,7 +294,7 @@ def _make_federation(
         program.objective.cost(params),
         None if steps is None else steps.message.bytes,
     )
-    if clock is not None:
+    if clock is not None and clock.work is None:
         trace.check_stays(clock.profile(np.arange(len(data.population))))
     given = config.evaluation.metrics
     scores = Scores(given, data.population.num_classes, program.task.device) if given else None

@@ -8,6 +8,7 @@ from flsel.arguments.spec import Spec
 from flsel.config import RunConfig
 from flsel.engine.clock import Clock
 from flsel.errors import users_code
+from flsel.local.completeness import ClientWork
 from flsel.metrics import NOTHING, Cost
 
 
@@ -28,9 +29,13 @@ def make_clock(
     """
     if config.devices is None:
         return None
-    batches = config.local.batches()
-    known, of_size = np.unique(sizes, return_inverse=True)
-    trained = np.array([batches.num_examples(size) for size in known.tolist()], dtype=np.int64)
+    batches, work = config.local.batches(), client_work(config)
+    if work is not None and work.mode.static:
+        trained = [work.trained(client, 0, size) for client, size in enumerate(sizes.tolist())]
+        work = None
+    else:
+        of_size = {size: batches.num_examples(size) for size in set(sizes.tolist())}
+        trained = [of_size[size] for size in sizes.tolist()]
     with users_code("the devices cannot be drawn"):
         table = Spec.of(config.devices, "devices").build().table(sizes, config.seed)
     clock = Clock(
@@ -38,13 +43,20 @@ def make_clock(
         rules=config.time,
         seed=config.seed,
         sizes=sizes,
-        trained=trained[of_size.reshape(-1)],
+        trained=np.array(trained, dtype=np.int64),
         frozen=config.objective.frozen_models,
         messages=config.objective.messages,
         model=model,
         beside=beside,
         batches=batches,
+        work=work,
         update=update,
     )
     clock.check_deadline()
     return clock
+
+
+def client_work(config: RunConfig) -> ClientWork | None:
+    """Return how much of their local training clients do; None if they do all of it."""
+    mode = config.completeness
+    return None if mode is None else ClientWork(mode, config.local.batches(), config.seed)

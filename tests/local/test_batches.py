@@ -86,5 +86,5 @@ def test_steps_within_a_share_are_the_most_that_fit(examples, size, epochs, shar
     ):
         steps, total = spec.num_steps(examples), spec.num_examples(examples)
         fits = [s for s in range(steps + 1) if spec.examples_in(s, examples) <= share * total]
-        assert spec.steps_within(share, examples) == max(fits)
+        assert spec.steps_within(share, spec.num_steps(examples), examples) == max(fits)
         assert spec.examples_in(steps, examples) == total
