@@ -15,6 +15,8 @@ Tree: TypeAlias = Any
 
 def mapped(change: Callable[[Tensor], Any], tree: Tree) -> Tree:
     """Apply a function to each tensor of a tree."""
+    if isinstance(tree, Tensor):  # nearly always, and tests of Mapping are slow
+        return change(tree)
     if isinstance(tree, Mapping):
         return {name: mapped(change, part) for name, part in tree.items()}
     if isinstance(tree, tuple):

@@ -18,6 +18,7 @@ from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from flsel.local.torch_internals import beneath_vmap
 from flsel.rng import torch_seed
 
 # Odd constants of Steele, Lea and Flood's SplitMix64 (2014) as signed numbers, in which torch multiplies.
@@ -153,7 +154,7 @@ def _unpadded(
     Returns:
         Arguments that do the same.
     """
-    if padding_idx is None or max_norm is not None:
+    if padding_idx is None or max_norm is not None or beneath_vmap(weight) is weight:
         return (input, weight, padding_idx, max_norm, *rest), options
     rows = torch.arange(len(weight), device=weight.device)[:, None]
     weight = torch.where(rows == padding_idx % len(weight), weight.detach(), weight)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, final
@@ -58,9 +57,9 @@ def rate_of(optimizer: Optimizer) -> float | None:
 
 
 def bare_step(optimizer: Optimizer) -> Callable[[], object]:
-    """Return what steps an optimizer; for one of torch's own classes without importing ``torch._dynamo``.
+    """Return what steps an optimizer; for one of torch's own classes what torch's wrappers call.
 
-    Torch's step imports it to mark where compiled graphs end.
+    They import ``torch._dynamo`` to mark where compiled graphs end, and take a tenth of a small model's step.
     """
     layers: list[Any] = [type(optimizer).step]
     while hasattr(layers[-1], "__wrapped__"):
@@ -72,7 +71,7 @@ def bare_step(optimizer: Optimizer) -> Callable[[], object]:
         or does_more(optimizer)
         or "differentiable" not in optimizer.defaults
     )
-    if unlike or "torch._dynamo" in sys.modules:
+    if unlike:
         return optimizer.step
 
     def step() -> None:
@@ -82,18 +81,17 @@ def bare_step(optimizer: Optimizer) -> Callable[[], object]:
     return step
 
 
-def clear_gradients(optimizer: Optimizer) -> None:
-    """Drop the gradients of an optimizer's parameters without importing ``torch._dynamo`` for it."""
-    if _clears_itself(optimizer):
-        optimizer.zero_grad()
-        return
-    for group in optimizer.param_groups:
-        for param in group["params"]:
-            param.grad = None
+def bare_clear(optimizer: Optimizer) -> Callable[[], object]:
+    """Return what drops the gradients of an optimizer's parameters, without importing ``torch._dynamo``."""
+    if type(optimizer).zero_grad is not Optimizer.zero_grad or "zero_grad" in vars(optimizer):
+        return optimizer.zero_grad
 
+    def clear() -> None:
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                param.grad = None
 
-def _clears_itself(optimizer: Optimizer) -> bool:
-    return type(optimizer).zero_grad is not Optimizer.zero_grad or "zero_grad" in vars(optimizer)
+    return clear
 
 
 def does_more(optimizer: Optimizer) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -39,12 +39,12 @@ class PlainFabric:
         """Return the optimizer, which works as it is."""
         return optimizer
 
-    @contextmanager
-    def autocast(self) -> Iterator[None]:
+    def autocast(self) -> AbstractContextManager[None]:
         """Let tensors that a model makes have the precision."""
-        if self._dtype == torch.float32:
-            yield
-            return
+        return nullcontext() if self._dtype == torch.float32 else self._with_default()
+
+    @contextmanager
+    def _with_default(self) -> Iterator[None]:
         before = torch.get_default_dtype()
         torch.set_default_dtype(self._dtype)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -103,6 +104,11 @@ class Program:
         assert self.snapshot is not None
         return self.snapshot
 
+    @cached_property
+    def device(self) -> torch.device:
+        """Where the task's parameters are."""
+        return self.task.device
+
     def state(self) -> Params:
         """Return the live tensors that are sent between server and clients, by name.
 
@@ -175,11 +181,16 @@ class Program:
                 "Uniform."
             )
 
-    def load(self, params: Params) -> None:
-        """Copy a model into the task; personal parts that it lacks are the mean of the clients'."""
+    def load(self, params: Params, live: Params | None = None) -> None:
+        """Copy a model into the task; personal parts that it lacks are the mean of the clients'.
+
+        Args:
+            params: The model.
+            live: What :meth:`state` returns, where that is known.
+        """
         if self.personal is not None and not params.keys() >= set(self.personal.names):
             params = self.personal.mean(params)
-        live = self.state()
+        live = self.state() if live is None else live
         with torch.no_grad():
             copy_all([live[name] for name in params], list(params.values()))
 
@@ -369,7 +380,7 @@ class Program:
             raw: Inputs and targets as the data set has them.
             seed: Of what ``data.augment`` draws; None augments nothing.
         """
-        data, device = self.population, self.task.device
+        data, device = self.population, self.device
         if seed is not None and data.augment is not None:
             raw = data.augment(*raw, seed)
         x, y = mapped(lambda part: part.to(device), raw)

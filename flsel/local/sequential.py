@@ -17,12 +17,13 @@ from flsel.local import measure
 from flsel.local.agreement import Agreement
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.lightning_module import NeedsTrainer
-from flsel.local.optimizers import bare_step, clear_gradients
+from flsel.local.optimizers import bare_clear, bare_step
 from flsel.local.program import Program, Visit, note_constants
 from flsel.local.schedule import scale_lr
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit_batches import VisitBatches
 from flsel.objectives import FedAvg
+from flsel.objectives.objective import overrides
 from flsel.params import Params
 from flsel.rng import repeatable, seed_layers
 
@@ -48,11 +49,10 @@ class SequentialTrainer(LocalTrainer):
                 if visit.program is not program:
                     program = visit.program
                     loop = self._loop(program)
-                    live = program.state()
                 loop.visit(visit)
                 with torch.no_grad():
                     for name, end in ends.items():
-                        end[row] = live[name]
+                        end[row] = loop.live[name]
         return ends
 
     def one_by_one(self, program: Program) -> bool:
@@ -78,14 +78,24 @@ class SequentialTrainer(LocalTrainer):
 
 
 class _Loop:
-    """The local steps of one program's clients, on the task's own parameters."""
+    """The local steps of one program's clients, on the task's own parameters.
+
+    Which tensors these are is looked up once, since each visit ends by putting back what a step replaced.
+
+    Attributes:
+        live: The tensors that are sent (:meth:`Program.state`).
+    """
 
     def __init__(self, program: Program) -> None:
+        self.live, self._params = program.state(), program.trainable()
+        self._every = list(program.task.parameters())
+        self._corrects = overrides(program.objective, "correct")
         optimizer = program.optimizer
         wrapped = program.fabric.setup_optimizers(optimizer)
         assert not isinstance(wrapped, tuple)
         # Fabric's own wrapper does what a precision or a device asks for.
         self._step = bare_step(optimizer) if wrapped is optimizer else wrapped.step
+        self._clear = bare_clear(optimizer)
         # What configure_optimizers chose; restored at every visit, as an optimizer may write to it.
         self._groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
         # Some optimizers make their state at once: Adagrad of older releases of torch.
@@ -96,20 +106,19 @@ class _Loop:
         """Run one client's local steps."""
         start, client, program = visit.start, visit.client, visit.program
         program.task.train()  # anew, as a step may have put layers into evaluation
-        program.load(start)
+        program.load(start, self.live)
         self._reset_optimizer(program.optimizer, program.lr_factors[visit.round])
-        for param in program.task.parameters():
+        for param in self._every:
             param.grad = None  # of a step that failed, or what an optimizer of one's own leaves
         if program.memory is not None:
             program.memory.recall(client, program.optimizer)
         # Global generators are seeded per visit, so draws do not depend on the rest of the cohort.
         key = visit_key(program.seed, visit.draw, client)
-        seed_layers(program.task.device, key)
-        params = program.trainable()
+        seed_layers(program.device, key)
         models = program.opponents(start, client)
         drawn = program.drawn(client, visit.round, visit.draw)
         batches = visit.batches()
-        keys = step_keys([key], range(len(batches))).to(program.task.device)
+        keys = step_keys([key], range(len(batches))).to(program.device)
         masked = True
         for step, batch in enumerate(VisitBatches(program, batches, client, visit.draw)):
             # Masks see every call of torch, which takes time; a step without dropout tells that none comes.
@@ -117,12 +126,10 @@ class _Loop:
             rows = {name: table[step] for name, table in drawn.items()}
             _backward(program, batch, step, (models, rows), masks)
             masked = masks is not None and masks.used > 0
-            grads = {name: p.grad for name, p in params.items() if p.grad is not None}
-            with torch.no_grad():
-                for name, grad in program.objective.corrected(grads, params, start, client).items():
-                    params[name].grad = grad
+            if self._corrects:
+                self._correct(visit)
             self._step()
-            clear_gradients(program.optimizer)
+            self._clear()
         if program.memory is not None:
             program.memory.note(client, program.optimizer)
         # Another trainer of the same program finds the optimizer as it was configured.
@@ -131,6 +138,14 @@ class _Loop:
             program.kept.check_frozen(program.model)
         finally:
             program.kept.restore(trained=len(batches) > 0)
+
+    @torch.no_grad()
+    def _correct(self, visit: Visit) -> None:
+        """Let the objective correct the gradients of a step."""
+        params, objective = self._params, visit.program.objective
+        grads = {name: p.grad for name, p in params.items() if p.grad is not None}
+        for name, grad in objective.corrected(grads, params, visit.start, visit.client).items():
+            params[name].grad = grad
 
     def _reset_optimizer(self, optimizer: Optimizer, factor: float) -> None:
         optimizer.state.clear()
