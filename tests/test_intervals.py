@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flsel.availability import HOMO, YFF, Intervals, Trace
+from flsel.availability import HOMO, YFF, Intervals, Trace, intervals
 from flsel.availability.read_intervals import PlacedRecord, Record, read_intervals
 from flsel.errors import UserError
 
@@ -37,6 +37,16 @@ def test_a_table_in_rounds_says_who_is_there_and_repeats(tmp_path: Path) -> None
     assert there(Intervals(path), 6) == [[0], [0, 1], [1], [0, 1], [0], [0, 1]]
     assert there(Intervals(path, repeat=False), 6) == [[0], [0, 1], [1], [0, 1], [], []]
     assert Trace(Intervals(path, repeat=False), COUNTS, 0).empty(6).tolist() == [4, 5]
+
+
+def test_a_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: Any) -> None:
+    read, path = [], table(tmp_path)
+    monkeypatch.setattr(intervals, "read_intervals", lambda *given: read.append(1) or read_intervals(*given))
+    for seed in (0, 1):
+        assert there(Intervals(path), 3, seed=seed) == [[0], [0, 1], [1]]
+    assert len(read) == 1
+    table(tmp_path, TABLE + "2,0,1\n")
+    assert there(Intervals(path), 1) == [[0, 2]]
 
 
 def test_clients_without_examples_are_never_there(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from flsel.devices import Equal, LogNormal
 from flsel.errors import UserError
 from flsel.objectives import SCAFFOLD
 from flsel.params import model_bytes
-from flsel.selector import Plan, View
+from flsel.selector import Need, Plan, Updates, View
 from flsel.selectors import FedCat, FedPNS, HiCS, PowD, Uniform
 from flsel.updates import TopK
 
@@ -35,6 +35,13 @@ class Plain(nn.Sequential):
 class Scripted(Uniform):
     def select(self, view: View) -> Plan:
         return Plan.star([[0, 1, 2], [0, 3, 4], [0, 1, 1]][view.round % 3])
+
+
+class Watching(Scripted):
+    needs = Need.OWN_LOSS
+
+    def observe(self, view: View, updates: Updates, weights: torch.Tensor) -> None:
+        self.saw = updates.own_loss
 
 
 def personal(folder: Path, *patterns: str, **changes: Any) -> Any:
@@ -115,6 +122,34 @@ def test_clients_are_measured_with_their_own_parts(tmp_path: Path) -> None:
             x, y = program.batch(shard)
             found = (program.task(x).argmax(dim=1) == y).double().mean()
         assert float(shares[client]) == pytest.approx(float(found))
+
+
+def test_a_clients_own_tests_are_measured_with_its_parts(tmp_path: Path) -> None:
+    config = personal(tmp_path, "2.*", evaluation=EvaluationConfig(per_client=True))
+    changes = {"data.client_test": 0.25, "model": "test_personal_parts.Plain"}
+    server = built(config.with_changes(changes)).server
+    for _ in range(2):
+        server.step()
+    data, program = server.federation.data, server.federation.program
+    losses, shares = server.evaluator.on_client_tests(server.params, data)
+    assert data.own_test is not None
+    assert data.client_tests is not None
+    for client, own in enumerate(data.client_tests):
+        program.load(program.of_client(server.params, client))
+        with program.measuring():
+            outputs, y = program.outputs(data.own_test.x[own]), data.own_test.y[own]
+            loss, right = nn.functional.cross_entropy(outputs, y), (outputs.argmax(dim=1) == y).double()
+        assert float(losses[client]) == pytest.approx(float(loss), rel=1e-5)
+        assert float(shares[client]) == pytest.approx(float(right.mean()))
+
+
+def test_own_losses_are_those_of_the_model_before_training(tmp_path: Path) -> None:
+    server = built(personal(tmp_path, "2.*", selector=Watching())).server
+    server.step()
+    visits = server.open().visits(0)  # type: ignore[union-attr]
+    expected = server.federation.trainer.losses(visits)
+    server.step()
+    torch.testing.assert_close(server.selector.saw, expected)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal, final
 
 import numpy as np
@@ -74,7 +75,7 @@ class Intervals(Availability):
         Raises:
             UserError: If the file is unreadable or wrong, or names unknown clients.
         """
-        found = read_intervals("availability.path", self.path)
+        found = _read(self.path, _changed(self.path))
         own = {str(client) for client in range(clients)}
         strangers = sorted(found.keys() - own)
         if self.draw is False and strangers:
@@ -105,6 +106,21 @@ class Intervals(Availability):
             PlacedRecord(record, float(start), repeats=self.repeat)
             for record, start in zip(chosen, starts, strict=True)
         ]
+
+
+@functools.lru_cache(maxsize=4)
+def _read(path: str, changed: tuple[int, int]) -> dict[str, Record]:
+    """Read a file once, however many runs and questions it answers, unless it has changed."""
+    return read_intervals("availability.path", path)
+
+
+def _changed(path: str) -> tuple[int, int]:
+    """Return the time of a file's last change and its size; zeros if there is none, which reading refuses."""
+    try:
+        found = Path(path).expanduser().stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
 
 
 @functools.cache

@@ -199,6 +199,10 @@ class Arrivals:
         started = time.perf_counter()
         step, ends = self._finite(step, ends)
         flights, view, selector = step.flights, step.view, step.selector
+        if self.federation.steps is not None:
+            counted = flights.buffer if step.plan.paths else []
+            sent = [f.client for f in (*counted, *step.lost, *flights.stale) if not f.lost]
+            self.federation.steps.note(sent, (1, 1) if counted else None)
         if not step.plan.paths:
             lost = [flight.client for flight in step.lost]
             outcome = passed(step, flights.ledger, self._finish(step), lost)

@@ -150,9 +150,8 @@ class Federation:
         if len(plan) == 0:
             overhead = None if self.clock is None else RoundTime(self.clock.rules.overhead, 0.0, 0.0, 0.0)
             return passed(job, view.ledger, overhead if job.arrival is None else self._finish(job, ()))
-        if self.program.personal is not None:
-            at = {plan.paths[k][0]: k for k in finite_rows(ends).tolist()}
-            self.program.personal.keep([*at], rows(ends, whole([*at.values()])))
+        personal = self.program.personal
+        finite = finite_rows(ends) if personal is not None else None
         deltas = self.closing.updates(ends, view.params, plan, [view.round] * len(plan))
         keep = finite_rows(deltas)
         if len(keep) == 0 and self.trainer.unanswered:
@@ -163,12 +162,14 @@ class Federation:
                 "local.optimizer or check the data."
             )
         deltas, returned = rows(deltas, keep), self._returned(job, keep)
+        if personal is not None and finite is not None:  # after answers with the parts that clients had
+            at = {plan.paths[k][0]: k for k in finite.tolist()}
+            personal.keep([*at], rows(ends, whole([*at.values()])))
         if self.program.memory is not None:
             self.program.memory.keep(dict.fromkeys(visits[0] for visits in returned.plan.visits))
         updates, weights = self.closing.weigh(job.selector, view, deltas, returned)
-        drawn, pool = len(set(job.asked)), int((view.available & (self.sizes > 0)).sum())
-        draw = drawn, pool if job.selector.draws_uniformly else drawn
-        weights = self.reweighed(job.selector, updates, weights, view.round, draw)
+        weights = self.reweighed(job.selector, updates, weights, view.round)
+        self._note_draw(job)
         if job.selector.two_phase:
             self._collect(view, updates, weights)
         delta = self._aggregated(view, updates, deltas, weights)
@@ -287,30 +288,29 @@ class Federation:
             asked=whole(job.asked),
         )
 
-    def reweighed(
-        self,
-        selector: Selector,
-        updates: Updates,
-        weights: Tensor,
-        round: int,
-        draw: tuple[int, int] = (1, 1),
-    ) -> Tensor:
-        """Return the weights that the updates are joined with, and note the round for its privacy.
+    def _note_draw(self, job: RoundJob) -> None:
+        """Note for the privacy of a round who was drawn from how many, and who sent an update."""
+        if self.steps is not None:
+            drawn, pool = len(set(job.asked)), int((job.view.available & (self.sizes > 0)).sum())
+            gone = () if job.arrival is None else job.arrival.gone
+            sent = sorted(set(job.asked).difference(gone))
+            self.steps.note(sent, (drawn, pool if job.selector.draws_uniformly else drawn))
+
+    def reweighed(self, selector: Selector, updates: Updates, weights: Tensor, round: int) -> Tensor:
+        """Return the weights that the updates are joined with.
 
         Args:
             selector: Who weighed the updates.
             updates: The updates.
             weights: Its weights, float64 ``[K]``.
             round: Communication round.
-            draw: How many clients were drawn evenly, from how many; equal numbers amplify nothing.
 
         Raises:
             UserError: If the selector's or the objective's weights do not fit.
         """
-        objective, steps = self.program.objective, self.steps
-        if steps is not None:
-            check_alike(steps, weights, type(selector).__name__, round)
-            steps.note(updates.clients.tolist(), *draw)
+        objective = self.program.objective
+        if self.steps is not None:
+            check_alike(self.steps, weights, type(selector).__name__, round)
         if not overrides(objective, "reweigh"):
             return weights
         found = objective.reweigh(weights, updates.travel)

@@ -125,19 +125,19 @@ class UpdateSteps:
                 own = _alike(after, own, f"{type(step).__name__}.at_server")
         return delta | own
 
-    def note(self, clients: Sequence[int], drawn: int, pool: int) -> None:
+    def note(self, clients: Sequence[int], draw: tuple[int, int] | None) -> None:
         """Note a round for the report on privacy.
 
         Args:
-            clients: Who sent an update.
-            drawn: How many clients were drawn evenly.
-            pool: From how many; equal to ``drawn`` for a draw that amplifies nothing.
+            clients: Who sent each update, whether or not it is aggregated.
+            draw: How many clients were drawn evenly, from how many; equal numbers amplify nothing. None if
+                nothing is aggregated.
         """
         if not self.change_updates:
             return
-        distinct = torch.tensor(sorted(set(clients)), dtype=torch.int64)
-        self.sent[distinct] += 1
-        self.draws[drawn, pool] = self.draws.get((drawn, pool), 0) + 1
+        self.sent += torch.bincount(whole(clients), minlength=len(self.sent))
+        if draw is not None:
+            self.draws[draw] = self.draws.get(draw, 0) + 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return tensors and plain values for a checkpoint."""

@@ -82,6 +82,22 @@ def test_krum_takes_no_update_far_away():
     assert (Krum(corrupt=2).least, MultiKrum(corrupt=0).least, Median().least) == (7, 3, 1)
 
 
-@pytest.mark.parametrize("aggregate", [Median(), TrimmedMean(), Krum(), MultiKrum()])
-def test_one_update_is_the_aggregate(aggregate):
-    assert aggregate.combined(stack([[3.0, -1]]), torch.ones(1, dtype=torch.float64))["w"].tolist() == [3, -1]
+@pytest.mark.parametrize("corrupt", [0, 1, 5])
+@pytest.mark.parametrize("rows", [ROWS[:1], ROWS[:2], ROWS[:3]])
+def test_rounds_that_bring_few_updates(rows, corrupt):
+    """Late clients leave fewer updates than an aggregate asks for: every one falls back as it says."""
+    table, few = np.array(rows, dtype=np.float64), {"w": torch.tensor(rows, dtype=torch.float64)}
+    even = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
+    scores = brute_force(table, corrupt) if len(rows) > 1 else [0.0]
+    order = np.argsort(scores, kind="stable")
+    kept = table[order[: max(len(rows) - corrupt, 1)]].mean(axis=0)
+    cut = int(0.4 * len(rows))
+    trimmed = np.sort(table, axis=0)[cut : len(rows) - cut].mean(axis=0)
+    for aggregate, expected in (
+        (Krum(corrupt), table[order[0]]),
+        (MultiKrum(corrupt), kept),
+        (MultiKrum(corrupt, keep=9), table.mean(axis=0)),
+        (Median(), np.median(table, axis=0)),
+        (TrimmedMean(share=0.4), trimmed),
+    ):
+        np.testing.assert_allclose(aggregate.combined(few, even)["w"].numpy(), expected)

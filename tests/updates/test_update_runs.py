@@ -16,8 +16,8 @@ from torch import Tensor
 
 from flsel.commands.cli import main
 from flsel.config.groups import LocalConfig
-from flsel.config.simulated_time import AsyncConfig
-from flsel.devices import Equal, LogNormal
+from flsel.config.simulated_time import AsyncConfig, TimeConfig
+from flsel.devices import Equal, LogNormal, Zipf
 from flsel.errors import UserError
 from flsel.execution.run import run
 from flsel.objectives import SCAFFOLD, FedNova
@@ -169,6 +169,40 @@ def test_bytes_of_flights(tmp_path: Path) -> None:
     ratio = small.ledger["bytes_up"] / plain.ledger["bytes_up"]
     assert ratio == pytest.approx(small.federation.steps.message.bytes / model_bytes(plain.params))
     assert small.elapsed.seconds < plain.elapsed.seconds
+
+
+def test_late_clients_have_sent_their_update(tmp_path: Path) -> None:
+    """Over-selection: six clients are asked, and the first three count; all six send, at the same cost."""
+    devices, rules = LogNormal(), TimeConfig(over_selection=2.0)
+    steps = (Clip(), TopK(share=0.1, feedback=False), GaussianNoise(where="client", delta=None))
+    plain, small = (
+        built(settings(tmp_path, devices=devices, time=rules, updates=given)).server for given in ((), steps)
+    )
+    for server, up in ((plain, model_bytes(plain.params)), (small, small.federation.steps.message.bytes)):
+        outcome = server.step().outcome
+        assert outcome.time is not None
+        assert (len(outcome.plan), len(outcome.time.late)) == (3, 3)
+        assert server.ledger["bytes_up"] == 6 * up
+    late = set(outcome.time.late)
+    assert {client for client, sent in enumerate(small.federation.steps.sent) if sent} >= late
+    assert small.federation.steps.sent.sum() == 6
+
+
+def test_every_update_of_a_flight_counts_for_local_privacy(tmp_path: Path) -> None:
+    """A fast client may be twice in a buffer, and has then sent two updates."""
+    config = settings(
+        tmp_path, devices=Zipf(s=1.2), updates=(Clip(), LOCAL), clients=6,
+        asynchronous=AsyncConfig(concurrency=4, buffer=4, bound=1),
+    )  # fmt: skip
+    server, twice = built(config).server, False
+    for _ in range(6):
+        clients = [path[0] for path in server.step().outcome.plan.paths]
+        twice |= len(set(clients)) < len(clients)
+    assert twice
+    flights = server.flights
+    assert server.federation.steps.sent.tolist() == [
+        turns - (client in flights.running) for client, turns in enumerate(flights.turns)
+    ]
 
 
 def test_the_same_clients_are_corrupt_for_every_selector(tmp_path: Path) -> None:
