@@ -10,13 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flsel.comparison.cells import (
-    check_cells,
-    check_settings_of,
-    read_cells,
-    shared_source,
-    waiting,
-)
+from flsel.comparison.cells import check_cells, check_settings_of, read_cells, shared_source, waiting
 from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison, judge, usual_baseline
 from flsel.comparison.comparison_file import Judging, declare, read_declaration, write_declaration

@@ -68,8 +68,7 @@ class ComparisonPlan:
             )
         lines = [
             f"At most {self.most} runs: {self.variants} variants, "
-            f"{formatting.count(self.scenarios, 'scenario')}, {self.design.maximum} "
-            f"seeds, with {width}.",
+            f"{formatting.count(self.scenarios, 'scenario')}, {self.design.maximum} seeds, with {width}.",
             f"A variant stops at {', '.join(map(str, self.design.looks))} seeds when its claim is decided.",
             guarantee(self.design),
             spread,

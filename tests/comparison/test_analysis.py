@@ -266,7 +266,7 @@ def test_better_is_withheld_where_only_the_variant_diverges(tmp_path):
         (lost / "summary.json").unlink()
         write_failure(lost, Outcome("diverged", "every client of round 3 returned a non-finite model"))
     found = compare(tmp_path)
-    assert found.verdicts[0].label == "Not significant"
+    assert found.verdicts[0].label == "Withheld"
     assert "PowD is not called better: PowD diverged under 3 seeds under which Uniform did not." in (
         found.verdicts[0].text
     )

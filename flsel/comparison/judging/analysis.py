@@ -12,7 +12,6 @@ from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.changes import marked
 from flsel.comparison.judging.claims import MEAN, Claim, claims
 from flsel.comparison.judging.estimates import (
-    Estimate,
     Paired,
     compare_pairs,
     interquartile_mean,
@@ -202,11 +201,7 @@ def _to_target(
 
 
 def _with_late_runs(
-    what: _Sides,
-    one: Sequence[TargetTime],
-    two: Sequence[TargetTime],
-    seeds: list[int],
-    options: Options,
+    what: _Sides, one: Sequence[TargetTime], two: Sequence[TargetTime], seeds: list[int], options: Options
 ) -> Difference | None:
     """Compare costs where some runs never arrive; runs that are not paired allow no claim then."""
     late = sum(not a.reached for a in (*one, *two))
@@ -233,11 +228,7 @@ class _Sides:
 
 
 def _compared(
-    what: _Sides,
-    ours: Sequence[float],
-    theirs: Sequence[float],
-    seeds: list[int],
-    options: Options,
+    what: _Sides, ours: Sequence[float], theirs: Sequence[float], seeds: list[int], options: Options
 ) -> Difference | None:
     one, two = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
     if len(one) == 0 or len(two) == 0:
@@ -249,9 +240,7 @@ def _compared(
     if what.paired:
         found = compare_pairs(one, two, options.looks, options.level)
     else:
-        difference, p = welch_interval(one, two, options.level)
-        unknown = Estimate(math.nan, math.nan, math.nan, 0)
-        found = Paired(difference, p, math.nan, math.nan, unknown, ())
+        found = Paired(*welch_interval(one, two, options.level))
     return Difference(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), what.paired)
 
 

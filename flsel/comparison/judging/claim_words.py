@@ -51,6 +51,8 @@ def label(claim: Claim) -> str:
         return "Equal"
     if claim.exploratory or (claim.design.once and claim.decision.n < claim.design.fewest):
         return "Not reached" if _says_nothing(claim) else "Exploratory"
+    if withheld(claim):
+        return "Withheld"
     if decision.claim == "open" and claim.design.once:
         return "Not reached" if _says_nothing(claim) else "Not significant"
     return {"open": "Not decided", "undecided": "Undecided"}.get(decision.claim, decision.claim.capitalize())
@@ -102,28 +104,26 @@ def _judged(claim: Claim, baseline: str, where: str, what: str) -> str:
         )
     if decision.claim == "equivalent":
         return (
-            f"{v} and {baseline}{where} are equivalent within "
-            f"{margin(claim.deciding, claim.design, end.n)} {what}: "
-            f"{numbers}{tail}{_estimate(claim)}{_why(claim)}"
+            f"{v} and {baseline}{where} are equivalent within {margin(claim.deciding, claim.design, end.n)} "
+            f"{what}: {numbers}{tail}{_estimate(claim)}{_why(claim)}"
         )
     if decision.given_up:
         return (
-            f"{v} and {baseline}{where} are not decided {what}: {numbers}. The claim was given up at "
-            f"{end.n} of "
-            f"at most {claim.design.maximum} seeds, where the chance to decide it was {100 * end.hope:.0f} %."
-            f"{' ' if late else ''}{late}"
+            f"{v} and {baseline}{where} are not decided {what}: {numbers}. The claim was given up at {end.n} "
+            f"of at most {claim.design.maximum} seeds, where the chance to decide it was "
+            f"{100 * end.hope:.0f} %.{' ' if late else ''}{late}"
         )
-    withheld = _withheld(claim, baseline)
+    if withheld(claim):
+        return f"{v} differs from {baseline}{where} {what} by {numbers}{tail}{_withheld(claim, baseline)}"
     if not once:
         state = "not decided" if decision.claim == "open" else "undecided yet"
         return (
             f"{v} and {baseline}{where} are {state} {what} with {end.n} seeds: {numbers}."
-            f"{' ' if late else ''}{late}{withheld}"
+            f"{' ' if late else ''}{late}"
         )
-    more = withheld or _seeds_needed(claim)
     return (
         f"No significant difference {what} between {v} and {baseline}{where}: {numbers}{tail}"
-        f"{_tests_differ(claim)}{more}"
+        f"{_tests_differ(claim)}{_seeds_needed(claim)}"
     )
 
 
@@ -136,8 +136,8 @@ def _measured(deciding: Deciding) -> str:
 
 def _equal(claim: Claim) -> bool:
     """Tell whether every pair of one look is equal, and no margin makes that a claim."""
-    n = len(claim.used) if claim.paired and claim.kind == "mean" and claim.design.once else 0
-    return n > 1 and not claim.decision.decided and not claim.differences.any()
+    n = len(claim.used) if claim.paired and claim.kind == "mean" and claim.decision.looks else 0
+    return n > 1 and not claim.decision.decided and not claim.differences[:n].any()
 
 
 def _says_nothing(claim: Claim) -> bool:
@@ -152,9 +152,8 @@ def _without_arrivals(claim: Claim, baseline: str, where: str, what: str) -> str
         return f"Neither {claim.variant} nor {baseline} reaches {goal}."
     return (
         f"{claim.variant} and {baseline}{where} are not decided {what}: of "
-        f"{formatting.count(claim.decision.n, 'pair')}, {claim.evidence.left_out} say nothing, since "
-        "neither run "
-        "arrives."
+        f"{formatting.count(claim.decision.n, 'pair')}, {claim.evidence.left_out} say nothing, since neither "
+        "run arrives."
     )
 
 
@@ -163,8 +162,7 @@ def _without_look(claim: Claim, baseline: str, where: str, what: str) -> str:
     if not claim.design.once:
         return (
             f"{claim.variant} and {baseline}{where} are undecided {what}: {formatting.count(n, 'pair')} of "
-            "runs "
-            f"of at least {claim.design.fewest}."
+            f"runs of at least {claim.design.fewest}."
         )
     ends = [end for end in (*claim.differences[:1], *claim.evidence.upper[:1]) if math.isfinite(end)]
     late = " ".join(_late(claim, baseline))
@@ -181,8 +179,7 @@ def _arrival(claim: Claim, baseline: str, where: str) -> str:
     goal = f"{claim.deciding.score.shown(claim.deciding.target or 0.0)}{where}"
     numbers = (
         f"only {claim.variant} arrives in {formatting.count(ours, 'pair')}, only {baseline} in {theirs} "
-        "(exact "
-        f"McNemar test, p {formatting.relation(claim.p_holm)}{_holm(claim)})"
+        f"(exact McNemar test, p {formatting.relation(claim.p_holm)}{_holm(claim)})"
     )
     if claim.decision.decided:
         return (
@@ -255,7 +252,7 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
     runs = n * claim.runs
     ours, theirs = claim.arrived(n)
     if ours == theirs == runs:
-        yield "Every run arrives."
+        yield "Every run arrives." if not known.left_out else "Every run of these pairs arrives."
     else:
         yield f"{claim.variant} arrives in {ours} of {runs} runs, {baseline} in {theirs}."
         exact = [end for end, top in zip(known.lower[:n], known.upper[:n], strict=True) if end == top]
@@ -279,8 +276,7 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
         mine, yours = known.alone(n)
         yield (
             f"Only {claim.variant} arrives in {formatting.count(mine, 'pair')}, only {baseline} in {yours} "
-            "(exact "
-            f"McNemar test, p {formatting.relation(claim.p_arrival)})."
+            f"(exact McNemar test, p {formatting.relation(claim.p_arrival)})."
         )
     if known.left_out:
         yield f"Left out: {formatting.count(known.left_out, 'pair')} in which neither arrives."
@@ -288,20 +284,26 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
             yield "These are more than a third of all pairs, so no direction is claimed."
 
 
+def withheld(claim: Claim) -> str:
+    """Return the direction that the interval shows and diverged runs forbid; nothing where there is none."""
+    if claim.kind != "mean" or claim.decision.claim not in ("open", "undecided") or not claim.decision.looks:
+        return ""
+    end, lost = claim.decision.looks[-1], claim.evidence.diverged
+    if end.n < claim.design.fewest:
+        return ""
+    return "better" if end.low > 0 and lost.better else "worse" if end.high < 0 and lost.worse else ""
+
+
 def _withheld(claim: Claim, baseline: str) -> str:
-    """Say that diverged runs forbid a direction that the interval shows."""
-    end, known = claim.decision.looks[-1], claim.evidence
-    for name, shows, count, lost, other in (
-        ("better", end.low > 0, known.diverged.better, claim.variant, baseline),
-        ("worse", end.high < 0, known.diverged.worse, baseline, claim.variant),
-    ):
-        if shows and count > 0:
-            p = formatting.relation(mcnemar(known.diverged.better, known.diverged.worse))
-            return (
-                f" {claim.variant} is not called {name}: {lost} diverged under {formatting.seeds(count)} "
-                f"under which {other} did not. Exact McNemar test of how often they diverge: p {p}."
-            )
-    return ""
+    """Say why diverged runs forbid a direction."""
+    name, lost = withheld(claim), claim.evidence.diverged
+    who, count = (claim.variant, lost.better) if name == "better" else (baseline, lost.worse)
+    other = baseline if name == "better" else claim.variant
+    return (
+        f" {claim.variant} is not called {name}: {who} diverged under {formatting.seeds(count)} under which "
+        f"{other} did not. Exact McNemar test of how often they diverge: p "
+        f"{formatting.relation(mcnemar(lost.better, lost.worse))}."
+    )
 
 
 def _beside_margin(claim: Claim) -> str:

@@ -78,8 +78,7 @@ def _chances(analysis: Analysis, names: Sequence[str], table: np.ndarray, order:
         claim = next(c for c in analysis.claims if c.variant in beyond and c.measure == analysis.deciding)
         yield (
             f"Chance to be better than {analysis.options.baseline} by more than "
-            f"{margin(claim.deciding, claim.design)}, "
-            f"under a flat prior (a description, no test): "
+            f"{margin(claim.deciding, claim.design)}, under a flat prior (a description, no test): "
             f"{', '.join(f'{name} {chance}' for name, chance in beyond.items())}."
         )
 

@@ -51,19 +51,36 @@ class Paired:
         difference: Mean difference with its interval; of logarithms, where ratios are compared.
         p: Two-sided p-value of the interval: the level at which it would just exclude zero. Where all values
             are the same number, that of the exact sign-flip test; 1 where all are zero.
-        p_exact: Two-sided p-value of the exact sign-flip test.
-        p_floor: The smallest value that ``p_exact`` can have with so many pairs, 2^(1 - n).
-        improvement: Share of pairs in which the variant's value is larger, ties counted half, with the exact
-            binomial interval.
-        values: The differences.
+        values: The differences; none of runs that are not paired.
     """
 
     difference: Estimate
     p: float
-    p_exact: float
-    p_floor: float
-    improvement: Estimate
-    values: tuple[float, ...]
+    values: tuple[float, ...] = ()
+
+    @property
+    def p_exact(self) -> float:
+        """Two-sided p-value of the exact sign-flip test."""
+        return sign_flip(np.array(self.values))
+
+    @property
+    def p_floor(self) -> float:
+        """The smallest value that ``p_exact`` can have with so many pairs, 2^(1 - n)."""
+        return 2.0 ** (1 - len(self.values)) if self.values else math.nan
+
+    @property
+    def improvement(self) -> Estimate:
+        """Share of pairs in which the variant's value is larger, ties counted half.
+
+        The ends are Clopper and Pearson's, at 95 %.
+        """
+        n, wins, ties = len(self.values), sum(x > 0 for x in self.values), self.values.count(0.0)
+        if n == 0:
+            return Estimate(math.nan, math.nan, math.nan, 0)
+        tail, most = (1 - LEVEL) / 2, wins + ties
+        low = float(stats.beta.ppf(tail, wins, n - wins + 1)) if wins else 0.0
+        high = float(stats.beta.ppf(1 - tail, most + 1, n - most)) if most < n else 1.0
+        return Estimate((wins + ties / 2) / n, low, high, n)
 
 
 def interquartile_mean(values: Sequence[float] | np.ndarray) -> float:
@@ -106,7 +123,9 @@ def moments(x: np.ndarray, resolution: float = 0.0) -> tuple[np.ndarray, np.ndar
         varied = ~even(known)
         sd, skewed = np.where(varied, known.std(axis=1, ddof=1), 0.0), np.zeros(len(known))
         if n > 2:
-            skewed[varied] = stats.skew(known[varied], axis=1, bias=False)
+            away = known[varied] - known[varied].mean(axis=1, keepdims=True)
+            biased = (away**3).mean(axis=1) / (away**2).mean(axis=1) ** 1.5
+            skewed[varied] = biased * math.sqrt(n * (n - 1)) / (n - 2)
         error[finite] = np.maximum(sd, resolution / math.sqrt(6)) / math.sqrt(n)
         skew[finite] = skewed
     return mean, error, skew
@@ -195,14 +214,7 @@ def compare_pairs(
         if n in design.outer:
             low, high = (float(end[0]) for end in interval(*moments(differences[None]), n, design.outer[n]))
         difference = Estimate(difference.value, low, high, n)
-    return Paired(
-        difference=difference,
-        p=p,
-        p_exact=sign_flip(differences),
-        p_floor=2.0 ** (1 - n) if n else math.nan,
-        improvement=_improvement(differences),
-        values=tuple(differences.tolist()),
-    )
+    return Paired(difference, p, tuple(differences.tolist()))
 
 
 def mean_p_value(values: np.ndarray) -> float:
@@ -282,12 +294,3 @@ def even(x: np.ndarray) -> np.ndarray:
     size = np.abs(x).max(axis=1)
     known = np.where(np.isfinite(size)[:, None], x, np.arange(x.shape[1]))
     return np.asarray(np.ptp(known, axis=1) <= 1e-12 * np.abs(known).max(axis=1))
-
-
-def _improvement(differences: np.ndarray) -> Estimate:
-    n, wins, ties = len(differences), int((differences > 0).sum()), int((differences == 0).sum())
-    if n == 0:
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    low = stats.binomtest(wins, n).proportion_ci(LEVEL).low
-    high = stats.binomtest(wins + ties, n).proportion_ci(LEVEL).high
-    return Estimate((wins + ties / 2) / n, float(low), float(high), n)

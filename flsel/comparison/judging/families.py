@@ -192,10 +192,7 @@ def _member(
     if not pairs.ours or not pairs.theirs:
         return None
     diverged = forbidden(analysis.runs, variant, options.baseline, (scenario,))
-    margin, alpha = (
-        options.margins.get("cost" if deciding.target is not None else ACCURACY),
-        options.alpha,
-    )
+    margin, alpha = (options.margins.get("cost" if deciding.target is not None else ACCURACY), options.alpha)
     by_seed = dict(
         zip((r.seed for r in pairs.ours), zip(pairs.ours, pairs.theirs, strict=False), strict=False)
     )

@@ -21,7 +21,7 @@ def number(value: float, unit: str = "") -> str:
     if unit == "%":
         return f"{100 * value:.1f} %"
     if unit == "nats":
-        return f"{value:.3f}"
+        return f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"
     if unit == "bytes":
         return _bytes(value)
     if unit in ("seconds", "simulated seconds") and value >= 120:
@@ -39,11 +39,10 @@ def estimate(found: Estimate, unit: str = "") -> str:
 
 def difference(found: Estimate, measure: Measure) -> str:
     """Write a difference with its sign: ``+1.8 [0.9, 2.7]``; shares in percentage points."""
-    digits = 1 if measure.unit == "%" else 3
-    # Added to zero, what is rounded to it loses its sign.
-    parts = [round(scale(measure) * x, digits) + 0.0 for x in (found.value, found.low, found.high)]
-    head = f"{parts[0]:+.{digits}f}"
-    return head if math.isnan(parts[1]) else f"{head} [{parts[1]:.{digits}f}, {parts[2]:.{digits}f}]"
+    head, *ends = (
+        _signed(scale(measure) * x, share=measure.unit == "%") for x in (found.value, found.low, found.high)
+    )
+    return head if math.isnan(found.low) else f"{head} [{', '.join(end.removeprefix('+') for end in ends)}]"
 
 
 def ratio(found: Estimate) -> str:
@@ -71,8 +70,7 @@ def points(value: float) -> str:
 
 def gain(value: float, score: Score) -> str:
     """Write a gain as the difference of scores, with its sign: ``+1.8`` points, ``-0.031`` of a loss."""
-    # Added to zero, what is rounded to it loses its sign.
-    return f"{round(value, 1) + 0.0:+.1f}" if score.is_share else f"{value / score.gains + 0.0:+.3g}"
+    return _signed(value if score.is_share else value / score.gains, share=score.is_share)
 
 
 def relation(p: float) -> str:
@@ -111,6 +109,13 @@ def goal(target: Target, last: int) -> str:
 def where(scenario: str) -> str:
     """Write a scenario behind a name; nothing where there is only one."""
     return "" if scenario == ALL else f" under {scenario}"
+
+
+def _signed(value: float, *, share: bool) -> str:
+    """Write a difference: points of a share with one digit, others with three that count."""
+    if share or math.isinf(value):
+        return f"{round(value, 1) + 0.0:+.1f}"  # added to zero, what is rounded to it loses its sign
+    return f"{'-' if value < 0 else '+'}{number(abs(value))}"
 
 
 def _three(value: float) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claim_words import difference, subject
+from flsel.comparison.judging.claim_words import difference, subject, withheld
 from flsel.comparison.judging.claims import MEAN, Claim
 from flsel.comparison.judging.designs import FEWEST_SEEDS
 from flsel.comparison.judging.summaries import Analysis
@@ -36,7 +36,7 @@ def headline(analysis: Analysis) -> str:
     if cheaper:
         losses = _losses(saved, cheaper[0].variant)
         return f"{_take(analysis, cheaper, losses)[:-1]}, with no significant difference in {words}."
-    return f"{_nothing(analysis, about)}{_worse(about)}"
+    return f"{_nothing(analysis, about)}{_worse(about)}{_lost(about, analysis.options.baseline)}"
 
 
 def _is(claim: Claim, kind: str) -> bool:
@@ -109,18 +109,16 @@ def _nothing(analysis: Analysis, about: Sequence[Claim]) -> str:
         )
     most = max((len(claim.used) for claim in about), default=0)
     if most < FEWEST_SEEDS:
-        return (
-            f"Exploratory: {formatting.seeds(most)} show no significant difference; a claim needs at least "
-            f"{FEWEST_SEEDS}."
-        )
+        shown = "1 seed shows" if most == 1 else f"{most} seeds show"
+        return f"Exploratory: {shown} no significant difference; a claim needs at least {FEWEST_SEEDS}."
     if any(claim.exploratory and claim.decision.decided for claim in about):
         return "Exploratory: what differs was chosen when results could be seen."
     if same and len(same) == len(analysis.variants) - 1:
         return also.strip()
-    return (
-        f"No significant difference in {analysis.options.score.words} was found.{also}"
-        f"{_ahead(analysis, about)}"
-    )
+    score = analysis.options.score.words
+    if any(withheld(claim) or _is(claim, "worse") for claim in about):
+        return f"No variant is significantly better than {base} in {score}.{also}"
+    return f"No significant difference in {score} was found.{also}{_ahead(analysis, about)}"
 
 
 def _ahead(analysis: Analysis, about: Sequence[Claim]) -> str:
@@ -144,6 +142,11 @@ def _ahead(analysis: Analysis, about: Sequence[Claim]) -> str:
 def _worse(about: Sequence[Claim]) -> str:
     worse = dict.fromkeys(claim.variant for claim in about if _is(claim, "worse"))
     return f" Significantly worse: {', '.join(worse)}." if worse else ""
+
+
+def _lost(about: Sequence[Claim], baseline: str) -> str:
+    found = {c.variant: baseline if side == "worse" else c.variant for c in about if (side := withheld(c))}
+    return "".join(f" No claim about {name}: runs of {who} diverged." for name, who in found.items())
 
 
 def _cost(analysis: Analysis, variant: str) -> str:

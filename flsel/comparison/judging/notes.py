@@ -34,9 +34,8 @@ def _about_changes(analysis: Analysis) -> Iterator[str]:
     if changes:
         touched = sum(bool(claim.exploratory) for claim in analysis.claims)
         yield (
-            f"Changed when results could be seen: {'; '.join(map(str, changes))}. "
-            f"{touched} of {formatting.count(len(analysis.claims), 'claim')} depend on that and are "
-            "exploratory."
+            f"Changed when results could be seen: {'; '.join(map(str, changes))}. {touched} of "
+            f"{formatting.count(len(analysis.claims), 'claim')} depend on that and are exploratory."
         )
 
 

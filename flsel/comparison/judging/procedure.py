@@ -42,11 +42,9 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
     if made:
         n, level = min(len(claim.used) for claim in made), analysis.options.level
         yield (
-            f"{formatting.seeds(n).capitalize()} without a collapse do not exclude that runs collapse in "
-            "up to "
-            f"{100 * (1 - (1 - level) ** (1 / n)):.0f} % of seeds. Where they do in one variant only, more "
-            "claims "
-            "are false."
+            f"{formatting.seeds(n).capitalize()} without a collapse do not exclude that runs collapse in up "
+            f"to {100 * (1 - (1 - level) ** (1 / n)):.0f} % of seeds. Where they do in one variant only, "
+            "more claims are false."
         )
     yield from _skewed(analysis)
     for claim in analysis.claims if how is not None else ():
@@ -192,6 +190,5 @@ def _skewed(analysis: Analysis) -> Iterator[str]:
             yield (
                 f"Differences of {claim.variant}{where} in {subject(claim.deciding)} are skewed (skewness "
                 f"{skew:+.1f}), so that more than {100 * alpha:g} % of such claims may be false. It is "
-                "better in "
-                f"{won} of {len(values)} pairs{exact}."
+                f"better in {won} of {len(values)} pairs{exact}."
             )

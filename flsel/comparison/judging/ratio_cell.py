@@ -14,7 +14,7 @@ def ratio_cell(analysis: Analysis, variant: str, scenario: str, name: str) -> st
     if found is None:
         return "-"
     late, shown = found.late, analysis.against(variant, scenario, name)
-    if late is None:
+    if late is None or late.exact == late.pairs:
         return formatting.ratio(found.shown if shown is None else shown)
     if late.bound is None:
         pairs = f"in {late.exact} of {late.pairs} pairs"

@@ -15,11 +15,7 @@ from flsel.comparison.judging.changes import Change
 from flsel.comparison.judging.claims import MEAN, Claim, Sequential
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.designs import ACCURACY, Design
-from flsel.comparison.judging.estimates import (
-    LEVEL,
-    Estimate,
-    Paired,
-)
+from flsel.comparison.judging.estimates import LEVEL, Estimate, Paired
 from flsel.comparison.judging.late_runs import LateRuns
 from flsel.comparison.judging.measures import Kind, Measure, Target, arrival_name, end_name
 from flsel.comparison.judging.pairs import Pairs

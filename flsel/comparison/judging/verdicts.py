@@ -116,13 +116,15 @@ def _described(analysis: Analysis, found: Difference) -> str:
             if found.late is None
             else f" in the {formatting.count(found.late.exact, 'pair')} in which both arrive"
         )
-        ends = f", {level} {found.shown.low:.2f} to {found.shown.high:.2f}" if found.shown.n > 1 else ""
+        ends = (
+            f", {level} {found.shown.low:.2f} to {found.shown.high:.2f}"
+            if not math.isnan(found.shown.low)
+            else ""
+        )
         return (
             f"{found.variant} reaches {goal} in {reached[0].reached} of {formatting.seeds(reached[0].n)}, "
-            f"{base} in "
-            f"{reached[1].reached} of {reached[1].n}: it takes {formatting.times(found.shown.value)} the "
-            f"{axis} of "
-            f"{base}{pairs}{ends}, {few}.{why}"
+            f"{base} in {reached[1].reached} of {reached[1].n}: it takes "
+            f"{formatting.times(found.shown.value)} the {axis} of {base}{pairs}{ends}, {few}.{why}"
         )
     points = found.measure.startswith("accuracy/")
     size = [f"{formatting.points(x)}" if points else f"{x:+.3g}" for x in (
@@ -132,8 +134,7 @@ def _described(analysis: Analysis, found: Difference) -> str:
     ends = "" if math.isnan(found.shown.low) else f", {level} {size[1]} to {size[2]}"
     return (
         f"{found.variant} differs from {base}{where} in test {found.measure.partition('/')[0]}{mean} by "
-        f"{size[0]}"
-        f"{' points' if points else ''}{ends}, {few}.{why}"
+        f"{size[0]}{' points' if points else ''}{ends}, {few}.{why}"
     )
 
 

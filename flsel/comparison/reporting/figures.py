@@ -47,13 +47,7 @@ _NAMED = ("pairs", "arrivals", "ranks")  # have a line for each variant with its
 _CONFIG: Spec = {
     "font": "Helvetica, Arial, sans-serif",
     "axis": {"labelFontSize": 8, "titleFontSize": 8, "titleFontWeight": "normal", "gridColor": "#dddddd"},
-    "legend": {
-        "labelFontSize": 8,
-        "title": None,
-        "orient": "bottom",
-        "columns": 3,
-        "symbolOpacity": 1,
-    },
+    "legend": {"labelFontSize": 8, "title": None, "orient": "bottom", "columns": 3, "symbolOpacity": 1},
     "header": {"labelFontSize": 8, "title": None},
     "view": {"stroke": None},
     "point": {"size": 25},

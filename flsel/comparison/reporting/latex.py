@@ -81,9 +81,9 @@ def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     said = [] if last == 1 else [f"{_plural(analysis)}: mean of the last {last} evaluations."]
     said.append(rf"Intervals: {100 * analysis.options.level:g}\,\%.")
     compared = [claim.design.comparisons for claim in analysis.claims]
-    if "difference" in columns and compared:
+    if "difference" in columns and max(compared, default=1) > 1:
         said.append(f"Those of differences hold for all {max(compared)} comparisons.")
-    if "p" in columns and analysis.options.sequential is None and compared:
+    if "p" in columns and analysis.options.sequential is None and max(compared, default=1) > 1:
         said.append(f"$p$: Holm's correction for {max(compared)} comparisons.")
     if any(claim.exploratory for claim in analysis.claims):
         said.append("Exploratory: what is compared was changed when results could be seen.")
@@ -154,7 +154,7 @@ def _reached(analysis: Analysis, variant: str, scenario: str) -> str:
 
 def _loss(analysis: Analysis, variant: str, scenario: str) -> str:
     found = analysis.summary(variant, scenario, f"loss/last{analysis.options.last}")
-    return _NOTHING if found is None else _number(found.mean.value, 3)
+    return _NOTHING if found is None else _number(found.mean.value, None)
 
 
 def _seeds(analysis: Analysis, variant: str, scenario: str) -> str:
@@ -167,21 +167,23 @@ _CELLS: Mapping[str, Cell] = {
 }  # fmt: skip
 
 
-def _number(value: float, digits: int, *, sign: bool = False) -> str:
+def _number(value: float, digits: int | None, *, sign: bool = False) -> str:
+    """Write a number with digits behind the point; None writes three that count."""
     # Added to zero, what is rounded to it loses its sign.
-    shown = round(value, digits) + 0.0
+    shown = value if digits is None else round(value, digits) + 0.0
+    form = f".{digits}f" if digits is not None else ".0f" if abs(value) >= 100 else "#.3g"
     # siunitx drops a plus sign unless it is told not to.
     option = "[retain-explicit-plus]" if sign and shown >= 0 else ""
-    return rf"\num{option}{{{shown:{'+' if sign else ''}.{digits}f}}}"
+    return rf"\num{option}{{{shown:{'+' if sign else ''}{form}}}}"
 
 
 def _in_units(analysis: Analysis, found: Estimate, *, sign: bool = False) -> str:
-    """Write a score or a difference: of shares in per cent with one digit, of others with three."""
+    """Write a score or a difference: of shares in per cent with one digit."""
     score = analysis.options.score
-    return _with_interval(found.map(lambda x: score.scale * x), 1 if score.is_share else 3, sign=sign)
+    return _with_interval(found.map(lambda x: score.scale * x), 1 if score.is_share else None, sign=sign)
 
 
-def _with_interval(found: Estimate, digits: int, *, sign: bool = False) -> str:
+def _with_interval(found: Estimate, digits: int | None, *, sign: bool = False) -> str:
     head = _number(found.value, digits, sign=sign)
     if math.isnan(found.low):
         return head
