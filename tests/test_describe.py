@@ -120,7 +120,7 @@ CHANGES: dict[str, Any] = {
     "precision": "64-true",
     "output_layer": "classifier", "track": TrackConfig(project="p"), "callbacks": (make_net,),
     "output": OutputConfig(name="x"), "quiet": True, "stop_after_trainings": 9,
-    "stop_after_models": 9, "stop_after_bytes": 9,
+    "stop_after_models": 9, "stop_after_bytes": 9, "stop_after_bytes_down": 9, "stop_after_bytes_up": 9,
     "asynchronous": AsyncConfig(concurrency=12),
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 from flsel.commands.argv import Word, parse
 from flsel.commands.command_settings import CommandSettings
 from flsel.commands.set_up_logging import set_up_logging
+from flsel.comparison.cells import expected_score
 from flsel.comparison.compare import (
     compare_runs,
     declared_grid,
@@ -132,8 +133,11 @@ def _plan(
     scenarios = len(read_grid(wanted.grid)) if pilot is None else len(pilot.scenarios)
     if sd is None and pilot is None:
         raise UserError("a plan needs the spread of differences: give --sd POINTS, or pilot runs.")
-    spread = read_sd(sd, rules) if sd is not None or pilot is None else pilot_sd(pilot, rules)
-    score = SCORE if pilot is None else pilot.options.score
+    if pilot is not None:
+        score = pilot.options.score
+    else:
+        score = SCORE if grid is None else expected_score(grid, Path(wanted.folder))
+    spread = read_sd(sd, rules, score) if sd is not None or pilot is None else pilot_sd(pilot, rules)
     target = wanted.target
     if target is None and pilot is not None and pilot.target is not None:
         target = pilot.target.value

@@ -12,13 +12,14 @@ from flsel.commands.argv import words
 from flsel.commands.set_up_logging import set_up_logging
 from flsel.errors import UserError, closest, users_code
 from flsel.files import home, naming, write_atomic
+from flsel.metrics import SCORE, Score, score_of
 from flsel.runner.trackers.wandb_run import has_key, resolved
 
 USAGE = """\
-usage: flsel dashboard --project P [--entity E] [--group G] [--keys K,K,...] [--folder F]
+usage: flsel dashboard --project P [--entity E] [--group G] [--keys K,K,...] [--score C] [--folder F]
 
 Make a W&B report and two saved workspaces, one of runs and one of a sweep's trials: curves by variant over
-rounds and over costs, rounds to the target, cost against accuracy, participation, parallel coordinates, and
+rounds and over costs, rounds to the target, cost against the score, participation, parallel coordinates, and
 the table of runs. With an API key they are saved in the project. Without one, or with WANDB_MODE=offline,
 their definitions are written and nothing is sent.
 
@@ -26,8 +27,10 @@ their definitions are written and nothing is sent.
   --entity E    W&B user or team; the key's own if not given
   --group G     show one comparison or sweep only, by its name (track.group)
   --keys K,K    settings that the parallel coordinates show besides, such as selector.d,local.steps
+  --score C     what the runs are judged by (evaluation.score), such as test/loss; a metric of your own with
+                :higher or :lower behind it, such as test/f1:higher (default: test/accuracy)
   --folder F    where definitions are written, with a key too if it is given (default: dashboard)"""
-_OPTIONS = ("project", "entity", "group", "keys", "folder")
+_OPTIONS = ("project", "entity", "group", "keys", "score", "folder")
 _LOG = logging.getLogger("flsel")
 
 
@@ -44,6 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
     project, entity = given["project"], given.get("entity", "")
     keys = tuple(key.strip() for key in given.get("keys", "").split(",") if key.strip())
+    group, score = given.get("group"), _score(given.get("score", SCORE.column))
     # A default only. The process that wandb starts to read its settings then sends nothing of its own.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     # WANDB_MODE may say online where no key is, and the library would ask for one.
@@ -52,10 +56,10 @@ def main(arguments: Sequence[str]) -> int:
         entity = _own_entity()
     if not online or "folder" in given:
         # Without an entity the library builds a report without asking W&B about the project.
-        _write(given.get("folder", "dashboard"), Dashboard(project, "", given.get("group"), keys).files())
+        _write(given.get("folder", "dashboard"), Dashboard(project, "", group, keys, score).files())
     if online:
         with users_code(f"the dashboard of {entity}/{project} cannot be saved in W&B"):
-            urls = publish(Dashboard(project, entity, given.get("group"), keys), _LOG.warning)
+            urls = publish(Dashboard(project, entity, group, keys, score), _LOG.warning)
         print("\n".join(urls))
     else:
         print(
@@ -86,6 +90,18 @@ def _options(arguments: Sequence[str]) -> dict[str, str] | None:
                 f"{key} must be a name of 1 to 128 characters without / \\ # ? % :, got {given[key][:40]!r}."
             )
     return given
+
+
+def _score(text: str) -> Score:
+    """Read what runs are judged by.
+
+    Raises:
+        UserError: If it is no column of the test set, or nothing says which way it is better.
+    """
+    column, _, better = text.partition(":")
+    if not re.fullmatch(r"test/[^/:]+", column) or better not in ("", "higher", "lower"):
+        raise UserError(f"score must be a column of the test set, such as test/loss, got {text!r}.")
+    return score_of(column, better or None, [column], {})
 
 
 def _require() -> None:

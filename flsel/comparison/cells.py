@@ -15,7 +15,7 @@ from flsel.data.population import Source
 from flsel.errors import UserError, located
 from flsel.execution.executor import Sources
 from flsel.execution.job import Job
-from flsel.metrics import Score
+from flsel.metrics import SCORE, Score
 from flsel.runner.build import build
 
 
@@ -56,6 +56,24 @@ def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> Score:
                 raise UserError(f"{cell}: {error}") from error.__cause__
     check_one_score(scores)
     return next(iter(scores))
+
+
+def expected_score(grid: Grid, folder: Path) -> Score:
+    """Return what the runs are judged by; runs of other settings than a plain classification's are built.
+
+    Args:
+        grid: What is compared.
+        folder: Of all comparisons.
+
+    Raises:
+        UserError: If the run cannot be built.
+    """
+    config = grid.run_config(next(grid.cells()), folder)
+    usual = RunConfig().to_dict()
+    given = config.to_dict()
+    if all(given[key] == usual[key] for key in ("model", "loss")) and config.evaluation.score is None:
+        return SCORE
+    return build(config, Sources().get(config)).server.expected_score
 
 
 def check_settings_of(grid: Grid, folder: Path) -> None:

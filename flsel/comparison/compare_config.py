@@ -114,7 +114,7 @@ class CompareConfig:
             check_decides(self.decides)
         if self.until_decided and self.margin is not None and self.margin_ratio is not None:
             raise UserError(
-                "margin is for accuracy that decides and margin_ratio for a cost; give one of them, got "
+                "margin is for the score that decides and margin_ratio for a cost; give one of them, got "
                 f"margin {self.margin:g} and margin_ratio {self.margin_ratio:g}."
             )
         if self.until_decided and self.seeds is not None:

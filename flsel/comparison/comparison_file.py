@@ -31,14 +31,14 @@ class Judging:
 
     Attributes:
         baseline: The variant that others are compared with, or None.
-        target: Test accuracy to reach, or None.
+        target: Score to reach, or None.
         target_after: Whether the target was given when runs had been seen.
         cost: The cost to the target that verdicts are about.
         last: Evaluations in the mean at the end.
         until_decided: The rules of a comparison that adds seeds until its claims are decided, or None.
         seeds_added: Numbers of seeds at which the results of a fixed design were seen before more were added.
         level: Confidence level of intervals; one minus it is the chance of any false claim.
-        margin: Half-width of practical equivalence of a fixed design, in points; None claims none.
+        margin: Half-width of practical equivalence of a fixed design, in the score's unit; None claims none.
         margin_ratio: Ratio of costs up to which they are equivalent in a fixed design; None claims none.
         changes: What was changed when results could be seen.
 
@@ -161,7 +161,7 @@ def declare(target: float | None, wanted: CompareConfig, variants: Sequence[str]
     """Return how a new comparison is judged, with the rules by which it decides if it does.
 
     Args:
-        target: Test accuracy to reach, or None.
+        target: Score to reach, or None.
         wanted: What is wanted.
         variants: Names of the variants.
 
@@ -182,8 +182,8 @@ def declare(target: float | None, wanted: CompareConfig, variants: Sequence[str]
         return made
     if target is None:
         raise UserError(
-            f"decides {rules.decides} needs a target accuracy that is declared before the first run: give "
-            "target, for example --target 0.8."
+            f"decides {rules.decides} needs a target that is declared before the first run: give target, for "
+            "example --target 0.8."
         )
     if wanted.cost not in (None, rules.decides):
         raise UserError(f"cost must be {rules.decides}, which decides, or be left out; got {wanted.cost}.")

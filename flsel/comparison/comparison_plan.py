@@ -29,7 +29,7 @@ class ComparisonPlan:
         deciding: What decides.
         variants: Number of variants, the baseline among them.
         scenarios: Number of scenarios.
-        sd: Standard deviation of the paired differences: in points of accuracy, or of the logarithms of the
+        sd: Standard deviation of the paired differences: in the score's unit, or of the logarithms of the
             ratios of a cost.
         rows: What becomes of a claim, for true differences from none to large.
         fixed: For each row the seeds of a fixed design that decides it with 80 % power; None is more
@@ -104,7 +104,7 @@ def plan_comparison(
         rules: What decides, margin and maximum.
         variants: Number of variants, the baseline among them, >= 2.
         scenarios: Number of scenarios, >= 1.
-        sd: Standard deviation of the paired differences, > 0: in points of accuracy, or of the logarithms of
+        sd: Standard deviation of the paired differences, > 0: in the score's unit, or of the logarithms of
             the ratios of a cost.
         target: Score to reach, where a cost decides.
         score: What the runs are judged by.
@@ -113,10 +113,10 @@ def plan_comparison(
         UserError: If a value is out of range, or the target is missing.
     """
     if not sd > 0 or math.isinf(sd):
-        raise UserError(f"sd must be a number > 0, {_unit(rules)}, got {sd:g}.")
+        raise UserError(f"sd must be a number > 0, {_unit(rules, score)}, got {sd:g}.")
     if rules.of_cost and target is None:
         raise UserError(
-            f"a plan that decides {rules.decides} needs a target accuracy: give target, such as --target 0.8."
+            f"a plan that decides {rules.decides} needs a target: give target, such as --target 0.8."
         )
     if variants < 2:
         raise UserError(f"variants must be at least 2, with the baseline, got {variants}.")
@@ -128,11 +128,13 @@ def plan_comparison(
     return ComparisonPlan(design, Deciding.of(rules, target, 1, score), variants, scenarios, sd, rows, fixed)
 
 
-def _unit(rules: UntilDecided) -> str:
-    return "of the logarithms of the ratios" if rules.of_cost else "in points of accuracy"
+def _unit(rules: UntilDecided, score: Score) -> str:
+    if rules.of_cost:
+        return "of the logarithms of the ratios"
+    return "in points of accuracy" if score.is_share else f"in {score.words}"
 
 
-def read_sd(text: str | None, rules: UntilDecided) -> float:
+def read_sd(text: str | None, rules: UntilDecided, score: Score) -> float:
     """Read a standard deviation as it was typed.
 
     Raises:
@@ -141,7 +143,7 @@ def read_sd(text: str | None, rules: UntilDecided) -> float:
     try:
         return float(text or "")
     except ValueError as error:
-        raise UserError(f"sd must be a number > 0, {_unit(rules)}, got {text}.") from error
+        raise UserError(f"sd must be a number > 0, {_unit(rules, score)}, got {text}.") from error
 
 
 def pilot_sd(analysis: Analysis, rules: UntilDecided) -> float:

@@ -40,7 +40,7 @@ def with_budget(config: RunConfig, budget: str | None, cost: str) -> RunConfig:
 
 
 def _amount(text: str, cost: str) -> float:
-    units = {"bytes": _BYTES, "simulated_seconds": _SECONDS}.get(cost, {"": 1})
+    units = _BYTES if cost.startswith("bytes") else _SECONDS if cost == "simulated_seconds" else {"": 1}
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-zA-Z]*)\s*", text)
     amount = float(match[1]) * units.get(match[2], 0) if match else 0.0
     if amount < 1:

@@ -49,6 +49,8 @@ class RunSettings:
             different numbers of clients per round can so have the same limit.
         stop_after_models: Number of models sent to clients after which the run ends, or null.
         stop_after_bytes: Number of bytes sent, in both directions, after which the run ends, or null.
+        stop_after_bytes_down: Number of bytes sent to clients after which the run ends, or null.
+        stop_after_bytes_up: Number of bytes sent to the server after which the run ends, or null.
         clients: Number of clients (N); null takes the dataset's natural clients.
         clients_per_round: Clients per round (K), at most N.
         data: The dataset and what is held out of it.
@@ -94,6 +96,8 @@ class RunSettings:
     stop_after_trainings: Annotated[int | None, Range(1)] = None
     stop_after_models: Annotated[int | None, Range(1)] = None
     stop_after_bytes: Annotated[int | None, Range(1)] = None
+    stop_after_bytes_down: Annotated[int | None, Range(1)] = None
+    stop_after_bytes_up: Annotated[int | None, Range(1)] = None
     clients: Annotated[int | None, Range(1)] = 30
     clients_per_round: Annotated[int, Range(1)] = 6
     data: DataConfig = field(default_factory=DataConfig)

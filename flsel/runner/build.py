@@ -142,6 +142,7 @@ def _limits(config: RunConfig) -> dict[tuple[str, ...], float]:
     limits = {
         ("trainings",): config.stop_after_trainings, ("models_down",): config.stop_after_models,
         ("bytes_down", "bytes_up"): config.stop_after_bytes,
+        ("bytes_down",): config.stop_after_bytes_down, ("bytes_up",): config.stop_after_bytes_up,
     }  # fmt: skip
     return {names: most for names, most in limits.items() if most is not None}
 

@@ -29,7 +29,7 @@ def check_extension(config: RunConfig, state: Checkpoint, server: Server) -> Non
         raise UserError(
             f"{start}: its target (evaluation.stop_at_target), its simulated time "
             "(time.stop_after_seconds), its budget (stop_after_trainings, stop_after_models, "
-            "stop_after_bytes) or a callback ended it."
+            "stop_after_bytes, ...) or a callback ended it."
         )
     if server.total_read:
         name = type(config.selector).__name__

@@ -24,6 +24,7 @@ from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_display import say
 from flsel.comparison.judging.estimates import LEVEL
 from flsel.comparison.judging.power import seeds_needed
+from flsel.comparison.judging.ratio_cell import ratio_cell
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.webpage import page
 from flsel.comparison.run_table import read_run
@@ -270,7 +271,31 @@ def test_better_is_withheld_where_only_the_variant_diverges(tmp_path):
     assert "PowD is not called better: PowD diverged under 3 seeds under which Uniform did not." in (
         found.verdicts[0].text
     )
-    assert not found.headline.startswith("Take PowD")
+    assert found.headline == (
+        "No variant is significantly better than Uniform in test accuracy. No claim about PowD: runs of PowD "
+        "diverged."
+    )
+
+
+def test_pairs_in_which_neither_arrives_leave_the_ratio_exact_everywhere(tmp_path):
+    for seed in range(1, 9):
+        for name, end in (("Uniform", 15), ("PowD", 8 + seed % 2)):
+            curve = [0.3] * 21 if seed < 3 else [min(0.8, 0.1 + 0.6 * r / end) for r in range(21)]
+            folder = tmp_path / f"{name}{seed}"
+            made.run(folder, curve, selector=name, seed=seed, evaluation__target=0.7)
+    found = compare(tmp_path, last=1)
+    cell = ratio_cell(found.analysis, "PowD", "all", "rounds/target")
+    (text,) = [v.text for v in found.verdicts if "rounds to 70 %" in v.text]
+    assert cell.startswith("0.57 x [")
+    assert "0.57 x, 95 % interval" in text
+    assert "Every run of these pairs arrives. Left out: 2 pairs in which neither arrives." in text
+
+
+def test_a_headline_does_not_deny_what_is_worse(tmp_path):
+    two(tmp_path, [0.60, 0.61, 0.59, 0.60, 0.62, 0.6], [0.70, 0.72, 0.69, 0.71, 0.70, 0.7])
+    assert compare(tmp_path).headline == (
+        "No variant is significantly better than Uniform in test accuracy. Significantly worse: PowD."
+    )
 
 
 def test_what_is_equal_to_the_baseline_is_said_to_be(tmp_path):

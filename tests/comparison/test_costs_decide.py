@@ -167,7 +167,7 @@ def test_what_was_declared_stays_on_a_resume(tmp_path, monkeypatch, capsys):
         (["--decides", "bytes"], "decides must stay as declared, rounds, where seeds are run until decided"),
         (["--cost", "bytes"], "cost must stay as declared, rounds, where seeds are run until decided"),
         (["--last", "5"], "last must stay as declared, 10, where seeds are run until decided; got 5."),
-        (["--margin", "1"], "margin is in points of accuracy, and rounds decides here: give margin_ratio"),
+        (["--margin", "1"], "margin is of the runs' score, and rounds decides here: give margin_ratio"),
     ):
         assert main([*resume, *words]) == 2
         error = capsys.readouterr().err
@@ -180,14 +180,14 @@ def test_what_was_declared_stays_on_a_resume(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--decides", "rounds"], "decides rounds needs a target accuracy that is declared before the first"),
+        (["--decides", "rounds"], "decides rounds needs a target that is declared before the first run"),
         (["--margin", "1", "--margin-ratio", "1.1"], "give one of them, got margin 1 and margin_ratio 1.1."),
         (
             ["--decides", "hops"],
             "decides must be one of accuracy, rounds, models, bytes, bytes_down, bytes_up",
         ),
         (["--decides", "passes", "--target", "0.6"], "simulated_seconds, got 'passes'."),
-        (["--margin-ratio", "1.1"], "margin_ratio is of costs, and accuracy decides here: give margin"),
+        (["--margin-ratio", "1.1"], "margin_ratio is of costs, and the score decides here: give margin"),
         (["--decides", "rounds", "--target", "0.6", "--margin", "1"], "give margin_ratio instead"),
         (["--decides", "rounds", "--target", "0.6", "--margin-ratio", "1"], "margin_ratio must be "),
         (

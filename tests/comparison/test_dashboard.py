@@ -125,6 +125,19 @@ def test_the_workspaces_read_back_into_the_librarys_classes():
         assert "config:selector.value" in view.runset_settings.pinned_columns
 
 
+def test_runs_of_another_score_are_shown_by_it(capfd):
+    made = {name: json.dumps(view) for name, view in written("--score", "test/loss").items()}
+    assert not any("accurac" in text.lower() for text in made.values())
+    assert "last10/test/loss" in made["workspace-comparison.json"]
+    assert "validation/loss" in made["workspace-sweep.json"]
+    assert '"ascending": true' in made["workspace-comparison.json"]
+    assert "F1 and loss" in json.dumps(written("--score", "test/f1:higher"))
+    assert "evaluation.better must be lower or higher" in refused(
+        capfd, "--project", "p", "--score", "test/f1"
+    )
+    assert "score must be a column of the test set" in refused(capfd, "--project", "p", "--score", "f1")
+
+
 def test_settings_are_named_by_their_whole_key():
     made = written("--keys", "selector.d, local.steps")
     accessors = re.findall(r'"accessor": "([^"]+)"', json.dumps(made["workspace-comparison.json"]))

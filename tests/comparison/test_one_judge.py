@@ -200,7 +200,7 @@ def test_the_margin_of_a_resumed_comparison_is_kept_with_the_look(tmp_path, runn
     assert claim.decision.claim == "equivalent"
     assert claim.decision.n > 8
     assert not claim.made
-    assert "the margin in points changed from 0.001 to 5 after 8 seeds" in found.verdicts[0].text
+    assert "the margin changed from 0.001 to 5 after 8 seeds" in found.verdicts[0].text
 
 
 def test_runs_of_a_comparison_that_are_judged_by_path_know_what_they_belong_to(tmp_path, runner):
@@ -276,6 +276,7 @@ def test_long_times_are_in_minutes_hours_and_days(seconds, shown):
 
 @pytest.mark.parametrize(("decides", "budget", "column", "most"), [
     ("models", "24", "ledger/models_down", 24), ("bytes", "10kB", None, 10_000), ("rounds", "7", "round", 7),
+    ("bytes_up", "5kB", "ledger/bytes_up", 5_000),
 ])  # fmt: skip
 def test_runs_end_at_an_equal_budget_of_what_decides(tmp_path, decides, budget, column, most):
     found = flsel.compare(

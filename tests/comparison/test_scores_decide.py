@@ -19,9 +19,11 @@ from torchmetrics.classification import MulticlassF1Score
 
 import flsel
 from flsel.choosing.choice_page import choice_page
+from flsel.commands.cli import main
 from flsel.comparison.compare_config import CompareConfig
+from flsel.comparison.judging.changes import Change
 from flsel.errors import UserError
-from flsel.metrics import Score
+from flsel.metrics import SCORE, Score
 from flsel.partition import IID
 from flsel.selectors import Uniform
 
@@ -179,3 +181,29 @@ def test_a_score_that_is_not_measured_is_refused_before_a_run(tmp_path: Path) ->
 
 def test_a_target_of_a_loss_may_be_any_number() -> None:
     assert CompareConfig(target=2.5).target == 2.5
+    change = Change("target", 2.5, 3.0, 6)
+    assert change.words(LOSS) == "the target changed from 2.5 to 3 after 6 seeds"
+    assert Change("target", 0.5, 0.6, 6).words(SCORE) == "the target changed from 50 % to 60 % after 6 seeds"
+
+
+def test_a_plan_is_in_the_unit_of_the_score(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "--selectors", "Uniform,AFL", "--evaluation.score", "test/loss", "--clients", "6"]
+    assert main([*words, "--plan", "--sd", "0.02", "--max-seeds", "8", "--clients_per_round", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "Differences have a standard deviation of 0.02 in test loss." in said
+    assert "points" not in said
+    assert "-0.06" in said
+    assert main([*words, "--plan", "--sd", "x", "--clients_per_round", "2"]) == 2
+    assert "sd must be a number > 0, in test loss, got x." in capsys.readouterr().err
+
+
+def test_small_differences_have_digits_that_count(tmp_path: Path) -> None:
+    for name, end in (("Uniform", 2e-4), ("PowD", 1e-4)):
+        for seed in range(1, 9):
+            own = {"error": end + 1e-6 * seed * (1 + (name == "PowD"))}
+            folder = tmp_path / f"{name}{seed}"
+            made_run(folder, climb(0.6), selector=name, seed=seed, own=own, score=ERROR, labels=False)
+    found = flsel.compare([tmp_path / "*"])
+    assert "| -9.55e-05 [" in found.to_markdown()
+    assert r"\num{-9.55e-05}" in found.to_latex()
+    assert "-9.55e-05" in texts(found, "PowD")[0]

@@ -12,7 +12,6 @@ from flsel.runner.cost_axes import COST_AXES
 
 CHART = "flsel-participation"
 COUNTS = "selection/counts"
-ACCURACY, VALIDATION = "last10/test/accuracy", "validation/accuracy"
 STEPS = {axis.step: axis for axis in COST_AXES.values() if axis.overview}
 # Means over fewer runs than there are would be wrong and look right; W&B's own limit is ten.
 MOST_RUNS = 1000
@@ -46,9 +45,9 @@ def bar(metric: str, title: str) -> wr.BarPlot:
     )
 
 
-def scatter(cost: str, title: str) -> wr.ScatterPlot:
-    """Draw the accuracy at the end over a cost, a point for each run."""
-    return wr.ScatterPlot(title=title, x=wr.SummaryMetric(cost), y=wr.SummaryMetric(ACCURACY))
+def scatter(cost: str, quality: str, title: str) -> wr.ScatterPlot:
+    """Draw a final value over a cost, a point for each run."""
+    return wr.ScatterPlot(title=title, x=wr.SummaryMetric(cost), y=wr.SummaryMetric(quality))
 
 
 def coordinates(settings: Iterable[str], results: Iterable[str]) -> wr.ParallelCoordinatesPlot:

@@ -11,10 +11,8 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
 from flsel.comparison.dashboard.panels import (
-    ACCURACY,
     MOST_RUNS,
     STEPS,
-    VALIDATION,
     bar,
     coordinates,
     curve,
@@ -24,19 +22,9 @@ from flsel.comparison.dashboard.panels import (
     scatter,
 )
 from flsel.comparison.dashboard.workspaces_internals import definition
+from flsel.metrics import SCORE, Score
 
 _SETTINGS = ("variant", "selector", "partition", "availability", "clients_per_round", "seed")
-_ARRIVED = "to_target/reached"
-_COLUMNS = (
-    "config:variant.value", "config:selector.value", "config:dataset.value", "config:partition.value",
-    "config:availability.value",
-    "config:seed.value", f"summary:{ACCURACY}", "summary:final/test/accuracy", "summary:rounds_to_target",
-    f"summary:{_ARRIVED}", *(f"summary:{step}" for step in STEPS if step != "round"),
-)  # fmt: skip
-_TRIAL_COLUMNS = (
-    "config:selector.value", "config:dataset.value", f"summary:{VALIDATION}", "summary:tune/status",
-    "summary:step/bytes",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,12 +36,34 @@ class Dashboard:
         entity: W&B user or team; empty before publishing, where it is not known.
         group: W&B group, the name of a comparison or of a sweep, that alone is shown; None shows all.
         keys: Settings that the parallel coordinates show besides, such as ``selector.d``.
+        score: What the runs are judged by.
     """
 
     project: str
     entity: str = ""
     group: str | None = None
     keys: tuple[str, ...] = ()
+    score: Score = SCORE
+
+    @property
+    def _end(self) -> str:
+        return f"last10/{self.score.column}"
+
+    @property
+    def _validation(self) -> str:
+        return f"validation/{self.score.name}"
+
+    @property
+    def _columns(self) -> list[str]:
+        settings = ("variant", "selector", "dataset", "partition", "availability", "seed")
+        results = (self._end, f"final/{self.score.column}", "rounds_to_target", "to_target/reached")
+        costs = (step for step in STEPS if step != "round")
+        return [*(f"config:{name}.value" for name in settings), *(f"summary:{n}" for n in (*results, *costs))]
+
+    @property
+    def _trial_columns(self) -> list[str]:
+        results = (self._validation, "tune/status", "step/bytes")
+        return ["config:selector.value", "config:dataset.value", *(f"summary:{name}" for name in results)]
 
     def report(self) -> wr.Report:
         """Build the report; with an entity the library asks W&B for the project when it is saved."""
@@ -64,12 +74,12 @@ class Dashboard:
             )
         ]
         for title, text, panels in self._parts():
-            grid = wr.PanelGrid(runsets=[self._runset("train", _COLUMNS)], panels=placed(panels))
+            grid = wr.PanelGrid(runsets=[self._runset("train", self._columns)], panels=placed(panels))
             blocks += [wr.H2(title), wr.P(text), grid]
-        table = wr.PanelGrid(runsets=[self._runset("train", _COLUMNS)], panels=[])
+        table = wr.PanelGrid(runsets=[self._runset("train", self._columns)], panels=[])
         blocks += [wr.H2("Runs"), wr.P("Every run; the filters above the table narrow it."), table]
         trials = wr.PanelGrid(
-            runsets=[self._runset("trial", _TRIAL_COLUMNS)], panels=placed(self._search_panels())
+            runsets=[self._runset("trial", self._trial_columns)], panels=placed(self._search_panels())
         )
         text = "Trials of flsel tune, judged by the validation set: they do not log test results."
         blocks += [wr.H2("Sweeps"), wr.P(text), trials]
@@ -87,8 +97,8 @@ class Dashboard:
         parts = [ws.Section(title, panels=panels, is_open=True) for title, _, panels in self._parts()]
         search = [ws.Section("Search", panels=self._search_panels(), is_open=True)]
         return {
-            "comparison": self._workspace("comparison", "train", ACCURACY, _COLUMNS, parts),
-            "sweep": self._workspace("sweep", "trial", VALIDATION, _TRIAL_COLUMNS, search),
+            "comparison": self._workspace("comparison", "train", self._end, self._columns, parts),
+            "sweep": self._workspace("sweep", "trial", self._validation, self._trial_columns, search),
         }
 
     def files(self) -> dict[str, str]:
@@ -99,17 +109,15 @@ class Dashboard:
 
     def _parts(self) -> list[tuple[str, str, list[Any]]]:
         """Return title, text and panels of each part; each time new ones, as a report lays its own out."""
+        words, column = self.score.words, self.score.column
+        title, kind = f"{words[0].upper()}{words[1:]}", self.score.name.capitalize()
+        curves = [curve(column, step, f"{title} over {axis.label}") for step, axis in STEPS.items()]
+        loss = column == "test/loss"
         return [
             (
-                "Accuracy and loss",
+                kind if loss else f"{kind} and loss",
                 "Over rounds, and over what a round costs.",
-                [
-                    *(
-                        curve("test/accuracy", step, f"Test accuracy over {axis.label}")
-                        for step, axis in STEPS.items()
-                    ),
-                    curve("test/loss", "round", "Test loss over rounds"),
-                ],
+                curves if loss else [*curves, curve("test/loss", "round", "Test loss over rounds")],
             ),
             (
                 "Rounds to the target",
@@ -121,10 +129,10 @@ class Dashboard:
                 ],
             ),
             (
-                "Cost against accuracy",
-                "One point a run: mean test accuracy of the last ten evaluations.",
+                f"Cost against {self.score.name}",
+                f"One point a run: mean {words} of the last ten evaluations.",
                 [
-                    scatter(step, f"{axis.label.capitalize()} against accuracy")
+                    scatter(step, self._end, f"{axis.label.capitalize()} against {self.score.name}")
                     for step, axis in STEPS.items()
                     if step != "round"
                 ],
@@ -137,15 +145,15 @@ class Dashboard:
             (
                 "Settings and results",
                 "A line for each run, and in which settings runs differ.",
-                [self._coordinates(ACCURACY), wr.RunComparer(diff_only=True)],
+                [self._coordinates(self._end), wr.RunComparer(diff_only=True)],
             ),
         ]
 
     def _search_panels(self) -> list[Any]:
         return [
-            curve(VALIDATION, "round", "Validation accuracy over rounds"),
-            self._coordinates(VALIDATION),
-            wr.ParameterImportancePlot(with_respect_to=VALIDATION),
+            curve(self._validation, "round", f"Validation {self.score.name} over rounds"),
+            self._coordinates(self._validation),
+            wr.ParameterImportancePlot(with_respect_to=self._validation),
         ]
 
     def _coordinates(self, quality: str) -> Any:
@@ -176,7 +184,7 @@ class Dashboard:
             runset_settings=ws.RunsetSettings(
                 filters=self._filters(job_type),
                 groupby=[ws.Config("variant")],
-                order=[ws.Ordering(ws.Summary(best), ascending=False)],
+                order=[ws.Ordering(ws.Summary(best), ascending=self.score.better == "min")],
                 pinned_columns=list(columns),
             ),
         )

@@ -1,5 +1,4 @@
-"""What was changed of a comparison when its results could be seen, and the claims that this makes "
-"exploratory."""
+"""What was changed of a comparison when its results could be seen: it makes claims exploratory."""
 
 from __future__ import annotations
 
@@ -8,10 +7,11 @@ from typing import Any
 
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claims import MEAN, Claim
+from flsel.metrics import SCORE, Score
 
 WORDS = {
     "target": "the target", "cost": "the cost to the target", "last": "the number of evaluations in a mean",
-    "baseline": "the baseline", "level": "the confidence level", "margin": "the margin in points",
+    "baseline": "the baseline", "level": "the confidence level", "margin": "the margin",
     "margin_ratio": "the margin of ratios", "seeds": "the number of seeds", "variants": "the variants",
     "scenarios": "the scenarios", "runs": "the runs that are judged",
 }  # fmt: skip
@@ -34,18 +34,17 @@ class Change:
     after: Any
     seen: int
 
-    def __str__(self) -> str:
+    def words(self, score: Score) -> str:
+        """Write the change of a comparison that is judged by a score."""
         when = f"after {formatting.seeds(self.seen)}"
         if self.what in ("variants", "scenarios"):
             return f"{', '.join(map(str, self.after))} added {when}"
         if self.what == "runs":
             return f"{self.after} of {self.before} declared runs judged again {when}"
+        write = score.shown if self.what == "target" else SCORE.shown if self.what == "level" else _plain
         if self.before is None:
-            return f"{WORDS[self.what]} of {self.after:g} given {when}"
-        shown = [
-            f"{100 * x:g} %" if self.what in ("target", "level") else f"{x:g}" if isinstance(x, float) else x
-            for x in (self.before, self.after)
-        ]
+            return f"{WORDS[self.what]} of {write(self.after)} given {when}"
+        shown = [write(x) for x in (self.before, self.after)]
         return f"{WORDS[self.what]} changed from {shown[0]} to {shown[1]} {when}"
 
     def touches(self, claim: Claim) -> bool:
@@ -64,4 +63,11 @@ class Change:
 
 def marked(claim: Claim, changes: tuple[Change, ...]) -> Claim:
     """Return a claim with what makes it exploratory."""
-    return replace(claim, exploratory=tuple(str(change) for change in changes if change.touches(claim)))
+    score = claim.deciding.score
+    return replace(
+        claim, exploratory=tuple(change.words(score) for change in changes if change.touches(claim))
+    )
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

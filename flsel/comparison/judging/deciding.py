@@ -19,9 +19,10 @@ from flsel.metrics import SCORE, Score
 
 LIMITS: Mapping[str, str] = {
     "rounds": "rounds", "models": "stop_after_models", "bytes": "stop_after_bytes",
+    "bytes_down": "stop_after_bytes_down", "bytes_up": "stop_after_bytes_up",
     "trainings": "stop_after_trainings", "simulated_seconds": "time.stop_after_seconds",
 }  # fmt: skip
-"""Settings that end a run at an amount of a cost."""
+"""Settings that end a run at an amount of a cost; none does at wall time, on which no result may depend."""
 
 
 @dataclass(frozen=True)

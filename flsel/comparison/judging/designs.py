@@ -16,7 +16,7 @@ from flsel.runner.cost_axes import COST_AXES
 
 ACCURACY = "accuracy"
 DECIDING = (ACCURACY, *(axis.name for axis in COST_AXES.values() if axis.always))
-"""What may decide: test accuracy, or a cost to a target accuracy that every run has."""
+"""What may decide: the runs' score, by its usual name, or a cost to a target that every run has."""
 ALPHA = 0.05
 """Chance that any claim of a comparison is false, of whatever kind and at whatever look it stops."""
 DEFAULT_MAX_SEEDS = 30
@@ -113,7 +113,8 @@ class UntilDecided:
     """What a comparison that adds seeds until its claims are decided declares, as its file keeps it.
 
     Attributes:
-        margin: Half-width of practical equivalence in points of accuracy, > 0; None claims no equivalence.
+        margin: Half-width of practical equivalence in the score's unit (points of accuracy), > 0; None claims
+            no equivalence.
         max_seeds: Most seeds, >= 6; at most twice 1000, where it was raised.
         first_max_seeds: The maximum as first declared, where it was raised since.
         each_scenario: Whether every scenario is decided for itself, and not the mean over all of them.
@@ -141,12 +142,12 @@ class UntilDecided:
         check_decides(self.decides)
         if self.of_cost and self.margin is not None:
             raise UserError(
-                f"margin is in points of accuracy, and {self.decides} decides here: give margin_ratio "
-                f"instead, got margin {self.margin:g}."
+                f"margin is of the runs' score, and {self.decides} decides here: give margin_ratio instead, "
+                f"got margin {self.margin:g}."
             )
         if not self.of_cost and self.margin_ratio is not None:
             raise UserError(
-                "margin_ratio is of costs, and accuracy decides here: give margin instead, or decides, got "
+                "margin_ratio is of costs, and the score decides here: give margin instead, or decides, got "
                 f"margin_ratio {self.margin_ratio:g}."
             )
 
@@ -178,7 +179,7 @@ class UntilDecided:
         """Return them with another margin, by which later looks than those seen are judged; None keeps it.
 
         Args:
-            margin: New margin in points of accuracy.
+            margin: New margin in the score's unit.
             margin_ratio: New margin of ratios.
             seen: Pairs at the last look so far.
         """

@@ -32,9 +32,10 @@ def notes(analysis: Analysis) -> list[str]:
 def _about_changes(analysis: Analysis) -> Iterator[str]:
     changes = analysis.options.changes
     if changes:
+        listed = "; ".join(change.words(analysis.options.score) for change in changes)
         touched = sum(bool(claim.exploratory) for claim in analysis.claims)
         yield (
-            f"Changed when results could be seen: {'; '.join(map(str, changes))}. {touched} of "
+            f"Changed when results could be seen: {listed}. {touched} of "
             f"{formatting.count(len(analysis.claims), 'claim')} depend on that and are exploratory."
         )
 
