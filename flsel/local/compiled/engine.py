@@ -221,7 +221,8 @@ class Engine:
 def _blanked(program: Program) -> Iterator[None]:
     """Let the module's own parameters be NaN, where others stand for them: a step that reads them shows.
 
-    Such a step keeps them in a list or a closure, or runs parts of itself again in the backward pass.
+    Such a step keeps them in a list or a closure, or runs parts of itself again in the backward pass. The
+    self-check misses it where they seldom matter: ``RareStored`` in tests/local/test_rare_steps.py.
     """
     live = program.trainable()
     kept = {name: value.detach().clone() for name, value in live.items()}

@@ -132,10 +132,8 @@ def trace(program: Program, example: Example) -> Traced:
     step = _Flat(program, example, names, len(visit), len(labels))
     inputs = [*example.params.values(), *visit, *labels, example.x]
     _import_all()
-    # Other numbers than the step is compared with afterwards: a number that is kept in the graph shows then.
-    others = [_others(value) for value in example.params.values()]
     with undisturbed(program.task), watched(program.kept), out_of_place(program.task):
-        graph = record(step, *others, *inputs[len(others) :])
+        graph = record(step, *inputs)
     graph.graph.eliminate_dead_code()
     check_graph(graph.graph)
     graph.graph.eliminate_dead_code()
@@ -144,13 +142,6 @@ def trace(program: Program, example: Example) -> Traced:
     (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{count + len(visit) + 1}")
     convolves = any(node.target is CONVOLVE for node in graph.graph.nodes)
     return Traced(graph, names, count, len(visit), len(labels), inputs, bool(keys.users), convolves)
-
-
-def _others(value: Tensor) -> Tensor:
-    """Return other numbers than some, of the same layout, by up to a tenth of them."""
-    draw = torch.Generator().manual_seed(0)
-    shares = torch.rand(value.shape, generator=draw, dtype=torch.float64).to(value)
-    return value.clone().mul_(1 + 0.1 * shares).add_(0.01 * shares)
 
 
 @cache
@@ -264,7 +255,8 @@ class _Queries(TorchFunctionMode):
     """Answers what a step asks of tensors while it is recorded.
 
     Under ``torch.func.vmap`` no tensor says that it requires a gradient: a penalty on all parameters that do
-    would be none. Numbers that leave torch would be the recorded batch's for ever.
+    would be none. Numbers that leave torch would be the recorded batch's for ever. The self-check misses this
+    where they seldom matter: ``RareNumpyBranch`` in tests/local/test_rare_steps.py.
     """
 
     def __torch_function__(
