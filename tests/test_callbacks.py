@@ -121,6 +121,20 @@ def test_the_trainer_has_what_the_documentation_lists(tmp_path: Path) -> None:
     assert Path(Asking.seen[0]["default_root_dir"]) == result.folder
 
 
+class AsksModule(Callback):
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        Asking.seen.append((pl_module.trainer is trainer, pl_module.current_epoch, pl_module.global_step))
+
+
+def test_the_module_has_the_trainer_in_a_hook_only(tmp_path: Path, caplog: Any) -> None:
+    Asking.seen = []
+    with caplog.at_level(logging.INFO):
+        result = run(settings(tmp_path, callbacks=(AsksModule, callbacks.ModelSummary), rounds=2))
+    assert Asking.seen == [(True, 0, 0), (True, 1, 1)]
+    assert "Trainable params" in caplog.text
+    assert result.history["round"][-1] == 2
+
+
 class Failing(Callback):
     def on_round_end(self, server: Any, record: Any) -> None:
         if record.round == 3:

@@ -60,6 +60,12 @@ class CommandSettings:
         mine = (*self.names, *self.others)
         runs = [(key, value) for key, value in given if key not in mine]
         known = {*keys(), *groups(), "config", "print_config"}
+        several = "seeds" not in mine or {"seeds", "until_decided"} & {key for key, _ in given}
+        if several and "seed" in dict(runs):
+            how = "--seeds" if "seeds" in mine else "their number"
+            raise UserError(
+                f"seed must not be given: flsel {self.command} sets the seeds of its runs by {how}."
+            )
         for key, _ in runs:
             if "." in key or key in known:
                 continue

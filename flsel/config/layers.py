@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flsel.arguments import alternatives, shown
-from flsel.config.schema import defaults, groups, keys, plugins
-from flsel.errors import UserError, closest, located
+from flsel.config.plugin import class_and_arguments
+from flsel.config.schema import defaults, explained, groups, keys, plugins
+from flsel.errors import UserError, closest, located, short
 from flsel.files.shipped import PAPERS, RUNS, find
 from flsel.files.yaml import loaded, read_yaml
 
@@ -62,7 +63,7 @@ class Layers:
         """Return the file that last set the key with which a message begins."""
         key = message.partition(" ")[0]
         while key and key not in self.sources:
-            key = key.rpartition(".")[0]
+            key = key[: max(key.rfind("."), key.rfind("["), 0)]
         return self.sources.get(key)
 
     def _set(self, key: str, value: Any) -> None:
@@ -72,9 +73,12 @@ class Layers:
             raise unknown_key(key)
         inside = key[len(top) + 1 :]
         if top in plugins():
-            self._set_class(top, inside.removeprefix("init_args").removeprefix("."), loaded(value))
+            self._set_class(top, inside.removeprefix("init_args").removeprefix("."), loaded(key, value))
         elif inside and keys()[top].hint == dict[str, Any]:
             self.values[top] = _nested(self.values.get(top, {}), inside.split("."), value)
+        elif inside and top in explained():
+            item = f"[{{class_path: NAME, init_args: {{{inside}: {short(value, 60)}}}}}]"
+            raise UserError(f"{top} is a list of classes: write {top}: {item}.")
         elif inside:
             raise unknown_key(key)
         else:
@@ -95,14 +99,12 @@ class Layers:
         if value in (None, "null") and type(None) in alternatives(keys()[key].hint):
             self.values[key] = None
             return
-        spec = value if isinstance(value, Mapping) else {"class_path": value}
-        given = spec.get("init_args") or {}
-        for odd in (name for name in spec if name not in ("class_path", "init_args")):
-            right = "{class_path: NAME, init_args: {ARGUMENT: VALUE}}"
-            raise UserError(f"{key}.{odd} is misplaced: write {key}: {right}.")
-        if not isinstance(given, Mapping):
-            raise UserError(f"{key}.init_args must be a mapping of arguments, got {shown(given)}.")
-        made = plugins()[key].find(key, spec.get("class_path", before.get("class_path")))
+        name, given = class_and_arguments(key, value, before.get("class_path"))
+        if name is None and given:
+            for argument, each in given.items():
+                self._set_class(key, str(argument), each)
+            return
+        made = plugins()[key].find(key, name)
         path = f"{made.__module__}.{made.__qualname__}"
         self.implied.discard(key)
         # A class that replaces another starts from its own defaults.

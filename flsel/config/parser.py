@@ -15,10 +15,10 @@ from flsel.arguments import Argument, alternatives, arguments, check_arguments, 
 from flsel.arguments.class_paths import check_inside, refuse_standard
 from flsel.arguments.spec import Spec
 from flsel.config.layers import Layers
-from flsel.config.plugin import Plugin, items, plugin, rule
+from flsel.config.plugin import Plugin, class_and_arguments, items, plugin, rule
 from flsel.config.run_settings import RunSettings
 from flsel.errors import UserError, located, meant
-from flsel.files.yaml import loaded
+from flsel.files.yaml import is_other_number, loaded
 
 Settings = TypeVar("Settings", bound=RunSettings)
 
@@ -98,7 +98,7 @@ def _value(key: str, argument: Argument, value: Any) -> Any:
         return spec if spec is None or asked.factory else spec.build()
     if each is None:
         return _typed(key, argument, value)
-    listed = loaded(value)
+    listed = loaded(key, value)
     if "class_path" in listed if isinstance(listed, Mapping) else _is_name(listed):
         listed = [listed]  # a class alone
     if not isinstance(listed, list | tuple):
@@ -108,11 +108,8 @@ def _value(key: str, argument: Argument, value: Any) -> Any:
 
 
 def _spec(key: str, asked: Plugin, value: Any) -> Spec:
-    spec = value if isinstance(value, Mapping) else {"class_path": value}
-    if "class_path" not in spec:
-        right = "NAME, or {class_path: NAME, init_args: {ARGUMENT: VALUE}}"
-        raise UserError(f"{key} must be {right}, got {shown(dict(spec))}.")
-    made, given = asked.find(key, spec["class_path"]), spec.get("init_args") or {}
+    name, given = class_and_arguments(key, value)
+    made = asked.find(key, name)
     found = to_types(key, made, given, asked.given)
     # What a function has as defaults stays with it: its path alone says as much.
     kept = found if inspect.isclass(made) else {name: found[name] for name in given}
@@ -121,7 +118,7 @@ def _spec(key: str, asked: Plugin, value: Any) -> Spec:
 
 def _typed(key: str, argument: Argument, value: Any) -> Any:
     """Give a value the type that is declared for it, by jsonargparse."""
-    asked, read = plugin(argument.hint), loaded(value)
+    asked, read = plugin(argument.hint), loaded(key, value)
     named = isinstance(read, str) or (isinstance(read, Mapping) and "class_path" in read)
     if asked is not None and not asked.factory and named:
         # A class among the arguments of another, which may be named as short as a setting of its own.
@@ -138,6 +135,8 @@ def _typed(key: str, argument: Argument, value: Any) -> Any:
         found = parser.parse_object({"value": value}, defaults=False).as_dict()["value"]
     except (ArgumentError, ValueError, RecursionError) as error:
         raise _mismatch(key, argument, read) from error
+    if isinstance(value, str) and not isinstance(found, str) and is_other_number(value.strip()):
+        raise _mismatch(key, argument, value)
     check_inside(key, found)
     return found
 

@@ -33,6 +33,28 @@ HOMES: Mapping[str, str] = {
 }
 
 
+def class_and_arguments(key: str, value: Any, default: Any = None) -> tuple[Any, Mapping[str, Any]]:
+    """Return the name and the arguments of a class, given as ``{class_path, init_args}`` or by its name.
+
+    Args:
+        key: The setting, for messages.
+        value: What is given.
+        default: The name where only arguments are given.
+
+    Raises:
+        UserError: If it has other keys, or arguments without names.
+    """
+    if not isinstance(value, Mapping):
+        return value, {}
+    for odd in (name for name in value if name not in ("class_path", "init_args")):
+        right = "{class_path: NAME, init_args: {ARGUMENT: VALUE}}"
+        raise UserError(f"{key}.{odd} is misplaced: write {key}: {right}.")
+    given = value.get("init_args") or {}
+    if not isinstance(given, Mapping):
+        raise UserError(f"{key}.init_args must be a mapping of arguments, got {shown(given)}.")
+    return value.get("class_path", default), given
+
+
 @dataclass(frozen=True)
 class Plugin:
     """A setting whose value is a class with arguments, ``{class_path, init_args}``.

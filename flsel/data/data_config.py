@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 NAMES = ("synthetic", "fashion_mnist", "mnist", "cifar10", "cifar100", "folder", "npz", "leaf")
 
+# Settings that only some of them read.
+_READ_BY = {
+    "path": ("folder", "npz", "leaf"),
+    "shape": ("npz", "leaf"),
+    "image_size": ("folder",),
+    "coarse_labels": ("cifar100",),
+}
+
 
 @dataclass(frozen=True)
 class SyntheticConfig:
@@ -139,12 +147,11 @@ class DataConfig:
             )
         if self.name in ("folder", "npz", "leaf") and self.path is None:
             raise UserError(f"data.path must be given for data.name {self.name}.")
-        if self.image_size is not None and self.name != "folder":
-            raise UserError(f"data.image_size must be null for data.name {self.name}: only folder resizes.")
-        if self.coarse_labels and self.name != "cifar100":
-            raise UserError(
-                f"data.coarse_labels must be false for data.name {self.name}: only cifar100 has them."
-            )
+        for key, names in _READ_BY.items():
+            if getattr(self, key) and self.name not in names:
+                raise UserError(
+                    f"data.{key} must not be set for data.name {self.name}: it is for {' and '.join(names)}."
+                )
         if self.init_args and self.name in NAMES:
             raise UserError(
                 f"data.init_args must be empty ({{}}) for data.name {self.name}: "

@@ -47,10 +47,7 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
         if odd := _NO_INDENT.search(text):
             line = text.count("\n", 0, odd.start()) + 1
             raise UserError(f"line {line} begins with a character that only looks like a space; use spaces.")
-        _check_depth(text)
-        _check(yaml.compose(text, Loader=_LOADER), {})
-        # The comment keeps jsonargparse from taking a file of one empty key for a plain text.
-        found = get_loader("yaml")(text + "\n#")
+        found = _read(text)
     except UserError:
         raise
     except FileNotFoundError:
@@ -71,14 +68,32 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
     return found
 
 
-def loaded(value: Any) -> Any:
-    """Read a mapping or a list that is given as text on the command line; leave the rest."""
+def loaded(key: str, value: Any) -> Any:
+    """Read a mapping or a list that is given as text on the command line; leave the rest.
+
+    Raises:
+        UserError: If it has a key twice, a number that YAML reads as another, or takes too much work.
+    """
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         try:
-            return get_loader("yaml")(value)
-        except (yaml.YAMLError, RecursionError, *_MALFORMED):
+            return _read(value)
+        except UserError as error:
+            raise UserError(f"{key}: {error}") from None
+        except (yaml.YAMLError, *_MALFORMED):
             return value
     return value
+
+
+def is_other_number(text: str) -> bool:
+    """Tell whether YAML reads a text as another number than it shows, as 010 and 1:30."""
+    return _OTHER_NUMBER.fullmatch(text) is not None
+
+
+def _read(text: str) -> Any:
+    _check_depth(text)
+    _check(yaml.compose(text, Loader=_LOADER), {})
+    # The comment keeps jsonargparse from taking a file of one empty key for a plain text.
+    return get_loader("yaml")(text + "\n#")
 
 
 def _problem(error: yaml.YAMLError, text: str) -> str:
@@ -108,7 +123,7 @@ def _check_depth(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MOST_DEEP:
             line = event.start_mark.line + 1 if event.start_mark else 1
-            raise UserError(f"line {line}: a file of settings is nested at most {MOST_DEEP} deep.")
+            raise UserError(f"line {line}: settings are nested at most {MOST_DEEP} deep.")
 
 
 def _check(node: yaml.Node | None, sizes: dict[int, int]) -> int:
@@ -125,7 +140,7 @@ def _check(node: yaml.Node | None, sizes: dict[int, int]) -> int:
         UserError: If there is such a key, too much, or an alias of what it is part of.
     """
     if isinstance(node, yaml.ScalarNode):
-        if not node.style and _OTHER_NUMBER.fullmatch(node.value):
+        if not node.style and is_other_number(node.value):
             line = node.start_mark.line + 1
             raise UserError(
                 f"line {line}: YAML reads {short(node.value, 60)} as another number; write it plainly."

@@ -148,6 +148,21 @@ def without_trainer(model: LightningModule) -> None:
     model.trainer = _NO_TRAINER  # type: ignore[assignment]
 
 
+@contextmanager
+def trained_by(model: nn.Module, trainer: Any) -> Iterator[None]:
+    """Let a LightningModule have a trainer within the block, for callbacks that ask it."""
+    from lightning.pytorch import LightningModule
+
+    if not isinstance(model, LightningModule):
+        yield
+        return
+    model.trainer = trainer
+    try:
+        yield
+    finally:
+        without_trainer(model)
+
+
 def _overridden(model: LightningModule) -> set[str]:
     """Name the public methods of Lightning's that a module has others of."""
     from lightning.pytorch import LightningModule

@@ -15,7 +15,7 @@ from flsel.arguments import shown
 from flsel.engine.server import Server
 from flsel.errors import UserError, short, users_code
 from flsel.local.lightning_internals import interval_of
-from flsel.local.lightning_module import say_once
+from flsel.local.lightning_module import say_once, trained_by
 from flsel.local.program import Program
 from flsel.local.tasks import Task
 from flsel.local.torch_internals import writes_to
@@ -95,6 +95,7 @@ class RoundTrainer:
         check_val_every_n_epoch: Communication rounds between evaluations.
         default_root_dir: The run's folder.
         lightning_module: The client's program, with the global model.
+        precision: The setting of that name.
         callbacks: All callbacks.
         loggers: The trackers' Lightning loggers.
     """
@@ -105,7 +106,9 @@ class RoundTrainer:
     fast_dev_run = False
     val_check_interval = 1.0
 
-    def __init__(self, server: Server, module: Task, callbacks: Sequence[Any], folder: Path) -> None:
+    def __init__(
+        self, server: Server, module: Task, callbacks: Sequence[Any], folder: Path, precision: str
+    ) -> None:
         self.server = server
         self.lightning_module = module
         self.callbacks = list(callbacks)
@@ -117,6 +120,7 @@ class RoundTrainer:
         self.current_epoch = 0
         self.check_val_every_n_epoch = server.config.every
         self.state = SimpleNamespace(fn="fit")
+        self.precision = precision
         self.strategy = _OneProcess()
 
     @property
@@ -233,9 +237,19 @@ class Callbacks:
         if not able:
             return
         self._load(self.trainer.server.params)
-        federation = self.trainer.server.federation
+        federation, module = self.trainer.server.federation, self.trainer.lightning_module
         program, before = federation.program, _traits(federation.program)
         changed = program.kept.changed()  # so does an iterator always
+        with trained_by(module, self.trainer):
+            self._call(able, hook, given, arguments)
+        if _traits(program) != before or program.kept.changed() != changed:
+            federation.trainer.forget(program)
+            program.kept.renew()
+
+    def _call(
+        self, able: Sequence[Any], hook: str, given: tuple[Any, ...], arguments: dict[str, Any]
+    ) -> None:
+        program = self.trainer.server.federation.program
         for callback in able:
             name = type(callback).__name__
             try:
@@ -254,9 +268,6 @@ class Callbacks:
                     f"callback {name} must not change in {hook} which parameters are trained: a run's are "
                     "those that require gradients when it starts."
                 )
-        if _traits(program) != before or program.kept.changed() != changed:
-            federation.trainer.forget(program)
-            program.kept.renew()
 
 
 def _number(who: str, name: Any, value: Any) -> float:

@@ -69,7 +69,7 @@ class Session:
         self._new = new
         self._lock = Lock(folder, "run")
         self._journal = Journal(folder, self.described, len(built.data.population))
-        trainer = RoundTrainer(self.server, built.program.task, built.callbacks, folder)
+        trainer = RoundTrainer(self.server, built.program.task, built.callbacks, folder, config.precision)
         self._callbacks = Callbacks(trainer, built.program.load)
         self._status = "failed"
         self._earlier = 0.0

@@ -418,6 +418,7 @@ def test_a_grid_of_scenarios():
         (["--selecters", "Uniform"], "there is no setting selecters; did you mean selectors?"),
         (["--selectors", "Uniform", "--seedz", "3"], "there is no setting seedz; did you mean seeds?"),
         (["--selectors", "Uniform", "--selecto", "3"], "there is no setting selecto; did you mean selector?"),
+        (["--selectors", "Uniform,PowD", "--seeds", "2", "--seed", "3"], "seed must not be given: flsel compare sets the seeds of its runs by --seeds."),
         (["--selectors"], "selectors needs a value"),
         (["--name", "x"], "nothing to compare: give --selectors"),
         (["nowhere"], "there is no folder nowhere to compare"),

@@ -15,7 +15,7 @@ from flsel.errors import UserError
         ({"name": "npz"}, "data.path must be given for data.name npz"),
         ({"name": "folder"}, "data.path"),
         ({"name": "leaf"}, "data.path"),
-        ({"name": "cifar10", "coarse_labels": True}, "data.coarse_labels must be false"),
+        ({"name": "cifar10", "coarse_labels": True}, "data.coarse_labels must not be set"),
         ({"init_args": {"alpha": 3}}, r"data.init_args must be empty \({}\) for data.name synthetic"),
         (
             {"shape": (1, 0)},

@@ -381,5 +381,5 @@ def test_images_are_resized_and_turned(folder):
     assert source.train.x.shape[1:] == (3, 20, 10)
     turned = source.train.x[source.train.y == 0][-1]
     assert int(turned[0, 0, -1]) > 100 > int(turned[0, -1, 0])
-    with pytest.raises(UserError, match=r"data.image_size must be null for data.name mnist"):
+    with pytest.raises(UserError, match=r"data.image_size must not be set for data.name mnist: it is"):
         DataConfig(name="mnist", image_size=[3, 3])
