@@ -204,6 +204,9 @@ ROUND_SECONDS = ("seconds/select", "seconds/train", "seconds/aggregate")
 ON_TEST = ("test/", "client_test/")
 """What the columns begin with that are measured on test data, by which nothing is chosen."""
 
+CLIENT_LOG = "client_log/"
+"""What the columns begin with that are what clients log in training."""
+
 _OF_OLDER_RUNS = {
     column.replace("client_train/", "client/"): column
     for column in METRICS

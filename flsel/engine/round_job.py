@@ -13,7 +13,7 @@ from flsel.engine.arrival import Arrival
 from flsel.engine.clock import RoundTime
 from flsel.local.program import Program, Visit, from_one, from_rows
 from flsel.local.trainer import LocalTrainer
-from flsel.metrics import Ledger
+from flsel.metrics import CLIENT_LOG, Ledger
 from flsel.params import Params, repeated, replaced, rows
 from flsel.selector import IDLE, Plan, Selector, View
 
@@ -58,7 +58,8 @@ class RoundJob:
         if at is None:
             distinct = list(dict.fromkeys(clients.values()))
             return from_one(self.view.params, distinct, round, self.program, self.most)
-        starts = rows(at, torch.tensor(list(clients), dtype=torch.int64))
+        models = {name: value for name, value in at.items() if not name.startswith(CLIENT_LOG)}
+        starts = rows(models, torch.tensor(list(clients), dtype=torch.int64))
         return from_rows(starts, list(clients.values()), round, self.program)
 
     @property
@@ -108,6 +109,9 @@ class RoundJob:
         if ends is not None and len(clients) == len(self.plan):
             return ends
         before = repeated(self.view.params, len(self.plan)) if at is None else at
+        if at is None and ends is not None:  # what clients log comes besides
+            logs = {n: v for n, v in ends.items() if n.startswith(CLIENT_LOG)}
+            before |= {n: v.new_full((len(self.plan),), torch.nan) for n, v in logs.items()}
         return before if ends is None else replaced(before, list(clients), ends)
 
     def _clients(self, hop: int) -> dict[int, int]:

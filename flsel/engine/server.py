@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -21,7 +21,7 @@ from flsel.engine.flights import Flights
 from flsel.engine.round_job import OpenRound, RoundJob, RoundOutcome, train
 from flsel.local.optimizers import rate_of
 from flsel.local.torch_internals import without_compiler
-from flsel.metrics import SCORE, Better, Cost, Ledger, Score, names, score_of
+from flsel.metrics import CLIENT_LOG, SCORE, Better, Cost, Ledger, Score, names, score_of
 from flsel.params import Params, whole
 from flsel.selector import Selector
 
@@ -93,6 +93,7 @@ class Server:
         self._trainable = [name for name in self.params if name in trainable]
         with without_compiler():
             self.optimizer = optimizer([self.params[name] for name in self._trainable])  # type: ignore[misc]
+        self._logged: dict[str, float] = {}
         self._seconds: dict[str, float] = dict.fromkeys(_PHASES, 0.0)
         with program.drawing("reset"):
             selector.reset(federation.sizes.clone(), federation.data.population.num_classes)
@@ -156,7 +157,8 @@ class Server:
             ends: End models of its paths (:func:`flsel.engine.round_job.train`); written to.
             seconds: Wall time that they took.
         """
-        began = self.round
+        began, logs = self.round, self.federation.program.logs or ()
+        self._logged = {name: float(ends.pop(name).nanmean()) for name in _columns(logs) if name in ends}
         self._seconds["train"] += seconds
         outcome = self._aggregated(job, ends)
         self.total_read |= bool(job.view.asked_total)
@@ -201,6 +203,8 @@ class Server:
                 metrics |= {f"{name}/{what}": value for what, value in found.items()}
         if self.config.per_client:
             metrics |= self._client_metrics()
+        for column in _columns(self.federation.program.logs or ()):
+            metrics[column] = self._logged.get(column, float("nan"))
         metrics |= self._selection_metrics(cohort)
         timed = self.federation.clock is not None
         counted = [name for name in _LEDGER if timed or name != "client_seconds"]
@@ -336,6 +340,10 @@ class Server:
         else:
             metrics["cohort/entropy"] = float("nan")
         return metrics
+
+
+def _columns(logs: Sequence[str]) -> list[str]:
+    return [CLIENT_LOG + name for name in logs]
 
 
 def _over_clients(group: str, losses: Tensor, accuracies: Tensor | None) -> dict[str, float]:

@@ -27,7 +27,7 @@ from flsel.local.agreement import (
     perturbed,
     subtract,
 )
-from flsel.local.program import Program, Visit
+from flsel.local.program import Program, Visit, empty_ends
 from flsel.local.schedule import BatchSpec, batch_table
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.snapshot import equal
@@ -216,7 +216,7 @@ class CheckedTrainer(LocalTrainer):
         Raises:
             UserError: If it does not.
         """
-        if all(equal(value, second[name]) for name, value in first.items()):
+        if all(equal(first[name], second[name]) for name in visit.start):
             return
         exact = visit.program.task.device.type == "cpu" and torch.get_num_threads() == 1
         update, apart = subtract(first, visit.start), subtract(second, first)
@@ -263,7 +263,7 @@ class CheckedTrainer(LocalTrainer):
 
     def _merged(self, visits: Sequence[Visit], fast: list[int], found: Params, left: list[int]) -> Params:
         """Let the reference train what fast training trains to other models."""
-        ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
+        ends = empty_ends(visits)
         trained = self._reference.train([visits[place] for place in left])
         for places, part in ((fast, found), (left, trained)):
             for name, value in part.items():

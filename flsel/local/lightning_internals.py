@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +30,74 @@ def leave_signals(trainer: Any) -> None:
         _warn("Trainer._signal_connector: a signal ends the training of a client with an error")
         return
     connector.register_signal_handlers = lambda: None
+
+
+class ClientLog:
+    """Hears what a LightningModule logs in the steps of a visit, in a Trainer's place.
+
+    A value is that of the last step (``on_step``), or the mean over the last pass weighted by the examples of
+    its batches (``on_epoch``), by Lightning's own code, as ``reduce_fx`` and metrics of torchmetrics say.
+
+    Args:
+        pass_length: Batches of a pass over the client's examples.
+
+    Attributes:
+        values: What was heard so far, by name.
+    """
+
+    barebones, training, logger = False, True, True
+    strategy = SimpleNamespace(reduce=lambda value, *given, **named: value)
+    _accelerator_connector = SimpleNamespace(is_distributed=False)
+    _logger_connector = SimpleNamespace(should_reset_tensors=lambda name: False)
+
+    def __init__(self, pass_length: int) -> None:
+        from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection
+
+        self.values: dict[str, Any] = {}
+        self._length, self._step = pass_length, 0
+        self._results = _ResultCollection(training=True)
+
+    @contextmanager
+    def hearing(self, batch: Any, last: bool) -> Iterator[None]:
+        """Hear one step; no other follows the ``last``."""
+        self._results.batch, self._results.batch_size = batch, None
+        token = _HEARD.set(self)
+        try:
+            yield
+        finally:
+            _HEARD.reset(token)
+        self._step += 1
+        self.values |= self._results.metrics(on_step=True)["callback"]
+        if last or self._step % self._length == 0:
+            self.values |= self._results.metrics(on_step=False)["callback"]
+            self._results.reset()
+
+
+def client_log(pass_length: int) -> ClientLog | None:
+    """Make what hears the logs of a visit; None where Lightning has other names."""
+    try:
+        return ClientLog(pass_length)
+    except (AttributeError, ImportError):
+        _warn("_ResultCollection: what training_step logs is dropped, unless local.backend is lightning")
+        return None
+
+
+_HEARD: ContextVar[ClientLog | None] = ContextVar("client_log", default=None)
+
+
+def log(model: Any, *given: Any, **named: Any) -> None:
+    """Take the place of ``LightningModule.log`` where no Trainer trains; unheard, it does nothing."""
+    from lightning.pytorch import LightningModule
+
+    heard, own = _HEARD.get(), vars(model)
+    if heard is None:
+        return
+    before = {name: own.get(name) for name in ("_trainer", "_current_fx_name")}
+    own |= {"_trainer": heard, "_current_fx_name": "training_step"}
+    try:
+        LightningModule.log(model, *given, **named)
+    finally:
+        own |= before
 
 
 @functools.cache

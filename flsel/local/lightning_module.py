@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from flsel.errors import UserError, short
+from flsel.errors import UserError
+from flsel.local.lightning_internals import log
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
@@ -120,7 +121,6 @@ def has_own_steps(model: LightningModule) -> bool:
 def _act_as_client(model: LightningModule) -> None:
     """Let steps that are called without a trainer say what they miss."""
     model.log = MethodType(_log, model)  # type: ignore[method-assign]
-    model.log_dict = MethodType(_log_dict, model)  # type: ignore[method-assign]
     model.optimizers = MethodType(_optimizers, model)  # type: ignore[method-assign]
     if _takes_batch_alone(model.training_step):
         model.training_step = MethodType(_step_of_batch, model)  # type: ignore[method-assign]
@@ -132,7 +132,7 @@ def whole_module(model: Any) -> Iterator[LightningModule]:
     own = vars(model)
     put = {
         name: own.pop(name)
-        for name in ("log", "log_dict", "optimizers", "training_step")
+        for name in ("log", "optimizers", "training_step")
         if isinstance(own.get(name), MethodType) and own[name].__func__.__module__ == __name__
     }
     try:
@@ -200,22 +200,8 @@ def _optimizers(model: Any, *arguments: Any, **options: Any) -> Any:
     raise _refusal("optimizers()")
 
 
-def _log(model: Any, name: Any = None, *values: Any, **options: Any) -> None:
-    # What clients log in their own steps is not the run's, and cannot be read under vmap.
-    tell_of_logs(type(model).__name__, short(name, 60))
-
-
-def _log_dict(model: Any, dictionary: Any = None, *values: Any, **options: Any) -> None:
-    tell_of_logs(type(model).__name__, short(", ".join(map(str, dictionary or ())), 60))
-
-
-@cache
-def tell_of_logs(model: str, name: str) -> None:
-    """Say once in a process that what a model logs in training is dropped."""
-    say_once(
-        f"model {model} logs {name} in training, which is dropped: columns of metrics.csv are what "
-        "validation_step logs, and what a callback's on_evaluation adds (docs/callbacks.md)"
-    )
+def _log(model: Any, *values: Any, **options: Any) -> None:
+    log(model, *values, **options)
 
 
 @cache

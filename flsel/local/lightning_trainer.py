@@ -22,8 +22,8 @@ from flsel.data.trees import Tree
 from flsel.errors import UserError, meant, users_code
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.lightning_internals import leave_signals
-from flsel.local.lightning_module import tell_of_logs, whole_module
-from flsel.local.program import Program, Visit
+from flsel.local.lightning_module import whole_module
+from flsel.local.program import Program, Visit, empty_ends, put_end
 from flsel.local.tasks import OptimizerFactory, loss_of
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit_batches import VisitBatches
@@ -114,23 +114,20 @@ class LightningTrainer(LocalTrainer):
 
     def train(self, visits: Sequence[Visit]) -> Params:
         """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
+        ends = empty_ends(visits)
         devices = {visit.program.task.device for visit in visits}
         with repeatable(0, [device for device in devices if device.type == "cuda"]):
             for row, visit in enumerate(visits):
-                self._visit(visit)
-                live = visit.program.state()
-                with torch.no_grad():
-                    for name, end in ends.items():
-                        end[row] = live[name]
+                logged = self.logs(visit)
+                put_end(ends, row, visit.program.state(), logged)
         return ends
 
     def one_by_one(self, program: Program) -> bool:
         """Return True: there is nothing to compare with sequential."""
         return True
 
-    def _visit(self, visit: Visit) -> None:
-        """Fit the task on one client's examples."""
+    def logs(self, visit: Visit) -> dict[str, float]:
+        """Fit the task on one client's examples, and return what it logs."""
         program = visit.program
         program.task.train()
         program.load(visit.start)
@@ -138,14 +135,14 @@ class LightningTrainer(LocalTrainer):
             param.grad = None
         try:
             table = visit.batches()
-            if len(table):
-                self._fit(visit, table)
+            found = self._fit(visit, table) if len(table) else {}
             program.kept.check_frozen(program.model)
+            return found
         finally:
             program.task.zero_grad()
             program.kept.restore()
 
-    def _fit(self, visit: Visit, table: Tensor) -> None:
+    def _fit(self, visit: Visit, table: Tensor) -> dict[str, float]:
         program, device = visit.program, visit.program.task.device
         examples = len(program.population.shards[visit.client])
         feed = VisitBatches(program, table, visit.client, visit.draw)
@@ -160,9 +157,8 @@ class LightningTrainer(LocalTrainer):
         seed_layers(device, visit_key(program.seed, visit.draw, visit.client))
         with _quiet(), whole_module(program.task) as module, self._wrapped(module, visit, corrections):
             trainer.fit(module, datamodule=passes)
-        if trainer.callback_metrics:
-            tell_of_logs(type(module).__name__, ", ".join(trainer.callback_metrics))
         program.task.to(device)  # the Trainer leaves it on the CPU
+        return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
     @contextmanager
     def _wrapped(self, module: LightningModule, visit: Visit, at: _Corrections) -> Iterator[None]:

@@ -28,6 +28,7 @@ from flsel.local.schedule import BatchSpec, batch_table
 from flsel.local.snapshot import ModuleSnapshot
 from flsel.local.tasks import Classifier, Task, loss_of
 from flsel.local.torch_internals import copy_all
+from flsel.metrics import CLIENT_LOG
 from flsel.objectives import Objective
 from flsel.objectives.objective import overrides
 from flsel.params import Params, height, places, row
@@ -69,6 +70,7 @@ class Program:
         personal: What clients keep of the model between their trainings; None sends all of it.
         agreement: What the self-check has found.
         snapshot: What the task keeps beside what is sent; None takes it as it is.
+        logs: What a LightningModule logs in training, by name; None before it is known.
     """
 
     task: Task
@@ -93,6 +95,7 @@ class Program:
     personal: PersonalParts | None = None
     agreement: Agreement = field(default_factory=Agreement)
     snapshot: ModuleSnapshot | None = None
+    logs: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.snapshot is None:
@@ -443,6 +446,33 @@ class Visit(NamedTuple):
     def batches(self) -> Tensor:
         """Return the batches of the steps, int64 ``[steps, size]``, -1 padded."""
         return torch.from_numpy(self.batch_table())
+
+
+def empty_ends(visits: Sequence[Visit], like: Params | None = None) -> Params:
+    """Make the tensors that end models, and what clients log, are written to, each ``[len(visits), ...]``.
+
+    Args:
+        visits: The visits of a call.
+        like: Models like the answers, where these are no end models.
+    """
+    logs = {name for visit in visits for name in visit.program.logs or ()} if like is None else ()
+    ends = {
+        name: value.new_empty((len(visits), *value.shape))
+        for name, value in (like or visits[0].start).items()
+    }
+    nothing = {
+        CLIENT_LOG + name: torch.full((len(visits),), torch.nan, dtype=torch.float64) for name in sorted(logs)
+    }
+    return ends | nothing
+
+
+@torch.no_grad()
+def put_end(ends: Params, row: int, live: Params, logs: Mapping[str, float]) -> None:
+    """Write a live model (:meth:`Program.state`), and what its client logged, into a row of ends."""
+    found = live | {CLIENT_LOG + name: value for name, value in logs.items()}
+    for name, end in ends.items():
+        if name in found:
+            end[row] = found[name]
 
 
 def from_one(

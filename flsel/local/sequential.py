@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, final
@@ -16,10 +16,12 @@ from flsel.data.trees import Tree
 from flsel.local import measure
 from flsel.local.agreement import Agreement
 from flsel.local.dropout import Masks, step_keys, visit_key
+from flsel.local.lightning_internals import client_log
 from flsel.local.lightning_module import NeedsTrainer
 from flsel.local.optimizers import bare_clear, bare_step
-from flsel.local.program import Program, Visit, note_constants
+from flsel.local.program import Program, Visit, empty_ends, note_constants, put_end
 from flsel.local.schedule import scale_lr
+from flsel.local.tasks import is_lightning
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit_batches import VisitBatches
 from flsel.objectives import FedAvg
@@ -40,7 +42,7 @@ class SequentialTrainer(LocalTrainer):
 
     def train(self, visits: Sequence[Visit]) -> Params:
         """Train each client from its own start (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
+        ends = empty_ends(visits)
         devices = {visit.program.task.device for visit in visits}
         program = None
         # Each visit has a seed of its own.
@@ -49,15 +51,16 @@ class SequentialTrainer(LocalTrainer):
                 if visit.program is not program:
                     program = visit.program
                     loop = self._loop(program)
-                loop.visit(visit)
-                with torch.no_grad():
-                    for name, end in ends.items():
-                        end[row] = loop.live[name]
+                put_end(ends, row, loop.live, loop.visit(visit))
         return ends
 
     def one_by_one(self, program: Program) -> bool:
         """Return True (see :class:`flsel.local.trainer.LocalTrainer`)."""
         return True
+
+    def logs(self, visit: Visit) -> dict[str, float]:
+        """Train a client, and return what it logs."""
+        return self._loop(visit.program).visit(visit)
 
     def losses(self, visits: Sequence[Visit]) -> Tensor:
         """Return the clients' losses, one client at a time, so that none depends on the other clients."""
@@ -102,8 +105,8 @@ class _Loop:
         self._state = {param: _copied(state) for param, state in optimizer.state.items()}
         self._own = program.kept.of_optimizer(optimizer)  # one of one's own may count in itself
 
-    def visit(self, visit: Visit) -> None:
-        """Run one client's local steps."""
+    def visit(self, visit: Visit) -> dict[str, float]:
+        """Run one client's local steps, and return what they log."""
         start, client, program = visit.start, visit.client, visit.program
         program.task.train()  # anew, as a step may have put layers into evaluation
         program.load(start, self.live)
@@ -119,12 +122,18 @@ class _Loop:
         drawn = program.drawn(client, visit.round, visit.draw)
         batches = visit.batches()
         keys = step_keys([key], range(len(batches))).to(program.device)
+        heard = program.logs != () and is_lightning(program.task)
+        examples = len(program.population.shards[client])
+        log = client_log(-(-examples // program.spec.size)) if heard else None
         masked = True
         for step, batch in enumerate(VisitBatches(program, batches, client, visit.draw)):
             # Masks see every call of torch, which takes time; a step without dropout tells that none comes.
             masks = Masks(keys[step, 0]) if masked else None
             rows = {name: table[step] for name, table in drawn.items()}
-            _backward(program, batch, step, (models, rows), masks)
+            with (
+                nullcontext() if log is None else log.hearing(program.as_given(batch), step + 1 == len(keys))
+            ):
+                _backward(program, batch, step, (models, rows), masks)
             masked = masks is not None and masks.used > 0
             if self._corrects:
                 self._correct(visit)
@@ -138,6 +147,7 @@ class _Loop:
             program.kept.check_frozen(program.model)
         finally:
             program.kept.restore(trained=len(batches) > 0)
+        return {} if log is None else {name: float(value) for name, value in log.values.items()}
 
     @torch.no_grad()
     def _correct(self, visit: Visit) -> None:
@@ -181,20 +191,39 @@ def without_constants(program: Program) -> Program:
 
     Positional encodings are such, and frozen statistics of BatchNorm.
     """
-    start = {name: value.detach().clone() for name, value in program.state().items()}
-    buffers = start.keys() - program.trainable().keys()
-    client = int(program.population.sizes.argmax())
-    if not buffers or program.whole or not len(program.population.shards[client]):
+    buffers = program.state().keys() - program.trainable().keys()
+    if not buffers or program.whole:
         return program
-    spec = replace(program.spec, epochs=None, steps=_FIRST)
+    ends = _first_steps(program, _FIRST, lambda visit: SequentialTrainer().train([visit]))
+    if ends is None:
+        return program
+    live = program.state()
+    note_constants(program.model, [name for name in buffers if torch.equal(ends[name][0], live[name])])
+    return replace(program, snapshot=None)
+
+
+def with_logs(program: Program, logs: Callable[[Visit], dict[str, float]]) -> Program:
+    """Return a program that knows what its LightningModule logs in training, from a first step.
+
+    Args:
+        program: The program.
+        logs: Trains a client, and returns what it logs.
+    """
+    found = _first_steps(program, 1, logs) if is_lightning(program.task) else None
+    return replace(program, logs=tuple(found or ()))
+
+
+def _first_steps(program: Program, steps: int, run: Callable[[Visit], Any]) -> Any:
+    """Let the client with most examples take steps from the model as it is; None if it cannot."""
+    start = {name: value.detach().clone() for name, value in program.state().items()}
+    client = int(program.population.sizes.argmax())
+    spec = replace(program.spec, epochs=None, steps=steps)
     short = replace(program, spec=spec, objective=FedAvg(), agreement=Agreement("off"), features=None)
     try:
-        ends = SequentialTrainer().train([Visit(start, client, 0, short)])
+        return run(Visit(start, client, 0, short)) if len(program.population.shards[client]) else None
     except NeedsTrainer:
         raise
     except Exception:  # whatever is wrong with a step is said in its turn
-        return program
+        return None
     finally:
         program.load(start)
-    note_constants(program.model, [name for name in buffers if torch.equal(ends[name][0], start[name])])
-    return replace(program, snapshot=None)

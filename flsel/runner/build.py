@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -26,21 +26,22 @@ from flsel.engine.federation import Federation
 from flsel.engine.scores import Scores
 from flsel.engine.server import Server
 from flsel.engine.update_steps import UpdateSteps
-from flsel.errors import UserError, users_code
+from flsel.errors import UserError, short, users_code
 from flsel.local import torch_internals
 from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
 from flsel.local.judge import CheckedTrainer
-from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation
+from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation, say_once
 from flsel.local.measure import examples_at_once, with_single_losses
 from flsel.local.optimizers import OptimizerMemory, check_remembers
 from flsel.local.personal import PersonalParts, personal_names
 from flsel.local.program import Program
 from flsel.local.schedule import Reach, lr_factors
-from flsel.local.sequential import SequentialTrainer, without_constants
+from flsel.local.sequential import SequentialTrainer, with_logs, without_constants
 from flsel.local.tasks import check_optimizer, is_lightning, make_optimizer
 from flsel.local.trainer import LocalTrainer
+from flsel.metrics import CLIENT_LOG
 from flsel.objectives.objective import overrides
 from flsel.params import Params, model_bytes
 from flsel.runner.callbacks import check_callbacks
@@ -53,6 +54,9 @@ from flsel.runner.privacy import check_accountant
 from flsel.selector import ON_HOLDOUT, Need, Selector
 
 _LOG = logging.getLogger("flsel")
+
+if TYPE_CHECKING:
+    from flsel.local.lightning_trainer import LightningTrainer
 
 
 class WorkerPool(Protocol):
@@ -124,6 +128,8 @@ def build(
             f"model {type(program.model).__name__} needs Lightning's own Trainer, which only simulated "
             "clients have: flsel deploy takes models that local.backend sequential can train."
         )
+    if trainer is not None:  # other machines send models only
+        program = replace(program, logs=())
     federation = _make_federation(config, program, data, trainer or _make_trainer(config, program, workers))
     server = Server(
         federation,
@@ -240,6 +246,14 @@ def _assemble(
         whole=whole,
     )
     program = without_constants(check_outputs(program, data.test))
+    whole = whole or config.local.backend == "lightning"
+    program = with_logs(program, (_lightning_trainer(config) if whole else SequentialTrainer()).logs)
+    if program.logs and config.local.backend == "compiled":
+        say_once(
+            f"local.backend compiled drops what training_step of {type(model).__name__} logs: take auto or "
+            f"sequential to have the columns {CLIENT_LOG}{program.logs[0]} and the like in metrics.csv"
+        )
+        program = replace(program, logs=())
     if Need.SQUARED_LOSS in config.selector.needs:
         program = with_single_losses(program, type(config.selector).__name__)
     memory = None
@@ -349,7 +363,8 @@ def _validation(config: RunConfig, program: Program) -> Callable[[Params, Exampl
 def _make_trainer(config: RunConfig, program: Program, workers: WorkerPool | None) -> LocalTrainer:
     local, backend = config.local, config.local.backend
     if program.whole or local.trainer or backend == "lightning":
-        return _make_lightning_trainer(config)
+        trainer = _lightning_trainer(config)
+        return CheckedTrainer(trainer, "lightning", trainer)
     if backend == "auto" and program.memory is not None:
         backend = "sequential"
     if backend == "auto":
@@ -357,6 +372,8 @@ def _make_trainer(config: RunConfig, program: Program, workers: WorkerPool | Non
         # Measured in benchmarks/backends.md, on CPUs.
         tried = kind in ("cpu", "cuda")
         reason = why_not_compiled(program) if tried else f"nothing was compiled on {kind} so far"
+        if program.logs and not reason:
+            reason = f"training_step logs {short(', '.join(program.logs), 60)}, which compiled steps do not"
         backend = "sequential" if reason else "compiled"
         _LOG.info("local.backend auto: %s%s", backend, f", since {reason}" if reason else "")
     if backend != "sequential" and torch_internals.gone():
@@ -377,7 +394,7 @@ def _make_trainer(config: RunConfig, program: Program, workers: WorkerPool | Non
     return CheckedTrainer(workers.trainer(make, local), f"{backend} in {local.workers} workers")
 
 
-def _make_lightning_trainer(config: RunConfig) -> LocalTrainer:
+def _lightning_trainer(config: RunConfig) -> LightningTrainer:
     from flsel.local.lightning_trainer import LightningTrainer
 
     if config.local.workers > 1:
@@ -386,8 +403,7 @@ def _make_lightning_trainer(config: RunConfig) -> LocalTrainer:
         )
     flags = trainer_flags(config)
     flags.check()
-    trainer = LightningTrainer(flags, config.local.optimizer)
-    return CheckedTrainer(trainer, "lightning", trainer)
+    return LightningTrainer(flags, config.local.optimizer)
 
 
 def make_trace(mode: Availability, data: FederatedData, seed: int) -> Trace:

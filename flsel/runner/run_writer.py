@@ -12,7 +12,7 @@ import yaml
 from flsel.engine.server import RoundRecord
 from flsel.errors import UserError, short
 from flsel.files import write_atomic
-from flsel.metrics import METRICS, SCORE, Metric, Score
+from flsel.metrics import CLIENT_LOG, METRICS, SCORE, Metric, Score
 from flsel.runner.checkpoint import Checkpoint, Checkpoints
 from flsel.runner.diagnostics import FILE as DIAGNOSTICS
 from flsel.runner.diagnostics import Recorder
@@ -75,6 +75,8 @@ class Journal:
             UserError: If a callback adds other metrics than to the evaluation before.
         """
         before = [column for column in self.metrics.columns() if column != "round"]
+        if before:  # an older flsel may have begun the run without what clients log
+            metrics = {n: v for n, v in metrics.items() if n in before or not n.startswith(CLIENT_LOG)}
         if before and set(before) != set(metrics):
             one, other = (
                 ", ".join(c for c in names if c not in METRICS) or "none" for names in (before, metrics)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
+import warnings
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,13 +14,17 @@ import pytest
 import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
-from runs import built, settings
+from runs import built, settings, started
 from torch import Tensor, nn, optim
+from torch.utils.data import DataLoader
+from torchmetrics.classification import MulticlassAccuracy
 
 from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
 from flsel.local.lightning_module import REPLACED, NeedsTrainer, without_trainer
+from flsel.local.lightning_trainer import TrainerFlags
 from flsel.local.tasks import as_task
+from flsel.metrics import CLIENT_LOG
 from flsel.objectives import SCAFFOLD
 
 DIMENSION, CLASSES = 8, 4
@@ -71,25 +78,76 @@ def test_a_hook_in_whose_place_flsel_does_something_is_told_of_once(hook, caplog
 
 
 class Logs(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hits = MulticlassAccuracy(CLASSES, average="micro")
+
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         loss = super().training_step(batch, batch_idx)
-        self.log("train_loss", loss)
-        self.log_dict({"a": 1, "b": 2}, prog_bar=True)
+        self.hits(self(batch[0]), batch[1])
+        self.log("train/loss", loss)
+        self.log("mean", loss, on_step=False, on_epoch=True, prog_bar=True)
+        self.log("worst", loss, on_step=False, on_epoch=True, reduce_fx="max")
+        self.log_dict({"a": 1, "hits": self.hits}, on_step=True, on_epoch=True)
         return loss
 
 
-@pytest.mark.parametrize("backend", ["sequential", "compiled"])
-def test_what_is_logged_is_told_to_be_dropped(backend, tmp_path, caplog):
-    model, local = f"Logs_{backend}", LocalConfig(batch_size=5, steps=3, backend=backend)
-    made = type(model, (Logs,), {})  # a name of its own: a process is told once of each
-    with caplog.at_level(logging.WARNING, "flsel"):
-        for _ in range(2):
-            built(settings(tmp_path, model=made, local=local)).server.step()
-    told = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
-    assert [text.partition(" in training, which")[0] for text in told] == [
-        f"model {model} logs train_loss",
-        f"model {model} logs a, b",
-    ]
+class LogsEpochs(Logs):
+    def on_train_epoch_end(self) -> None:
+        self.log("epoch", float(self.current_epoch))
+
+
+def test_what_clients_log_is_the_mean_of_what_their_trainers_would_log(tmp_path):
+    local = LocalConfig(batch_size=5, epochs=2, backend="auto")
+    config = settings(tmp_path, model=Logs, local=local, rounds=2, clients_per_round=3)
+    made = {
+        name: built(replace(config, local=replace(local, backend=name))) for name in ("auto", "lightning")
+    }
+    found = {}
+    for name, run in made.items():
+        start = {n: v.clone() for n, v in run.server.params.items()}
+        assert [
+            math.isnan(v)
+            for n, v in run.server.evaluate(torch.tensor([])).items()
+            if n.startswith(CLIENT_LOG)
+        ]
+        record = run.server.step()
+        found[name] = {n: v for n, v in record.metrics.items() if n.startswith(CLIENT_LOG)}
+    program, wanted = run.program, defaultdict(list)
+    for client in record.outcome.plan.visits:
+        model, table = Logs(), program.batches(client[0], 0)
+        model.load_state_dict(start, strict=False)
+        passes = -(-int(program.population.sizes[client[0]]) // 5)
+        for first in range(0, len(table), passes):
+            batches = [program.batch(at[at >= 0]) for at in table[first : first + passes]]
+            trainer = TrainerFlags("cpu", 1, "32-true").make(max_epochs=1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                trainer.fit(model, DataLoader(batches, batch_size=None, collate_fn=list))
+        for logged, value in trainer.callback_metrics.items():
+            wanted[logged].append(float(value))
+    assert sorted(wanted) == sorted([
+        "train/loss", "mean", "worst", "a", "a_step", "a_epoch", "hits", "hits_step", "hits_epoch",
+    ])  # fmt: skip
+    for name in made:
+        assert found[name] == pytest.approx({CLIENT_LOG + n: sum(v) / len(v) for n, v in wanted.items()})
+
+
+def test_logs_of_hooks_are_columns_of_metrics(tmp_path):
+    local = LocalConfig(batch_size=5, epochs=2)
+    config = settings(tmp_path, model=LogsEpochs, local=local, rounds=1)
+    with started(config) as session:
+        session.step()
+        first, second = session.rows()
+    assert math.isnan(first["client_log/epoch"])
+    assert second["client_log/epoch"] == 1
+
+
+def test_compiled_steps_tell_that_logs_are_dropped(tmp_path, caplog):
+    local = LocalConfig(batch_size=5, steps=3, backend="compiled")
+    made = built(settings(tmp_path, model=type("Told", (Logs,), {}), local=local))
+    assert "local.backend compiled drops what training_step of Told logs" in caplog.text
+    assert not [name for name in made.server.step().metrics or {} if name.startswith(CLIENT_LOG)]
 
 
 class BatchAlone(Net):

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from flsel.local.program import Program, Visit, alike
+from flsel.local.program import Program, Visit, alike, empty_ends
 from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
 from flsel.params import Params
@@ -87,8 +87,7 @@ def blank(question: Question, visits: Sequence[Visit]) -> Params:
     """Make the tensors that answers are written to, each ``[len(visits), ...]``."""
     if question == "losses":
         return {"loss": torch.empty(len(visits), dtype=torch.float64)}
-    like = visits[0].start if question == "train" else visits[0].program.trainable()
-    return {name: value.new_empty((len(visits), *value.shape)) for name, value in like.items()}
+    return empty_ends(visits, visits[0].program.trainable() if question == "gradients" else None)
 
 
 def answer_part(trainer: LocalTrainer, program: Program, part: Part, starts: Params) -> Params:

@@ -13,7 +13,7 @@ from flsel.local.compiled.engine import Engine
 from flsel.local.compiled.pool import Pool, forget, is_large, pooling_is_faster, signature, together
 from flsel.local.compiled.refusals import Convolves, reason_of, require_compiled
 from flsel.local.lightning_module import say_once
-from flsel.local.program import Program, Visit, alike
+from flsel.local.program import Program, Visit, alike, empty_ends
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import note_convolutions
 from flsel.local.trainer import LocalTrainer
@@ -52,7 +52,7 @@ class CompiledTrainer(LocalTrainer):
         Raises:
             UserError: If a program cannot be compiled; the message says why.
         """
-        ends = {n: value.new_empty((len(visits), *value.shape)) for n, value in visits[0].start.items()}
+        ends = empty_ends(visits)
         for group in _stacks(visits):
             left = self._compiled(group, visits, ends)
             if not left:
