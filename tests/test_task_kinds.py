@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ import torchmetrics
 from lightning.pytorch import LightningModule
 from runs import built, differ_when_resumed, settings
 from torch import Tensor, nn, optim
+from torch.utils.data import default_collate
 from torchmetrics.functional.regression import r2_score
 from torchmetrics.regression import R2Score
 
@@ -23,6 +24,7 @@ from flsel.availability import YMF
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.data_config import DataConfig
 from flsel.errors import UserError
+from flsel.local.program import from_one
 from flsel.metrics import Score
 from flsel.partition import IID, Dirichlet
 from flsel.runner.result import Spent
@@ -117,6 +119,28 @@ class Own(LightningModule):
     def training_step(self, batch: Mapping[str, Tensor], batch_idx: int) -> Tensor:
         logits = self.net(batch["input_ids"], batch["attention_mask"])
         return nn.functional.cross_entropy(logits, batch["label"])
+
+    def configure_optimizers(self) -> Any:
+        return optim.SGD(self.parameters(), lr=0.1)
+
+
+class Three(NamedTuple):
+    """An example whose parts have names."""
+
+    table: Tensor
+    mask: Tensor
+    y: int
+
+
+class Stepping(LightningModule):
+    """Computes its loss of a batch as its data set gives it."""
+
+    def __init__(self, net: Any, loss: Callable[[nn.Module, Any], Tensor]) -> None:
+        super().__init__()
+        self.net, self.loss = net(), loss
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.loss(self.net, batch)
 
     def configure_optimizers(self) -> Any:
         return optim.SGD(self.parameters(), lr=0.1)
@@ -218,6 +242,47 @@ def test_a_round_is_the_mean_of_clients_trained_by_hand(kind, backend, tmp_path)
         mean = sum(share * end[name].double() for share, end in zip(sizes / sizes.sum(), ends, strict=True))
         torch.testing.assert_close(value.double(), mean, rtol=1e-5, atol=1e-6)
         assert not torch.equal(value, start[name]) or value.grad is None
+
+
+# By form: examples of a data set, a network, and the loss of a batch of them.
+FORMS: dict[str, tuple[Rows, Any, Callable[[Any, Any], Tensor]]] = {
+    "named tuples": (
+        Rows(lambda n: Three(X[n], X[n] > 0, int(LABELS[n]))), partial(nn.Linear, 6, 3),
+        lambda net, b: cross_entropy(net(b.table * b.mask), b.y),
+    ),
+    "columns": (
+        Rows(lambda n: (X[n], NUMBERS[n : n + 1])), partial(nn.Linear, 6, 1),
+        lambda net, b: (net(b[0]) - b[1]).square().mean(),
+    ),
+    "several targets": (
+        Rows(lambda n: (X[n], (int(LABELS[n]), float(NUMBERS[n])))), partial(nn.Linear, 6, 4),
+        lambda net, b: cross_entropy(net(b[0])[:, :3], b[1][0]) + (net(b[0])[:, 3] - b[1][1]).square().mean(),
+    ),
+    "masks of bytes": (
+        Rows(lambda n: {"image": PICTURES[n], "mask": PIXELS[n][None].to(torch.uint8)}),
+        partial(nn.Conv2d, 2, 3, 3, padding=1),
+        lambda net, b: cross_entropy(net(b["image"]), b["mask"][:, 0].long()),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["auto", "lightning"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_module_gets_batches_in_the_form_of_the_examples(form, backend, tmp_path):
+    rows, net, loss = FORMS[form]
+    given = DataConfig(name=rows, validation=0.0, server=0.0, test=0.2)
+    made = built(config(tmp_path, "masked", backend, data=given, model=partial(Stepping, net, loss)))
+    program, start = made.program, made.server.params
+    ends = made.server.federation.trainer.train(from_one(start, [1], 0, program))
+    program.load(start)
+    optimizer = optim.SGD(program.task.parameters(), lr=0.1)
+    for row in program.batches(1, 0):
+        optimizer.zero_grad()
+        loss(program.task.net, default_collate([rows[at] for at in row[row >= 0].tolist()])).backward()
+        optimizer.step()
+    for name, value in program.state().items():
+        torch.testing.assert_close(ends[name][0], value, rtol=1e-5, atol=1e-6)
+        assert not torch.equal(value, start[name])
 
 
 @pytest.mark.parametrize("kind", ["masked", "causal", "regression", "no targets"])

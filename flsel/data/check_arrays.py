@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flsel.data.population import Examples, Normalize, are_classes
+from flsel.data.population import Examples, Normalize, are_classes, is_mask
 from flsel.data.trees import Tree, described, mapped, same, tensors
 from flsel.errors import UserError, short
 
@@ -94,14 +94,15 @@ def as_inputs(x: Tree, where: str) -> Tree:
     Args:
         x: Floats, booleans or integers of any shape ``[S, ...]``, or a tree of them; uint8 images
             ``[S, H, W]``, ``[S, H, W, C]`` or ``[S, C, H, W]`` with 1 or 3 channels (the last where both
-            fit). Other uint8 numbers become float32, and so do booleans but in a tree, where they are masks.
+            fit). Other uint8 numbers become float32, and so do booleans. In a tree, booleans and uint8 stay
+            what they are, such as masks, but for pictures of three channels.
         where: What errors name, such as a file and an array.
 
     Raises:
         UserError: If the shape or dtype is none of these.
     """
     if not isinstance(x, Tensor):
-        return mapped(lambda part: part if part.dtype == torch.bool else as_inputs(part, where), x)
+        return mapped(lambda part: part if is_mask(part) else as_inputs(part, where), x)
     if x.ndim == 0:
         raise UserError(f"{where} must have one row per example, got a single number.")
     images = _as_images(x, where) if x.dtype == torch.uint8 else None
@@ -141,12 +142,16 @@ def as_targets(y: Tree, where: str) -> Tree:
         UserError: If they are no real numbers.
     """
     if not isinstance(y, Tensor):
-        return mapped(lambda part: as_targets(part, where), y)
+        return mapped(lambda part: _as_target(part, where), y)
+    y = _as_target(y, where)
+    return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def _as_target(y: Tensor, where: str) -> Tensor:
     if y.ndim == 0:
         raise UserError(f"{where} must have one target per example, got a single number.")
     if y.is_complex():
         raise UserError(f"{where} must have real numbers as targets, got dtype {y.dtype}.")
-    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     return y.detach().to(torch.float32 if y.is_floating_point() else torch.int64)
 
 
@@ -190,11 +195,14 @@ def count_classes(y: Tensor, where: str) -> int:
         raise UserError(f"{where} has no examples.")
     low, high = (int(value) for value in torch.aminmax(y))
     if low < 0:
-        raise UserError(f"{where} has the label {low}, but labels must be whole numbers from 0.")
+        raise UserError(
+            f"{where} has the label {low}, but labels must be whole numbers from 0; targets that are no "
+            "classes must be floating point."
+        )
     if high >= max(_MOST_CLASSES, len(y)):
         raise UserError(
             f"{where} has the label {high} among {len(y)} examples; number the classes 0, 1, 2, ... without "
-            "gaps."
+            "gaps; targets that are no classes must be floating point."
         )
     return high + 1
 
@@ -265,7 +273,7 @@ def measured(x: Tree) -> Normalize:
     if hasattr(x, "read"):  # later: images of bytes are scaled to [0, 1]
         return Normalize()
     if not isinstance(x, Tensor):
-        return Normalize(parts=[measured(part) for part in tensors(x)])
+        return Normalize(parts=[Normalize() if is_mask(part) else measured(part) for part in tensors(x)])
     if x.dtype != torch.uint8:
         return Normalize()
     level = torch.arange(256, dtype=torch.float64) / 255

@@ -37,7 +37,7 @@ from flsel.errors import UserError, short, users_code
 from flsel.rng import repeatable, torch_seed
 
 _LOG = logging.getLogger("flsel")
-_RULE = (
+RULE = (
     "must return a LightningDataModule, a Dataset (arrays (inputs, labels) do), or Datasets as (train, test) "
     "or (train, validation, test)"
 )
@@ -161,7 +161,7 @@ def _datasets(made: Any, name: str, download: bool, later: bool) -> tuple[Any, A
     if isinstance(made, (tuple, list)) and len(made) in (2, 3):
         train, *validation, test = (_paired(part, name) for part in made)
         return train, validation[0] if validation else None, test
-    raise UserError(f"data.name {name} {_RULE}, got {type(made).__name__}.")
+    raise UserError(f"data.name {name} {RULE}, got {type(made).__name__}.")
 
 
 def _named_parts(made: Mapping[Any, Any], name: str) -> tuple[Any, Any, Any]:
@@ -177,7 +177,7 @@ def _named_parts(made: Mapping[Any, Any], name: str) -> tuple[Any, Any, Any]:
             parts[part] = value
     unused.tell()
     if "train" not in parts:
-        raise UserError(f"data.name {name} {_RULE}, got a mapping of {found}.")
+        raise UserError(f"data.name {name} {RULE}, got a mapping of {found}.")
     return parts["train"], parts.get("validation"), parts.get("test")
 
 
@@ -219,6 +219,8 @@ def _from_module(module: Any, name: str, download: bool, later: bool) -> tuple[A
                 f"{name}.{hook} changes batches, and flsel makes them itself: do it in the dataset's "
                 "__getitem__, or in the model."
             )
+    if _has(module, "transfer_batch_to_device"):
+        _LOG.warning("%s: not used: transfer_batch_to_device; flsel moves batches to the device itself", name)
     train, validation, test = (
         _loaded(module, f"{part}_dataloader", name, later) for part in ("train", "val", "test")
     )
@@ -237,6 +239,7 @@ def _loaded(module: Any, method: str, path: str, later: bool) -> Any:
     if not _has(module, method):
         return None
     loader = getattr(module, method)()
+    loader = loader[0] if isinstance(loader, (list, tuple)) and len(loader) == 1 else loader
     if loader is not None and not hasattr(loader, "dataset"):
         raise UserError(f"{path}.{method} must return one DataLoader, got {type(loader).__name__}.")
     dataset = getattr(loader, "dataset", None)

@@ -60,8 +60,8 @@ def given(
     Raises:
         UserError: If it is no dataset.
     """
-    from flsel.data.custom import load_object
-    from flsel.data.materialise import ALL
+    from flsel.data.custom import RULE, load_object
+    from flsel.data.materialise import ALL, MAP_STYLE
 
     if init_args:
         raise UserError("data.init_args must be empty ({}) for a dataset that is given as an object.")
@@ -69,6 +69,8 @@ def given(
     try:
         source = load_object(dataset, kind, download=download, reading=reading or ALL)
     except UserError as error:
+        if not any(rule in str(error) for rule in (RULE, MAP_STYLE)):  # a dataset with something wrong
+            raise
         said = str(error).removeprefix("data.name ")
         raise UserError(
             f"data.name must be a name, an import path or a dataset, got {shown(dataset)}: {said}"

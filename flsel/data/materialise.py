@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
 from flsel.data.check_arrays import as_inputs, as_targets, as_tensor, fits_memory
-from flsel.data.trees import PAIR, Form, Tree, leaves, mapped, tensors
+from flsel.data.trees import Form, Tree, leaves, mapped, tensors
 from flsel.errors import UserError, short, users_code
 from flsel.rng import global_states, repeatable, torch_seed
 
@@ -23,6 +23,7 @@ from flsel.rng import global_states, repeatable, torch_seed
 _LABELS = ("label", "labels", "y", "target", "targets", "class")
 
 _TEXTS = (str, bytes, Path, type(None))  # names of files and the like, which no model takes
+MAP_STYLE = "must be a map-style Dataset"
 _LOG = logging.getLogger("flsel")
 
 # Examples that are read a second time, and where reading draws from a global generator.
@@ -49,6 +50,11 @@ class Reading:
     target: str | None = None
     groups: str | None = None
     workers: int | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether entries are named, so that examples must have names."""
+        return bool(self.inputs or self.target or self.groups)
 
 
 ALL = Reading()
@@ -106,8 +112,13 @@ def counted(dataset: Any, where: str) -> int:
         UserError: If it is none, or has none.
     """
     sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    if isinstance(dataset, (IterableDataset, str, dict)) or not sized:
-        raise UserError(f"{where} must be a map-style Dataset, got {type(dataset).__name__}.")
+    if isinstance(dataset, IterableDataset):
+        raise UserError(
+            f"{where} is an IterableDataset, {type(dataset).__name__}, which has no positions to deal "
+            "to clients: a Dataset whose __getitem__ reads list(dataset) has them."
+        )
+    if isinstance(dataset, (str, dict)) or not sized:
+        raise UserError(f"{where} {MAP_STYLE}, got {type(dataset).__name__}.")
     with users_code(f"{where} has no length", reads=True):
         count = len(dataset)
     if count == 0:
@@ -188,16 +199,18 @@ def parsed(item: Any, where: str, reading: Reading) -> OneExample:
     Raises:
         UserError: If it is none of these.
     """
-    if isinstance(item, Mapping):
-        return _entries(item, where, reading)
-    if reading.inputs or reading.target or reading.groups:
+    named = type(item) if hasattr(item, "_fields") else None
+    if isinstance(item, Mapping) or (named and (len(item) != 2 or reading.named)):
+        found = _entries(item if named is None else item._asdict(), where, reading)
+        return found._replace(form=replace(found.form, named=named))
+    if reading.named:
         raise UserError(
             f"{where} must be a mapping, whose entries data.columns and data.groups name, got "
             f"{type(item).__name__}."
         )
     if isinstance(item, (tuple, list)) and len(item) == 2:
-        x, y = item
-        return OneExample(_as_tree(x, where), _target(y, where), None, PAIR)
+        x, y = _as_tree(item[0], where), _target(item[1], where)
+        return OneExample(x, y, None, Form(named=named, column=_is_column(y)))
     if isinstance(item, _TEXTS) or (isinstance(item, (tuple, list)) and not item):
         raise UserError(
             f"{where} must be a pair (input, target), a mapping or an input, got {type(item).__name__}."
@@ -233,7 +246,7 @@ def _entries(item: Mapping[str, Any], where: str, reading: Reading) -> OneExampl
         None if reading.groups is None else _as_tensor(item[reading.groups], f"{where}: {reading.groups}")
     )
     only = next(iter(inputs)) if len(inputs) == 1 else None
-    form = Form(only, labels[0] if labels else None, paired=False)
+    form = Form(only, labels[0] if labels else None, paired=False, column=_is_column(y))
     return OneExample(inputs if only is None else inputs[only], y, groups, form)
 
 
@@ -243,27 +256,38 @@ def _tell_of_texts(where: str, names: str) -> None:
 
 
 def _as_tree(item: Any, where: str) -> Tree:
-    """Return an input as tensors: a mapping and a tuple with several arrays in it stay what they are."""
+    """Return an input as tensors: mappings, tuples, and lists of arrays stay what they are."""
     if isinstance(item, Mapping):
         return {str(name): _as_tree(part, f"{where}: {name}") for name, part in item.items()}
-    if isinstance(item, (tuple, list)) and any(isinstance(p, (Tensor, np.ndarray, Mapping)) for p in item):
-        return tuple(_as_tree(part, where) for part in item)
+    arrays = isinstance(item, list) and any(isinstance(p, (Tensor, np.ndarray, Mapping)) for p in item)
+    if arrays or isinstance(item, tuple):
+        parts = [_as_tree(part, where) for part in item]
+        return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
     return _as_tensor(item, where)
 
 
-def _as_tensor(item: Any, where: str) -> Tensor:
+def _as_tensor(item: Any, where: str, *, target: bool = False) -> Tensor:
     with users_code(f"{where} has an input that is no array", reads=True):
         if isinstance(item, Tensor):
             return item.detach().to_dense().cpu()
-        # A picture with a palette is numbers of colours, not colours.
-        item = item.convert("RGB") if getattr(item, "mode", None) == "P" else item
-        return as_tensor(np.asarray(item), where)
+        # A picture with a palette is numbers of colours, not colours; as a target, of classes.
+        palette = getattr(item, "mode", None) == "P" and not target
+        item = item.convert("RGB") if palette else item
+        array = np.asarray(item)
+        if array.dtype == object and not isinstance(item, (list, np.ndarray)):
+            kind = type(item).__name__
+            raise UserError(f"{where} must be numbers, tensors, or tuples and mappings of them, got {kind}.")
+        return as_tensor(array, where)
+
+
+def _is_column(y: Tree) -> bool:
+    return isinstance(y, Tensor) and y.shape == (1,)
 
 
 def _target(item: Any, where: str) -> Tree:
     if isinstance(item, _TEXTS) or (isinstance(item, (tuple, list)) and not item):
         raise UserError(f"{where} must have a target of numbers, got {short(repr(item))}.")
-    return _as_tree(item, where)
+    return _as_tensor(item, where, target=True) if hasattr(item, "mode") else _as_tree(item, where)
 
 
 def whole_numbers(groups: Tensor, count: int, where: str) -> Tensor:

@@ -82,6 +82,12 @@ class Examples:
         return self.changed(lambda values: values[index])
 
 
+def is_mask(x: Tensor) -> bool:
+    """Tell whether one of several inputs stays as it is: booleans, and bytes but for coloured pictures."""
+    colours = x.ndim > 3 and 3 in (x.shape[-3], x.shape[-1])
+    return x.dtype == torch.bool or (x.dtype == torch.uint8 and not colours)
+
+
 class Normalize(torch.nn.Module):
     """Map raw inputs to what a model sees, on the device: ``(x / 255 - mean) / std`` for uint8 images.
 
@@ -118,7 +124,7 @@ class Normalize(torch.nn.Module):
                 if len(self.parts)
                 else ((self, t) for t in tensors(x))
             )
-            return rebuilt(x, [part(tensor) for part, tensor in named])
+            return rebuilt(x, [tensor if is_mask(tensor) else part(tensor) for part, tensor in named])
         if x.dtype != torch.uint8:
             return x.to(self.scale.dtype) if x.is_floating_point() else x
         return x.to(self.scale.dtype).mul_(self.scale).add_(self.shift)

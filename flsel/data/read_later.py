@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from flsel.data.check_arrays import as_inputs, as_targets
 from flsel.data.materialise import Read, Reading, counted, example_at, parsed, whole_numbers
-from flsel.data.trees import Tree, rebuilt, tensors
+from flsel.data.trees import Form, Tree, rebuilt, tensors
 from flsel.errors import UserError, users_code
 from flsel.rng import repeatable, torch_seed
 
@@ -147,6 +148,7 @@ def read_later(dataset: Any, where: str, reading: Reading) -> Read:
     count = counted(dataset, where)
     labels, groups = _given(dataset, _TARGETS, count), None
     first = example_at(dataset, 0, where, reading)
+    form = _batch_form(dataset, where, reading) if hasattr(dataset, "collate_fn") else first.form
     if reading.groups is not None:
         groups = _given(dataset, (reading.groups,), count)
     scalar = isinstance(first.y, Tensor) and first.y.numel() == 1
@@ -157,7 +159,15 @@ def read_later(dataset: Any, where: str, reading: Reading) -> Read:
         groups = torch.stack([row[1].reshape(()) for row in rows]) if reading.groups is not None else None
     y = None if labels is None or first.y is None else as_targets(labels, where)
     whole = None if groups is None else whole_numbers(groups, count, where)
-    return Read(Later(dataset, reading, where, torch.arange(count)), y, first.form, whole)
+    return Read(Later(dataset, reading, where, torch.arange(count)), y, form, whole)
+
+
+def _batch_form(dataset: Any, where: str, reading: Reading) -> Form:
+    """Return how a data set's own batches hold inputs and targets."""
+    with repeatable(torch_seed(0, "dataset", 3)), users_code(f"{where}: its collate_fn failed"):
+        batch = dataset.collate_fn([dataset[0], dataset[0]])
+    found = parsed(batch, f"{where}, a batch", reading)
+    return replace(found.form, column=isinstance(found.y, Tensor) and found.y.shape == (2, 1))
 
 
 def _given(dataset: Any, names: Sequence[str], count: int) -> Tensor | None:

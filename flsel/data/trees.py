@@ -20,7 +20,8 @@ def mapped(change: Callable[[Tensor], Any], tree: Tree) -> Tree:
     if isinstance(tree, Mapping):
         return {name: mapped(change, part) for name, part in tree.items()}
     if isinstance(tree, tuple):
-        return tuple(mapped(change, part) for part in tree)
+        parts = [mapped(change, part) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
     return None if tree is None else change(tree)
 
 
@@ -71,28 +72,36 @@ class Form:
         inputs: Name of the input where an example is a mapping with one; None otherwise.
         target: Name of the target in a mapping; None where examples are pairs, or have no target.
         paired: Whether examples are pairs (input, target).
+        named: Class of a named tuple, which else is a pair, or a mapping by its fields; None for others.
+        column: Whether a target is one number in a list, ``[1]``.
     """
 
     inputs: str | None = None
     target: str | None = None
     paired: bool = True
+    named: Any = None
+    column: bool = False
 
     def joined(self, x: Tree, y: Tree) -> Tree:
         """Return a batch as the data set's examples are: a pair, a mapping, or inputs alone."""
+        y = y[..., None] if self.column else y
         if self.paired:
-            return x, y
+            return (x, y) if self.named is None else self.named(x, y)
         whole = x if self.inputs is None else {self.inputs: x}
-        return whole if self.target is None else {**whole, self.target: y}
+        whole = whole if self.target is None else {**whole, self.target: y}
+        return whole if self.named is None else self.named(*map(whole.get, self.named._fields))
 
     def parted(self, batch: Tree) -> tuple[Tree, Tree]:
         """Return inputs and targets of a batch that :meth:`joined` made."""
+        x: Tree = batch
+        y: Tree = None
         if self.paired:
             x, y = batch
-            return x, y
-        if not isinstance(batch, Mapping):
-            return batch, None
-        x = {name: part for name, part in batch.items() if name != self.target}
-        return x if self.inputs is None else x[self.inputs], batch.get(self.target)
+        elif self.named is not None or isinstance(batch, Mapping):
+            entries = dict(batch) if self.named is None else batch._asdict()
+            y = entries.pop(self.target, None)
+            x = entries if self.inputs is None else entries[self.inputs]
+        return x, y[..., 0] if self.column else y
 
 
 PAIR = Form()

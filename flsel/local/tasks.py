@@ -206,7 +206,7 @@ def make_optimizer(task: Task, override: OptimizerFactory | None, *, whole: bool
     made: Any
     with without_compiler():
         made = override(_trainable(task)) if override else _alone(task.configure_optimizers())
-    if isinstance(made, (list, tuple, dict)) and override is None:
+    if isinstance(made, (list, tuple, dict)) and made and override is None:
         raise NeedsTrainer(f"{source} returns several optimizers or a schedule, {NEEDS_TRAINER}.")
     if not isinstance(made, Optimizer):
         raise UserError(

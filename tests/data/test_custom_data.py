@@ -86,7 +86,7 @@ class Unprepared(Module):
 
 class ManyLoaders(TrainOnly):
     def test_dataloader(self):
-        return [DataLoader(TensorDataset(X, Y))]
+        return [DataLoader(TensorDataset(X, Y))] * 2
 
 
 class Chosen(LightningDataModule):
@@ -407,7 +407,10 @@ def test_what_a_tensor_dataset_makes_of_its_tensors_counts():
         ("quadruple", "got tuple"),
         ("uneven arrays", "returned 3 inputs and 2 labels"),
         ("arrays of objects", "returned arrays of no numbers: TypeError: can't convert"),
-        ("stream", "must be a map-style Dataset, got Stream"),
+        (
+            "stream",
+            "is an IterableDataset, Stream, which has no positions to deal to clients: a Dataset whose",
+        ),
         ("dict", "must be a map-style Dataset, got dict"),
         ("empty", "the training set has no examples"),
         ("two labels", r"has the targets label and y: set data.columns .* such as \{target: label\}"),
