@@ -301,7 +301,7 @@ def test_runs_end_at_an_equal_budget_of_what_decides(tmp_path, decides, budget, 
         (["--budget", "-3"], "budget must be a number >= 1, of rounds, got '-3'."),
         (
             ["--budget", "5", "--cost", "seconds"],
-            "budget goes with a cost of rounds, models, bytes, trainings",
+            "budget goes with a cost of rounds, models, bytes, bytes_down, bytes_up, trainings",
         ),
         (["--budget", "5", "--until-decided"], "budget goes with a cost of rounds"),
     ],

@@ -23,8 +23,7 @@ class Chart:
     """One figure of the page.
 
     Attributes:
-        name: Its name in the page.
-        data: Name of its rows.
+        name: Its name in the page, and that of its rows.
         title: Heading.
         about: How to read it, one or two sentences.
         spec: Vega-Lite specification without data.
@@ -32,7 +31,6 @@ class Chart:
     """
 
     name: str
-    data: str
     title: str
     about: str
     spec: Spec

@@ -16,71 +16,59 @@ _RELATIVE = "1 is a client's mean participation; mean over seeds."
 
 def client_charts(e: Encodings, data: Mapping[str, Any]) -> list[Chart]:
     """Return the charts of clients that have data, in the page's order."""
-    charts = (*_of_data(e), *_of_beliefs(e), *_of_scenarios())
-    return [chart for chart in charts if chart.data in data]
-
-
-def _of_data(e: Encodings) -> list[Chart]:
-    return [
+    by_size = _axis("client", "clients by size", labels=False)
+    rounds, client = _axis("round", "communication round"), _axis("client", "client")
+    value = quantitative("value", WHAT)
+    listed = [
         Chart(
-            "participation", "participation", "Who takes part when",
+            "participation", "Who takes part when",
             "Share of rounds in which clients took part, first seed; clients from the fewest examples (top) "
             "to the most.",
-            _participation(), one=True,
+            _heat(rounds, by_size, quantitative("share", "share of rounds", format="%"), zero=True), one=True,
         ),
         Chart(
-            "entropies", "entropies", "Participation by label entropy",
-            f"{_GROUPS} label entropy. {_RELATIVE}",
+            "entropies", "Participation by label entropy", f"{_GROUPS} label entropy. {_RELATIVE}",
             _groups(e, "label entropy of the clients (nats)"),
         ),
         Chart(
-            "sizes", "sizes", "Participation by size",
-            f"{_GROUPS} number of examples. {_RELATIVE}",
+            "sizes", "Participation by size", f"{_GROUPS} number of examples. {_RELATIVE}",
             _groups(e, "examples of the clients"),
         ),
-    ]  # fmt: skip
-
-
-def _of_beliefs(e: Encodings) -> list[Chart]:
-    return [
         Chart(
-            "estimates", "estimates", "Estimated against true label entropy",
+            "estimates", "Estimated against true label entropy",
             "One mark a client, first seed, at the end. What matters is that they rise from left to "
             "right, not their scale.",
             _estimates(e),
         ),
         Chart(
-            "beliefs", "beliefs", "What the selector knows of every client",
+            "beliefs", "What the selector knows of every client",
             "First seed; clients from the fewest examples (top) to the most. Empty where nothing is known.",
-            _beliefs(), one=True,
+            _heat(rounds, by_size, value, zero=False), one=True,
         ),
         Chart(
-            "relations", "relations", "What the selector knows between clients",
+            "relations", "What the selector knows between clients",
             "First seed, at the end; clients in the order of their most frequent label: a block on the "
             "diagonal is clients with the same one.",
-            _relations(), one=True,
+            _heat(
+                _axis("row", "clients by label", labels=False),
+                _axis("column", "clients by label", labels=False), value, zero=False,
+            ), one=True,
         ),
         Chart(
-            "visits", "visits", "Visits at every position of the cycle",
+            "visits", "Visits at every position of the cycle",
             "How often each client was chosen as the first, second, ... of a path, first seed.",
-            _visits(), one=True,
-        ),
-    ]  # fmt: skip
-
-
-def _of_scenarios() -> list[Chart]:
-    return [
-        Chart(
-            "partition", "partition", "Who has which labels",
-            "Share of a client's examples with each label, first seed.",
-            _partition(),
+            _heat(_axis("position", "position in the cycle"), client, value, zero=True), one=True,
         ),
         Chart(
-            "available", "available", "Available clients",
-            "Clients available in a round, first seed.",
-            _available(),
+            "partition", "Who has which labels", "Share of a client's examples with each label, first seed.",
+            _heat(
+                client, _axis("label", "label"),
+                quantitative("share", "share of the client's examples", format="%"), zero=True,
+            ),
         ),
+        Chart("available", "Available clients", "Clients available in a round, first seed.", _available()),
     ]  # fmt: skip
+    return [chart for chart in listed if chart.name in data]
 
 
 def _axis(field: str, title: str, *, labels: bool = True) -> Spec:
@@ -109,32 +97,6 @@ def _heat(x: Spec, y: Spec, value: Spec, *, zero: bool) -> Spec:
         "mark": {"type": "rect"},
         "encoding": {"x": x, "y": y, "tooltip": shown, "color": colour},
     }
-
-
-def _participation() -> Spec:
-    x = _axis("round", "communication round")
-    value = quantitative("share", "share of rounds", format="%")
-    return _heat(x, _axis("client", "clients by size", labels=False), value, zero=True)
-
-
-def _partition() -> Spec:
-    value = quantitative("share", "share of the client's examples", format="%")
-    return _heat(_axis("client", "client"), _axis("label", "label"), value, zero=True)
-
-
-def _beliefs() -> Spec:
-    x = _axis("round", "communication round")
-    return _heat(x, _axis("client", "clients by size", labels=False), quantitative("value", WHAT), zero=False)
-
-
-def _relations() -> Spec:
-    x, y = (_axis(name, "clients by label", labels=False) for name in ("row", "column"))
-    return _heat(x, y, quantitative("value", WHAT), zero=False)
-
-
-def _visits() -> Spec:
-    x = _axis("position", "position in the cycle")
-    return _heat(x, _axis("client", "client"), quantitative("value", WHAT), zero=True)
 
 
 def _groups(e: Encodings, title: str) -> Spec:

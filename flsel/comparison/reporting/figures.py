@@ -170,7 +170,7 @@ def _whole(
     names: Mapping[str, str],
 ) -> Spec:
     """Return a chart's whole specification: filled, with its data, in panels where there are several."""
-    rows = [dict(row) for row in data[chart.data]]
+    rows = [dict(row) for row in data[chart.name]]
     if chart.name == "cost":
         there = [row for row in rows if names["cost"] in row]
         rows = _front(there, names["cost"], analysis.options.score.gains)

@@ -45,43 +45,43 @@ def charts(
     axis, level = COST_AXES[analysis.options.cost], f"{100 * analysis.options.level:g} %"
     listed = [
         Chart(
-            "curves", "curves", "Learning curves",
+            "curves", "Learning curves",
             f"Mean over seeds. The band is the middle half of the seeds (quartiles).{_thinned(analysis)}",
             _curves(e),
         ),
         Chart(
-            "cost", "cost", f"{score.name[0].upper()}{score.name[1:]} against cost",
+            "cost", f"{score.name[0].upper()}{score.name[1:]} against cost",
             f"Mean over seeds of the {score.name} at the end, with its {level} interval, and of what was "
             "spent. Variants of equal cost are drawn side by side. The line is the Pareto front.",
             _cost(e, score),
         ),
         _pairs_chart(analysis, e, f"{axis.label} to {goal}"),
         Chart(
-            "arrivals", "arrivals", f"{axis.label.capitalize()} to {goal}",
+            "arrivals", f"{axis.label.capitalize()} to {goal}",
             f"Median over all runs, with its {level} interval from six seeds on. At the right edge the "
             "median was not reached.",
             _arrivals(e, axis),
         ),
         Chart(
-            "survival", "survival", f"Share of runs that reached {goal}",
+            "survival", f"Share of runs that reached {goal}",
             "Runs that never get there keep the curve below 100 %.",
             _survival(e, axis),
         ),
         Chart(
-            "ranks", "ranks", "Mean ranks over scenarios",
+            "ranks", "Mean ranks over scenarios",
             "1 is best. Variants left of the dashed line do not differ significantly from the best "
             "(exchanges within seeds).",
             _ranks(e),
         ),
         Chart(
-            "profile", "profile", "Performance profiles",
+            "profile", "Performance profiles",
             "Share of all runs, over all scenarios, that end "
             f"{'above' if score.better == 'max' else 'below'} "
             f"{'an accuracy' if score.is_share else f'a value of {score.words}'}.",
             _profile(e, score),
         ),
     ]  # fmt: skip
-    return [chart for chart in (*listed, *client_charts(e, data)) if chart.data in data]
+    return [chart for chart in (*listed, *client_charts(e, data)) if chart.name in data]
 
 
 def _thinned(analysis: Analysis) -> str:
@@ -148,12 +148,12 @@ def _pairs_chart(analysis: Analysis, e: Encodings, cost: str) -> Chart:
         x = quantitative("difference", f"difference in {score.words}{unit}")
         spec = _pairs(e, x, 0, score.unit or "difference")
         return Chart(
-            "pairs", "pairs", f"Difference to {base}, seed by seed", f"{dots} {side} of zero is better.", spec
+            "pairs", f"Difference to {base}, seed by seed", f"{dots} {side} of zero is better.", spec
         )
     x = quantitative("difference", "ratio (logarithmic)", scale={"type": "log", "nice": False, "padding": 14})
     about = f"{dots} Left of one is better. Pairs with a run that never arrives are left out."
     title = f"{cost[0].upper()}{cost[1:]}: ratio to {base}, seed by seed"
-    return Chart("pairs", "pairs", title, about, _pairs(e, x, 1, "ratio"))
+    return Chart("pairs", title, about, _pairs(e, x, 1, "ratio"))
 
 
 def _pairs(e: Encodings, x: Spec, same: float, unit: str) -> Spec:

@@ -78,7 +78,7 @@ def page(analysis: Analysis, title: str, folder: Path | None, commands: Sequence
         "baseline": analysis.options.baseline, "panel": MOST_IN_PANEL,
         "data": {name: packed(rows) for name, rows in data.items()},
         "charts": [
-            {"name": c.name, "data": c.data, "title": c.title, "spec": c.spec, "one": c.one} for c in listed
+            {"name": c.name, "title": c.title, "spec": c.spec, "one": c.one} for c in listed
         ],
     }  # fmt: skip
     return "\n".join(
@@ -234,7 +234,7 @@ def _swatch(look: Style) -> str:
 def _figures(listed: Sequence[Chart], data: Mapping[str, Any]) -> str:
     found = []
     for chart in listed:
-        names = {chart_text(row["variant"]): row["variant"] for row in data[chart.data]} if chart.one else {}
+        names = {chart_text(row["variant"]): row["variant"] for row in data[chart.name]} if chart.one else {}
         choice = _select(f"one-{chart.name}", "Variant", names) if chart.one else ""
         found.append(
             f'<figure aria-labelledby="title-{chart.name}"><h3 id="title-{chart.name}">{_text(chart.title)}'

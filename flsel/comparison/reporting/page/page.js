@@ -58,7 +58,7 @@
     const one = chart.one ? value(`one-${chart.name}`) : null;
     const kept = (rows) => rows.filter((row) => (!row.scenario || row.scenario === scenario) &&
       (one ? row.variant === one : !row.variant || chosen.has(row.variant)));
-    let cost = value("cost") ?? "rounds", rows = kept(data[chart.data]);
+    let cost = value("cost") ?? "rounds", rows = kept(data[chart.name]);
     // All variants execute the same rounds: accuracy against them says nothing.
     if (chart.name === "cost" && cost === "rounds" && rows.some((row) => "bytes" in row)) cost = "bytes";
     if (chart.name === "cost") rows = front(rows, cost);
