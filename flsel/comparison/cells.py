@@ -22,12 +22,6 @@ from flsel.runner.build import build
 def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> Score:
     """Build every variant and every scenario once, so that what does not fit is said before a run starts.
 
-    Args:
-        grid: What is compared.
-        folder: Of all comparisons.
-        sources: The runs' data.
-        cost: The cost to the target that verdicts are about.
-
     Returns:
         What all runs are judged by.
 
@@ -61,10 +55,6 @@ def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> Score:
 def expected_score(grid: Grid, folder: Path) -> Score:
     """Return what the runs are judged by; runs of other settings than a plain classification's are built.
 
-    Args:
-        grid: What is compared.
-        folder: Of all comparisons.
-
     Raises:
         UserError: If the run cannot be built.
     """
@@ -78,10 +68,6 @@ def expected_score(grid: Grid, folder: Path) -> Score:
 
 def check_settings_of(grid: Grid, folder: Path) -> None:
     """Make the settings of every variant and every scenario once, and build nothing.
-
-    Args:
-        grid: What is compared.
-        folder: Of all comparisons.
 
     Raises:
         UserError: If a setting does not fit; the message names the cell.

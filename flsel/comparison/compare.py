@@ -60,13 +60,6 @@ def start_comparison(
 ) -> Comparison:
     """Execute a new comparison and judge it.
 
-    Args:
-        config: The runs' settings.
-        wanted: The comparison's.
-        command: The command line, for the report.
-        executor: Executes the runs.
-        given: More of what is compared.
-
     Raises:
         UserError: If something does not fit, or a file cannot be written.
         Interrupted: If a signal stopped it; it can be resumed.
@@ -98,11 +91,6 @@ def start_comparison(
 def declared_grid(config: RunConfig, wanted: CompareConfig, given: Additions = _NOTHING) -> Grid:
     """Return the runs of a new comparison, whose settings are checked.
 
-    Args:
-        config: The runs' settings.
-        wanted: The comparison's.
-        given: More of what is compared.
-
     Raises:
         UserError: If there is nothing to compare, or a variant or a scenario has a wrong setting.
     """
@@ -126,13 +114,6 @@ def resume_comparison(
     folder: Path, wanted: CompareConfig, command: str, executor: Executor, given: Additions = _NOTHING
 ) -> Comparison:
     """Resume a comparison: what is complete stays, what is new or was stopped is executed.
-
-    Args:
-        folder: The comparison's folder.
-        wanted: What is added, and how it is judged.
-        command: The command line, for the report.
-        executor: Executes the runs.
-        given: More of what is added.
 
     Raises:
         UserError: If the folder is no comparison, or what is added does not fit.

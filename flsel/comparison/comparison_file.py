@@ -160,11 +160,6 @@ def rules_of(wanted: CompareConfig) -> UntilDecided:
 def declare(target: float | None, wanted: CompareConfig, variants: Sequence[str]) -> Judging:
     """Return how a new comparison is judged, with the rules by which it decides if it does.
 
-    Args:
-        target: Score to reach, or None.
-        wanted: What is wanted.
-        variants: Names of the variants.
-
     Raises:
         UserError: If something is missing or does not fit together.
     """

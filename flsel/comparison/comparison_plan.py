@@ -155,7 +155,7 @@ def pilot_sd(analysis: Analysis, rules: UntilDecided) -> float:
     name, unit = analysis.main, analysis.options.score.scale
     if rules.of_cost:
         name, unit = arrival_name(rules.decides, analysis.options.last), 1.0
-    found = [np.array(d.found.values) * unit for d in analysis.differences if d.measure == name]
+    found = [np.array(d.found.values) * unit for d in analysis.differences.values() if d.measure == name]
     sd = pooled_sd(_at_least_two(found))
     if not sd > 0:
         raise UserError("a plan needs pairs of runs under two seeds or more that differ, or --sd NUMBER.")

@@ -19,14 +19,6 @@ def execute_cells(
 ) -> None:
     """Execute the cells that are left.
 
-    Args:
-        grid: The cells.
-        folder: Where they lie.
-        runs: The cells as they lie there.
-        executor: Executes them.
-        going_on: How to continue after a signal, for the message.
-        quiet: Show no progress.
-
     Raises:
         Interrupted: If a signal stopped it.
     """

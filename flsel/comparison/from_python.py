@@ -82,12 +82,12 @@ def compare(
         grid: Scenarios: by key a list of values, ``{"availability": [IDL(), LN()]}``; all combinations.
         baseline: The variant that others are compared with; None is what the comparison declares, or else
             Uniform, or the first.
-        target: Test accuracy to reach, in (0, 1]; None is what the comparison, or all runs, declare.
+        target: Score to reach, such as an accuracy in (0, 1]; None is what the comparison or runs declare.
         cost: The cost to the target that verdicts are about.
         last: Evaluations in the mean at the end.
         until_decided: Run seeds until every claim is decided.
         decides: What these claims are about: ``accuracy``, or the cost to ``target``, such as ``rounds``.
-        margin: Half-width of practical equivalence in points of accuracy.
+        margin: Half-width of practical equivalence in the score's unit, such as points of accuracy.
         margin_ratio: Ratio up to which two costs are equivalent in practice, where a cost decides: 1.1.
         level: Confidence level of all intervals; one minus it is the chance of any false claim.
         max_seeds: Most seeds of ``until_decided``.

@@ -111,10 +111,6 @@ class Grid:
     def run_config(self, cell: Cell, folder: Path) -> RunConfig:
         """Return the settings of a cell's run.
 
-        Args:
-            cell: The cell.
-            folder: The comparison's folder.
-
         Raises:
             UserError: If its changes do not fit.
         """

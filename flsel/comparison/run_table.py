@@ -154,9 +154,6 @@ def common_score(runs: Sequence[Run]) -> Score:
 def check_one_score(found: Mapping[Score, str]) -> None:
     """Refuse runs that are judged by several scores.
 
-    Args:
-        found: By score one that is judged by it, in words.
-
     Raises:
         UserError: If there are several.
     """

@@ -15,12 +15,7 @@ from flsel.runner.trackers.tracker import Tracker
 
 
 def track_comparison(made: Comparison, paths: list[Path]) -> None:
-    """Log a comparison as one run of job type ``comparison``, if its runs go to W&B or MLflow.
-
-    Args:
-        made: The comparison.
-        paths: The report's files, the page first.
-    """
+    """Log a comparison as one run of job type ``comparison``, if its runs go to W&B or MLflow."""
     folder = made.folder
     if folder is None or not (folder / FILE).is_file():
         return

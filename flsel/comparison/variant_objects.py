@@ -34,10 +34,6 @@ _RULE = "a selector, a text such as 'PowD:d=12', a mapping of settings, a RunCon
 def make_variants(given: Variants, base: Mapping[str, Any]) -> tuple[list[Variant], list[Any]]:
     """Make variants.
 
-    Args:
-        given: What is compared.
-        base: The comparison's config as plain values.
-
     Returns:
         The variants, and the model objects among their settings.
 

@@ -138,7 +138,7 @@ def test_several_scenarios_are_decided_together_or_each_for_itself(tmp_path, run
     assert {claim.decision.claim for claim in best} == {"better"}
     text = found.verdicts[0].text
     assert ("averaged over 2 scenarios" in text) is not each
-    for d in found.analysis.differences:
+    for d in found.analysis.differences.values():
         if d.measure == found.analysis.main:
             assert d.found.difference.n in found.analysis.options.sequential.design.looks
 

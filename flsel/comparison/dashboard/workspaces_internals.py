@@ -27,11 +27,7 @@ class Setting(wr.ParallelCoordinatesPlotColumn):  # type: ignore[misc]
 
 
 def setting(key: str) -> Any:
-    """Return the column of a setting in parallel coordinates.
-
-    Args:
-        key: The dotted key.
-    """
+    """Return the column of a setting in parallel coordinates."""
     nests = _column() is None or not hasattr(wr.ParallelCoordinatesPlotColumn, "_to_model")
     if nests and "." in key:
         _warn()

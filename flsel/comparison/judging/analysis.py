@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,23 +34,18 @@ from flsel.comparison.judging.measures import (
 )
 from flsel.comparison.judging.pairs import Pairs, pair
 from flsel.comparison.judging.ranks import Ranking, rank
-from flsel.comparison.judging.summaries import Analysis, Difference, Options, Reached, Summary
-from flsel.comparison.judging.time_to_target import TargetTime, summarise
+from flsel.comparison.judging.summaries import Analysis, Difference, Key, Options, Reached, Summary
+from flsel.comparison.judging.time_to_target import summarise
 from flsel.comparison.run_table import Run, complete
 from flsel.runner.cost_axes import COST_AXES
+
+_Row = TypeVar("_Row", Summary, Reached, Difference)
 
 
 def analyse(
     runs: Sequence[Run], options: Options, target: Target | None, tuned: Mapping[str, Tuning]
 ) -> Analysis:
-    """Judge runs.
-
-    Args:
-        runs: All runs of a comparison.
-        options: How; the baseline has at least one complete run.
-        target: Score to reach, or None.
-        tuned: By variant the sweep that tuned it.
-    """
+    """Judge runs."""
     empty = Analysis(
         runs=tuple(runs),
         variants=tuple(dict.fromkeys(run.variant for run in runs)),
@@ -58,16 +54,16 @@ def analyse(
         target=target,
         measures=measures(options.last, own_metrics(complete(runs)), options.score),
         values=_values(runs, options.last),
-        summaries=(),
-        reached=(),
-        differences=(),
+        summaries={},
+        reached={},
+        differences={},
         pairs={},
         ranking=None,
         tuned=tuned,
     )
     cells = [(v, s) for s in empty.scenarios for v in empty.variants]
-    summaries = tuple(found for v, s in cells for found in _summaries(empty, v, s))
-    reached = tuple(found for v, s in cells for found in _reached(empty, v, s))
+    summaries = _by_key(found for v, s in cells for found in _summaries(empty, v, s))
+    reached = _by_key(found for v, s in cells for found in _reached(empty, v, s))
     how = options.sequential
     decided: tuple[Claim, ...] = ()
     if how is not None:
@@ -83,8 +79,12 @@ def analyse(
     if how is None:
         judged = replace(judged, claims=fixed_claims(judged))
     judged = replace(judged, claims=tuple(marked(claim, options.changes) for claim in judged.claims))
-    differences = tuple(d for (s, v), found in pairs.items() for d in _differences(judged, v, s, found))
+    differences = _by_key(d for (s, v), found in pairs.items() for d in _differences(judged, v, s, found))
     return replace(judged, differences=differences, ranking=_ranking(judged))
+
+
+def _by_key(rows: Iterable[_Row]) -> dict[Key, _Row]:
+    return {(row.variant, row.scenario, row.measure): row for row in rows}
 
 
 def _as_decided(pairs: Pairs, decided: Sequence[Claim], variant: str, scenario: str) -> Pairs:
@@ -160,88 +160,63 @@ def _differences(analysis: Analysis, variant: str, scenario: str, pairs: Pairs) 
 def _difference(
     analysis: Analysis, pairs: Pairs, variant: str, scenario: str, name: str
 ) -> Difference | None:
-    ours = {run.seed: v for run in pairs.ours if (v := _value(analysis, run, name)) is not None}
-    theirs = {run.seed: v for run in pairs.theirs if (v := _value(analysis, run, name)) is not None}
-    shared = [seed for seed in ours if seed in theirs] if pairs.paired else []
+    ours, theirs = (
+        {run.seed: value for run in side if (value := _value(analysis, run, name)) is not None}
+        for side in (pairs.ours, pairs.theirs)
+    )
+    seeds = tuple(seed for seed in ours if seed in theirs) if pairs.paired else ()
     if pairs.paired:
-        ours, theirs = ({seed: side[seed] for seed in shared} for side in (ours, theirs))
-    measured = analysis.measures[name]
-    what = _Sides(variant, scenario, name, measured.kind, pairs.paired)
-    made = _compared(what, list(ours.values()), list(theirs.values()), shared, analysis.options)
-    if made is None:
+        ours, theirs = ({seed: side[seed] for seed in seeds} for side in (ours, theirs))
+    measured, options = analysis.measures[name], analysis.options
+    found = _compared(measured.kind, list(ours.values()), list(theirs.values()), options, pairs.paired)
+    if found is None:
         return None
-    within = possible(made.found.difference, _limit(analysis, name))
-    return replace(made, found=replace(made.found, difference=within))
-
-
-def _limit(analysis: Analysis, name: str) -> float:
-    """Return the largest difference that a measure can have: 1 for shares."""
-    known = analysis.measures.get(name)
-    return 1.0 if known is not None and known.unit == "%" else math.inf
+    within = possible(found.difference, 1.0 if measured.unit == "%" else math.inf)
+    found = replace(found, difference=within)
+    return Difference(variant, scenario, name, measured.kind, found, seeds, pairs.paired)
 
 
 def _to_target(
     analysis: Analysis, pairs: Pairs, variant: str, scenario: str, cost: str, window: int
 ) -> Difference | None:
-    name = arrival_name(cost, window)
-    mine = analysis.arrival(variant, scenario, name)
-    yours = analysis.arrival(analysis.options.baseline, scenario, name)
+    """Compare costs to the target; of runs that are not paired, those that arrive, and without a claim."""
+    name, options = arrival_name(cost, window), analysis.options
+    mine, yours = (analysis.arrival(who, scenario, name) for who in (variant, options.baseline))
     if mine is None or yours is None:
         return None
     one, two = [mine.arrivals[r.seed] for r in pairs.ours], [yours.arrivals[r.seed] for r in pairs.theirs]
-    late = [a for a in (*one, *two) if not a.reached]
-    if not one or not two or len(late) == len(one) + len(two):
+    late, known = sum(not a.reached for a in (*one, *two)), None
+    if not one or not two or late == len(one) + len(two):
         return None  # no run reached the target: there is nothing to compare
-    what = _Sides(variant, scenario, name, "ratio", pairs.paired)
     seeds = [r.seed for r in pairs.ours] if pairs.paired else []
-    if not late:
-        ours, theirs = ([a.at for a in side] for side in (one, two))
-        return _compared(what, ours, theirs, seeds, analysis.options)
-    return _with_late_runs(what, one, two, seeds, analysis.options)
-
-
-def _with_late_runs(
-    what: _Sides, one: Sequence[TargetTime], two: Sequence[TargetTime], seeds: list[int], options: Options
-) -> Difference | None:
-    """Compare costs where some runs never arrive; runs that are not paired allow no claim then."""
-    late = sum(not a.reached for a in (*one, *two))
-    if not what.paired:
+    if late and pairs.paired:
+        if min(a.at for a in (*one, *two)) <= 0:
+            return None
+        ends = [bounds(*both) for both in zip(one, two, strict=True)]
+        found, known = compare_late(ends, options.looks, options.level)
+        seeds = [seed for seed, pair in zip(seeds, ends, strict=True) if pair.exact]
+    else:
         ours, theirs = ([a.at for a in side if a.reached] for side in (one, two))
-        made = _compared(what, ours, theirs, seeds, options)
-        return None if made is None else replace(made, found=replace(made.found, p=1.0), censored=late)
-    if min(a.at for a in (*one, *two)) <= 0:
-        return None
-    ends = [bounds(*both) for both in zip(one, two, strict=True)]
-    found, known = compare_late(ends, options.looks, options.level)
-    seeds = [seed for seed, pair in zip(seeds, ends, strict=True) if pair.exact]
-    made = Difference(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), True)
-    return replace(made, censored=late, late=known)
-
-
-@dataclass(frozen=True)
-class _Sides:
-    variant: str
-    scenario: str
-    measure: str
-    kind: Kind
-    paired: bool
+        made = _compared("ratio", ours, theirs, options, pairs.paired)
+        if made is None:
+            return None
+        found = replace(made, p=1.0) if late else made
+    return Difference(variant, scenario, name, "ratio", found, tuple(seeds), pairs.paired, known, late)
 
 
 def _compared(
-    what: _Sides, ours: Sequence[float], theirs: Sequence[float], seeds: list[int], options: Options
-) -> Difference | None:
+    kind: Kind, ours: Sequence[float], theirs: Sequence[float], options: Options, paired: bool
+) -> Paired | None:
     one, two = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
     if len(one) == 0 or len(two) == 0:
         return None
-    if what.kind == "ratio":
+    if kind == "ratio":
         if min(one.min(), two.min()) <= 0:
             return None  # one of them spends nothing: a ratio says nothing
         one, two = np.log(one), np.log(two)
-    if what.paired:
-        found = compare_pairs(one, two, options.looks, options.level)
-    else:
-        found = Paired(*welch_interval(one, two, options.level))
-    return Difference(what.variant, what.scenario, what.measure, what.kind, found, tuple(seeds), what.paired)
+    if paired:
+        return compare_pairs(one, two, options.looks, options.level)
+    return Paired(*welch_interval(one, two, options.level))
 
 
 def _ranking(analysis: Analysis) -> Ranking | None:

@@ -59,13 +59,7 @@ def label(claim: Claim) -> str:
 
 
 def sentence(claim: Claim, baseline: str, scenarios: int) -> str:
-    """Write what became of a claim.
-
-    Args:
-        claim: The claim.
-        baseline: The variant that it is compared with.
-        scenarios: Number of scenarios of the comparison.
-    """
+    """Write what became of a claim."""
     where = "" if claim.scenario == MEAN else formatting.where(claim.scenario)
     over = f", averaged over {scenarios} scenarios" if claim.scenario == MEAN else ""
     mean = _measured(claim.deciding)

@@ -237,14 +237,7 @@ def mcnemar(only_ours: int, only_theirs: int) -> float:
 
 
 def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tuple[Claim, ...]:
-    """Decide every claim look by look, as far as the runs go.
-
-    Args:
-        runs: The runs that are there.
-        baseline: The variant that others are compared with.
-        last: Evaluations in the mean at the end.
-        how: The rules.
-    """
+    """Decide every claim look by look, as far as the runs go."""
     deciding, design = how.deciding(last, common_score(runs)), how.design
     cells = by_cell(runs)
     places = [(s,) for s in how.scenarios] if how.rules.each_scenario else [how.scenarios]

@@ -7,7 +7,7 @@ the ordered differences alone, so a comparison that is judged again decides the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -169,13 +169,10 @@ def decide(
     if not judged.looks:
         return Decision("undecided", len(values), False, False, False, ())
     last = int(judged.stops()[0])
+    arrays = [getattr(judged, part.name) for part in fields(Look)[1:]]
     looks = tuple(
-        Look(n, *(float(a[0, at]) for a in (
-            judged.mean, judged.sd, judged.low, judged.high, judged.inner_low, judged.inner_high, judged.hope,
-            judged.least, judged.most,
-        )))
-        for at, n in enumerate(judged.looks[: last + 1])
-    )  # fmt: skip
+        Look(n, *(float(a[0, at]) for a in arrays)) for at, n in enumerate(judged.looks[: last + 1])
+    )
     end = looks[-1]
     margin = design.margin_at(end.n) or 0.0
     claim = _CLAIMS[int(judged.claim[0, last])]

@@ -34,12 +34,7 @@ def chances_to_be_best(values: np.ndarray) -> np.ndarray:
 
 
 def chance_above(differences: np.ndarray, threshold: float) -> float:
-    """Return the chance that a mean is above a threshold, under a flat prior.
-
-    Args:
-        differences: ``[n]``, n >= 2.
-        threshold: The threshold.
-    """
+    """Return the chance that a mean is above a threshold, under a flat prior."""
     n, mean, sd = len(differences), float(differences.mean()), float(differences.std(ddof=1))
     if sd == 0:
         return float(mean > threshold)

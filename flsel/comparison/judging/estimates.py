@@ -152,12 +152,6 @@ def p_values(mean: np.ndarray, error: np.ndarray, skew: np.ndarray, n: int) -> n
 
     Where nothing varies it is the p-value of the exact sign test, 2^(1 - n), or 1 if all values are zero. An
     infinite mean has 1.
-
-    Args:
-        mean: Means ``[R]``.
-        error: Standard errors ``[R]``.
-        skew: Sample skewness ``[R]``.
-        n: Values in each mean.
     """
     known = (error > 0) & np.isfinite(mean)
     reach = np.abs(mean, where=known, out=np.zeros(len(mean))) / np.where(known, error, 1.0)

@@ -103,12 +103,7 @@ class FamilyMember:
 
 
 def step_down(family: Sequence[FamilyMember], comparisons: int) -> list[Decision]:
-    """Decide the claims of a family by one look.
-
-    Args:
-        family: Its claims.
-        comparisons: How many the family has, those without runs among them.
-    """
+    """Decide the claims of a family by one look."""
     whole = [member.decide(comparisons) for member in family]
     found, left = whole, comparisons
     while (rest := comparisons - sum(decision.decided for decision in found)) < left:
@@ -141,7 +136,7 @@ def family_measures(analysis: Analysis) -> list[Deciding]:
     if target is None or (target.chosen_after and not analysis.declares_target):
         return found
     costs = dict.fromkeys((analysis.options.cost, "simulated_seconds"))
-    there = {reached.measure for reached in analysis.reached}
+    there = {reached.measure for reached in analysis.reached.values()}
     return found + [Deciding(c, last, target.value, score) for c in costs if arrival_name(c, last) in there]
 
 

@@ -64,13 +64,7 @@ class LateRuns:
 def compare_late(
     found: Sequence[Bounds], design: Design | None = None, level: float = LEVEL
 ) -> tuple[Paired, LateRuns]:
-    """Compare costs over the pairs in which both arrive, and bound their ratio over all pairs that count.
-
-    Args:
-        found: One for each pair.
-        design: As for :func:`flsel.comparison.judging.estimates.compare_pairs`.
-        level: Confidence level of the interval of one look.
-    """
+    """Compare costs over the pairs in which both arrive, and bound their ratio over all pairs that count."""
     counted = [pair for pair in found if pair.counts]
     exact = [pair.low for pair in counted if pair.exact]
     ends = {"high": [pair.high for pair in counted], "low": [pair.low for pair in counted]}

@@ -63,11 +63,7 @@ class Target:
 
 
 def titles(curves: Iterable[str]) -> dict[str, str]:
-    """Return titles of the axes of curves by name: what was spent, and what was measured.
-
-    Args:
-        curves: Names of what was measured on the test set.
-    """
+    """Return titles of the axes of curves by name: what was spent, and what was measured."""
     measured = {
         name: METRICS[f"test/{name}"].axis() if f"test/{name}" in METRICS else f"test {name}"
         for name in curves
@@ -167,10 +163,6 @@ def score_at_equal(runs: Sequence[Run], last: int) -> dict[str, dict[str, float]
 
 def measure(run: Run, last: int) -> dict[str, float]:
     """Measure a complete run.
-
-    Args:
-        run: The run.
-        last: Evaluations in the mean at the end; fewer if the run has fewer.
 
     Returns:
         Values by name, as far as the run's files have them.

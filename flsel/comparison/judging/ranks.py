@@ -115,10 +115,5 @@ def rank_words(
 
 
 def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Return the share of runs whose score is above each threshold.
-
-    Args:
-        scores: ``[n]``.
-        thresholds: ``[m]``.
-    """
+    """Return the share of runs whose score is above each threshold."""
     return np.asarray((scores[:, None] > thresholds[None, :]).mean(axis=0))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +22,9 @@ from flsel.comparison.judging.ranks import Ranking
 from flsel.comparison.judging.time_to_target import TargetTime, TargetTimes
 from flsel.comparison.run_table import Run, complete
 from flsel.metrics import SCORE, Score
+
+Key = tuple[str, str, str]
+"""Variant, scenario, and name of a measure."""
 
 
 @dataclass(frozen=True)
@@ -170,9 +172,9 @@ class Analysis:
         target: Score to reach, or None.
         measures: What was measured, by name.
         values: By run folder the values of a complete run, by name.
-        summaries: Of every variant in every scenario.
+        summaries: By (variant, scenario, measure).
         reached: Likewise, costs to the target.
-        differences: To the baseline.
+        differences: Likewise, to the baseline.
         pairs: By (scenario, variant), how runs were paired.
         ranking: Variants over scenarios, or None with one scenario.
         tuned: By variant the sweep that tuned it.
@@ -186,9 +188,9 @@ class Analysis:
     target: Target | None
     measures: Mapping[str, Measure]
     values: Mapping[str, Mapping[str, float]]
-    summaries: tuple[Summary, ...]
-    reached: tuple[Reached, ...]
-    differences: tuple[Difference, ...]
+    summaries: Mapping[Key, Summary]
+    reached: Mapping[Key, Reached]
+    differences: Mapping[Key, Difference]
     pairs: Mapping[tuple[str, str], Pairs]
     ranking: Ranking | None
     tuned: Mapping[str, Tuning]
@@ -225,21 +227,13 @@ class Analysis:
     @property
     def own(self) -> tuple[str, ...]:
         """Names of the measures described beside the score: the runs' metrics, and accuracy."""
-        ends, there = f"/last{self.options.last}", {summary.measure for summary in self.summaries}
+        ends, there = f"/last{self.options.last}", {name for _, _, name in self.summaries}
         known = (self.main, f"loss{ends}")
         return tuple(n for n in self.measures if n.endswith(ends) and n not in known and n in there)
 
     def of(self, variant: str, scenario: str) -> Sequence[Run]:
         """Return a variant's complete runs in a scenario, seeds ascending."""
         return self._runs.get((variant, scenario), ())
-
-    def diverged(self, variant: str, scenario: str) -> frozenset[int]:
-        """Return the seeds under which a variant diverged in a scenario."""
-        return frozenset(
-            run.seed
-            for run in self.runs
-            if (run.variant, run.scenario, run.status) == (variant, scenario, "diverged")
-        )
 
     def claim(self, variant: str, scenario: str, name: str) -> Claim | None:
         """Return the claim about a variant in one measure, if there is one; of a mean in every scenario."""
@@ -257,15 +251,15 @@ class Analysis:
 
     def difference(self, variant: str, scenario: str, name: str) -> Difference | None:
         """Return the comparison of a variant in one measure, if there is one."""
-        return self._differences.get((variant, scenario, name))
+        return self.differences.get((variant, scenario, name))
 
     def summary(self, variant: str, scenario: str, name: str) -> Summary | None:
         """Return a variant's summary in one measure, if there is one."""
-        return self._summaries.get((variant, scenario, name))
+        return self.summaries.get((variant, scenario, name))
 
     def arrival(self, variant: str, scenario: str, name: str) -> Reached | None:
         """Return a variant's way to the target, if there is one."""
-        return self._reached.get((variant, scenario, name))
+        return self.reached.get((variant, scenario, name))
 
     @cached_property
     def _runs(self) -> dict[tuple[str, str], list[Run]]:
@@ -278,23 +272,3 @@ class Analysis:
     @cached_property
     def _claims(self) -> dict[Key, Claim]:
         return {(c.variant, c.scenario, c.measure): c for c in self.claims if c.kind == "mean"}
-
-    @cached_property
-    def _differences(self) -> dict[Key, Difference]:
-        return _by_key(self.differences)
-
-    @cached_property
-    def _summaries(self) -> dict[Key, Summary]:
-        return _by_key(self.summaries)
-
-    @cached_property
-    def _reached(self) -> dict[Key, Reached]:
-        return _by_key(self.reached)
-
-
-Key = tuple[str, str, str]
-_Row = TypeVar("_Row", Summary, Reached, Difference)
-
-
-def _by_key(rows: Sequence[_Row]) -> dict[Key, _Row]:
-    return {(row.variant, row.scenario, row.measure): row for row in rows}

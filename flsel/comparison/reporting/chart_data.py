@@ -91,7 +91,7 @@ def _pairs(analysis: Analysis) -> Rows:
     return [
         {"scenario": d.scenario, "variant": d.variant, "seed": seed,
          "difference": math.exp(value) if d.kind == "ratio" else analysis.options.score.scale * value}
-        for d in analysis.differences
+        for d in analysis.differences.values()
         if d.measure == analysis.deciding and d.paired
         for seed, value in zip(d.seeds, d.found.values, strict=True)
     ]  # fmt: skip
@@ -99,7 +99,7 @@ def _pairs(analysis: Analysis) -> Rows:
 
 def _intervals(analysis: Analysis) -> Rows:
     rows, scale = [], analysis.options.score.scale
-    for d in analysis.differences:
+    for d in analysis.differences.values():
         if d.measure == analysis.deciding:
             shown = analysis.against(d.variant, d.scenario, d.measure) or d.shown
             shown = shown if d.kind == "ratio" else shown.map(lambda x: scale * x)
@@ -112,7 +112,7 @@ def _intervals(analysis: Analysis) -> Rows:
 
 def _arrivals(analysis: Analysis) -> Rows:
     rows = []
-    for r in analysis.reached:
+    for r in analysis.reached.values():
         if r.measure == analysis.to_target:
             median, cut = r.found.median, r.found.horizon
             arrived = f"{r.found.reached} of {r.found.n}"
@@ -125,7 +125,7 @@ def _arrivals(analysis: Analysis) -> Rows:
 
 def _survival(analysis: Analysis) -> Rows:
     rows = []
-    for r in analysis.reached:
+    for r in analysis.reached.values():
         if r.measure == analysis.to_target:
             at, share = survival(list(r.arrivals.values()))
             rows += [

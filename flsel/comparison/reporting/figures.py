@@ -128,10 +128,6 @@ def _nothing(name: str) -> str:
 def write_charts(analysis: Analysis, folder: Path) -> list[Path]:
     """Write every figure that there is something for, in each format; what cannot be drawn is told.
 
-    Args:
-        analysis: The comparison.
-        folder: Where; created if missing.
-
     Raises:
         UserError: If a file cannot be written.
     """

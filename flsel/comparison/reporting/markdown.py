@@ -14,13 +14,7 @@ from flsel.files.escaping import markdown_code, markdown_text, one_line
 
 
 def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:
-    """Write verdicts, tables, what limits them, lost runs and commands.
-
-    Args:
-        analysis: The comparison.
-        title: Heading.
-        commands: Command lines that led here.
-    """
+    """Write verdicts, tables, what limits them, lost runs and commands."""
     parts = [f"# {markdown_text(title)}", "", f"**{markdown_text(headline(analysis))}**", ""]
     shown, rest = folded(analysis)
     parts += _listed(shown)

@@ -30,14 +30,7 @@ from flsel.runner.cost_axes import COST_AXES, CostAxis
 def charts(
     analysis: Analysis, looks: Mapping[str, Style], data: Mapping[str, Any], *, legend: bool = False
 ) -> list[Chart]:
-    """Return the charts that have data, in the page's order.
-
-    Args:
-        analysis: The comparison.
-        looks: The look of each variant.
-        data: The rows of every chart.
-        legend: Whether charts have a legend of their own.
-    """
+    """Return the charts that have data, in the page's order."""
     e = Encodings(looks, legend)
     target = analysis.target
     goal = "the target" if target is None else formatting.goal(target, analysis.options.last)

@@ -37,9 +37,9 @@ def summary_rows(analysis: Analysis) -> list[Row]:
             "scenario": s.scenario, "variant": s.variant, "measure": s.measure, "n": s.mean.n,
             "mean": s.mean.value, "low": s.mean.low, "high": s.mean.high, "iqm": s.iqm,
         }
-        for s in analysis.summaries
+        for s in analysis.summaries.values()
     ]  # fmt: skip
-    for r in analysis.reached:
+    for r in analysis.reached.values():
         mean, median = r.found.restricted_mean, r.found.median
         rows.append(
             {
@@ -59,7 +59,7 @@ def difference_rows(analysis: Analysis) -> list[Row]:
     for all claims together.
     """
     rows = []
-    for d in analysis.differences:
+    for d in analysis.differences.values():
         claim = analysis.claim(d.variant, d.scenario, d.measure)
         shown = None if claim is None else claim.shown
         comparisons = 1 if claim is None else claim.design.comparisons
@@ -174,7 +174,7 @@ def _result(analysis: Analysis, run: Run) -> Row:
         "reason": run.reason, "folder": str(run.folder),
     }  # fmt: skip
     row |= analysis.values.get(str(run.folder), {})
-    for reached in analysis.reached:
+    for reached in analysis.reached.values():
         if (reached.variant, reached.scenario) == (run.variant, run.scenario) and run.status == "complete":
             found = reached.arrivals[run.seed]
             row[reached.measure] = found.at
@@ -206,7 +206,7 @@ def _columns(analysis: Analysis) -> list[_Column]:
         for name in analysis.own
     ]
     loss = f"loss/last{last}"
-    there = loss != analysis.main and any(s.measure == loss for s in analysis.summaries)
+    there = loss != analysis.main and any(s.measure == loss for s in analysis.summaries.values())
     return [
         *listed,
         *own,
