@@ -24,8 +24,8 @@ from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_display import say
 from flsel.comparison.judging.estimates import LEVEL
 from flsel.comparison.judging.power import seeds_needed
-from flsel.comparison.judging.ratio_cell import ratio_cell
 from flsel.comparison.reporting.markdown import report
+from flsel.comparison.reporting.tables import ratio_cell
 from flsel.comparison.reporting.webpage import page
 from flsel.comparison.run_table import read_run
 from flsel.errors import UserError
@@ -284,7 +284,7 @@ def test_pairs_in_which_neither_arrives_leave_the_ratio_exact_everywhere(tmp_pat
             folder = tmp_path / f"{name}{seed}"
             made.run(folder, curve, selector=name, seed=seed, evaluation__target=0.7)
     found = compare(tmp_path, last=1)
-    cell = ratio_cell(found.analysis, "PowD", "all", "rounds/target")
+    cell = ratio_cell("rounds/target", found.analysis, "PowD", "all")
     (text,) = [v.text for v in found.verdicts if "rounds to 70 %" in v.text]
     assert cell.startswith("0.57 x [")
     assert "0.57 x, 95 % interval" in text

@@ -84,10 +84,10 @@ class Decision:
 
     claim: Claim
     n: int
-    given_up: bool
-    within_margin: bool
-    beyond_margin: bool
-    looks: tuple[Look, ...]
+    given_up: bool = False
+    within_margin: bool = False
+    beyond_margin: bool = False
+    looks: tuple[Look, ...] = ()
 
     @property
     def decided(self) -> bool:
@@ -167,7 +167,7 @@ def decide(
     ends = None if upper is None else np.asarray(upper, dtype=float)[None, : design.maximum]
     judged = judge_looks(values[None], design, upper=ends, resolution=resolution, withheld=withheld)
     if not judged.looks:
-        return Decision("undecided", len(values), False, False, False, ())
+        return Decision("undecided", len(values))
     last = int(judged.stops()[0])
     arrays = [getattr(judged, part.name) for part in fields(Look)[1:]]
     looks = tuple(

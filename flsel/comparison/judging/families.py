@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flsel.comparison.judging.claims import Claim, Evidence, by_cell, evidence, forbidden, mcnemar
+from flsel.comparison.judging.claims import Claim, Evidence, evidence, forbidden, mcnemar
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.decisions import Decision, Look
 from flsel.comparison.judging.designs import ACCURACY, ALPHA, Design
 from flsel.comparison.judging.estimates import flat, holm, moments, p_values, sign_flip, welch_interval
 from flsel.comparison.judging.measures import arrival_name
 from flsel.comparison.judging.summaries import Analysis
-from flsel.comparison.run_table import Run
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class FamilyMember:
     def decide(self, comparisons: int) -> Decision:
         """Decide the claim, corrected for so many comparisons."""
         if self.n < 2:
-            return Decision("open", self.n, False, False, False, ())
+            return Decision("open", self.n)
         if self.arrival:
             return self._decide_arrival(comparisons)
         if self.unpaired is not None:
@@ -85,7 +84,7 @@ class FamilyMember:
         share = (ours - theirs) / self.n
         look = Look(self.n, share, none, none, none, none, none, 1.0, share, share)
         claim = ("better" if ours > theirs else "worse") if sure else "open"
-        return Decision(claim, self.n, False, False, False, (look,))  # type: ignore[arg-type]
+        return Decision(claim, self.n, looks=(look,))  # type: ignore[arg-type]
 
     def _decide_unpaired(self, comparisons: int) -> Decision:
         ours, theirs = self.unpaired or (np.zeros(0), np.zeros(0))
@@ -99,7 +98,7 @@ class FamilyMember:
         many, withheld = self.n >= self.design(1).fewest and not math.isnan(p), self.evidence.diverged
         better, worse = found.low > 0 and not withheld.better, found.high < 0 and not withheld.worse
         claim = ("better" if better else "worse") if many and (better or worse) else "open"
-        return Decision(claim, self.n, False, False, False, (look,))  # type: ignore[arg-type]
+        return Decision(claim, self.n, looks=(look,))  # type: ignore[arg-type]
 
 
 def step_down(family: Sequence[FamilyMember], comparisons: int) -> list[Decision]:
@@ -146,7 +145,7 @@ def fixed_claims(analysis: Analysis) -> tuple[Claim, ...]:
     Which side arrives more often is a claim of the family if there are so many pairs in which only one of the
     two arrives that the exact test could reject (Tarone 1990).
     """
-    options, cells = analysis.options, by_cell(analysis.runs)
+    options = analysis.options
     measures, alpha = family_measures(analysis), options.alpha
     there = {(run.variant, run.scenario) for run in analysis.runs}
     here = sum(variant != options.baseline for variant, _ in there)
@@ -155,7 +154,7 @@ def fixed_claims(analysis: Analysis) -> tuple[Claim, ...]:
     for scenario in analysis.scenarios:
         for variant in (v for v in analysis.variants if v != options.baseline):
             for at, deciding in enumerate(measures):
-                member = _member(analysis, cells, variant, scenario, deciding)
+                member = _member(analysis, variant, scenario, deciding)
                 if member is not None:
                     family.append(member)
                     if at == 1 and member.unpaired is None:  # the cost asked for
@@ -176,24 +175,19 @@ def fixed_claims(analysis: Analysis) -> tuple[Claim, ...]:
     )
 
 
-def _member(
-    analysis: Analysis,
-    cells: dict[tuple[str, str], list[Run]],
-    variant: str,
-    scenario: str,
-    deciding: Deciding,
-) -> FamilyMember | None:
+def _member(analysis: Analysis, variant: str, scenario: str, deciding: Deciding) -> FamilyMember | None:
     pairs, options = analysis.pairs[scenario, variant], analysis.options
     if not pairs.ours or not pairs.theirs:
         return None
     diverged = forbidden(analysis.runs, variant, options.baseline, (scenario,))
-    margin, alpha = (options.margins.get("cost" if deciding.target is not None else ACCURACY), options.alpha)
+    alpha = options.alpha
+    margin = options.margins.get("cost" if deciding.target is not None else ACCURACY)
     by_seed = dict(
         zip((r.seed for r in pairs.ours), zip(pairs.ours, pairs.theirs, strict=False), strict=False)
     )
     seeds = tuple(by_seed) if pairs.paired else ()
     known = evidence((variant, scenario), [by_seed], seeds, analysis.runs, deciding, diverged)
-    known = replace(known, most=max(len(cells.get((v, scenario), ())) for v in (variant, options.baseline)))
+    known = replace(known, most=max(len(analysis.of(v, scenario)) for v in (variant, options.baseline)))
     if pairs.paired:
         return FamilyMember(known, margin, alpha)
     if deciding.target is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -96,27 +96,27 @@ def measures(
     """
     unit = "%" if score.is_share else METRICS[score.column].unit if score.column in METRICS else ""
     lowest = 0.0 if score.column in METRICS else -math.inf
+    means = f"mean of the last {last} evaluations"
     listed = (
         Measure("accuracy/final", "final test accuracy", "%", better="max"),
-        Measure(
-            f"accuracy/last{last}", f"test accuracy, mean of the last {last} evaluations", "%", better="max"
-        ),
+        Measure(f"accuracy/last{last}", f"test accuracy, {means}", "%", better="max"),
         Measure("accuracy/auc", "test accuracy, mean over the rounds", "%", better="max"),
         Measure("accuracy/best", "best test accuracy over the rounds", "%", better="max"),
         *(
             Measure(
-                at_equal(cost, score),
-                f"{score.words} at equal {COST_AXES[cost].label}",
-                unit,
-                better=score.better,
-                lowest=lowest,
+                at_equal(cost, score), f"{score.words} at equal {COST_AXES[cost].label}", unit,
+                better=score.better, lowest=lowest,
             )
             for cost in EQUAL
         ),
         Measure("loss/final", "final test loss", "nats"),
-        Measure(f"loss/last{last}", f"test loss, mean of the last {last} evaluations", "nats"),
+        Measure(f"loss/last{last}", f"test loss, {means}", "nats"),
         Measure("loss/auc", "test loss, mean over the rounds", "nats"),
-        *(measure for name, better in (own or {}).items() for measure in _own(name, better, last)),
+        *(
+            Measure(f"{name}/{end}", words, "", better=better, lowest=-math.inf)
+            for name, better in (own or {}).items()
+            for end, words in (("final", f"final test {name}"), (f"last{last}", f"test {name}, {means}"))
+        ),
         Measure(
             "client_train/worst10", "training accuracy of the worst tenth of the clients", "%", better="max"
         ),
@@ -125,14 +125,8 @@ def measures(
         Measure("participation/variance", "variance of participation", ""),
         Measure("cohort/entropy", "label entropy of a cohort", "nats", better=None),
         *(Measure(f"total/{a.name}", f"{a.label} in all", a.unit, "ratio") for a in COST_AXES.values()),
-    )
+    )  # fmt: skip
     return {measure.name: measure for measure in listed}
-
-
-def _own(name: str, better: Better | None, last: int) -> Iterator[Measure]:
-    yield Measure(f"{name}/final", f"final test {name}", "", better=better, lowest=-math.inf)
-    words = f"test {name}, mean of the last {last} evaluations"
-    yield Measure(f"{name}/last{last}", words, "", better=better, lowest=-math.inf)
 
 
 def at_equal(cost: str, score: Score) -> str:

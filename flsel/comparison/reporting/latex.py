@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from flsel.comparison.judging.claim_words import outcome
+from flsel.comparison.judging.claim_words import outcome, withheld
 from flsel.comparison.judging.estimates import Estimate
 from flsel.comparison.judging.measures import Target
-from flsel.comparison.judging.ratio_cell import ratio_cell
 from flsel.comparison.judging.summaries import Analysis
+from flsel.comparison.reporting import tables
 from flsel.errors import UserError
 from flsel.files.escaping import latex_text
 from flsel.runner.cost_axes import COST_AXES
 
 Cell = Callable[[Analysis, str, str], str]
-_NOTHING = "--"
 COLUMNS = ("seeds", "accuracy", "difference", "p")
 """Columns that fit one column of a paper; the ratio of the cost follows where the target was declared."""
 COST_COLUMNS = ("reached", "cost", "p")
@@ -56,7 +55,8 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
         lines.append("\\midrule")
         if len(analysis.scenarios) > 1:
             lines.append(rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{latex_text(scenario)}}}}} \\")
-        rows = [[_CELLS[name](analysis, v, scenario) for name in columns] for v in analysis.variants]
+        cells = [[_CELLS[name](analysis, v, scenario) for name in columns] for v in analysis.variants]
+        rows = [["--" if cell == "-" else cell for cell in row] for row in cells]
         if transposed:
             rows = [list(row) for row in zip(*rows, strict=True)]
         for head, row in zip(heads if transposed else names, rows, strict=True):
@@ -123,47 +123,38 @@ def _target(target: Target) -> str:
 
 def _accuracy(analysis: Analysis, variant: str, scenario: str) -> str:
     found = analysis.summary(variant, scenario, analysis.main)
-    return _NOTHING if found is None else _in_units(analysis, found.mean)
+    return "-" if found is None else _in_units(analysis, found.mean)
 
 
 def _difference(analysis: Analysis, variant: str, scenario: str) -> str:
     found = analysis.against(variant, scenario, analysis.main)
-    return _NOTHING if found is None else _in_units(analysis, found, sign=True)
+    return "-" if found is None else _in_units(analysis, found, sign=True)
 
 
 def _p(analysis: Analysis, variant: str, scenario: str) -> str:
     claim = analysis.claim(variant, scenario, analysis.deciding)
-    if claim is not None and not claim.design.once:
-        return outcome(claim)
+    if claim is not None and (withheld(claim) or not claim.design.once):
+        return outcome(claim).partition(" (")[0]
     if claim is None or math.isnan(claim.p_holm):
-        return _NOTHING
+        return "-"
     return r"$<$\num{0.001}" if claim.p_holm < 0.001 else _number(claim.p_holm, 3)
 
 
 def _cost(analysis: Analysis, variant: str, scenario: str) -> str:
-    text = ratio_cell(analysis, variant, scenario, analysis.to_target).replace(" x", "")
+    text = tables.ratio_cell(analysis.to_target, analysis, variant, scenario).replace(" x", "")
     for plain, written in ((">=", r"$\ge$"), ("<=", r"$\le$"), ("inf", r"$\infty$"), ("about", r"$\approx$")):
         text = text.replace(plain, written)
-    return _NOTHING if text == "-" else text
-
-
-def _reached(analysis: Analysis, variant: str, scenario: str) -> str:
-    found = analysis.arrival(variant, scenario, analysis.to_target)
-    return _NOTHING if found is None else f"{found.found.reached}/{found.found.n}"
+    return text
 
 
 def _loss(analysis: Analysis, variant: str, scenario: str) -> str:
     found = analysis.summary(variant, scenario, f"loss/last{analysis.options.last}")
-    return _NOTHING if found is None else _number(found.mean.value, None)
-
-
-def _seeds(analysis: Analysis, variant: str, scenario: str) -> str:
-    return str(len(analysis.of(variant, scenario)))
+    return "-" if found is None else _number(found.mean.value, None)
 
 
 _CELLS: Mapping[str, Cell] = {
-    "accuracy": _accuracy, "difference": _difference, "p": _p, "cost": _cost, "reached": _reached,
-    "loss": _loss, "seeds": _seeds,
+    "accuracy": _accuracy, "difference": _difference, "p": _p, "cost": _cost, "reached": tables.reached,
+    "loss": _loss, "seeds": lambda analysis, variant, scenario: str(len(analysis.of(variant, scenario))),
 }  # fmt: skip
 
 

@@ -15,7 +15,6 @@ from flsel.comparison.judging.claims import Claim
 from flsel.comparison.judging.decisions import Look
 from flsel.comparison.judging.measures import arrival_name
 from flsel.comparison.judging.power import SeedsNeeded, resolvable, seeds_needed
-from flsel.comparison.judging.ratio_cell import ratio_cell
 from flsel.comparison.judging.summaries import Analysis, Difference
 from flsel.comparison.run_table import Run, complete
 from flsel.files.escaping import csv_text, markdown_text
@@ -174,11 +173,10 @@ def _result(analysis: Analysis, run: Run) -> Row:
         "reason": run.reason, "folder": str(run.folder),
     }  # fmt: skip
     row |= analysis.values.get(str(run.folder), {})
-    for reached in analysis.reached.values():
-        if (reached.variant, reached.scenario) == (run.variant, run.scenario) and run.status == "complete":
-            found = reached.arrivals[run.seed]
-            row[reached.measure] = found.at
-            row[f"{reached.measure}/reached"] = found.reached
+    for way in analysis.reached.values():
+        if (way.variant, way.scenario) == (run.variant, run.scenario) and run.status == "complete":
+            found = way.arrivals[run.seed]
+            row |= {way.measure: found.at, f"{way.measure}/reached": found.reached}
     return row
 
 
@@ -246,7 +244,7 @@ def _arrival_columns(analysis: Analysis) -> list[_Column]:
     if analysis.target is None:
         return []
     goal = analysis.target.shown
-    return [(f"{COST_AXES[analysis.options.cost].label} to {goal}", _median), ("reached", _reached)]
+    return [(f"{COST_AXES[analysis.options.cost].label} to {goal}", _median), ("reached", reached)]
 
 
 def _median(analysis: Analysis, variant: str, scenario: str) -> str:
@@ -259,7 +257,8 @@ def _median(analysis: Analysis, variant: str, scenario: str) -> str:
     return formatting.estimate(median, unit)
 
 
-def _reached(analysis: Analysis, variant: str, scenario: str) -> str:
+def reached(analysis: Analysis, variant: str, scenario: str) -> str:
+    """Write how many runs reach the target, of how many: ``8/10``."""
     found = analysis.arrival(variant, scenario, analysis.to_target)
     return "-" if found is None else f"{found.found.reached}/{found.found.n}"
 
@@ -276,11 +275,30 @@ def _ratios(analysis: Analysis) -> list[_Column]:
     if not any("simulated_seconds" in run.columns for run in complete(analysis.runs)):
         shown.remove("simulated_seconds")
     listed = dict.fromkeys((analysis.options.cost, *shown))
-    return [(f"{_RATIOS.get(cost, COST_AXES[cost].label)}, ratio", partial(_ratio, cost)) for cost in listed]
+    last = analysis.options.last
+    return [
+        (f"{_RATIOS.get(c, COST_AXES[c].label)}, ratio", partial(ratio_cell, arrival_name(c, last)))
+        for c in listed
+    ]
 
 
-def _ratio(cost: str, analysis: Analysis, variant: str, scenario: str) -> str:
-    return ratio_cell(analysis, variant, scenario, arrival_name(cost, analysis.options.last))
+def ratio_cell(name: str, analysis: Analysis, variant: str, scenario: str) -> str:
+    """Write a ratio of costs with the interval that decides, or its own; a bound where runs are late."""
+    found = analysis.difference(variant, scenario, name)
+    if found is None:
+        return "-"
+    late, shown = found.late, analysis.against(variant, scenario, name)
+    if late is None or late.exact == late.pairs:
+        return formatting.ratio(found.shown if shown is None else shown)
+    if late.bound is None:
+        pairs = f"in {late.exact} of {late.pairs} pairs"
+        return f"about {formatting.ratio(found.shown)} {pairs}" if late.exact else "-"
+    bound = late.bound.map(math.exp) if analysis.claim(variant, scenario, name) is None else shown
+    if bound is None:
+        bound = late.bound.map(math.exp)
+    low, high = (f"{bound.low:.2f}", "inf") if late.side == "low" else ("0", f"{bound.high:.2f}")
+    ends = "" if math.isnan(bound.low) else f" [{low}, {high}]"
+    return f"{'>=' if late.side == 'low' else '<='} {bound.value:.2f}{ends}"
 
 
 def _cell(value: Any) -> Any:
