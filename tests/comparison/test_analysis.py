@@ -615,3 +615,21 @@ def test_a_run_that_is_older_than_a_setting_has_its_default(tmp_path):
     (folder / "config.yaml").write_text(yaml.safe_dump(settings))
     with pytest.raises(UserError, match=r"data.server .* instead of"):
         compare(tmp_path)
+
+
+def test_a_run_that_diverged_never_arrives(tmp_path):
+    for seed in range(1, 13):
+        made.run(tmp_path / f"u{seed}", made.climb(0.7), seed=seed, evaluation__target=0.6)
+        lost = made.run(
+            tmp_path / f"p{seed}", made.climb(0.7), selector="PowD", seed=seed, evaluation__target=0.6
+        )
+        if seed > 4:
+            (lost / "summary.json").unlink()
+            write_failure(lost, Outcome("diverged", "every client of round 3 returned a non-finite model"))
+    found = compare(tmp_path, last=1)
+    arrived = found.analysis.arrival("PowD", "all", "rounds/target").found
+    assert (arrived.reached, arrived.n) == (4, 12)
+    (claim,) = [claim for claim in found.analysis.claims if claim.kind == "arrival"]
+    assert claim.p == pytest.approx(2.0**-7)
+    assert claim.decision.claim == "worse"
+    assert "only PowD arrives in 0 pairs, only Uniform in 8" in " ".join(v.text for v in found.verdicts)

@@ -11,6 +11,7 @@ import made
 import numpy as np
 import pytest
 from runs import settings
+from scipy import stats
 
 import flsel
 from flsel.commands.cli import main
@@ -260,3 +261,26 @@ def test_the_help_names_all_that_can_decide():
     said = (CompareConfig.__doc__ or "").partition("decides: ")[2].partition("margin: ")[0]
     assert all(f"``{name}``" in said for name in DECIDING)
     assert "passes" not in DECIDING, "a run may take none"
+
+
+def test_arrival_is_claimed_once_the_cost_is_decided(tmp_path, monkeypatch):
+    """The variant is a little faster in every pair, and the baseline mostly late: both are decided late."""
+
+    def made_up(variant: str, seed: int) -> dict[str, Any]:
+        rounds = 39.0 if variant == "PowD" else 41.0 if seed % 12 else 38.0
+        return {"curve": [0.1 + 0.5 * min(1.0, r / (rounds - NOISE[0, seed - 1])) for r in range(41)]}
+
+    made.Executed(monkeypatch, made_up)
+    found = compare(tmp_path, variants=["Uniform", "PowD"], last=1, margin_ratio=None)
+    cost, *arrivals = found.analysis.claims
+    assert (cost.kind, cost.decision.claim) == ("mean", "better")
+    ours, theirs = cost.evidence.alone(cost.decision.n)
+    before = max(look for look in cost.design.looks if look < cost.decision.n)
+    share = 0.9 * (cost.decision.n**2 - before**2) / 30**2
+    p = stats.binomtest(ours, ours + theirs).pvalue
+    assert len(arrivals) == (p <= 0.05 * share)
+    assert len(arrivals) == 1
+    assert arrivals[0].p == pytest.approx(p)
+    assert any(v.text.startswith("PowD reaches 60 % more often than Uniform: only") for v in found.verdicts)
+    assert {row["measure"] for row in found.decisions.to_dict("records")} == {"rounds/target", "arrival"}
+    assert any(note.startswith("Seeds were run until every claim was decided") for note in found.notes)

@@ -35,7 +35,7 @@ from flsel.comparison.judging.measures import (
 from flsel.comparison.judging.pairs import Pairs, pair
 from flsel.comparison.judging.ranks import Ranking, rank
 from flsel.comparison.judging.summaries import Analysis, Difference, Key, Options, Reached, Summary
-from flsel.comparison.judging.time_to_target import summarise
+from flsel.comparison.judging.time_to_target import TargetTime, summarise
 from flsel.comparison.run_table import Run, complete
 from flsel.runner.cost_axes import COST_AXES
 
@@ -132,11 +132,15 @@ def _reached(analysis: Analysis, variant: str, scenario: str) -> list[Reached]:
     if analysis.target is None or not runs:
         return []
     found = []
+    key = (variant, scenario, "diverged")
+    lost = [run.seed for run in analysis.runs if (run.variant, run.scenario, run.status) == key]
     for window in dict.fromkeys((1, analysis.options.last)):
         ways = {run.seed: arrivals(run, analysis.target, window) for run in runs}
         for cost in COST_AXES:
             if all(cost in way for way in ways.values()):
                 by_seed = {seed: way[cost] for seed, way in ways.items()}
+                most = max(float(run.columns[cost][-1]) for run in runs)
+                by_seed |= {seed: TargetTime(most, reached=False) for seed in lost}  # never arrives
                 found.append(
                     Reached(
                         variant,

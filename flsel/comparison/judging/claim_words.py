@@ -171,13 +171,15 @@ def _arrival(claim: Claim, baseline: str, where: str) -> str:
     ours, theirs = claim.evidence.alone(len(claim.used))
     more = "more" if ours > theirs else "less"
     goal = f"{claim.deciding.score.shown(claim.deciding.target or 0.0)}{where}"
+    once = claim.design.once
+    p = f"{formatting.relation(claim.p_holm)}{_holm(claim)}" if once else formatting.relation(claim.p)
     numbers = (
         f"only {claim.variant} arrives in {formatting.count(ours, 'pair')}, only {baseline} in {theirs} "
-        f"(exact McNemar test, p {formatting.relation(claim.p_holm)}{_holm(claim)})"
+        f"(exact McNemar test, p {p})"
     )
     if claim.decision.decided:
         return (
-            f"{claim.variant} reaches {goal} significantly {more} often than {baseline}: "
+            f"{claim.variant} reaches {goal} {'significantly ' if once else ''}{more} often than {baseline}: "
             f"{numbers}.{_why(claim)}"
         )
     return (

@@ -8,16 +8,17 @@ design with several looks decides each claim by itself. One look decides a famil
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.judging.boundaries import FIRST_LOOK
+from flsel.comparison.judging.boundaries import FIRST_LOOK, spent
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.decisions import Decision, Withheld, decide
+from flsel.comparison.judging.decisions import Claim as Side
+from flsel.comparison.judging.decisions import Decision, Look, Withheld, decide
 from flsel.comparison.judging.designs import GIVE_UP_FROM, Design, UntilDecided
 from flsel.comparison.judging.estimates import Estimate, sign_flip
 from flsel.comparison.judging.pairs import pair
@@ -259,8 +260,35 @@ def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tu
                 # Pairs in which neither arrives take the other seeds.
                 decision = replace(decision, claim="open", n=len(seeds), given_up=len(known.seeds) == 0)
             n = decision.looks[-1].n if decision.looks else 0
-            found.append(Claim(known, decision, design, p_exact=_exact(known, n)))
+            claim = Claim(known, decision, design, p_exact=_exact(known, n))
+            found += [claim, *_arrival(claim)]
     return tuple(found)
+
+
+def _arrival(cost: Claim) -> Iterator[Claim]:
+    """Yield which side arrives more often, if a claim about its cost lets that be claimed.
+
+    It is tested once a direction of the cost is decided, at the level that the look spends. So it takes
+    nothing from the level of the cost: where the cost truly differs, only this test can err.
+    """
+    design, n = cost.design, cost.decision.n
+    if cost.deciding.target is None or cost.decision.claim not in ("better", "worse"):
+        return
+    ours, theirs = cost.evidence.alone(n)
+    first, before = design.first_maximum or design.maximum, [look for look in design.looks if look < n]
+    share = spent(n, first) - (spent(before[-1], first) if before else 0.0)
+    p = mcnemar(ours, theirs)
+    if p <= share * design.alpha / design.comparisons:
+        side: Side = "better" if ours > theirs else "worse"
+        yield Claim(
+            cost.evidence, Decision(side, n, looks=(arrival_look(n, ours, theirs),)), design, "arrival", p=p
+        )
+
+
+def arrival_look(n: int, ours: int, theirs: int) -> Look:
+    """Return the look at n pairs: in how many only the variant arrives, and in how many only the baseline."""
+    share, none = (ours - theirs) / n, math.nan
+    return Look(n, share, none, none, none, none, none, 1.0, share, share)
 
 
 def evidence(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flsel.comparison.judging.claims import Claim, Evidence, evidence, forbidden, mcnemar
+from flsel.comparison.judging.claims import Claim, Evidence, arrival_look, evidence, forbidden, mcnemar
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.decisions import Decision, Look
 from flsel.comparison.judging.designs import ACCURACY, ALPHA, Design
@@ -80,11 +80,9 @@ class FamilyMember:
 
     def _decide_arrival(self, comparisons: int) -> Decision:
         ours, theirs = self.evidence.alone(self.n)
-        sure, none = mcnemar(ours, theirs) <= self.alpha / comparisons, math.nan
-        share = (ours - theirs) / self.n
-        look = Look(self.n, share, none, none, none, none, none, 1.0, share, share)
+        sure = mcnemar(ours, theirs) <= self.alpha / comparisons
         claim = ("better" if ours > theirs else "worse") if sure else "open"
-        return Decision(claim, self.n, looks=(look,))  # type: ignore[arg-type]
+        return Decision(claim, self.n, looks=(arrival_look(self.n, ours, theirs),))  # type: ignore[arg-type]
 
     def _decide_unpaired(self, comparisons: int) -> Decision:
         ours, theirs = self.unpaired or (np.zeros(0), np.zeros(0))
@@ -158,7 +156,8 @@ def fixed_claims(analysis: Analysis) -> tuple[Claim, ...]:
                 if member is not None:
                     family.append(member)
                     if at == 1 and member.unpaired is None:  # the cost asked for
-                        arrivals.append(replace(member, arrival=True, margin=None))
+                        known = _with_diverged(analysis, member.evidence)
+                        arrivals.append(replace(member, evidence=known, arrival=True, margin=None))
     discordant = [sum(member.evidence.alone(member.n)) for member in arrivals]
     while comparisons < others + sum(2.0 ** (1 - d) <= alpha / max(1, comparisons) for d in discordant):
         comparisons += 1
@@ -173,6 +172,23 @@ def fixed_claims(analysis: Analysis) -> tuple[Claim, ...]:
         )
         for m, d, *ps in rows
     )
+
+
+def _with_diverged(analysis: Analysis, known: Evidence) -> Evidence:
+    """Add the pairs in which one run diverged, and so never arrives, where the other arrives."""
+    variant, base, scenario = known.variant, analysis.options.baseline, known.scenario
+    arrived = {
+        (run.variant, run.seed)
+        for name in (variant, base)
+        for run in analysis.of(name, scenario)
+        if known.deciding.arrived(run)
+    }
+    lost = {(r.variant, r.seed) for r in analysis.runs if (r.scenario, r.status) == (scenario, "diverged")}
+    more = [(seed, who != variant) for who, seed in sorted(lost) if who in (variant, base)]
+    more = [(seed, ours) for seed, ours in more if (variant if ours else base, seed) in arrived]
+    ours = np.append(known.ours, [int(wins) for _, wins in more]).astype(int)
+    theirs = np.append(known.theirs, [int(not wins) for _, wins in more]).astype(int)
+    return replace(known, seeds=(*known.seeds, *(seed for seed, _ in more)), ours=ours, theirs=theirs)
 
 
 def _member(analysis: Analysis, variant: str, scenario: str, deciding: Deciding) -> FamilyMember | None:

@@ -164,10 +164,10 @@ def _about_looks(analysis: Analysis, how: Sequential) -> Iterator[str]:
 
 def _how_long(analysis: Analysis) -> str:
     """Say until when seeds were run: until every claim was decided only if so."""
-    decided, claims = sum(claim.decision.decided for claim in analysis.claims), len(analysis.claims)
-    if decided == claims:
+    decided = [claim.decision.decided for claim in analysis.claims if claim.kind == "mean"]
+    if all(decided):
         return "until every claim was decided"
-    return f"as long as claims could be decided ({decided} of {claims} were)"
+    return f"as long as claims could be decided ({sum(decided)} of {len(decided)} were)"
 
 
 def _skewed(analysis: Analysis) -> Iterator[str]:

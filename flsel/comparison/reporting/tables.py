@@ -101,16 +101,16 @@ def _needed(found: SeedsNeeded | None) -> Row:
 
 
 def decision_rows(analysis: Analysis) -> list[Row]:
-    """Return one row for every look at every claim, where seeds are added until claims are decided.
+    """Return one row for every look at every claim.
 
-    Differences are positive where the variant is better, in points of accuracy, the unit of
-    another score, or as ln(baseline / variant)
-    of a cost, which rows of costs have as the ratio variant / baseline too.
+    Differences are positive where the variant is better, in points of accuracy, the unit of another score, or
+    as ln(baseline / variant) of a cost, which rows of costs have as the ratio variant / baseline too. Of
+    arrivals they are the pairs in which only the variant arrives, less those of the baseline, as a share.
     """
     return [
         {
-            "variant": claim.variant, "scenario": claim.scenario, "measure": analysis.deciding,
-            "unit": claim.deciding.score.unit if claim.deciding.target is None else "ln(baseline / variant)",
+            "variant": claim.variant, "scenario": claim.scenario,
+            "measure": claim.measure if claim.kind == "mean" else "arrival", "unit": _unit(claim),
             "look": number + 1, "n": look.n,
             "mean": look.mean, "sd": look.sd, "low": look.low, "high": look.high,
             "inner_low": look.inner_low, "inner_high": look.inner_high, "hope": look.hope,
@@ -124,9 +124,15 @@ def decision_rows(analysis: Analysis) -> list[Row]:
     ]  # fmt: skip
 
 
+def _unit(claim: Claim) -> str:
+    if claim.kind == "arrival":
+        return "share of pairs"
+    return claim.deciding.score.unit if claim.deciding.target is None else "ln(baseline / variant)"
+
+
 def _ratio_of(claim: Claim, look: Look) -> Row:
     """Return the ratio of the costs at a look, and how many runs reached the target."""
-    if claim.deciding.target is None:
+    if claim.deciding.target is None or claim.kind == "arrival":
         return {}
     ours, theirs = claim.arrived(look.n)
     return {
