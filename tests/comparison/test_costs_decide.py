@@ -274,7 +274,7 @@ def test_arrival_is_claimed_once_the_cost_is_decided(tmp_path, monkeypatch):
     found = compare(tmp_path, variants=["Uniform", "PowD"], last=1, margin_ratio=None)
     cost, *arrivals = found.analysis.claims
     assert (cost.kind, cost.decision.claim) == ("mean", "better")
-    ours, theirs = cost.evidence.alone(cost.decision.n)
+    ours, theirs = cost.alone(cost.decision.n)
     before = max(look for look in cost.design.looks if look < cost.decision.n)
     share = 0.9 * (cost.decision.n**2 - before**2) / 30**2
     p = stats.binomtest(ours, ours + theirs).pvalue

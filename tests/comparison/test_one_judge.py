@@ -341,4 +341,4 @@ def test_no_direction_is_claimed_where_more_than_a_third_of_the_pairs_say_nothin
     (verdict,) = [v for v in found.verdicts if "in rounds to 70 %" in v.text]
     assert verdict.label == label
     assert ("more than a third of all pairs" in verdict.text) == (label != "Better")
-    assert claim.evidence.left_out == late
+    assert claim.left_out == late

@@ -135,7 +135,7 @@ def _equal(claim: Claim) -> bool:
 
 
 def _says_nothing(claim: Claim) -> bool:
-    return not claim.seeds and claim.evidence.left_out > 0
+    return not claim.seeds and claim.left_out > 0
 
 
 def _without_arrivals(claim: Claim, baseline: str, where: str, what: str) -> str:
@@ -146,7 +146,7 @@ def _without_arrivals(claim: Claim, baseline: str, where: str, what: str) -> str
         return f"Neither {claim.variant} nor {baseline} reaches {goal}."
     return (
         f"{claim.variant} and {baseline}{where} are not decided {what}: of "
-        f"{formatting.count(claim.decision.n, 'pair')}, {claim.evidence.left_out} say nothing, since neither "
+        f"{formatting.count(claim.decision.n, 'pair')}, {claim.left_out} say nothing, since neither "
         "run arrives."
     )
 
@@ -158,7 +158,7 @@ def _without_look(claim: Claim, baseline: str, where: str, what: str) -> str:
             f"{claim.variant} and {baseline}{where} are undecided {what}: {formatting.count(n, 'pair')} of "
             f"runs of at least {claim.design.fewest}."
         )
-    ends = [end for end in (*claim.differences[:1], *claim.evidence.upper[:1]) if math.isfinite(end)]
+    ends = [end for end in (*claim.differences[:1], *claim.upper[:1]) if math.isfinite(end)]
     late = " ".join(_late(claim, baseline))
     size = difference(claim.deciding, ends[0]) if ends else "nothing known"
     return (
@@ -168,7 +168,7 @@ def _without_look(claim: Claim, baseline: str, where: str, what: str) -> str:
 
 
 def _arrival(claim: Claim, baseline: str, where: str) -> str:
-    ours, theirs = claim.evidence.alone(len(claim.used))
+    ours, theirs = claim.alone(len(claim.used))
     more = "more" if ours > theirs else "less"
     goal = f"{claim.deciding.score.shown(claim.deciding.target or 0.0)}{where}"
     once = claim.design.once
@@ -219,7 +219,7 @@ def numbers_of(claim: Claim) -> str:
 def _over(claim: Claim) -> str:
     """Say over how many seeds, and that they are those in common where one side has more runs."""
     n = len(claim.used)
-    more = claim.evidence.most > n + claim.evidence.left_out
+    more = claim.most > n + claim.left_out
     return f"over the {n} common seeds" if more else formatting.seeds(n)
 
 
@@ -244,7 +244,7 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
     """Say how many runs arrived, and what that leaves of the ratio; nothing of a score."""
     if claim.deciding.target is None:
         return
-    n, known = len(claim.used), claim.evidence
+    n, known = len(claim.used), claim
     runs = n * claim.runs
     ours, theirs = claim.arrived(n)
     if ours == theirs == runs:
@@ -284,7 +284,7 @@ def withheld(claim: Claim) -> str:
     """Return the direction that the interval shows and diverged runs forbid; nothing where there is none."""
     if claim.kind != "mean" or claim.decision.claim not in ("open", "undecided") or not claim.decision.looks:
         return ""
-    end, lost = claim.decision.looks[-1], claim.evidence.diverged
+    end, lost = claim.decision.looks[-1], claim.diverged
     if end.n < claim.design.fewest:
         return ""
     return "better" if end.low > 0 and lost.better else "worse" if end.high < 0 and lost.worse else ""
@@ -292,7 +292,7 @@ def withheld(claim: Claim) -> str:
 
 def _withheld(claim: Claim, baseline: str) -> str:
     """Say why diverged runs forbid a direction."""
-    name, lost = withheld(claim), claim.evidence.diverged
+    name, lost = withheld(claim), claim.diverged
     who, count = (claim.variant, lost.better) if name == "better" else (baseline, lost.worse)
     other = baseline if name == "better" else claim.variant
     return (

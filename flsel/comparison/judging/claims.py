@@ -126,12 +126,11 @@ class Evidence:
         return int((ours > theirs).sum()), int((theirs > ours).sum())
 
 
-@dataclass(frozen=True)
-class Claim:
-    """One claim about a variant and the baseline.
+@dataclass(frozen=True, kw_only=True)
+class Claim(Evidence):
+    """One claim about a variant and the baseline: what it rests on, and what became of it.
 
     Attributes:
-        evidence: What it rests on.
         decision: What became of it.
         design: The rules.
         kind: ``mean``, or ``arrival`` if it says which of the two arrives more often.
@@ -143,7 +142,6 @@ class Claim:
         exploratory: Why it is no claim but a description: what was changed when results could be seen.
     """
 
-    evidence: Evidence
     decision: Decision
     design: Design
     kind: Literal["mean", "arrival"] = "mean"
@@ -155,34 +153,14 @@ class Claim:
     exploratory: tuple[str, ...] = ()
 
     @property
-    def variant(self) -> str:
-        """What is compared."""
-        return self.evidence.variant
-
-    @property
-    def scenario(self) -> str:
-        """Where, or :data:`MEAN`."""
-        return self.evidence.scenario
-
-    @property
-    def deciding(self) -> Deciding:
-        """What it is about."""
-        return self.evidence.deciding
-
-    @property
     def measure(self) -> str:
         """Name of the measure that it is about."""
         return self.deciding.measure
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """Seeds of the pairs that count, in order."""
-        return self.evidence.seeds
-
-    @property
     def differences(self) -> np.ndarray:
         """Lower ends of the differences, ``[n]``."""
-        return self.evidence.lower
+        return self.lower
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -199,11 +177,6 @@ class Claim:
         """Whether some run in the pairs of the last look did not arrive."""
         n = len(self.used)
         return self.deciding.target is not None and self.arrived(n) != (n * self.runs, n * self.runs)
-
-    @property
-    def runs(self) -> int:
-        """Runs of each side in a pair."""
-        return self.evidence.runs
 
     @property
     def shown(self) -> Estimate | None:
@@ -223,12 +196,12 @@ class Claim:
 
     def arrived(self, n: int) -> tuple[int, int]:
         """Return how many runs of the variant and of the baseline reached the target in the first n pairs."""
-        return int(self.evidence.ours[:n].sum()), int(self.evidence.theirs[:n].sum())
+        return int(self.ours[:n].sum()), int(self.theirs[:n].sum())
 
     @property
     def p_arrival(self) -> float:
         """Two-sided p-value of the exact McNemar test that both arrive equally often."""
-        return mcnemar(*self.evidence.alone(len(self.used)))
+        return mcnemar(*self.alone(len(self.used)))
 
 
 def mcnemar(only_ours: int, only_theirs: int) -> float:
@@ -260,7 +233,7 @@ def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tu
                 # Pairs in which neither arrives take the other seeds.
                 decision = replace(decision, claim="open", n=len(seeds), given_up=len(known.seeds) == 0)
             n = decision.looks[-1].n if decision.looks else 0
-            claim = Claim(known, decision, design, p_exact=_exact(known, n))
+            claim = Claim(**vars(known), decision=decision, design=design, p_exact=_exact(known, n))
             found += [claim, *_arrival(claim)]
     return tuple(found)
 
@@ -274,15 +247,14 @@ def _arrival(cost: Claim) -> Iterator[Claim]:
     design, n = cost.design, cost.decision.n
     if cost.deciding.target is None or cost.decision.claim not in ("better", "worse"):
         return
-    ours, theirs = cost.evidence.alone(n)
+    ours, theirs = cost.alone(n)
     first, before = design.first_maximum or design.maximum, [look for look in design.looks if look < n]
     share = spent(n, first) - (spent(before[-1], first) if before else 0.0)
     p = mcnemar(ours, theirs)
     if p <= share * design.alpha / design.comparisons:
         side: Side = "better" if ours > theirs else "worse"
-        yield Claim(
-            cost.evidence, Decision(side, n, looks=(arrival_look(n, ours, theirs),)), design, "arrival", p=p
-        )
+        decision = Decision(side, n, looks=(arrival_look(n, ours, theirs),))
+        yield replace(cost, decision=decision, kind="arrival", p=p, p_exact=math.nan)
 
 
 def arrival_look(n: int, ours: int, theirs: int) -> Look:

@@ -165,13 +165,14 @@ def fixed_claims(analysis: Analysis) -> tuple[Claim, ...]:
     family += [m for m, d in zip(arrivals, discordant, strict=True) if 2.0 ** (1 - d) <= alpha / comparisons]
     decided = step_down(family, comparisons)
     p, exact = zip(*(member.p() for member in family), strict=True) if family else ((), ())
-    rows = zip(family, decided, p, holm(p, comparisons), exact, holm(exact, comparisons), strict=True)
+    tests = zip(p, holm(p, comparisons), exact, holm(exact, comparisons), strict=True)
     return tuple(
         Claim(
-            m.evidence, d, m.design(comparisons), "arrival" if m.arrival else "mean", m.unpaired is None, *ps
+            **vars(m.evidence), decision=decision, design=m.design(comparisons), paired=m.unpaired is None,
+            kind="arrival" if m.arrival else "mean", p=one, p_holm=two, p_exact=three, p_exact_holm=four,
         )
-        for m, d, *ps in rows
-    )
+        for m, decision, (one, two, three, four) in zip(family, decided, tests, strict=True)
+    )  # fmt: skip
 
 
 def _with_diverged(analysis: Analysis, known: Evidence) -> Evidence:

@@ -48,8 +48,8 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
         )
     yield from _skewed(analysis)
     for claim in analysis.claims if how is not None else ():
-        if claim.evidence.diverged.better or claim.evidence.diverged.worse:
-            who = claim.variant if claim.evidence.diverged.better else analysis.options.baseline
+        if claim.diverged.better or claim.diverged.worse:
+            who = claim.variant if claim.diverged.better else analysis.options.baseline
             yield f"Runs of {who} diverged. No claim in its favour is made, and none of equivalence."
 
 
