@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from flsel.comparison.comparison_file import Judging, declare, read_declaration,
 from flsel.comparison.equal_budget import with_budget
 from flsel.comparison.execute_cells import execute_cells
 from flsel.comparison.grid import FILE, Grid, Scenario, Tuning, Variant
+from flsel.comparison.judging import formatting
 from flsel.comparison.judging.changes import Change
 from flsel.comparison.judging.claim_words import subject
 from flsel.comparison.judging.claims import Sequential
@@ -37,6 +39,8 @@ from flsel.metrics import Score
 from flsel.runner.lock import Lock
 from flsel.runner.saved_settings import short_name
 from flsel.runner.terminal import open_console
+
+_LOG = logging.getLogger("flsel")
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,21 @@ def existing(patterns: Sequence[str], wanted: CompareConfig, command: str) -> Co
     dataset = runs[0].settings.get("data", {}).get("name", "runs")
     name = wanted.name or _default_name(dataset, dict.fromkeys(map(_selector, made.analysis.variants)))
     folder = new_run_dir(wanted.folder, name, "folder")
+    for home in _homes(runs):
+        try:
+            with Lock(home, "comparison"):
+                grid, judging, commands = read_declaration(home)
+                again = (*judging.judged_again, f"{command} (after {formatting.seeds(_seen(runs))})")
+                write_declaration(home, grid, replace(judging, judged_again=again), commands)
+        except UserError as error:
+            _LOG.warning("%s does not keep that its runs were judged again: %s", home / FILE, error)
     return replace(made, folder=folder, commands=(command,))
+
+
+def _homes(runs: Sequence[Run]) -> list[Path]:
+    """Return the folders of the comparisons that runs belong to."""
+    homes = {run.folder.parents[3] for run in runs if len(run.folder.parents) > 3}
+    return sorted(home for home in homes if (home / FILE).is_file())
 
 
 def compare_runs(patterns: Sequence[str], wanted: CompareConfig) -> Comparison:
@@ -193,11 +211,10 @@ def _declared_by(runs: Sequence[Run], names: Sequence[str]) -> tuple[Judging, in
     """
     stated = {run.settings.get("evaluation", {}).get("target") for run in runs}
     plain = Judging(target=stated.pop() if len(stated) == 1 else None)
-    homes = {run.folder.parents[3] for run in runs if len(run.folder.parents) > 3}
-    homes = {home for home in homes if (home / FILE).is_file()}
+    homes = _homes(runs)
     if not homes:
         return plain, 0, 0
-    declared = {home: read_declaration(home) for home in sorted(homes)}
+    declared = {home: read_declaration(home) for home in homes}
     grids = [grid for grid, _, _ in declared.values()]
     cells = sum((len(grid.variants) - 1) * len(grid.scenarios) for grid in grids)
     total = sum(len(list(grid.cells())) for grid in grids)
@@ -256,6 +273,7 @@ def _judged(
         declared_cells=declared_cells,
         declares_target=judging.declares_target,
         changes=judging.changes,
+        judged_again=judging.judged_again,
     )
     if how is not None:  # runs that no claim needs were never to be executed
         runs = [run for run in runs if run.status != "missing"]

@@ -41,6 +41,7 @@ class Judging:
         margin: Half-width of practical equivalence of a fixed design, in the score's unit; None claims none.
         margin_ratio: Ratio of costs up to which they are equivalent in a fixed design; None claims none.
         changes: What was changed when results could be seen.
+        judged_again: Commands that judged its runs by their folders, each with the seeds that could be seen.
 
     Raises:
         UserError: If a value is out of range.
@@ -57,6 +58,7 @@ class Judging:
     margin: Annotated[float | None, Range(above=0, high=100)] = None
     margin_ratio: Annotated[float | None, Range(above=1, high=10)] = None
     changes: tuple[Change, ...] = ()
+    judged_again: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_settings(self, "judging.")
@@ -216,8 +218,8 @@ def _judging(plain: dict[str, Any]) -> Judging:
         earlier = tuple((n, width) for n, width in rules.get("earlier_margins", ()))
         made = UntilDecided(**{**rules, "earlier_margins": earlier})
     changes = tuple(Change(**change) for change in plain.get("changes", ()))
-    seeds = tuple(plain.get("seeds_added", ()))
-    return Judging(**{**plain, "until_decided": made, "seeds_added": seeds, "changes": changes})
+    texts = {name: tuple(plain.get(name, ())) for name in ("seeds_added", "judged_again")}
+    return Judging(**{**plain, **texts, "until_decided": made, "changes": changes})
 
 
 def write_declaration(folder: Path, grid: Grid, judging: Judging, commands: Sequence[str]) -> None:

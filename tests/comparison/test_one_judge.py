@@ -213,6 +213,10 @@ def test_runs_of_a_comparison_that_are_judged_by_path_know_what_they_belong_to(t
     assert {claim.design.comparisons for claim in part.analysis.claims} == {4}, "AFL was declared"
     assert not any(claim.made for claim in part.analysis.claims)
     assert "12 of 18 declared runs judged again after 6 seeds" in part.verdicts[0].text
+    assert main(["compare", str(cells / "*" / "s*"), "--target", "0.45"]) == 0
+    kept = flsel.compare(tmp_path / "c")
+    assert {v.text for v in kept.verdicts} == {v.text for v in whole.verdicts}
+    assert any("judged again by their folders" in n and "0.45 (after 6 seeds)" in n for n in kept.notes)
     moved = flsel.compare([cells / "*" / "s*"], target=0.45)
     assert {claim.measure for claim in moved.analysis.claims if claim.made} == {moved.analysis.main}
 

@@ -38,6 +38,11 @@ def _about_changes(analysis: Analysis) -> Iterator[str]:
             f"Changed when results could be seen: {listed}. {touched} of "
             f"{formatting.count(len(analysis.claims), 'claim')} depend on that and are exploratory."
         )
+    if again := analysis.options.judged_again:
+        yield (
+            f"Runs of this comparison were judged again by their folders: {'; '.join(again)}. Claims here "
+            "are of what was declared."
+        )
 
 
 def _about_length(analysis: Analysis) -> Iterator[str]:

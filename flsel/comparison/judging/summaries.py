@@ -45,6 +45,7 @@ class Options:
         declared_cells: Pairs of variant and scenario that were declared, without those of the baseline.
         declares_target: Whether a target was declared before the first run.
         changes: What was changed when results could be seen.
+        judged_again: Commands that judged the runs by their folders.
         score: What all runs are judged by.
     """
 
@@ -60,6 +61,7 @@ class Options:
     declared_cells: int = 0
     declares_target: bool = False
     changes: tuple[Change, ...] = ()
+    judged_again: tuple[str, ...] = ()
     score: Score = SCORE
 
     @property
