@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +73,11 @@ def check_settings_of(grid: Grid, folder: Path) -> None:
     Raises:
         UserError: If a setting does not fit; the message names the cell.
     """
-    for scenario in grid.scenarios:
-        for variant in grid.variants:
-            cell = Cell(variant.name, scenario.name, grid.seeds[0])
-            try:
-                grid.run_config(cell, folder)
-            except UserError as error:
-                raise UserError(f"{cell}: {error}") from error.__cause__
+    for cell in replace(grid, seeds=grid.seeds[:1]).cells():
+        try:
+            grid.run_config(cell, folder)
+        except UserError as error:
+            raise UserError(f"{cell}: {error}") from error.__cause__
 
 
 def read_cells(

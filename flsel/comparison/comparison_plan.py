@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,12 +154,9 @@ def pilot_sd(analysis: Analysis, rules: UntilDecided) -> float:
     name, unit = analysis.main, analysis.options.score.scale
     if rules.of_cost:
         name, unit = arrival_name(rules.decides, analysis.options.last), 1.0
-    found = [np.array(d.found.values) * unit for d in analysis.differences.values() if d.measure == name]
-    sd = pooled_sd(_at_least_two(found))
+    sd = pooled_sd(
+        [unit * np.array(d.found.values) for d in analysis.differences.values() if d.measure == name]
+    )
     if not sd > 0:
         raise UserError("a plan needs pairs of runs under two seeds or more that differ, or --sd NUMBER.")
     return sd
-
-
-def _at_least_two(samples: Sequence[np.ndarray]) -> list[np.ndarray]:
-    return [values for values in samples if len(values) > 1]

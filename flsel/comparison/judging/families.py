@@ -199,9 +199,7 @@ def _member(analysis: Analysis, variant: str, scenario: str, deciding: Deciding)
     diverged = forbidden(analysis.runs, variant, options.baseline, (scenario,))
     alpha = options.alpha
     margin = options.margins.get("cost" if deciding.target is not None else ACCURACY)
-    by_seed = dict(
-        zip((r.seed for r in pairs.ours), zip(pairs.ours, pairs.theirs, strict=False), strict=False)
-    )
+    by_seed = {a.seed: (a, b) for a, b in zip(pairs.ours, pairs.theirs, strict=False)}
     seeds = tuple(by_seed) if pairs.paired else ()
     known = evidence((variant, scenario), [by_seed], seeds, analysis.runs, deciding, diverged)
     known = replace(known, most=max(len(analysis.of(v, scenario)) for v in (variant, options.baseline)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from flsel.comparison.grid import Tuning
 from flsel.comparison.judging.changes import Change
-from flsel.comparison.judging.claims import MEAN, Claim, Sequential
+from flsel.comparison.judging.claims import MEAN, Claim, Sequential, by_cell
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.designs import ACCURACY, Design
 from flsel.comparison.judging.estimates import LEVEL, Estimate, Paired
@@ -265,11 +265,7 @@ class Analysis:
 
     @cached_property
     def _runs(self) -> dict[tuple[str, str], list[Run]]:
-        found: dict[tuple[str, str], list[Run]] = {}
-        for run in sorted(self.runs, key=lambda run: run.seed):
-            if run.status == "complete":
-                found.setdefault((run.variant, run.scenario), []).append(run)
-        return found
+        return by_cell(sorted(self.runs, key=lambda run: run.seed))
 
     @cached_property
     def _claims(self) -> dict[Key, Claim]:

@@ -24,25 +24,17 @@ def report(analysis: Analysis, title: str, commands: Sequence[str]) -> str:
     for scenario in analysis.scenarios:
         parts += ["", f"## {'Results' if scenario == ALL else markdown_text(scenario)}", ""]
         parts.append(tables.to_markdown(*tables.main_table(analysis, scenario)))
-    parts += [
-        "",
-        f"Intervals are of {100 * analysis.options.level:g} %; flsel's docs/comparing.md says how to read "
-        "each column.",
-    ]
+    level = f"{100 * analysis.options.level:g} %"
+    parts += ["", f"Intervals are of {level}; flsel's docs/comparing.md says how to read each column."]
     parts += [
         "",
         "## What limits these claims",
         "",
         *(f"- {markdown_text(note)}" for note in notes(analysis)),
     ]
-    lost = tables.lost_rows(analysis)
-    if lost:
-        parts += [
-            "",
-            "## Runs that count nowhere",
-            "",
-            *(f"- {markdown_code(folder)}: {markdown_text(why)}" for folder, why in lost),
-        ]
+    if lost := tables.lost_rows(analysis):
+        rows = (f"- {markdown_code(folder)}: {markdown_text(why)}" for folder, why in lost)
+        parts += ["", "## Runs that count nowhere", "", *rows]
     if commands:
         parts += ["", "## Commands", "", "````", *map(one_line, commands), "````"]
     return "\n".join(parts) + "\n"
