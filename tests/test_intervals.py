@@ -164,7 +164,10 @@ class Bomb:
         ('{"a": {"active": [1], "inactive": [2]}}', "client a: a record must have active, inactive and"),
         ('{"a": {"active": [1], "inactive": [], "finish_time": 9}}', "client a: a record must have"),
         ('{"a": {"active": [1], "inactive": [12], "finish_time": 9}}', "within the record, 0 to 9"),
-        ('{"a": 3}', "client a: a record must have"),
+        ('{"a": 3}', "client a: a record must have .*, got 3"),
+        ('{"a": {"messages": 3}}', "client a: a record must have .*, got {'messages': 3}"),
+        ('{"a": 3, "a": 4}', "the key a stands twice"),
+        ('{"a":' * 5000, "nested too deeply"),
         (pickle.dumps({0: Bomb()}), "builtins.print, and only plain numbers are read"),
         (b"\x80\x04nonsense", "must name a file of intervals"),
     ],
@@ -174,6 +177,16 @@ def test_wrong_files_are_refused(raw: str | bytes, said: str, tmp_path: Path) ->
     path.write_bytes(raw if isinstance(raw, bytes) else raw.encode())
     with pytest.raises(UserError, match=said):
         Trace(Intervals(str(path)), COUNTS, 0)
+
+
+def test_a_mark_before_the_text_is_no_part_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(b'\xef\xbb\xbf{"0": {"active": [1], "inactive": [2], "finish_time": 9}}\r\n')
+    assert read_intervals("availability.path", str(path))["0"].starts.tolist() == [1.0]
+    with pytest.raises(UserError, match="is a pipe or a device; give a regular one"):
+        read_intervals("availability.path", "/dev/zero")
+    with pytest.raises(UserError, match="got nosuch: no such file or directory"):
+        read_intervals("availability.path", "nosuch")
 
 
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
 import io
-import json
 import math
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from flsel.arguments import shown
 from flsel.errors import UserError, short
 from flsel.files.csv_table import csv_number, csv_rows
+from flsel.files.read_user_files import parse_json, user_bytes
 
 _DATE = "%Y-%m-%d %H:%M:%S"
 _CHARGING = {"battery_charged_on": True, "battery_charged_off": False}
@@ -115,16 +116,15 @@ def read_intervals(key: str, path: str) -> dict[str, Record]:
     Raises:
         UserError: If the file is unreadable, or an interval is wrong.
     """
+    raw = user_bytes(key, path, "a file of intervals")
     try:
-        raw = Path(path).expanduser().read_bytes()
-        head = raw.lstrip()[:1]
-        if head == b"{":
-            found = json.loads(raw)
+        if raw.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":
+            found = parse_json(raw)
         elif raw[:1] == b"\x80":
             found = _Plain(io.BytesIO(raw)).load()
         else:
             found = None
-    except (OSError, ValueError, EOFError, pickle.UnpicklingError, UnicodeDecodeError) as error:
+    except (ValueError, EOFError, pickle.UnpicklingError) as error:
         raise UserError(f"{key} must name a file of intervals, got {path}: {short(error, 100)}.") from error
     if found is None:
         return _of_table(key, path)
@@ -170,10 +170,10 @@ def _of_trace(where: str, trace: Any) -> Record:
         else:
             pairs, start, end = _of_messages(trace["messages"])
         found = [(float(on) - start, float(off) - start) for on, off in pairs]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{where}: a record must have active, inactive and finish_time (FedScale), or messages, or "
-            f"trace_start, trace_end and ready_time (FLASH), got {short(error, 60)}."
+            f"trace_start, trace_end and ready_time (FLASH), got {shown(trace)}."
         ) from error
     if not (end > start and all(0 <= on <= off <= end - start for on, off in found)):
         raise UserError(f"{where}: intervals must lie within the record, 0 to {end - start:g}.")

@@ -130,8 +130,8 @@ def _declare(
     sources = Sources()
     found = find_entrants(config, wanted, more, sources)
     if len(found.variants) < 2:
-        why = _listed(found.left_out)
-        raise UserError(f"a race needs two variants or more, got {len(found.variants)}; left out: {why}.")
+        why = f"; left out: {_listed(found.left_out)}" if found.left_out else ""
+        raise UserError(f"a race needs two variants or more, got {len(found.variants)}{why}.")
     rules = RaceRules(
         wanted.decides,
         _margin(wanted, found.score),

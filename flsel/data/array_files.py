@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import zipfile
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +27,7 @@ from flsel.data.population import Examples, Normalize, Source, are_classes
 from flsel.data.unused import Unused, part_of
 from flsel.errors import UserError, short, users_code
 from flsel.files import check_regular
+from flsel.files.read_user_files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -291,7 +291,7 @@ def _read_users(folder: Path) -> _Users:
 def _read_json(file: Path) -> dict[str, Any]:
     check_regular(file)
     with users_code(f"{file} is not a readable JSON file", reads=True):
-        content = json.loads(file.read_bytes())
+        content = parse_json(file.read_bytes())
     if not isinstance(content, dict) or not {"users", "num_samples", "user_data"} <= content.keys():
         raise UserError(f"{file} must be a LEAF file with the keys users, num_samples and user_data.")
     users, sizes = content["users"], content["num_samples"]

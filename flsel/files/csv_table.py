@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from flsel.errors import UserError, short
+from flsel.files.read_user_files import user_bytes
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -24,13 +25,15 @@ def csv_rows(key: str, path: str, wanted: Sequence[str]) -> Iterator[tuple[int, 
     Raises:
         UserError: If the file is unreadable, has no rows, lacks a column, or a row has another length.
     """
+    raw = user_bytes(key, path, "a CSV file")
     try:
         # Spreadsheets write a mark before the first name.
-        with open(Path(path).expanduser(), newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            lines = [(reader.line_num, fields) for fields in reader if fields]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{key} must name a CSV file that can be read, got {path}: {error}.") from error
+        reader = csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline=""), skipinitialspace=True)
+        lines = [(reader.line_num, fields) for fields in reader if fields]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(
+            f"{key} must name a CSV file that can be read, got {path}: {short(error)}."
+        ) from error
     head = [name.strip() for name in lines[0][1]] if lines else []
     wrong = _wrong(head, len(lines), wanted)
     if wrong:

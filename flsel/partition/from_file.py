@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 from flsel.arguments import UserPath, shown
 from flsel.errors import UserError, users_code
 from flsel.files import check_regular, home
+from flsel.files.read_user_files import parse_json
 from flsel.partition.base import Partition
 
 
@@ -90,7 +90,7 @@ def _read(path: Path) -> Any:
         if path.suffix in (".npz", ".npy"):
             found = np.load(path, allow_pickle=False)
             return found if isinstance(found, np.ndarray) else dict(found)
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     if not isinstance(content, dict | list):
         raise UserError(f"partition.path {path} must hold a mapping or a list, got {shown(content)}.")
     return content

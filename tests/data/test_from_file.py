@@ -151,6 +151,9 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(UserError, match=r"bad.json cannot be read"):
         loaded(tmp_path / "bad.json")
+    (tmp_path / "twice.json").write_text('{"a": [0], "a": [1]}')
+    with pytest.raises(UserError, match=r"twice.json cannot be read: .*the key a stands twice"):
+        loaded(tmp_path / "twice.json")
     np.savez(tmp_path / "objects.npz", a=np.array([{}], dtype=object))
     with pytest.raises(UserError, match=r"objects.npz cannot be read"):
         loaded(tmp_path / "objects.npz")
