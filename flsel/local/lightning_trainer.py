@@ -24,9 +24,9 @@ from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.lightning_internals import leave_signals
 from flsel.local.lightning_module import whole_module
 from flsel.local.program import Program, Visit, empty_ends, put_end
+from flsel.local.sequential import VisitBatches
 from flsel.local.tasks import OptimizerFactory, loss_of
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit_batches import VisitBatches
 from flsel.metrics import Better
 from flsel.params import Params
 from flsel.rng import repeatable, seed_layers

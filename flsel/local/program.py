@@ -18,12 +18,11 @@ from flsel.data.population import Population
 from flsel.data.trees import Tree, call, mapped
 from flsel.errors import UserError, short
 from flsel.local.agreement import Agreement
-from flsel.local.channels_last import channels_last
 from flsel.local.completeness import ClientWork
 from flsel.local.optimizers import OptimizerMemory
 from flsel.local.output_layer import Features
 from flsel.local.personal import PersonalParts
-from flsel.local.plain import PlainFabric
+from flsel.local.plain import PlainFabric, channels_last
 from flsel.local.schedule import BatchSpec, batch_table
 from flsel.local.snapshot import ModuleSnapshot
 from flsel.local.tasks import Classifier, Task, loss_of

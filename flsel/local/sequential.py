@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from flsel.data.read_later import Later
 from flsel.data.trees import Tree
 from flsel.local import measure
 from flsel.local.agreement import Agreement
@@ -23,14 +24,55 @@ from flsel.local.program import Program, Visit, empty_ends, note_constants, put_
 from flsel.local.schedule import scale_lr
 from flsel.local.tasks import is_lightning
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit_batches import VisitBatches
 from flsel.objectives import FedAvg
 from flsel.objectives.objective import overrides
 from flsel.params import Params
-from flsel.rng import repeatable, seed_layers
+from flsel.rng import repeatable, seed_layers, torch_seed
 
 # Steps of one client that show which buffers are constant.
 _FIRST = 3
+
+
+@dataclass(frozen=True)
+class VisitBatches:
+    """Some batches of a visit in turn: gathered from memory or read by the dataset, and augmented.
+
+    Iterating gives inputs and targets as :meth:`Program.batch`.
+
+    Attributes:
+        program: The client's side.
+        table: Positions of all batches, int64 ``[steps, size]``, -1 padded.
+        client: Client id.
+        draw: What the randomness depends on besides seed, client and step (:attr:`Visit.draw`).
+        first: Number of the first step.
+        stop: Number of the step behind the last; None takes all.
+    """
+
+    program: Program
+    table: Tensor
+    client: int
+    draw: int
+    first: int = 0
+    stop: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.table[self.first : self.stop])
+
+    def __iter__(self) -> Iterator[tuple[Tree, Tree]]:
+        program, data = self.program, self.program.population
+        table = self.table[self.first : self.stop]
+        rows = [row[:length] for row, length in zip(table, (table >= 0).sum(dim=1).tolist(), strict=True)]
+        if data.augment is None and not isinstance(data.x, Later):
+            yield from map(program.batch, rows)
+            return
+        steps = range(self.first, self.first + len(rows))
+        seeds = [torch_seed(program.seed, "augment", self.draw, self.client, step) for step in steps]
+        if isinstance(data.x, Later):
+            for raw, seed in zip(data.x.batches(rows, seeds), seeds, strict=True):
+                yield program.ready(raw, seed)
+            return
+        for row, seed in zip(rows, seeds, strict=True):
+            yield program.batch(row, seed)
 
 
 @final

@@ -300,7 +300,6 @@ class _Members:
         self._spares = {n: spares[id(value)] for n, value in self._kept.items() if id(value) in spares}
 
     def changed(self) -> bool:
-        """See :class:`Restorable`."""
         members, names = self._members, self._names
         if self._spares:
             return True
@@ -311,7 +310,6 @@ class _Members:
         return not _alike(list(now), list(self._kept)) or not _alike(now.values(), self._kept.values())
 
     def restore(self) -> None:
-        """See :class:`Restorable`."""
         kept, members = self._kept, self._members
         for name in [name for name in members if name not in kept and name not in self._skip]:
             del members[name]
@@ -337,12 +335,10 @@ class _Slots:
         return {name: getattr(self._value, name) for name in self._names if hasattr(self._value, name)}
 
     def changed(self) -> bool:
-        """See :class:`Restorable`."""
         now = self._now()
         return now.keys() != self._kept.keys() or not _alike(now.values(), self._kept.values())
 
     def restore(self) -> None:
-        """See :class:`Restorable`."""
         for name in self._now().keys() - self._kept.keys():
             object.__delattr__(self._value, name)
         for name, value in self._kept.items():
@@ -357,13 +353,11 @@ class _Listed:
         self._spares = {place: spares[id(v)] for place, v in enumerate(value) if id(v) in spares}
 
     def changed(self) -> bool:
-        """See :class:`Restorable`."""
         if isinstance(self._value, (list, deque)):
             return bool(self._spares) or not _alike(self._value, self._kept)
         return bool(self._value != self._kept)
 
     def restore(self) -> None:
-        """See :class:`Restorable`."""
         fresh = copy.deepcopy(self._spares)
         members = [fresh.get(place, member) for place, member in enumerate(self._kept)]
         if isinstance(self._value, (bytearray, array)):
@@ -385,11 +379,9 @@ class _State:
         self._value, self._spare, self._bytes = value, spare, pickle.dumps(spare)
 
     def changed(self) -> bool:
-        """See :class:`Restorable`."""
         return pickle.dumps(self._value) != self._bytes
 
     def restore(self) -> None:
-        """See :class:`Restorable`."""
         self._value.__setstate__(copy.deepcopy(self._spare).__reduce_ex__(4)[2])
 
 
@@ -415,7 +407,6 @@ class _Numbers:
         self._mark = self._seen()
 
     def changed(self) -> bool:
-        """See :class:`Restorable`."""
         if self._constant and self._mark == self._seen():
             return False
         return self._copy is None or not equal(self._value, self._copy)

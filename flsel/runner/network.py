@@ -20,9 +20,9 @@ from flsel.config import model_object
 from flsel.data.population import Examples, FederatedData
 from flsel.data.trees import Tree, call, described, mapped, takes, tensors
 from flsel.errors import UserError, users_code
-from flsel.local.channels_last import takes_channels_last
 from flsel.local.lightning_module import NeedsTrainer, has_validation
 from flsel.local.output_layer import Features, find_head, find_layer
+from flsel.local.plain import takes_channels_last
 from flsel.local.program import Program
 from flsel.local.tasks import Classifier, own_loss, writes_to_inputs
 from flsel.local.torch_internals import writes_to

@@ -13,11 +13,9 @@ from torch import Tensor, fx
 from torch.optim import SGD, Optimizer
 
 from flsel.data.population import Population
-from flsel.local.compiled.fuse_graph import fuse_graph
+from flsel.local.compiled.fuse_graph import GraphParts, fuse_graph, split
 from flsel.local.compiled.record_graph import record
-from flsel.local.compiled.replay import FlatCode, called
-from flsel.local.compiled.split import GraphParts, split
-from flsel.local.compiled.step_inputs import HostRunner, Run, StepRunner, TableRunner
+from flsel.local.compiled.replay import FlatCode, HostRunner, Run, StepRunner, TableRunner, called
 from flsel.local.compiled.trace import Example, Traced, trace, visit_inputs
 from flsel.local.compiled.update import (
     DeviceSums,
