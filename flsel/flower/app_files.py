@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,14 @@ import yaml
 
 import flsel
 from flsel.config import RunConfig
+from flsel.data.sources import load_source
 from flsel.errors import UserError, users_code
 from flsel.files import write_atomic
 from flsel.flower.grid_trainer import check_deployable
 from flsel.partition import IID
-from flsel.runner.build import check_selector
+from flsel.runner.build import build, check_selector
+
+_LOG = logging.getLogger("flsel")
 
 _PROJECT = """\
 # A Flower app made by flsel deploy. Start it with: flwr run . CONNECTION
@@ -69,6 +73,23 @@ app = client_app(partial(answer, Path(__file__).with_name("config.yaml"), own_da
 '''
 
 
+def _check_start(config: RunConfig, nodes: int) -> None:
+    """Refuse what the run would refuse when it starts, if its data can be read here.
+
+    Raises:
+        UserError: If something in the settings does not fit, or there are more nodes than clients.
+    """
+    try:
+        source = load_source(config.data, clients=config.clients, seed=config.seed)
+    except UserError as error:
+        _LOG.warning("settings that depend on the data are checked when the run starts: %s", error)
+        return
+    local = replace(config.local, backend="sequential", workers=1)
+    clients = len(build(replace(config, accelerator="cpu", device=0, local=local), source).data.population)
+    if nodes > clients:
+        raise UserError(f"nodes must be at most the number of clients ({clients}), got {nodes}.")
+
+
 def write_app(
     config: RunConfig, folder: Path, *, nodes: int, timeout: float, wait: float, own_data: bool = False
 ) -> None:
@@ -96,6 +117,7 @@ def write_app(
     check_deployable(config, own_data=own_data)
     with users_code("the app cannot be written"):
         check_selector(config)
+    _check_start(config, nodes)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"app must be a folder that does not exist or is empty, got {folder}.")
     described = config.to_dict()

@@ -51,6 +51,12 @@ def test_the_app_has_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--nodes", "2", "--selector.d", "3"], "selector.d must be at least clients_per_round (6), got 3."),
         (["--nodes", "2", "--selector", "Oort"], "devices must be set with Oort, which needs the clients'"),
         (["--nodes", "2", "--selector", "FedPNS", "--data.server", "0"], "FedPNS needs the server's holdout"),
+        (
+            ["--nodes", "2", "--local.optimizer.lr", "-1"],
+            "local.optimizer SGD cannot be built: Invalid learning",
+        ),
+        (["--nodes", "2", "--output_layer", "nope"], "output_layer must name a layer"),
+        (["--nodes", "31"], "nodes must be at most the number of clients (30), got 31."),
         (["--nodes", "2", "--clients", "0"], "clients must be a whole number >= 1"),
     ],
 )
