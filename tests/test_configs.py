@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from flsel.commands.argv import parse
 from flsel.commands.cli import main
 from flsel.config import RunConfig
 from flsel.config.groups import OutputConfig
+from flsel.data.generated import households, write_play
+from flsel.data.sources import load_source
 from flsel.errors import UserError
 from flsel.execution.run import run
 from flsel.files.shipped import find, shipped
+from flsel.models.texts import lora_causal
 from flsel.runner.result import Result
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,7 +51,8 @@ def one_round(config: RunConfig, folder: Path, **data: str) -> Result:
 
 
 def test_the_named_configs_are_there():
-    assert {"quickstart", "fashion_mnist", "mnist", "cifar10"} <= {path.stem for path in CONFIGS}
+    named = {"quickstart", "fashion_mnist", "mnist", "cifar10", "shakespeare", "lora", "regression"}
+    assert named <= {path.stem for path in CONFIGS}
 
 
 @pytest.mark.parametrize("file", shipped(), ids=lambda file: f"{file.kind}-{file.name}")
@@ -152,7 +158,10 @@ def test_a_papers_config_says_what_it_is(path):
 def test_runs_a_round(path, tmp_path):
     """On generated data, or random images of the dataset's shape."""
     config = RunConfig.from_file(path)
-    data = {}
+    if path.stem == "lora":
+        pytest.importorskip("transformers")
+        pytest.importorskip("peft")
+    data = {"root": str(tmp_path / "absent")}
     if config.data.name in IMAGES:
         _, count, shape = IMAGES[config.data.name]
         rng = np.random.default_rng(0)
@@ -168,9 +177,50 @@ def test_runs_a_round(path, tmp_path):
     assert np.isfinite(metrics["test/loss"])
 
 
+def test_shakespeare_is_read_where_it_is_and_generated_where_it_is_not(tmp_path, caplog):
+    config = RunConfig.from_file(ROOT / "configs/runs/shakespeare.yaml")
+    generated = load_source(replace(config.data, root=str(tmp_path)), clients=None, seed=1)
+    assert generated.name == "generated_play"
+    assert f"there is no folder {tmp_path / 'shakespeare'} with LEAF's train/*.json" in caplog.text
+    assert generated.train.x.shape[1:] == (20,)
+    # An example's label is the character after it, three characters on in the next one.
+    x, y = generated.train.x, generated.train.y
+    assert torch.equal(x[1, -3], y[0])
+    assert set(np.unique(generated.owner)) == set(np.unique(generated.test_owner)) == set(range(20))
+
+    write_play(tmp_path / "shakespeare")
+    caplog.clear()
+    read = load_source(replace(config.data, root=str(tmp_path)), clients=None, seed=1)
+    assert read.name == "shakespeare"
+    assert caplog.text == ""
+    assert torch.equal(read.train.x, x)
+    with pytest.raises(UserError, match=r"absent/train must hold LEAF files"):
+        load_source(replace(config.data, path=str(tmp_path / "absent")), clients=None, seed=1)
+
+
+def test_a_household_predicts_its_next_hour(tmp_path):
+    train, test = households(clients=3, days=4)
+    x, y = train.tensors
+    assert x.shape == (3 * 24, 24)
+    assert torch.equal(x[1, -1], y[0])
+    assert len(test) == 3 * 48
+    result = one_round(RunConfig.from_file(ROOT / "configs/runs/regression.yaml"), tmp_path)
+    assert (result.score.column, result.score.better) == ("test/R2Score", "max")
+
+
+def test_lora_says_what_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(
+        UserError, match=r'needs the packages transformers and peft .*pip install "flsel\[lora'
+    ):
+        lora_causal()
+
+
 @pytest.mark.real_data
 @pytest.mark.parametrize(
-    "path", [path for path in CONFIGS if path.stem != "quickstart"], ids=lambda path: path.stem
+    "path",
+    [path for path in CONFIGS if RunConfig.from_file(path).data.name in IMAGES],
+    ids=lambda path: path.stem,
 )
 def test_runs_a_round_on_real_data(path, tmp_path):
     config = RunConfig.from_file(path)

@@ -61,7 +61,7 @@ def test_dependencies_have_lower_bounds_only():
         # Flower changes its protocol with every minor version: those that were tried.
         bound = (
             r"flwr>=[\d.]+,<[\d.]+; .*"
-            if requirement.startswith("flwr")
+            if requirement.startswith("flwr>")
             else r"[\w-]+(\[[\w,]+\])?>=[\d.]+(,!=[\d.]+)*"
         )
         assert re.fullmatch(bound, requirement), requirement

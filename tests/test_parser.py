@@ -185,7 +185,7 @@ WRONG = [
     (["--evaluation.score", "test/accuracy", "--evaluation.target", "0"], "evaluation.target must be in (0, 1] for an accuracy, got 0: set"),
     (["--output.name", "a/b"], "output.name must be a plain folder name, got 'a/b'."),
     (["--output.name", "ä" * 121], "output.name must be a folder name of at most 240 bytes, got 242."),
-    (["--data.name", "mnistt"], "data.name must be one of synthetic, fashion_mnist, mnist, cifar10, cifar100, folder, npz, leaf or an import path, got 'mnistt'."),
+    (["--data.name", "mnistt"], "data.name must be one of synthetic, fashion_mnist, mnist, cifar10, cifar100, shakespeare, folder, npz, leaf or an import path, got 'mnistt'."),
     # classes
     (["--selector", "powd2"], "selector has no class powd2; did you mean PowD? (--selector.help lists them)"),
     (["--selector", "uniform"], "selector has no class uniform; did you mean Uniform? (--selector.help lists them)"),

@@ -14,7 +14,7 @@ from flsel.errors import UserError
 if TYPE_CHECKING:
     from flsel.data.materialise import Reading
 
-NAMES = ("synthetic", "fashion_mnist", "mnist", "cifar10", "cifar100", "folder", "npz", "leaf")
+NAMES = ("synthetic", "fashion_mnist", "mnist", "cifar10", "cifar100", "shakespeare", "folder", "npz", "leaf")
 
 # Settings that only some of them read.
 _READ_BY = {
@@ -77,11 +77,12 @@ class DataConfig:
     """Which dataset a run uses and what is held out of it.
 
     Attributes:
-        name: synthetic, fashion_mnist, mnist, cifar10, cifar100, folder, npz, leaf, or the import path of a
-            LightningDataModule or of a callable that returns a (train, test) pair of datasets; from Python
-            also such a module, a dataset, a pair of datasets, or arrays, which are read at once.
-        root: Directory of the torchvision datasets; the environment variable FLSEL_DATA, or else
-            ~/.cache/flsel, if not given.
+        name: synthetic, fashion_mnist, mnist, cifar10, cifar100, shakespeare, folder, npz, leaf, or the
+            import path of a LightningDataModule or of a callable that returns a (train, test) pair of
+            datasets; from Python also such a module, a dataset, a pair of datasets, or arrays, which are read
+            at once.
+        root: Directory of the torchvision datasets, and of the folder ``shakespeare`` with LEAF's files; the
+            environment variable FLSEL_DATA, or else ~/.cache/flsel, if not given.
         download: Fetch a missing dataset (for a LightningDataModule: call its prepare_data).
         path: Directory (folder: train/, val/ and test/ of class folders; leaf: the same of JSON files) or
             file (npz: x_train, y_train, x_test, y_test).

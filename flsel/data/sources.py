@@ -43,6 +43,14 @@ def _load(config: DataConfig, clients: int | None, seed: int) -> Source:
             from flsel.data.images import load_torchvision
 
             return load_torchvision(config)
+        case "shakespeare":
+            from flsel.data.generated import load_plays
+            from flsel.data.images import data_root
+
+            return load_plays(
+                home(config.path) if config.path else data_root(config) / config.name,
+                required=config.path is not None,
+            )
         case "folder":
             from flsel.data.images import load_folder
 

@@ -11,6 +11,7 @@ from flsel.partition.fedgen import FedGenDirichlet
 from flsel.partition.fedgs import FedGSLogNormal, LabelLimited
 from flsel.partition.fedpns import FedPNSMix
 from flsel.partition.from_file import FromFile
+from flsel.partition.from_flower import FromFlower
 
 __all__ = [
     "IID",
@@ -22,6 +23,7 @@ __all__ = [
     "FedGenDirichlet",
     "FedPNSMix",
     "FromFile",
+    "FromFlower",
     "HicsDirichlet",
     "LabelLimited",
     "Natural",
