@@ -13,8 +13,6 @@ PRESENTATION = ("track", "callbacks", "output", "quiet")
 def fingerprint(described: dict[str, Any]) -> str:
     """Hash what determines a run's results; where it is written and tracked does not enter."""
     relevant = {key: value for key, value in described.items() if key not in PRESENTATION}
-    if relevant.get("completeness") is None:
-        relevant.pop("completeness", None)  # runs of earlier versions lack the key
     if relevant.get("devices") is None:
         # Without devices there is no time: such a run is the one that earlier versions wrote.
         relevant = {key: value for key, value in relevant.items() if key not in ("devices", "time")}
