@@ -11,9 +11,11 @@ import random
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 
 def generator(seed: int, purpose: str, *index: int) -> np.random.Generator:
@@ -31,6 +33,12 @@ def generator(seed: int, purpose: str, *index: int) -> np.random.Generator:
         ValueError: If the seed or an index is negative.
     """
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(_entropy(seed, purpose, index))))
+
+
+def dealt(rows: Sequence[T], count: int, rng: np.random.Generator) -> list[T]:
+    """Draw some of a few rows, none a second time while others are left."""
+    orders = [rng.permutation(len(rows)) for _ in range(-(-count // len(rows)))]
+    return [rows[at] for at in np.concatenate(orders)[:count]]
 
 
 def torch_seed(seed: int, purpose: str, *index: int) -> int:

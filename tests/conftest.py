@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from flsel.local.lightning_module import say_once
+from flsel.errors import say_once
 
 if not os.environ.get("CI"):  # where Hypothesis has a profile of its own, without a deadline too
     settings.register_profile("flsel", deadline=None)

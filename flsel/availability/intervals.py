@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, final
@@ -13,9 +12,8 @@ import numpy as np
 from flsel.arguments import UserPath
 from flsel.availability.base import Availability, Schedule
 from flsel.availability.read_intervals import PlacedRecord, Record, read_intervals
-from flsel.errors import UserError
-
-_LOG = logging.getLogger("flsel")
+from flsel.errors import UserError, say_once
+from flsel.rng import dealt
 
 
 @final
@@ -84,18 +82,13 @@ class Intervals(Availability):
                 "set availability.draw to true to give each client a record that the seed draws."
             )
         if self.draw or strangers:
-            _tell(
-                self.path, f"{len(found)} records, and each of {clients} clients gets one that the seed draws"
-            )
-            every = [*found.values()]
-            orders = [rng.permutation(len(every)) for _ in range(-(-clients // len(every)))]
-            chosen = [every[at] for at in np.concatenate(orders)[:clients]]
+            drawn = f"each of {clients} clients gets one that the seed draws"
+            say_once(f"{self.path} has {len(found)} records, and {drawn}")
+            chosen = dealt([*found.values()], clients, rng)
         else:
             if lacks := sorted(map(int, own - found.keys())):
-                _tell(
-                    self.path,
-                    f"no interval of {len(lacks)} clients, such as {lacks[0]}, which are never available",
-                )
+                some = f"{len(lacks)} clients, such as {lacks[0]}"
+                say_once(f"{self.path} has no interval of {some}, which are never available")
             nothing = Record.of([], 1.0)
             chosen = [found.get(str(client), nothing) for client in range(clients)]
         starts = (
@@ -121,8 +114,3 @@ def _changed(path: str) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.st_mtime_ns, found.st_size
-
-
-@functools.cache
-def _tell(path: str, said: str) -> None:
-    _LOG.warning("%s has %s", path, said)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from flsel.choosing.run_race import Standing
 from flsel.comparison.judging.deciding import Deciding
 from flsel.config import RunConfig
 from flsel.runner.cost_axes import COST_AXES
-
-if TYPE_CHECKING:
-    pass
 
 Place = Literal["chosen", "leads", "equivalent", "open", "out", "lost"]
 TOTALS = {

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from flsel.devices.base import Devices, Table
-from flsel.errors import UserError
+from flsel.errors import UserError, say_once
 from flsel.files.csv_table import csv_number, csv_rows
+from flsel.rng import dealt
 
 _KEY = "devices.path"
 _WANTED = ("seconds", "down", "up", "delay")
 # Standard deviations, and what they are in the table: those of logarithms.
 _SPREADS = {"seconds_sd": "jitter", "down_sd": "down_jitter", "up_sd": "up_jitter"}
-_LOG = logging.getLogger("flsel")
 
 
 @final
@@ -62,9 +60,9 @@ class Recorded(Devices):
             }
         rows, clients = [devices[client] for client in sorted(devices)], len(sizes)
         if devices.keys() != set(range(clients)):
-            _tell_of_draw(self.path, len(rows), clients)
-            rounds = [rng.permutation(len(rows)) for _ in range(-(-clients // len(rows)))]
-            rows = [rows[at] for at in np.concatenate(rounds)[:clients]]
+            drawn = f"each of {clients} clients gets one that the seed draws"
+            say_once(f"{self.path} has {len(rows)} devices, and {drawn}")
+            rows = dealt(rows, clients, rng)
         columns = {name: np.array([device[name] for device in rows]) for name in rows[0]}
         for spread, jitter in _SPREADS.items():
             if spread in columns and jitter in columns:
@@ -73,10 +71,3 @@ class Recorded(Devices):
                 mean = columns[spread.rpartition("_")[0]]
                 columns[jitter] = np.sqrt(np.log1p((columns.pop(spread) / mean) ** 2))
         return Table(**columns)
-
-
-@functools.cache
-def _tell_of_draw(path: str, rows: int, clients: int) -> None:
-    _LOG.warning(
-        "%s has %d devices, and each of %d clients gets one that the seed draws", path, rows, clients
-    )

@@ -16,6 +16,7 @@ from flsel.errors.user_errors import (
     machine_failed,
     meant,
     raised_at,
+    say_once,
     sentence,
     short,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "meant",
     "raised_at",
     "relayed",
+    "say_once",
     "sentence",
     "short",
     "users_code",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import difflib
 import errno
+import logging
 import re
 import shlex
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 # What torch's allocator says, and the system where not even torch's libraries fit.
@@ -174,3 +176,9 @@ def message_of(error: BaseException) -> str:
     """Return an error's own message on one line."""
     # A TracebackException's text stands in where an error's own __str__ fails.
     return short(traceback.TracebackException(type(error), error, None))
+
+
+@cache
+def say_once(text: str, level: int = logging.WARNING) -> None:
+    """Log a text once in a process, however often it is due."""
+    logging.getLogger("flsel").log(level, "%s", text)

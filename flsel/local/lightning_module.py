@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from flsel.errors import UserError
+from flsel.errors import UserError, say_once
 from flsel.local.lightning_internals import log
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
 
-_LOG = logging.getLogger("flsel")
 
 NEEDS_TRAINER = "which needs Lightning's own Trainer: set local.backend to lightning, or to auto"
 """How sentences end about what plain steps cannot train."""
@@ -202,9 +199,3 @@ def _optimizers(model: Any, *arguments: Any, **options: Any) -> Any:
 
 def _log(model: Any, *values: Any, **options: Any) -> None:
     log(model, *values, **options)
-
-
-@cache
-def say_once(text: str, level: int = logging.WARNING) -> None:
-    """Log a text once in a process, however often a model is built."""
-    _LOG.log(level, "%s", text)

@@ -24,8 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from flsel.errors import UserError
-from flsel.local.lightning_module import say_once
+from flsel.errors import UserError, say_once
 from flsel.local.torch_internals import own_buffers, writes_to
 
 _PLAIN = (bool, int, float, complex, str, bytes)

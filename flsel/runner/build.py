@@ -26,13 +26,13 @@ from flsel.engine.federation import Federation
 from flsel.engine.scores import Scores
 from flsel.engine.server import Server
 from flsel.engine.update_steps import UpdateSteps
-from flsel.errors import UserError, short, users_code
+from flsel.errors import UserError, say_once, short, users_code
 from flsel.local import torch_internals
 from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
 from flsel.local.judge import CheckedTrainer
-from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation, say_once
+from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation
 from flsel.local.measure import examples_at_once, with_single_losses
 from flsel.local.optimizers import OptimizerMemory, check_remembers
 from flsel.local.personal import PersonalParts, personal_names
@@ -185,19 +185,13 @@ def _make_selector(config: RunConfig, program: Program, data: FederatedData) -> 
     rules, asynchronous = config.time, config.asynchronous.concurrency is not None
     hurried = rules.over_selection > 1 or rules.deadline is not None
     if (hurried or asynchronous) and selector.assumes_arrival:
-        _warn_of_bias(name)
+        say_once(
+            f"{name}'s weights are unbiased only if all chosen clients arrive: with time.over_selection, "
+            "time.deadline or asynchronous.concurrency some clients count more"
+        )
     if asynchronous:
         check_asynchronous(selector, program.objective, remembers=program.memory is not None)
     return selector
-
-
-@functools.cache
-def _warn_of_bias(name: str) -> None:
-    _LOG.warning(
-        "%s's weights are unbiased only if all chosen clients arrive: with time.over_selection, "
-        "time.deadline or asynchronous.concurrency some clients count more",
-        name,
-    )
 
 
 def make_program(

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from flsel.arguments import shown
 from flsel.engine.server import Server
-from flsel.errors import UserError, short, users_code
+from flsel.errors import UserError, say_once, short, users_code
 from flsel.local.lightning_internals import interval_of
-from flsel.local.lightning_module import say_once, trained_by
+from flsel.local.lightning_module import trained_by
 from flsel.local.program import Program
 from flsel.local.tasks import Task
 from flsel.local.torch_internals import writes_to

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from flsel.config.groups import LocalConfig
-from flsel.errors import UserError
+from flsel.errors import UserError, say_once
 from flsel.execution.on_ray.cluster import started
 from flsel.execution.on_ray.program_copy import copied, size_of
 from flsel.execution.on_ray.shared_tensors import as_arrays
@@ -28,7 +28,6 @@ from flsel.execution.on_ray.visit_parts import (
 )
 from flsel.execution.on_ray.worker import Sent, Worker
 from flsel.execution.on_ray.worker_call import Call
-from flsel.local.lightning_module import say_once
 from flsel.local.program import Program, Visit
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer

@@ -8,11 +8,10 @@ from collections.abc import Hashable, Sequence
 from typing import final
 from weakref import WeakSet
 
-from flsel.errors import UserError
+from flsel.errors import UserError, say_once
 from flsel.local.compiled.engine import Engine
 from flsel.local.compiled.pool import Pool, forget, is_large, pooling_is_faster, signature, together
 from flsel.local.compiled.refusals import Convolves, reason_of, require_compiled
-from flsel.local.lightning_module import say_once
 from flsel.local.program import Program, Visit, alike, empty_ends
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import note_convolutions
