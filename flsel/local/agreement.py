@@ -146,7 +146,7 @@ class Gap:
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """Return the distance in lengths of an update that rounding explains, of arithmetic in a precision."""
+    """Return the largest distance, in lengths of the update, that rounding in a precision explains."""
     return _TOLERANCES.get(dtype, _TOLERANCES[torch.float32])
 
 
@@ -164,7 +164,7 @@ def answer_gap(
         apart: The fast answer less the plain one.
         units: Tensors in whose last place both answers were rounded; None if in their own.
         dtype: Precision of the arithmetic.
-        sensitivity: Returns how far the plain answer moves when its model is :func:`perturbed`.
+        sensitivity: Returns how far the plain answer moves when its model goes through :func:`perturb`.
 
     Returns:
         The largest distance, or None if rounding explains it.
@@ -198,7 +198,7 @@ def _sum(one: Params, other: Params) -> Params:
     return {name: value + other[name] for name, value in one.items()}
 
 
-def perturbed(start: Params, dtype: torch.dtype) -> Params:
+def perturb(start: Params, dtype: torch.dtype) -> Params:
     """Move all numbers of a model up or down by a share that is small, and many times that of rounding."""
     generator = torch.Generator().manual_seed(0)
     share = _MOVES.get(dtype, _MOVES[torch.float32])

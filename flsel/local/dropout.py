@@ -149,10 +149,10 @@ def _unpadded(
     *rest: Any,
     **options: Any,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Keep an embedding's padding from learning by a mask: under ``vmap`` torch does so for one model alone.
+    """Mask the padding row of a stack of embeddings: under ``vmap`` torch would train it.
 
     Returns:
-        Arguments that do the same.
+        Arguments of the embedding function; those of a single model are left as they are.
     """
     if padding_idx is None or max_norm is not None or beneath_vmap(weight) is weight:
         return (input, weight, padding_idx, max_norm, *rest), options

@@ -24,7 +24,7 @@ from flsel.local.agreement import (
     Question,
     answer_gap,
     is_regular,
-    perturbed,
+    perturb,
     subtract,
 )
 from flsel.local.program import Program, Visit, empty_ends
@@ -328,7 +328,7 @@ def _gap(visit: Visit, plain: Params, apart: Params, ask: Ask, units: Params | N
     dtype = getattr(visit.program.task, "compute", None) or next(iter(visit.start.values())).dtype
 
     def sensitivity() -> Params:
-        return subtract(ask(visit._replace(start=perturbed(visit.start, dtype))), plain)
+        return subtract(ask(visit._replace(start=perturb(visit.start, dtype))), plain)
 
     return answer_gap(plain, apart, units, dtype, sensitivity)
 

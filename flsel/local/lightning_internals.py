@@ -24,7 +24,7 @@ def interval_of(timer: Timer) -> str:
 
 
 def leave_signals(trainer: Any) -> None:
-    """Let a Trainer handle no signals, since a signal ends a run after its round."""
+    """Keep a Trainer from handling signals: flsel handles them, and ends a run after its round."""
     connector: Any = getattr(trainer, "_signal_connector", None)
     if connector is None:
         _warn("Trainer._signal_connector: a signal ends the training of a client with an error")

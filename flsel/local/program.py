@@ -141,7 +141,7 @@ class Program:
         return self.classifies and (self.whole or own)
 
     def outputs(self, x: Tree) -> Any:
-        """Return the task's outputs for inputs, logits ``[B, C]`` where it classifies."""
+        """Return the task's outputs for a batch of inputs; logits ``[B, C]`` if the task classifies."""
         return call(self.task, x)
 
     def as_given(self, batch: tuple[Tree, Tree]) -> Tree:

@@ -72,7 +72,7 @@ class ModuleSnapshot:
         layers = [layer for layer in module.modules() if not isinstance(layer, torch.jit.ScriptModule)]
         own = [(vars(layer), _skipped(layer)) for layer in layers]
         self._known = [*module.modules(), *(value for _, value in named.values())]
-        found = reached(
+        found = mutable_objects(
             [v for members, skip in own for n, v in members.items() if n not in skip], self._known
         )
         spares = _iterators(found)
@@ -144,7 +144,7 @@ class ModuleSnapshot:
     def of_optimizer(self, optimizer: Optimizer) -> list[Restorable]:
         """Take a snapshot of what an optimizer keeps beside the state and the groups of its parameters."""
         skip, own = ("state", "param_groups"), vars(optimizer)
-        found = reached([own[name] for name in own if name not in skip], [optimizer, *self._known])
+        found = mutable_objects([own[name] for name in own if name not in skip], [optimizer, *self._known])
         numbers = [_Numbers(_ATTRIBUTE, value) for value in _numbers_in(found)]
         return [_Members(own, _iterators(found), skip), *_parts_of(found), *numbers]
 
@@ -182,7 +182,7 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
         kept.restore()
 
 
-def reached(values: list[Any], known: list[Any]) -> list[tuple[Any, Any]]:
+def mutable_objects(values: list[Any], known: list[Any]) -> list[tuple[Any, Any]]:
     """List the mutable objects that ``copy.deepcopy`` reaches from some values, each with its copy.
 
     What cannot be copied (locks, generators) is left out; of a container of such, the other members count.
@@ -203,7 +203,7 @@ def reached(values: list[Any], known: list[Any]) -> list[tuple[Any, Any]]:
             more = [(value, value) for value in left if isinstance(value, (Tensor, dict, list, deque))]
             within = [list(v.values() if isinstance(v, dict) else v) for v in left if isinstance(v, _HOLDERS)]
             more += (
-                reached([member for members in within for member in members], [*known, *left])
+                mutable_objects([member for members in within for member in members], [*known, *left])
                 if within
                 else []
             )

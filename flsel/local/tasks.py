@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from flsel.data.trees import Form, Tree, call, mapped
 from flsel.errors import UserError
 from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_own_steps, take
-from flsel.local.snapshot import reached
+from flsel.local.snapshot import mutable_objects
 from flsel.local.torch_internals import BATCH_NORM, CONVOLUTION, without_compiler
 from flsel.params import called
 
@@ -170,7 +170,7 @@ def as_task(
 
 
 class OwnSteps(Optimizer):
-    """Stands for the optimizers and schedules of a module that Lightning's Trainer steps.
+    """Placeholder for the optimizers and schedules that Lightning's Trainer itself steps.
 
     Args:
         params: The module's trainable parameters.
@@ -239,7 +239,7 @@ def _check_copies(optimizer: Optimizer, task: Task, source: str) -> None:
         if inspect.isfunction(hook)
     ]
     own += [held for hook in hooks for held in inspect.getclosurevars(hook).nonlocals.values()]
-    found = reached(own, known)
+    found = mutable_objects(own, known)
     for tensor in [value for value, _ in found if isinstance(value, Tensor)]:
         for param in task.parameters():
             alike = tensor.shape == param.shape and tensor.dtype == param.dtype

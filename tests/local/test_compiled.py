@@ -35,7 +35,7 @@ from flsel.data.population import Normalize, Population
 from flsel.local.compiled import pool, refusals
 from flsel.local.compiled import step as compiled_step
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
-from flsel.local.compiled.engine import rounded
+from flsel.local.compiled.engine import round_up
 from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.refusals import ELEMENTWISE, Refused
 from flsel.local.compiled.step import ExampleGatherer
@@ -587,9 +587,9 @@ def test_what_a_convolutional_model_makes_for_itself_is_new_in_every_step(
 
 
 def test_counts_are_rounded_up_to_few_shapes() -> None:
-    assert [rounded(n) for n in (1, 10, 16, 17, 33, 100, 129)] == [1, 10, 16, 18, 36, 104, 144]
-    assert all(n <= rounded(n) <= 1.125 * n for n in range(1, 2000))
-    assert len({rounded(n) for n in range(1, 1025)}) == 16 + 8 * 6
+    assert [round_up(n) for n in (1, 10, 16, 17, 33, 100, 129)] == [1, 10, 16, 18, 36, 104, 144]
+    assert all(n <= round_up(n) <= 1.125 * n for n in range(1, 2000))
+    assert len({round_up(n) for n in range(1, 1025)}) == 16 + 8 * 6
 
 
 def test_sizes_of_the_matrix_are_ragged() -> None:

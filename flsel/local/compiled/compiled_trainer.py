@@ -24,13 +24,13 @@ _ENGINES = 8
 
 @final
 class CompiledTrainer(LocalTrainer):
-    """Train clients by a step that was compiled: a stack of models together, or convolutional ones in turn.
+    """Train clients by a compiled step: many models as one stack, or models with convolutions one at a time.
 
-    A batch that is shorter than others is padded with examples that weigh nothing. Clients who have finished
-    stay in the stack, their models already copied out, until half of it has finished; then the others go on
-    in a smaller one. Clients of several federations share a stack where their steps compute the same and a
-    wider stack is faster (:mod:`flsel.local.compiled.pool`). A step that cannot be traced is left to
-    sequential, which is logged once.
+    A batch that is shorter than others is padded with examples of weight zero. A client that has finished
+    stays in the stack after its model was copied out. Once half of the clients have finished, the others
+    continue in a smaller stack. Clients of several federations share a stack where their steps compute the
+    same and a wider stack is faster (:mod:`flsel.local.compiled.pool`). A step that cannot be traced is left
+    to sequential, which is logged once.
 
     Args:
         chunk: Most clients in one stack, which bounds memory; None means all.

@@ -27,7 +27,7 @@ _SHAPES = 16
 _TERMS, _TERMS_CPU = 2**25, 2**22
 
 
-def rounded(count: int) -> int:
+def round_up(count: int) -> int:
     """Round a count up, so that few shapes serve all: exact up to 16, by at most an eighth above."""
     grain = 1 << max((count - 1).bit_length() - 4, 0)
     return -(-count // grain) * grain
@@ -83,7 +83,7 @@ class Engine:
                 starts=starts_of([visit.start for visit in chosen]),
                 clients=whole([visit.client for visit in chosen]).to(self._device),
                 visits=chosen,
-                positions=padded([tables[i] for i in stack]),
+                positions=stack_tables([tables[i] for i in stack]),
                 y=self._program.population.y,
                 drawn=padded_rows([v.program.drawn(v.client, v.round, v.draw) for v in chosen]),
             )
@@ -95,7 +95,7 @@ class Engine:
         at = 0
         wider: StackedParams | None = None
         while at < steps[0]:
-            count = rounded(sum(s > at for s in steps))
+            count = round_up(sum(s > at for s in steps))
             now = cohort.resized(count)
             stack = self._stack(now)
             if wider is None:
@@ -172,7 +172,7 @@ class Engine:
             return cohort.longest
         most = cohort.positions.shape[2]
         # In a stack of two hardly any two rounds have the same lengths, and each size takes a trace.
-        up = _power_of_two if self._large else rounded
+        up = _power_of_two if self._large else round_up
         return [min(up(longest), most) for longest in cohort.longest]
 
     def _stack(self, cohort: Cohort) -> StackedParams:
@@ -317,7 +317,7 @@ class Cohort:
         return places.to(self.y.device), weights.to(like.dtype).to(self.y.device)
 
 
-def padded(tables: list[np.ndarray]) -> np.ndarray:
+def stack_tables(tables: list[np.ndarray]) -> np.ndarray:
     """Stack tables ``[steps, size]``, the longest first; -1 stands where the others have ended."""
     together = np.full((len(tables), *tables[0].shape), -1, dtype=np.int64)
     for table, place in zip(tables, together, strict=True):

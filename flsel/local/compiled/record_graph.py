@@ -95,7 +95,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         changes = any(node in self._changing for node in tree_leaves(named) if isinstance(node, fx.Node))
         if changes and _reads_data(func, args):
             raise Refused(BRANCHES)
-        if any(root(node, parts=True).op != "call_function" for node in written(func, *named)):
+        if any(root(node, parts=True).op != "call_function" for node in written_nodes(func, *named)):
             raise Refused("it writes to a buffer (a callback may, between rounds)")
         value = func(*args, **kwargs)
         if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
@@ -183,7 +183,7 @@ def _out_of_place(
     plain = getattr(packet, overload(target), None)
     changed: Any = node.args[0]
     if (
-        written(target, node.args, dict(node.kwargs)) != [changed]
+        written_nodes(target, node.args, dict(node.kwargs)) != [changed]
         or plain is None
         or schema(plain).is_mutable
     ):
@@ -199,7 +199,7 @@ def _out_of_place(
     return value
 
 
-def written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[fx.Node]:
+def written_nodes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[fx.Node]:
     """List what an operation writes to in place."""
     declared = [a for a in schema(func).arguments if a.alias_info is not None and a.alias_info.is_write]
     places = {a.name: i for i, a in enumerate(schema(func).arguments)}
@@ -225,7 +225,12 @@ def _shares(node: fx.Node) -> bool:
 
 
 def root(node: fx.Node, *, parts: bool = False) -> fx.Node:
-    """Return the node whose memory a view looks at; with ``parts``, each of several results has its own."""
+    """Return the node whose memory a view reads.
+
+    Args:
+        node: The view, or any other node.
+        parts: Each result of an operation with several results counts as memory of its own.
+    """
     while is_view(node) and isinstance(node.args[0], fx.Node):
         if parts and not _shares(node):
             break

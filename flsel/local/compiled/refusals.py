@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 import torch
@@ -19,10 +18,7 @@ from flsel.local.plain import mixes
 from flsel.local.program import Program
 from flsel.local.snapshot import ModuleSnapshot, undisturbed
 from flsel.local.tasks import averages_examples
-from flsel.local.torch_internals import (
-    BATCH_NORM,
-    gradients_are_hooked,
-)
+from flsel.local.torch_internals import BATCH_NORM, gradients_are_hooked
 from flsel.objectives.objective import overrides
 from flsel.params import Params
 from flsel.rng import plain_states
@@ -116,7 +112,7 @@ class Convolves(Refused):
     """A step for a stack of models has convolutions, which a CPU computes faster for one model at a time."""
 
 
-@contextlib.contextmanager
+@contextmanager
 def watched(kept: ModuleSnapshot) -> Iterator[None]:
     """Refuse a step that leaves traces of itself elsewhere than in the loss.
 
@@ -125,7 +121,7 @@ def watched(kept: ModuleSnapshot) -> Iterator[None]:
     """
     drawn, modes = plain_states(), kept.modes()
     said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    with redirect_stdout(said):
         yield
     if plain_states() != drawn:
         raise Refused(DRAWS)
@@ -135,7 +131,7 @@ def watched(kept: ModuleSnapshot) -> Iterator[None]:
         raise Refused("it keeps something in the module (a callback may, between rounds)")
 
 
-@contextlib.contextmanager
+@contextmanager
 def out_of_place(task: nn.Module) -> Iterator[None]:
     """Let activations return new values: in place, their gradients are written in parts of others."""
     changed = [module for module in task.modules() if getattr(module, "inplace", None) is True]

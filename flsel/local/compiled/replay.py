@@ -236,12 +236,12 @@ class StepRunner(ABC):
 
     @abstractmethod
     def load(self, numbers: list[list[float]], places: Tensor, terms: list[Tensor]) -> None:
-        """Get ready for S steps.
+        """Prepare the next S steps.
 
         Args:
-            numbers: What the optimizer multiplies with in each.
-            places: Positions of their examples, int64 ``[S, n * size]``.
-            terms: What does not depend on the models, each ``[S, ...]``.
+            numbers: Factors of the optimizer in each step.
+            places: Positions of the steps' examples, int64 ``[S, n * size]``.
+            terms: Values that do not depend on the parameters, each ``[S, ...]``.
         """
 
     @abstractmethod
@@ -253,7 +253,7 @@ class HostRunner(StepRunner):
     """Passes every step the values that it reads, which is the least work on a CPU."""
 
     def load(self, numbers: list[list[float]], places: Tensor, terms: list[Tensor]) -> None:
-        """Get ready for S steps (see :class:`StepRunner`)."""
+        """Prepare the next S steps (see :class:`StepRunner`)."""
         rows = zip(*(term.unbind(0) for term in terms), strict=True) if terms else iter([()] * len(numbers))
         self._next: Iterator[tuple[list[float], Tensor, tuple[Tensor, ...]]]
         self._next = zip(numbers, places.unbind(0), rows, strict=True)
@@ -289,7 +289,7 @@ class TableRunner(StepRunner):
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def load(self, numbers: list[list[float]], places: Tensor, terms: list[Tensor]) -> None:
-        """Get ready for S steps (see :class:`StepRunner`)."""
+        """Prepare the next S steps (see :class:`StepRunner`)."""
         factors = torch.tensor(numbers, dtype=self._numbers.dtype).to(self._numbers.device)
         tables = [factors, places, *terms]
         if not self._tables or len(self._tables[0]) < len(numbers):

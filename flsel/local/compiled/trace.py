@@ -188,7 +188,7 @@ def _take(values: list[Tensor], count: int) -> list[Tensor]:
 def _corrected(
     objective: Objective, grads: Params, params: Params, starts: Params, clients: Tensor
 ) -> tuple[Tensor, ...]:
-    """Let the objective correct gradients; a single model goes as a stack of one."""
+    """Let the objective correct gradients; a single model is passed as a stack of one."""
     single = any(params[name].ndim < starts[name].ndim for name in grads)
     if single:
         grads, params = ({n: value[None] for n, value in group.items()} for group in (grads, params))
