@@ -26,8 +26,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from flsel.arguments import arguments
+from flsel.choosing.choose_config import ChooseConfig
 from flsel.commands.cli import main
-from flsel.config.schema import keys, plugins
+from flsel.comparison.compare_config import CompareConfig
+from flsel.config.schema import explained, keys
+from flsel.placing.place_config import PlaceConfig
+from flsel_tune.sweep_config import SweepConfig
 
 SECONDS = 30
 MEMORY = 6 << 30  # Bytes beyond what the process has: an absurd size must fail, not the machine.
@@ -64,6 +68,12 @@ def check(folder: Path, *words: str) -> int:
         assert int(rows[-1].split(",")[0]) == summary["rounds"], rows[-1]
         torch.load(run / "checkpoints/last.ckpt", weights_only=True)
         return code
+    refused(folder, before, code, error)
+    return code
+
+
+def refused(folder: Path, before: dict[Path, bytes], code: int, error: str) -> None:
+    """Check that a call ended in one sentence and changed nothing."""
     said = [line for line in error.splitlines() if not line.startswith(("flsel: warning: ", "flsel: local."))]
     assert code == 2, (code, error)
     assert len(said) == 1, error
@@ -72,7 +82,6 @@ def check(folder: Path, *words: str) -> int:
     after = contents(folder)
     changed = [str(path) for path, data in before.items() if after.get(path) != data]
     assert not changed, f"{changed} changed, though the program said {said[0]}"
-    return code
 
 
 def call(folder: Path, *words: str) -> tuple[int, str]:
@@ -149,8 +158,8 @@ NESTED = st.recursive(
 @st.composite
 def classes(draw: Callable[..., Any], key: str) -> Any:
     """A class that fits a setting, with arguments that may not."""
-    name = draw(st.sampled_from(sorted(plugins()[key].classes())))
-    made = plugins()[key].classes()[name]
+    name = draw(st.sampled_from(sorted(explained()[key].classes())))
+    made = explained()[key].classes()[name]
     known = [*arguments(made)] or ["nothing"]
     given = draw(st.dictionaries(st.sampled_from(known), PLAIN, max_size=2))
     return {"class_path": name, "init_args": given} if given else name
@@ -160,10 +169,13 @@ def classes(draw: Callable[..., Any], key: str) -> Any:
 def edits(draw: Callable[..., Any]) -> dict[str, Any]:
     """The valid settings with one to three of them changed."""
     settings = yaml.safe_load(yaml.safe_dump(TINY))
+    if draw(st.booleans()):
+        settings |= {"devices": "Phones", "time": {"deadline": 100.0}}
     for _ in range(draw(st.integers(1, 3))):
         known = [key for key in keys() if not key.startswith(_LEFT_OUT)]
         key = draw(st.sampled_from(known) | TEXTS)
-        value = draw(classes(key) | NESTED) if key in plugins() else draw(PLAIN | NESTED)
+        known_classes = classes(key) | st.lists(classes(key), max_size=2) if key in explained() else PLAIN
+        value = draw(known_classes | NESTED)
         *above, last = key.split(".")
         branch = settings
         for name in above:
@@ -173,6 +185,26 @@ def edits(draw: Callable[..., Any]) -> dict[str, Any]:
         if isinstance(branch, dict):
             branch[last] = value
     return settings
+
+
+# What makes a command refuse its words, whatever the others are.
+REFUSED = {
+    "compare": (CompareConfig, ["--seeds", "0"]),
+    "tune": (SweepConfig, ["--trials", "0"]),
+    "choose": (ChooseConfig, ["--margin", "0"]),
+    "place": (PlaceConfig, ["--seeds", "0"]),
+}
+
+
+@st.composite
+def options(draw: Callable[..., Any], command: str) -> list[str]:
+    """Options of a command and of its runs, with values that may not fit, and one that does not."""
+    made, wrong = REFUSED[command]
+    known = [*arguments(made), *keys(), "nothing"]
+    values = PLAIN.map(str) | NESTED.map(lambda value: yaml.safe_dump(value, default_flow_style=True))
+    given = draw(st.lists(st.tuples(st.sampled_from(known), values), max_size=3))
+    first = [draw(st.sampled_from(["Uniform", "nosuch.X", "os.system"]))] if command == "place" else []
+    return [command, *first, *(word for key, value in given for word in (f"--{key}", value)), *wrong]
 
 
 SNIPPETS = st.sampled_from([

@@ -65,6 +65,16 @@ def test_settings(content: dict[str, Any]) -> None:
 
 @bounded(20)
 @given(st.data())
+def test_command_lines(data: st.DataObject) -> None:
+    words = data.draw(fuzz.options(data.draw(st.sampled_from(sorted(fuzz.REFUSED)))))
+    with tempfile.TemporaryDirectory() as name:
+        code, error = fuzz.call(Path(name), *words)
+        fuzz.refused(Path(name), {}, code, error)
+        assert not fuzz.contents(Path(name))
+
+
+@bounded(20)
+@given(st.data())
 def test_bytes_of_a_yaml_file(data: st.DataObject) -> None:
     whole = yaml.safe_dump(fuzz.TINY).encode()
     text = data.draw(

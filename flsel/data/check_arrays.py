@@ -236,6 +236,8 @@ def examples(x: Tree, y: Tree, *, num_classes: int, where: str, groups: Tensor |
             raise UserError(f"{where} has the label {worst}, but labels must be in 0..{num_classes - 1}.")
     for kind, tree in (("inputs", x), ("targets", y)):
         for part in tensors(tree):
+            if isinstance(part, Tensor) and part.layout != torch.strided:
+                raise UserError(f"{where} must have dense {kind}, got sparse ones: call to_dense() on them.")
             _check_finite(part, where, kind)
     return Examples(x, y, groups)
 

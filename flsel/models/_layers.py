@@ -21,9 +21,19 @@ def known_shape(
     input_shape: tuple[int, ...] | None, num_classes: int | None, *, image: bool = False
 ) -> tuple[tuple[int, ...], int]:
     """Return the shape of an example and the number of classes, once they are known to fit."""
-    if num_classes is None or num_classes < 1:
+    if input_shape is None:
+        raise UserError(
+            "input_shape must be the shape of an example of one tensor, and the data's have others: name one "
+            "with data.columns.inputs, or name a model of your own."
+        )
+    if num_classes is None:
+        raise UserError(
+            "num_classes must be the number of outputs, which data without class labels do not tell: set "
+            "model.num_classes, and loss."
+        )
+    if num_classes < 1:
         raise UserError(f"num_classes must be at least 1 (a run takes it from the data), got {num_classes}.")
-    if input_shape is None or not input_shape or min(input_shape) < 1:
+    if not input_shape or min(input_shape) < 1:
         raise UserError(
             f"input_shape must be the shape of one example (a run takes it from the data), got {input_shape}."
         )
