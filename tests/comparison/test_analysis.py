@@ -514,10 +514,7 @@ def unfinished(failure: str) -> Callable[[Path], object]:
         (lambda f: (f / "summary.json").write_text("{"), "summary.json is damaged"),
         (lambda f: (f / "summary.json").write_text('{"format": 0}'), "has format 0, this flsel reads format"),
         (lambda f: (f / "config.yaml").unlink(), "it holds no config.yaml"),
-        (
-            lambda f: (f / "config.yaml").write_text("seed: x\n"),
-            "damaged: seed must be an integer",
-        ),
+        (lambda f: (f / "config.yaml").write_text("seed: x\n"), "damaged: seed must be an integer"),
         (lambda f: (f / "labels.csv").write_text("1,2\n3\n"), "labels.csv is damaged"),
         (lambda f: (f / "labels.csv").write_text("1,2\n"), "labels.csv is damaged"),
         (unfinished("["), "failure.json is damaged"),

@@ -13,11 +13,7 @@ from made import climb
 from made import run as made_run
 from runs import built, settings
 from torch import nn
-from torchmetrics.classification import (
-    MulticlassAUROC,
-    MulticlassCalibrationError,
-    MulticlassF1Score,
-)
+from torchmetrics.classification import MulticlassAUROC, MulticlassCalibrationError, MulticlassF1Score
 
 import flsel
 from flsel.errors import UserError
