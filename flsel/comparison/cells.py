@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +31,22 @@ def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> Score:
         UserError: If something does not fit; the message names the cell.
     """
     scores = dict[Score, str]()
-    seed, first = grid.seeds[0], (grid.variants[0].name, grid.scenarios[0].name)
-    for scenario in grid.scenarios:
-        for variant in grid.variants:
-            cell = Cell(variant.name, scenario.name, seed)
-            if both := scenario.changes.keys() & variant.changes.keys():
+    first = next(grid.cells())
+    for scenario, variant in product(grid.scenarios, grid.variants):
+        cell = Cell(variant.name, scenario.name, first.seed)
+        if both := scenario.changes.keys() & variant.changes.keys():
+            raise UserError(f"{variant.name} sets {min(both)}, which --grid varies; set it in one of them.")
+        try:
+            config = grid.run_config(cell, folder)
+            if cost == "simulated_seconds" and config.devices is None:
                 raise UserError(
-                    f"{variant.name} sets {min(both)}, which --grid varies; set it in one of them."
+                    "cost simulated_seconds needs simulated devices, and this run has none: set devices, for "
+                    "example --devices LogNormal."
                 )
-            try:
-                config = grid.run_config(cell, folder)
-                if cost == "simulated_seconds" and config.devices is None:
-                    raise UserError(
-                        "cost simulated_seconds needs simulated devices, and this run has none: set devices, "
-                        "for example --devices LogNormal."
-                    )
-                if variant.name == first[0] or scenario.name == first[1]:
-                    scores.setdefault(build(config, sources.get(config)).server.expected_score, str(cell))
-            except UserError as error:
-                raise UserError(f"{cell}: {error}") from error.__cause__
+            if first.variant == variant.name or first.scenario == scenario.name:
+                scores.setdefault(build(config, sources.get(config)).server.expected_score, str(cell))
+        except UserError as error:
+            raise UserError(f"{cell}: {error}") from error.__cause__
     check_one_score(scores)
     return next(iter(scores))
 

@@ -63,6 +63,7 @@ def difference_rows(analysis: Analysis) -> list[Row]:
         shown = None if claim is None else claim.shown
         comparisons = 1 if claim is None else claim.design.comparisons
         values, alpha = np.array(d.found.values), analysis.options.alpha
+        whole = d.paired and not d.censored  # a bound has no power that is known
         rows.append(
             {
                 "scenario": d.scenario, "variant": d.variant, "baseline": analysis.options.baseline,
@@ -75,8 +76,8 @@ def difference_rows(analysis: Analysis) -> list[Row]:
                 "comparisons": comparisons, "p_exact_floor": d.found.p_floor,
                 "claim": "exploratory" if claim is None or claim.exploratory else claim.decision.claim,
                 "exploratory": "; ".join(claim.exploratory) if claim is not None else "",
-                "resolvable": resolvable(values, comparisons, alpha) if d.paired else math.nan,
-                **_needed(seeds_needed(values, comparisons, alpha) if d.paired else None),
+                "resolvable": resolvable(values, comparisons, alpha) if whole else math.nan,
+                **_needed(seeds_needed(values, comparisons, alpha) if whole else None),
                 **_better_in(analysis, d), "censored": d.censored,
             }
         )  # fmt: skip
@@ -95,9 +96,8 @@ def _better_in(analysis: Analysis, d: Difference) -> Row:
 
 
 def _needed(found: SeedsNeeded | None) -> Row:
-    names = ("seeds_needed", "seeds_needed_low", "seeds_needed_high")
     values = (None, None, None) if found is None else (found.value, found.low, found.high)
-    return dict(zip(names, values, strict=True))
+    return dict(zip(("seeds_needed", "seeds_needed_low", "seeds_needed_high"), values, strict=True))
 
 
 def decision_rows(analysis: Analysis) -> list[Row]:
