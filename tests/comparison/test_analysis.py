@@ -90,7 +90,7 @@ def test_what_is_not_significant_says_how_many_seeds_would_be_needed_and_how_unc
     )
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 4])
+@pytest.mark.parametrize("seeds", [2, 4])
 def test_fewer_seeds_than_can_carry_a_claim_are_exploratory_whatever_they_show(tmp_path, seeds):
     two(tmp_path, [0.80, 0.81, 0.79, 0.80][:seeds], [0.70, 0.72, 0.69, 0.71][:seeds], fingerprints=PRINTS)
     found = compare(tmp_path, target=0.6)
@@ -114,6 +114,7 @@ def test_a_target_chosen_after_the_runs_is_never_a_claim(tmp_path):
     chosen, declared = compare(tmp_path), compare(tmp_path, target=0.6)
     for found, size in ((chosen, 1), (declared, 1)):
         assert found.analysis.target.chosen_after
+        assert any("was chosen after the runs" in note for note in found.notes)
         kinds = [verdict.kind for verdict in found.verdicts]
         assert kinds == ["resolved", "exploratory"]
         assert found.analysis.claim("PowD", "all", found.analysis.main).design.comparisons == size
@@ -298,11 +299,6 @@ def test_a_headline_does_not_deny_what_is_worse(tmp_path):
     )
 
 
-def test_what_is_equal_to_the_baseline_is_said_to_be(tmp_path):
-    two(tmp_path, [0.8, 0.7], [0.8, 0.7])
-    assert compare(tmp_path).verdicts[0].text.startswith("PowD equals Uniform in test accuracy (")
-
-
 def test_one_variant_is_compared_with_nothing(tmp_path):
     made.run(tmp_path / "u", made.climb(0.7))
     assert "Nothing is compared: there is one variant." in compare(tmp_path).notes
@@ -450,12 +446,6 @@ def test_tuned_on_the_seeds_that_judge_and_unequal_budgets_are_said(tmp_path):
         "Tuning budgets differ: " in note and "HiCS 480 rounds" in note and "FedCor 160 rounds" in note
         for note in found.notes
     )
-
-
-def test_a_target_that_was_chosen_with_the_runs_in_sight_is_said(tmp_path):
-    two(tmp_path, [0.80, 0.82], [0.70, 0.69])
-    assert any("was chosen after the runs" in note for note in compare(tmp_path).notes)
-    assert any("was chosen after the runs" in note for note in compare(tmp_path, target=0.6).notes)
 
 
 def test_files_hold_every_number(tmp_path):
