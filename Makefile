@@ -10,7 +10,7 @@ KINDS ?= train,tune,compare
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 FLSEL_FUZZ ?= 300
 
-.PHONY: help demo demo-flower test test-flower test-mlflow package test-package test-lowest test-highest test-python fuzz soak lint evidence \
+.PHONY: help demo demo-flower test test-flower test-mlflow test-tasks package test-package test-lowest test-highest test-python fuzz soak lint evidence \
 	evidence-quick bench docs install-hashed lock lock-flower clean
 .DEFAULT_GOAL := help
 
@@ -31,6 +31,12 @@ test-mlflow: $(INSTALLED) ## Run the tests of the tracker MLflow, in .venv-mlflo
 	@$(PYTHON) -m venv .venv-mlflow
 	.venv-mlflow/bin/python -m pip install -qq --disable-pip-version-check -e '.[dev,mlflow]'
 	OMP_NUM_THREADS=1 .venv-mlflow/bin/python -m pytest -q -n 0 tests/test_mlflow.py
+
+# Without constraints.txt: flwr-datasets fits few versions of fsspec.
+test-tasks: $(INSTALLED) ## Run the tests with models of transformers, peft, timm and torchvision, in .venv-tasks.
+	@$(PYTHON) -m venv .venv-tasks
+	.venv-tasks/bin/python -m pip install -qq --disable-pip-version-check -e '.[dev,lora,flower-datasets]' timm
+	OMP_NUM_THREADS=1 .venv-tasks/bin/python -m pytest -q -n 0 tests/tasks tests/test_from_flower.py
 
 package: $(INSTALLED) ## Build the wheel and the sdist into dist/ and check them (REPOSITORY=https://HOST/OWNER/NAME).
 	@test -n "$(REPOSITORY)" || { echo "make package needs the address that links lead to: REPOSITORY=https://HOST/OWNER/NAME"; exit 2; }

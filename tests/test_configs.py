@@ -177,6 +177,11 @@ def test_runs_a_round(path, tmp_path):
     assert np.isfinite(metrics["test/loss"])
 
 
+def test_cifar10_is_cropped_and_flipped():
+    config = RunConfig.from_file(ROOT / "configs/runs/cifar10.yaml")
+    assert [type(made()).__name__ for made in config.data.augment] == ["RandomCrop", "RandomHorizontalFlip"]
+
+
 def test_shakespeare_is_read_where_it_is_and_generated_where_it_is_not(tmp_path, caplog):
     config = RunConfig.from_file(ROOT / "configs/runs/shakespeare.yaml")
     generated = load_source(replace(config.data, root=str(tmp_path)), clients=None, seed=1)

@@ -15,7 +15,6 @@ import torchmetrics
 from lightning.pytorch import LightningModule
 from runs import built, differ_when_resumed, settings
 from torch import Tensor, nn, optim
-from torch.utils.data import default_collate
 from torchmetrics.functional.regression import r2_score
 from torchmetrics.regression import R2Score
 
@@ -24,7 +23,6 @@ from flsel.availability import YMF
 from flsel.config.groups import EvaluationConfig, LocalConfig
 from flsel.data.data_config import DataConfig
 from flsel.errors import UserError
-from flsel.local.program import from_one
 from flsel.metrics import Score
 from flsel.partition import IID, Dirichlet
 from flsel.runner.result import Spent
@@ -218,16 +216,19 @@ def config(folder: Path, kind: str, backend: str = "auto", **changes: Any) -> An
     return settings(folder, **{**given, **changes})
 
 
-@pytest.mark.parametrize("backend", ["auto", "sequential", "lightning"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_round_is_the_mean_of_clients_trained_by_hand(kind, backend, tmp_path):
-    made = built(config(tmp_path, kind, backend))
+def check_round(run: Any, loss: Callable[[Any, Tensor], Tensor]) -> None:
+    """Compare a round of all clients with the mean of those trained by hand.
+
+    Args:
+        run: The settings of a run that trains by SGD with a learning rate of 0.1.
+        loss: Maps the model and positions of examples to the loss of their batch.
+    """
+    made = built(run)
     server, program = made.server, made.program
     start = {name: value.clone() for name, value in server.params.items()}
-    loss = KINDS[kind][3]
     sizes = program.population.sizes.double()
     ends = []
-    for client in range(CLIENTS):
+    for client in range(len(sizes)):
         program.load(start)
         optimizer = optim.SGD(program.task.parameters(), lr=0.1)
         for row in program.batches(client, 0):
@@ -244,45 +245,10 @@ def test_a_round_is_the_mean_of_clients_trained_by_hand(kind, backend, tmp_path)
         assert not torch.equal(value, start[name]) or value.grad is None
 
 
-# By form: examples of a data set, a network, and the loss of a batch of them.
-FORMS: dict[str, tuple[Rows, Any, Callable[[Any, Any], Tensor]]] = {
-    "named tuples": (
-        Rows(lambda n: Three(X[n], X[n] > 0, int(LABELS[n]))), partial(nn.Linear, 6, 3),
-        lambda net, b: cross_entropy(net(b.table * b.mask), b.y),
-    ),
-    "columns": (
-        Rows(lambda n: (X[n], NUMBERS[n : n + 1])), partial(nn.Linear, 6, 1),
-        lambda net, b: (net(b[0]) - b[1]).square().mean(),
-    ),
-    "several targets": (
-        Rows(lambda n: (X[n], (int(LABELS[n]), float(NUMBERS[n])))), partial(nn.Linear, 6, 4),
-        lambda net, b: cross_entropy(net(b[0])[:, :3], b[1][0]) + (net(b[0])[:, 3] - b[1][1]).square().mean(),
-    ),
-    "masks of bytes": (
-        Rows(lambda n: {"image": PICTURES[n], "mask": PIXELS[n][None].to(torch.uint8)}),
-        partial(nn.Conv2d, 2, 3, 3, padding=1),
-        lambda net, b: cross_entropy(net(b["image"]), b["mask"][:, 0].long()),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("backend", ["auto", "lightning"])
-@pytest.mark.parametrize("form", FORMS)
-def test_a_module_gets_batches_in_the_form_of_the_examples(form, backend, tmp_path):
-    rows, net, loss = FORMS[form]
-    given = DataConfig(name=rows, validation=0.0, server=0.0, test=0.2)
-    made = built(config(tmp_path, "masked", backend, data=given, model=partial(Stepping, net, loss)))
-    program, start = made.program, made.server.params
-    ends = made.server.federation.trainer.train(from_one(start, [1], 0, program))
-    program.load(start)
-    optimizer = optim.SGD(program.task.parameters(), lr=0.1)
-    for row in program.batches(1, 0):
-        optimizer.zero_grad()
-        loss(program.task.net, default_collate([rows[at] for at in row[row >= 0].tolist()])).backward()
-        optimizer.step()
-    for name, value in program.state().items():
-        torch.testing.assert_close(ends[name][0], value, rtol=1e-5, atol=1e-6)
-        assert not torch.equal(value, start[name])
+@pytest.mark.parametrize("backend", ["auto", "sequential", "lightning"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_round_is_the_mean_of_clients_trained_by_hand(kind, backend, tmp_path):
+    check_round(config(tmp_path, kind, backend), KINDS[kind][3])
 
 
 @pytest.mark.parametrize("kind", ["masked", "causal", "regression", "no targets"])
