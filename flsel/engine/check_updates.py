@@ -54,8 +54,8 @@ def check_updates(steps: UpdateSteps, selector: Selector, objective: Objective, 
         )
     if least < steps.aggregate.least:
         raise UserError(
-            f"clients_per_round must be at least {steps.aggregate.least} with aggregate {joined}, "
-            f"got {least}."
+            f"clients_per_round (or asynchronous.buffer) must be at least {steps.aggregate.least} with "
+            f"aggregate {joined}, got {least}."
         )
 
 

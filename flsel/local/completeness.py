@@ -111,7 +111,7 @@ def _of_epochs(least: int, batches: BatchSpec, examples: int, rng: np.random.Gen
     if batches.epochs is None or batches.epochs < least:
         raise UserError(
             f"local.epochs must be at least completeness.least, got {shown(batches.epochs)} and {least}: "
-            "it is the largest number of epochs that a client does."
+            "set it to the largest number of epochs that a client does."
         )
     return replace(batches, epochs=int(rng.integers(least, batches.epochs, endpoint=True))).num_steps(
         examples

@@ -241,7 +241,10 @@ def test_a_median_withstands_what_the_mean_does_not(tmp_path: Path) -> None:
             {"aggregate": Median(), "selector": Uniform(weights="scaled")},
             "must be Mean with Uniform",
         ),
-        ({"aggregate": Krum(corrupt=2)}, "clients_per_round must be at least 7 with aggregate Krum, got 3"),
+        (
+            {"aggregate": Krum(corrupt=2)},
+            r"clients_per_round \(or asynchronous.buffer\) must be at least 7 with aggregate Krum, got 3",
+        ),
         (
             {"aggregate": Median(), "updates": (Clip(), NOISE)},
             "must be Mean with noise at the server",
