@@ -167,6 +167,7 @@ WRONG = [
     (["--selector", "{class_path: PowD, init_args: {d: 4, d: 5}}"], "selector: line 1: d is set a second time; keep one."),
     (["--updates", "[{class_path: TopK, class_path: Clip}]"], "updates: line 1: class_path is set a second time; keep one."),
     (["--updates", "[{class_path: TopK, init_args: 3}]"], "updates[0].init_args must be a mapping of arguments, got 3."),
+    (["--local.optimizer", "[SGD]"], "local.optimizer must be a class of torch.optim, or the import path of another Optimizer, got ['SGD']."),
     (["--updates.share", "0.1"], "updates is a list of classes: write updates: [{class_path: NAME, init_args: {share: 0.1}}]."),
     (["c.yaml"], "'c.yaml' is not expected here: a setting is given as --key value; a file of settings as --config c.yaml."),
     (["--rounds", "x"], "rounds must be a whole number in [1, 100,000,000], got 'x'."),

@@ -88,10 +88,12 @@ class Plugin:
         Raises:
             UserError: If there is none, or it does not fit; it begins with ``key``.
         """
-        offered = self._offered(name) if isinstance(name, str) else None
+        if not isinstance(name, str):
+            raise UserError(f"{key} must be {self.rule()}, got {shown(name)}.")
+        offered = self._offered(name)
         if offered is not None:
             return offered
-        if not isinstance(name, str) or "." not in name:
+        if "." not in name:
             if name in (published := self.published()):
                 return self._installed(key, name, published[name])
             close = closest(name, [*self.classes(), *published])
