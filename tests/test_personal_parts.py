@@ -50,6 +50,21 @@ def personal(folder: Path, *patterns: str, **changes: Any) -> Any:
     return config.with_changes({"model": "test_personal_parts.Normed"})
 
 
+def test_clients_own_test_data_are_measured_with_their_own_parts(tmp_path: Path) -> None:
+    config = personal(tmp_path, "2.*", selector=Scripted())
+    config = config.with_changes({"data.client_test": 0.3, "evaluation.per_client": True})
+    made = built(config)
+    made.server.step()
+    own, hits = made.data.own_test, []
+    assert own is not None
+    for client, part in enumerate(made.data.client_tests or ()):
+        with made.program.measuring(made.program.of_client(made.server.params, client)):
+            x, y = made.program.ready(own.read(part))
+            hits.append(float((made.program.outputs(x).argmax(dim=1) == y).double().mean()))
+    found = made.server.evaluate(torch.empty(0, dtype=torch.int64))
+    assert found["client_test/accuracy_mean"] == pytest.approx(sum(hits) / 8)
+
+
 def test_personal_parts_stay_with_their_client_and_are_not_billed(tmp_path: Path) -> None:
     server = built(
         personal(tmp_path, "2.*", "1.running*", selector=Scripted(), devices=Equal(up=10.0))

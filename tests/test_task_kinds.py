@@ -365,6 +365,36 @@ def test_a_run_is_judged_by_its_score(score, column, better, tmp_path):
     assert column.partition("/")[2] in result._repr_html_()
 
 
+class AlsoTested(Judged):
+    """Logs another number when it is tested."""
+
+    def test_step(self, batch: Mapping[str, Tensor], batch_idx: int) -> None:
+        logits = self.net(batch["input_ids"], batch["attention_mask"])
+        self.log("hits", (logits.argmax(dim=1) == batch["label"]).float().mean())
+
+
+def test_clients_own_test_data_are_measured_by_the_score(tmp_path):
+    data = DataConfig(name=KINDS["own batches"][0], validation=0.2, server=0.0, test=0.2, client_test=0.3)
+    evaluation = EvaluationConfig(score="test/error", per_client=True)
+    made = built(config(tmp_path, "own batches", model=AlsoTested, data=data, evaluation=evaluation))
+    made.server.step()
+    found = made.server.evaluate(torch.empty(0, dtype=torch.int64))
+    program, own = made.program, made.data.own_test
+    assert own is not None
+    assert found["test/hits"] == pytest.approx(found["test/accuracy"])
+    assert "validation/hits" not in found
+    errors = []
+    for part in made.data.client_tests or ():
+        program.load(made.server.params)
+        batch, label = own.read(part)
+        with torch.no_grad():
+            share = program.task.net(**batch).softmax(dim=1)[:, 0]
+        errors.append(float((share - (label == 0).float()).square().mean()))
+    assert found["client_test/error_mean"] == pytest.approx(sum(errors) / CLIENTS, rel=1e-5)
+    assert found["client_test/error_worst10"] == pytest.approx(max(errors), rel=1e-5)
+    assert found["client_test/accuracy_mean"] >= 0
+
+
 def test_a_regression_is_judged_by_its_loss(tmp_path):
     result = flsel.run(config(tmp_path, "regression", evaluation=EvaluationConfig(metrics=(R2Score,))))
     assert result.score == Score("test/loss", "min")

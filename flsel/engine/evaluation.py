@@ -42,8 +42,8 @@ class Evaluator:
         program: The client's side of the run.
         server: The server's holdout, or None.
         scores: Further metrics of held-out sets, or None.
-        logged: Runs the task's own validation of a model on a set, and returns what it logs; None
-            where the task has none.
+        logged: Runs the task's own validation of a model on a set, which may be test data, and returns what
+            it logs; None where the task has none.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Evaluator:
         program: Program,
         server: Examples | None = None,
         scores: Scores | None = None,
-        logged: Callable[[Params, Examples], Logged] | None = None,
+        logged: Callable[[Params, Examples, bool], Logged] | None = None,
     ) -> None:
         self.directions: dict[str, Better | None] = {} if scores is None else dict(scores.directions)
         self._server = server
@@ -59,7 +59,9 @@ class Evaluator:
         self._scores = scores
         self._logged = logged
 
-    def score(self, params: Params, examples: Examples, round: int = 0) -> dict[str, float]:
+    def score(
+        self, params: Params, examples: Examples, round: int = 0, *, test: bool = False
+    ) -> dict[str, float]:
         """Measure a model on a held-out set: ``loss``, ``accuracy`` in [0, 1], and further metrics by name.
 
         There is no accuracy where outputs are no logits of classes, and no loss where none can be asked.
@@ -70,15 +72,21 @@ class Evaluator:
             params: The model.
             examples: The set.
             round: Communication rounds that made the model.
+            test: The set is test data.
         """
         loss, accuracy = self.measure(params, examples, round, scored=True)
-        more = {} if self._scores is None else self._scores.values()
-        if self._logged is not None:
-            values, ways = self._logged(params, examples)
-            more |= values
-            self.directions |= ways
+        more = self._further(params, examples, test=test)
         known = {"loss": loss} if self._program.measurable else {}
         return known | ({"accuracy": accuracy} if self._program.classifies else {}) | more
+
+    def _further(self, params: Params, examples: Examples, *, test: bool) -> dict[str, float]:
+        """Return the further metrics of a set that :meth:`_measure` showed them, and what the task logs."""
+        more = {} if self._scores is None else self._scores.values()
+        if self._logged is not None:
+            values, ways = self._logged(params, examples, test)
+            more |= values
+            self.directions |= ways
+        return more
 
     def measure(
         self, params: Params, examples: Examples, round: int = 0, *, scored: bool = False
@@ -162,25 +170,51 @@ class Evaluator:
             Mean losses and accuracies, each float64 ``[N]``; NaN for a client without examples.
         """
         data = self._program.population
-        if self._program.by_logits and self._program.personal is None:
-            found = pooled(self._program, params, range(len(data)))
-            if not check_losses(from_one(params, range(len(data)), round, self._program), found[0]):
-                return found
-            alone = [pooled(self._program, params, [client], plain=True) for client in range(len(data))]
-            return torch.cat([loss for loss, _ in alone]), torch.cat([share for _, share in alone])
-        self._program.require_losses()
-        return self._each(params, data.examples, data.shards)
+        found = self._each(params, data.examples, data.shards)
+        visits = from_one(params, range(len(data)), round, self._program)
+        if self._pools and check_losses(visits, found[0]):
+            return self._each(params, data.examples, data.shards)
+        return found
 
     def on_client_tests(self, params: Params, data: FederatedData) -> tuple[Tensor, Tensor]:
         """Measure a model on every client's own test data: losses and accuracies, as :meth:`on_clients`."""
-        held = data.test if data.own_test is None else data.own_test
-        return self._each(params, held, data.client_tests or ())
+        return self._each(params, _own_tests(data), data.client_tests or ())
+
+    def scores_of_clients(self, params: Params, data: FederatedData, name: str) -> Tensor:
+        """Measure each client's model on its own test data by a further metric.
+
+        Args:
+            params: The model.
+            data: The clients' data.
+            name: Name of the metric.
+
+        Returns:
+            The metric of each client, float64 ``[N]``; NaN where there are no test data.
+        """
+        found = torch.full((len(data.population),), torch.nan, dtype=torch.float64)
+        for client, part in enumerate(data.client_tests or ()):
+            if len(part):
+                model, examples = self._program.of_client(params, client), _own_tests(data).take(part)
+                if self._scores is not None:
+                    self._measure(model, examples, scored=True)
+                found[client] = self._further(model, examples, test=True).get(name, torch.nan)
+        return found
+
+    @property
+    def _pools(self) -> bool:
+        """Whether a forward pass may have examples of several clients."""
+        alike = self._program.by_logits and self._program.personal is None
+        return alike and self._program.agreement.disagreement("losses") is None
 
     def _each(self, params: Params, examples: Examples, parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Measure each client's model on its part of a set: losses and accuracies, each float64 ``[N]``."""
+        if self._pools:
+            return pooled(Visit(params, 0, 0, self._program), examples, parts)
+        self._program.require_losses()
+        plain = self._program.agreement.disagreement("losses") is not None
         own, nothing = self._program.of_client, (float("nan"), float("nan"))
         rows = [
-            self._measure(own(params, client), examples.take(part)) if len(part) else nothing
+            self._measure(own(params, client), examples.take(part), plain=plain) if len(part) else nothing
             for client, part in enumerate(parts)
         ]
         table = torch.tensor(rows, dtype=torch.float64).reshape(-1, 2)
@@ -265,3 +299,8 @@ class Evaluator:
         return (loss / len(examples) if program.measurable else nan), (
             right / len(examples) if program.classifies else nan
         )
+
+
+def _own_tests(data: FederatedData) -> Examples:
+    """Return the set in which the clients' own test data lie."""
+    return data.test if data.own_test is None else data.own_test

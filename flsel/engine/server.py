@@ -199,8 +199,9 @@ class Server:
         data, metrics = self.federation.data, dict[str, float]()
         for name, examples in (("test", data.test), ("validation", data.validation)):
             if examples is not None:
-                found = self.evaluator.score(self.params, examples, self.round)
+                found = self.evaluator.score(self.params, examples, self.round, test=name == "test")
                 metrics |= {f"{name}/{what}": value for what, value in found.items()}
+        self.score = score_of(self.config.score, self.config.better, metrics, self.evaluator.directions)
         if self.config.per_client:
             metrics |= self._client_metrics()
         for column in _columns(self.federation.program.logs or ()):
@@ -217,7 +218,6 @@ class Server:
         self._seconds["evaluate"] += time.perf_counter() - started
         metrics |= {f"seconds/{phase}": self._seconds[phase] for phase in _PHASES}
         self._seconds = dict.fromkeys(_PHASES, 0.0)
-        self.score = score_of(self.config.score, self.config.better, metrics, self.evaluator.directions)
         value, target = metrics[self.score.column], self.config.target
         if self.rounds_to_target is None and target is not None and self.score.reaches(value, target):
             self.rounds_to_target = self.round
@@ -322,11 +322,14 @@ class Server:
         # The accuracy is NaN where there are no examples, and there alone; a loss may overflow.
         some = ~accuracies.isnan() if classifies else self.federation.sizes > 0
         found = {"client_train/loss_mean": float(losses[some].mean())}
-        found |= _over_clients("client_train", losses[some], accuracies[some] if classifies else None)
+        found |= _over_clients("client_train", *_judged(losses, accuracies, classifies), some)
         if data.client_tests is not None:
             some = torch.tensor([len(part) > 0 for part in data.client_tests])
             losses, accuracies = self.evaluator.on_client_tests(self.params, data)
-            found |= _over_clients("client_test", losses[some], accuracies[some] if classifies else None)
+            found |= _over_clients("client_test", *_judged(losses, accuracies, classifies), some)
+            if self.score.name not in ("accuracy", "loss"):
+                values = self.evaluator.scores_of_clients(self.params, data, self.score.name)
+                found |= _over_clients("client_test", self.score.name, values, self.score.better, some)
         return found
 
     def _selection_metrics(self, cohort: Tensor) -> dict[str, float]:
@@ -346,10 +349,14 @@ def _columns(logs: Sequence[str]) -> list[str]:
     return [CLIENT_LOG + name for name in logs]
 
 
-def _over_clients(group: str, losses: Tensor, accuracies: Tensor | None) -> dict[str, float]:
-    """Return mean, mean of the worst tenth, and variance of the clients' accuracies, or losses, ``[n]``."""
-    name, values = ("loss", losses) if accuracies is None else ("accuracy", accuracies)
-    worst = values.sort(descending=accuracies is None).values[: max(1, round(len(values) / 10))]
+def _judged(losses: Tensor, accuracies: Tensor, classifies: bool) -> tuple[str, Tensor, Better]:
+    return ("accuracy", accuracies, "max") if classifies else ("loss", losses, "min")
+
+
+def _over_clients(group: str, name: str, values: Tensor, better: Better, some: Tensor) -> dict[str, float]:
+    """Return mean, mean of the worst tenth, and variance of a metric of some clients, ``values[some]``."""
+    values = values[some]
+    worst = values.sort(descending=better == "min").values[: max(1, round(len(values) / 10))]
     return {
         f"{group}/{name}_mean": float(values.mean()),
         f"{group}/{name}_worst10": float(worst.mean()),

@@ -201,9 +201,11 @@ class CheckedTrainer(LocalTrainer):
             return ends
 
     def _update(self, visit: Visit) -> Params:
-        return subtract(row(self._reference.train([visit]), 0), visit.start)
+        (end,) = _models(visit, row(self._reference.train([visit]), 0))
+        return subtract(end, visit.start)
 
     def _compare(self, visit: Visit, plain: Params, fast: Params) -> None:
+        plain, fast = _models(visit, plain, fast)
         update = subtract(plain, visit.start)
         found = _gap(visit, update, subtract(fast, plain), self._update, visit.start)
         if found is not None:
@@ -219,6 +221,7 @@ class CheckedTrainer(LocalTrainer):
         if all(equal(first[name], second[name]) for name in visit.start):
             return
         exact = visit.program.task.device.type == "cpu" and torch.get_num_threads() == 1
+        first, second = _models(visit, first, second)
         update, apart = subtract(first, visit.start), subtract(second, first)
         # Sums of several threads come in any order; so do those of a GPU.
         if not exact and _gap(visit, update, apart, self._update, visit.start) is None:
@@ -269,6 +272,11 @@ class CheckedTrainer(LocalTrainer):
             for name, value in part.items():
                 ends[name][places] = value
         return ends
+
+
+def _models(visit: Visit, *ends: Params) -> list[Params]:
+    """Return ends of a visit without what its client logged."""
+    return [{name: end[name] for name in visit.start} for end in ends]
 
 
 def check_losses(visits: Sequence[Visit], losses: Tensor) -> bool:

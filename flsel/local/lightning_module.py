@@ -25,17 +25,15 @@ _STEPS = frozenset((
     "on_after_backward", "on_before_zero_grad", "optimizer_zero_grad", "lr_scheduler_step",
 ))  # fmt: skip
 _CALLED = frozenset(("forward", "training_step", "configure_optimizers"))
+_WHEN = ("start", "end", "batch_start", "batch_end", "epoch_start", "epoch_end", "model_eval", "model_train")
 # Hooks of validation, which a Trainer calls on held-out sets.
 VALIDATION = (
-    "validation_step", "on_validation_model_train", "on_validation_model_zero_grad",
-    *(f"on_validation_{when}" for when in (
-        "start", "end", "batch_start", "batch_end", "epoch_start", "epoch_end", "model_eval")),
+    "validation_step", "test_step", "on_validation_model_zero_grad",
+    *(f"on_{stage}_{when}" for stage in ("validation", "test") for when in _WHEN),
 )  # fmt: skip
 # Hooks in whose place flsel loads data and keeps checkpoints itself.
 REPLACED = (
-    "test_step", "predict_step", "on_test_model_train",
-    *(f"on_{stage}_{when}" for stage in ("test", "predict") for when in (
-        "start", "end", "batch_start", "batch_end", "epoch_start", "epoch_end", "model_eval")),
+    "predict_step", *(f"on_predict_{when}" for when in _WHEN[:-1]),
     "train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader", "prepare_data",
     "on_fit_end", "teardown", "on_save_checkpoint", "on_load_checkpoint",
 )  # fmt: skip
@@ -93,7 +91,7 @@ def take(model: LightningModule, *, whole: bool = False) -> LightningModule:
     if replaced := [hook for hook in REPLACED if hook in own]:
         say_once(
             f"model {name}: {', '.join(replaced)} will not be called: flsel loads the data, measures the "
-            "model on the test set by forward and validation_step, and keeps checkpoints itself"
+            "model on held-out sets, and keeps checkpoints itself"
         )
     if not whole:
         if not model.automatic_optimization:
@@ -105,9 +103,10 @@ def take(model: LightningModule, *, whole: bool = False) -> LightningModule:
     return model
 
 
-def has_validation(model: LightningModule) -> bool:
-    """Tell whether a module measures itself."""
-    return "validation_step" in _overridden(model)
+def own_measures(model: LightningModule) -> list[str]:
+    """Name the steps by which a module measures itself, in the order of their choice."""
+    own = _overridden(model)
+    return [step for step in ("validation_step", "test_step") if step in own]
 
 
 def has_own_steps(model: LightningModule) -> bool:

@@ -22,7 +22,7 @@ from flsel.data.trees import Tree
 from flsel.errors import UserError, meant, users_code
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.lightning_internals import leave_signals
-from flsel.local.lightning_module import whole_module
+from flsel.local.lightning_module import own_measures, whole_module
 from flsel.local.program import Program, Visit, empty_ends, put_end
 from flsel.local.sequential import VisitBatches
 from flsel.local.tasks import OptimizerFactory, loss_of
@@ -194,22 +194,26 @@ class LightningTrainer(LocalTrainer):
                     vars(module)[name] = own[name]
 
 
-def validate(flags: TrainerFlags, program: Program, params: Params, examples: Examples) -> Logged:
-    """Return what a LightningModule's ``validation_step`` logs over a set, weighted as Lightning weighs it.
+def validate(
+    flags: TrainerFlags, program: Program, params: Params, examples: Examples, test: bool = False
+) -> Logged:
+    """Return what a LightningModule logs when it measures itself on a set, weighted as Lightning weighs it.
+
+    Its ``validation_step`` measures, and on test data, or where it has no other, its ``test_step``.
 
     Args:
         flags: Arguments of the Trainer.
         program: The client's side.
         params: The model.
         examples: The set.
+        test: The set is test data.
 
     Returns:
         The values by name, and which way of each is better, as far as a metric of torchmetrics says so.
     """
     device, size = program.task.device, program.at_once
     where = [torch.arange(first, min(first + size, len(examples))) for first in range(0, len(examples), size)]
-    trainer = flags.make()
-    ways = dict[str, Better | None]()
+    values, ways = dict[str, float](), dict[str, Better | None]()
     with (
         program.evaluating(params, plain=True),
         _quiet(),
@@ -217,9 +221,13 @@ def validate(flags: TrainerFlags, program: Program, params: Params, examples: Ex
         _noting(module, ways),
     ):
         loader = _loader(functools.partial(_normalised, program, examples), where)
-        trainer.validate(module, dataloaders=loader, verbose=False)
+        steps = own_measures(module)
+        for step in steps if test else steps[:1]:
+            trainer = flags.make()
+            run = trainer.validate if step == "validation_step" else trainer.test
+            run(module, dataloaders=loader, verbose=False)
+            values |= {name: float(value) for name, value in trainer.callback_metrics.items()}
         program.task.to(device)
-    values = {name: float(value) for name, value in trainer.callback_metrics.items()}
     return values, {name: ways.get(name) for name in values}
 
 

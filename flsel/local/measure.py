@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from flsel.data.population import Examples
 from flsel.data.trees import Tree, mapped
 from flsel.errors import UserError
 from flsel.local.agreement import Question
@@ -31,14 +32,16 @@ def losses(visits: Sequence[Visit], *, plain: bool = False) -> Tensor:
     found = torch.empty(len(visits), dtype=torch.float64)
     for group in alike(visits, start=True):
         first = visits[group[0]]
-        clients = [visits[position].client for position in group]
+        clients, data = [visits[position].client for position in group], first.program.population
+        shards = [data.shards[client] for client in clients]
         if not first.program.by_logits:
             found[group] = _step_losses(first, clients, plain)
         elif plain:
-            alone = [pooled(first.program, first.start, [client], plain=True)[0] for client in clients]
-            found[group] = torch.cat(alone)
+            found[group] = torch.cat(
+                [pooled(first, data.examples, [shard], plain=True)[0] for shard in shards]
+            )
         else:
-            found[group] = pooled(first.program, first.start, clients)[0]
+            found[group] = pooled(first, data.examples, shards)[0]
     return found
 
 
@@ -109,26 +112,25 @@ def examples_at_once(task: nn.Module) -> int:
 
 
 def pooled(
-    program: Program, params: Params, clients: Sequence[int], *, plain: bool = False
+    visit: Visit, examples: Examples, shards: Sequence[Tensor], *, plain: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Evaluate a model on several clients per forward pass and take the means client by client.
+    """Evaluate a model on several parts of a set per forward pass and take the means part by part.
 
     Args:
-        program: The client's side, its losses cross-entropies of logits (:attr:`Program.by_logits`).
-        params: The model.
-        clients: The clients.
+        visit: Whose start is evaluated; its losses are cross-entropies of logits (:attr:`Program.by_logits`).
+        examples: The set.
+        shards: Positions of each part, int64.
         plain: Images have their channels first.
 
     Returns:
-        Mean losses and accuracies, each float64 ``[len(clients)]``; NaN for a client without examples.
+        Mean losses and accuracies, each float64 ``[len(shards)]``; NaN for a part without examples.
     """
-    shards = [program.population.shards[client] for client in clients]
-    where = torch.cat(shards)
+    program, where = visit.program, torch.cat(list(shards))
     sizes = torch.tensor([len(shard) for shard in shards])
     found = []
-    with program.measuring(params, plain=plain):
+    with program.measuring(visit.start, plain=plain):
         for part in _parts(program, where):
-            x, y = program.batch(where[part])
+            x, y = program.ready(examples.read(where[part]))
             logits = program.outputs(x)
             losses = nn.functional.cross_entropy(logits, y, reduction="none")
             found.append(torch.stack([losses.detach(), (logits.argmax(dim=1) == y).to(losses)], dim=1))

@@ -32,7 +32,7 @@ from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
 from flsel.local.judge import CheckedTrainer
-from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_validation
+from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, own_measures
 from flsel.local.measure import examples_at_once, with_single_losses
 from flsel.local.optimizers import OptimizerMemory, check_remembers
 from flsel.local.personal import PersonalParts, personal_names
@@ -345,9 +345,9 @@ def _closing(head: tuple[str, str | None] | None, steps: UpdateSteps | None) -> 
     return Closing(head, steps.on_clients if steps.change_updates else None, steps.joined)
 
 
-def _validation(config: RunConfig, program: Program) -> Callable[[Params, Examples], Logged] | None:
+def _validation(config: RunConfig, program: Program) -> Callable[[Params, Examples, bool], Logged] | None:
     """Return what runs a LightningModule's own validation on a set; None where it has none."""
-    if not (is_lightning(program.task) and has_validation(program.task)):
+    if not (is_lightning(program.task) and own_measures(program.task)):
         return None
     from flsel.local.lightning_trainer import validate
 

@@ -20,7 +20,7 @@ from flsel.config import model_object
 from flsel.data.population import Examples, FederatedData
 from flsel.data.trees import Tree, call, described, mapped, takes, tensors
 from flsel.errors import UserError, users_code
-from flsel.local.lightning_module import NeedsTrainer, has_validation
+from flsel.local.lightning_module import NeedsTrainer, own_measures
 from flsel.local.output_layer import Features, find_head, find_layer
 from flsel.local.plain import takes_channels_last
 from flsel.local.program import Program
@@ -209,7 +209,7 @@ def _measurable(program: Program, batch: tuple[Tree, Tree], name: str) -> bool:
     with suppress(Exception), program.measuring():  # one that asks for its trainer
         program.step_loss(mapped(Tensor.clone, batch), 0)
         return True
-    if not has_validation(program.task):  # type: ignore[arg-type]
+    if not own_measures(program.task):  # type: ignore[arg-type]
         raise UserError(
             f"{name} needs a validation_step that logs how good it is: a Trainer alone runs its steps, and "
             "its forward gives no logits of classes."
