@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule
-from runs import SMALL, built, left_behind, same, settings
+from runs import SMALL, built, left_behind, same, settings, started
 from torch import nn, optim
 
 from flsel.availability import LDF
@@ -23,11 +23,14 @@ from flsel.comparison.from_python import compare
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
 from flsel.data.data_config import DataConfig
+from flsel.data.population import Population
 from flsel.errors import UserError
 from flsel.execution.run import run
 from flsel.execution.single_run import single_run
 from flsel.models import MLP
 from flsel.partition import Dirichlet
+from flsel.runner import build as build_module
+from flsel.runner import pictures
 from flsel.selectors.md import MD
 from flsel.selectors.powd import PowD
 
@@ -267,3 +270,23 @@ def test_fashion_mnist_learns(tmp_path: Path) -> None:
         evaluation=EvaluationConfig(every=10),
     )
     assert run(config).final["test/accuracy"] > 0.6
+
+
+def test_many_labels_of_many_clients_are_counted_only_where_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_module, "LARGE_TABLE", 10)
+    monkeypatch.setattr(pictures, "LARGE_TABLE", 10)
+    asked, count = [], Population.label_counts
+
+    def counted(self, clients=None):
+        asked.append(clients)
+        return count(self, clients)
+
+    monkeypatch.setattr(Population, "label_counts", counted)
+    with started(settings(tmp_path, rounds=1)) as session:
+        record = session.step()
+        session.end()
+    assert None not in asked
+    labels = session.built.data.population.examples.labels
+    own = torch.cat([session.built.data.population.shards[c] for (c,) in record.outcome.plan.paths])
+    shares = torch.bincount(labels[own]).double() / len(own)
+    assert record.metrics["cohort/entropy"] == pytest.approx(float(torch.special.entr(shares).sum()))

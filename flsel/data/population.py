@@ -23,6 +23,8 @@ UNLABELLED = (
     "scalar target"
 )
 """How sentences end about what reads labels where the data have none."""
+LARGE_TABLE = 2**26
+"""Counts of clients' labels that are only made where something reads them."""
 
 
 def are_classes(y: Tree) -> bool:
@@ -224,18 +226,24 @@ class Population:
             return None
         return "its examples are no pairs of tensors, which only sequential and lightning train on"
 
-    def label_counts(self) -> Tensor:
-        """Count labels of every client, int64 ``[N, C]``; its examples, ``[N, 1]``, where there are none."""
+    def label_counts(self, clients: Sequence[int] | None = None) -> Tensor:
+        """Count labels of some clients.
+
+        Args:
+            clients: Their ids; None takes all N, whose table is large where both clients and labels are many.
+
+        Returns:
+            The counts, int64 ``[n, C]``; the number of examples, ``[n, 1]``, where there are no labels.
+        """
+        shards = self.shards if clients is None else [self.shards[client] for client in clients]
+        sizes = torch.tensor([len(shard) for shard in shards], dtype=torch.int64)
         labels = self.examples.labels
-        if labels is None:
-            return self.sizes[:, None]
-        counts = torch.zeros(len(self) * self.num_classes, dtype=torch.int64)
-        owner = torch.repeat_interleave(torch.arange(len(self)), self.sizes)
-        counts += torch.bincount(
-            owner * self.num_classes + labels[torch.cat(self.shards).to(labels.device)].cpu(),
-            minlength=len(counts),
-        )
-        return counts.view(len(self), self.num_classes)
+        if labels is None or not shards:
+            return sizes[:, None]
+        owner = torch.repeat_interleave(torch.arange(len(shards)), sizes)
+        own = labels[torch.cat(list(shards)).to(labels.device)].cpu()
+        counts = torch.bincount(owner * self.num_classes + own, minlength=len(shards) * self.num_classes)
+        return counts.view(len(shards), self.num_classes)
 
     def require_labels(self, who: str) -> None:
         """Refuse what reads labels where the data have none.

@@ -84,11 +84,6 @@ class Federation:
         """Training examples per client, int64 ``[N]``."""
         return self.who.sizes
 
-    @property
-    def labels(self) -> Tensor:
-        """Label counts of every client, int64 ``[N, C]``."""
-        return self.who.counts
-
     def open(self, round: int, params: Params, selector: Selector, started: float = 0.0) -> RoundJob:
         """Decide which clients train; none if nobody is available.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -123,7 +123,6 @@ class ProgramClients(Respondents):
         self.sizes = self.population.sizes
         self.num_classes = self.population.num_classes
         self.trained = whole([min(size, spec.num_examples(size)) for size in self.sizes.tolist()])
-        self.counts = self.population.label_counts()
         self.messages = self.program.objective.messages
 
     @property
@@ -143,7 +142,11 @@ class ProgramClients(Respondents):
 
     def labels(self) -> Tensor:
         """Return the label counts."""
-        return self.counts.clone()
+        return self._counts.clone()
+
+    @cached_property
+    def _counts(self) -> Tensor:
+        return self.population.label_counts()
 
     def true_models(self) -> Tensor:
         """Return the models that generated data were labelled by."""

@@ -339,7 +339,8 @@ class Server:
             "selection/distinct": float((counts > 0).sum()),
         }
         if len(cohort):
-            metrics["cohort/entropy"] = cohort_entropy(self.federation.labels.numpy(), cohort.numpy())
+            counts = self.federation.data.population.label_counts(cohort.tolist())
+            metrics["cohort/entropy"] = cohort_entropy(counts.numpy(), range(len(cohort)))
         else:
             metrics["cohort/entropy"] = float("nan")
         return metrics

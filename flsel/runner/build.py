@@ -17,7 +17,7 @@ from flsel.availability import Availability, Trace
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
 from flsel.data.check_arrays import fits_memory
-from flsel.data.population import Examples, FederatedData, Source
+from flsel.data.population import LARGE_TABLE, Examples, FederatedData, Source
 from flsel.engine.check_plans import check_asynchronous
 from flsel.engine.check_updates import check_bounded, check_updates
 from flsel.engine.closing import Closing
@@ -408,7 +408,10 @@ def make_trace(mode: Availability, data: FederatedData, seed: int) -> Trace:
     """
     if mode.reads_labels:
         data.population.require_labels(f"availability {type(mode).__name__}")
-    return Trace(mode, data.population.label_counts().numpy(), seed)
+    population = data.population
+    large = len(population) * population.num_classes > LARGE_TABLE and not mode.reads_labels
+    counts = population.sizes[:, None] if large else population.label_counts()
+    return Trace(mode, counts.numpy(), seed)
 
 
 def _available(trace: Trace) -> Callable[[int], Tensor]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from flsel.config import RunConfig
+from flsel.data.population import LARGE_TABLE
 from flsel.report.curves import curves_figure
 from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
@@ -33,6 +36,10 @@ def draw_partition(built: Built, folder: Path) -> Path:
     """Draw ``partition.png`` where it is not there, and return its path."""
     picture = folder / "partition.png"
     if not picture.exists():
-        counts = built.server.federation.labels.numpy()
-        save_figure(partition_figure(counts, f"{built.data.name}: {len(counts)} clients"), picture)
+        population = built.data.population
+        shown = min(len(population), max(1, LARGE_TABLE // max(1, population.num_classes)))
+        clients = np.linspace(0, len(population) - 1, shown).astype(int).tolist()
+        some = f"{shown} of " * (shown < len(population)) + f"{len(population)} clients"
+        counts = population.label_counts(clients).numpy()
+        save_figure(partition_figure(counts, f"{built.data.name}: {some}"), picture)
     return picture
