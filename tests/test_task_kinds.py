@@ -187,6 +187,11 @@ KINDS: dict[str, tuple[Rows, Any, Any, Callable[[Any, Tensor], Tensor]]] = {
         partial(nn.Linear, 6, 4), nn.BCEWithLogitsLoss,
         lambda net, n: nn.functional.binary_cross_entropy_with_logits(net(X[n]), SEVERAL[n].float()),
     ),
+    "several labels in a tuple": (
+        Rows(lambda n: (tuple(X[n].tolist()), tuple(SEVERAL[n].tolist()))),
+        partial(nn.Linear, 6, 4), nn.BCEWithLogitsLoss,
+        lambda net, n: nn.functional.binary_cross_entropy_with_logits(net(X[n]), SEVERAL[n].float()),
+    ),
     "pixels": (
         Rows(lambda n: (PICTURES[n], PIXELS[n])),
         partial(nn.Conv2d, 2, 3, 3, padding=1), nn.CrossEntropyLoss,

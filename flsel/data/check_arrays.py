@@ -163,6 +163,8 @@ def outputs_for(y: Tree) -> int | None:
     """
     if are_classes(y):
         return None
+    if isinstance(y, tuple) and all(isinstance(part, Tensor) and part.ndim == 1 for part in y):
+        y = torch.stack(y, dim=1)  # promotes whole numbers beside others
     if not isinstance(y, Tensor) or y.numel() == 0:
         return 0
     if y.is_floating_point() or (y.ndim == 2 and bool(((y == 0) | (y == 1)).all())):

@@ -255,12 +255,14 @@ def _tell_of_texts(where: str, names: str) -> None:
     _LOG.warning("%s: not used: the texts %s", where, names)
 
 
-def _as_tree(item: Any, where: str) -> Tree:
-    """Return an input as tensors: mappings, tuples, and lists of arrays stay what they are."""
+def _as_tree(item: Any, where: str, *, target: bool = False) -> Tree:
+    """Return an input as tensors: mappings, tuples and lists of arrays, and tuples of targets stay that."""
     if isinstance(item, Mapping):
         return {str(name): _as_tree(part, f"{where}: {name}") for name, part in item.items()}
-    arrays = isinstance(item, list) and any(isinstance(p, (Tensor, np.ndarray, Mapping)) for p in item)
-    if arrays or isinstance(item, tuple):
+    arrays = isinstance(item, (tuple, list)) and any(
+        isinstance(p, (Tensor, np.ndarray, Mapping)) for p in item
+    )
+    if arrays or hasattr(item, "_fields") or (target and isinstance(item, tuple)):
         parts = [_as_tree(part, where) for part in item]
         return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
     return _as_tensor(item, where)
@@ -287,7 +289,9 @@ def _is_column(y: Tree) -> bool:
 def _target(item: Any, where: str) -> Tree:
     if isinstance(item, _TEXTS) or (isinstance(item, (tuple, list)) and not item):
         raise UserError(f"{where} must have a target of numbers, got {short(repr(item))}.")
-    return _as_tensor(item, where, target=True) if hasattr(item, "mode") else _as_tree(item, where)
+    return (
+        _as_tensor(item, where, target=True) if hasattr(item, "mode") else _as_tree(item, where, target=True)
+    )
 
 
 def whole_numbers(groups: Tensor, count: int, where: str) -> Tensor:

@@ -112,9 +112,11 @@ def matched(output: Tensor, y: Tree, loss: nn.Module) -> tuple[Tensor, Tree]:
     """Bring outputs and targets to the shapes that a loss compares.
 
     Targets with as many numbers as the outputs take their shape and dtype: torch would broadcast ``[B]``
-    beside ``[B, 1]`` to a table. For losses of classes, classes that come last (``[B, L, C]`` beside
-    ``[B, L]``) come second.
+    beside ``[B, 1]`` to a table. A tuple of numbers becomes ``[B, n]`` for torch's own losses. For losses
+    of classes, classes that come last (``[B, L, C]`` beside ``[B, L]``) come second.
     """
+    if isinstance(y, tuple) and type(loss).__module__.startswith("torch."):
+        y = torch.stack(y, dim=-1)  # one tensor is what torch's losses compare with
     if not isinstance(y, Tensor) or not isinstance(output, Tensor):
         return output, y
     classes = isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)
