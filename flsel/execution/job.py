@@ -74,7 +74,7 @@ class Job:
         built = build(self.config, source, workers=workers)
         made = Session(self.config, self.folder, built, tracked=self.tracked, pictured=False)
         if self.labelled:
-            write_labels(self.folder, made.data.population.label_counts().tolist())
+            write_labels(self.folder, made.built.data.population.label_counts().tolist())
         return made
 
 
