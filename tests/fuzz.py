@@ -63,8 +63,11 @@ def check(folder: Path, *words: str) -> int:
         run = next(folder.glob("runs/*/summary.json")).parent
         summary = json.loads((run / "summary.json").read_text())
         rows = (run / "metrics.csv").read_text().splitlines()
-        last = yaml.safe_load((run / "config.yaml").read_text())["rounds"]
-        assert summary["rounds"] == last or summary["rounds_to_target"] is not None, summary
+        config = yaml.safe_load((run / "config.yaml").read_text())
+        groups = {**config, **config["time"]}
+        stopped = any(value is not None for key, value in groups.items() if key.startswith("stop_after"))
+        whole = summary["rounds"] == config["rounds"]
+        assert whole or stopped or summary["rounds_to_target"] is not None, summary
         assert int(rows[-1].split(",")[0]) == summary["rounds"], rows[-1]
         torch.load(run / "checkpoints/last.ckpt", weights_only=True)
         return code
