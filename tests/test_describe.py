@@ -24,6 +24,7 @@ from flsel.config.simulated_time import AsyncConfig, TimeConfig
 from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.devices import LogNormal
 from flsel.errors import UserError
+from flsel.local.completeness import PDU
 from flsel.models import MLP, LogisticRegression
 from flsel.objectives import FedProx
 from flsel.partition import Dirichlet, FedGSLogNormal, Natural, Shards
@@ -45,7 +46,6 @@ CONFIGS = st.builds(
     data=st.builds(
         DataConfig,
         name=st.just("mymodels.one_outlier"),  # others take no arguments
-        shape=st.one_of(st.none(), st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)),
         init_args=st.dictionaries(
             st.sampled_from(["a", "b"]), st.one_of(st.integers(), st.text("xyz", min_size=1, max_size=5))
         ),
@@ -111,7 +111,7 @@ def test_what_was_parsed_builds_what_was_meant() -> None:
 
 CHANGES: dict[str, Any] = {
     "seed": 1, "rounds": 99, "clients": 29, "clients_per_round": 5, "data": DataConfig(validation=0.2),
-    "partition": Shards(), "availability": MDF(), "devices": LogNormal(),
+    "partition": Shards(), "availability": MDF(), "completeness": PDU(), "devices": LogNormal(),
     "time": TimeConfig(over_selection=1.3), "model": MLP, "local": LocalConfig(steps=3),
     "loss": nn.MSELoss,
     "objective": FedProx(), "updates": (TopK(),), "aggregate": Median(),
