@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flsel_tune.search import tune
     from flsel_tune.sweep_result import Sweep
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__ = lazily(
     __name__,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
 from packaging.specifiers import SpecifierSet
 
 import flsel
@@ -38,6 +39,7 @@ def names_of(requirements: list[str]) -> set[str]:
 def test_version_is_the_same_everywhere():
     versions = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert flsel.__version__ == PROJECT["project"]["version"] == versions[0]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == flsel.__version__
 
 
 def test_public_names_are_what_they_are_called():
