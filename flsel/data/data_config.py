@@ -18,7 +18,7 @@ NAMES = ("synthetic", "fashion_mnist", "mnist", "cifar10", "cifar100", "shakespe
 
 # Settings that only some of them read.
 _READ_BY = {
-    "path": ("folder", "npz", "leaf"),
+    "path": ("folder", "npz", "leaf", "shakespeare"),
     "shape": ("npz", "leaf"),
     "image_size": ("folder",),
     "coarse_labels": ("cifar100",),
@@ -151,7 +151,7 @@ class DataConfig:
         for key, names in _READ_BY.items():
             if getattr(self, key) and self.name not in names:
                 raise UserError(
-                    f"data.{key} must not be set for data.name {self.name}: it is for {' and '.join(names)}."
+                    f"data.{key} must not be set for data.name {self.name}: it is for {', '.join(names)}."
                 )
         if self.init_args and self.name in NAMES:
             raise UserError(
