@@ -60,7 +60,9 @@ class Nothing(LocalTrainer):
     def train(self, visits: Sequence[Visit]) -> Params:
         return {name: start + 1e-6 for name, start in stacked([visit.start for visit in visits]).items()}
 
-    def score(self, params: Params, examples: Examples, round: int = 0) -> dict[str, float]:
+    def score(
+        self, params: Params, examples: Examples, round: int = 0, *, test: bool = False
+    ) -> dict[str, float]:
         return {"loss": 1.0, "accuracy": 0.5}
 
 
