@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -237,13 +238,19 @@ class Population:
         """
         shards = self.shards if clients is None else [self.shards[client] for client in clients]
         sizes = torch.tensor([len(shard) for shard in shards], dtype=torch.int64)
-        labels = self.examples.labels
+        labels = self._labels
         if labels is None or not shards:
             return sizes[:, None]
         owner = torch.repeat_interleave(torch.arange(len(shards)), sizes)
-        own = labels[torch.cat(list(shards)).to(labels.device)].cpu()
+        own = labels[torch.cat(list(shards))]
         counts = torch.bincount(owner * self.num_classes + own, minlength=len(shards) * self.num_classes)
         return counts.view(len(shards), self.num_classes)
+
+    @cached_property
+    def _labels(self) -> Tensor | None:
+        """The labels in the host's memory, which a device would have to be asked for in every round."""
+        labels = self.examples.labels
+        return None if labels is None else labels.cpu()
 
     def require_labels(self, who: str) -> None:
         """Refuse what reads labels where the data have none.
