@@ -21,7 +21,7 @@ Pick = Literal["newest", "oldest"]
 _OF_RUNS = ("config.yaml", "metrics.csv", "rounds.jsonl", "summary.json")
 # Differences in these are what is compared, in those where; in anything else runs must agree.
 COMPARED = ("selector", "objective", "local", "server_optimizer")
-PLACE = ("partition", "availability")
+PLACE = ("partition", "availability", "completeness")
 
 
 def gather(

@@ -26,6 +26,7 @@ SHARED = (
     "data",
     "partition",
     "availability",
+    "completeness",
     "evaluation",
     "precision",
 )

@@ -28,6 +28,7 @@ from flsel.commands.cli import main
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.grid import Cell
 from flsel.errors import UserError
+from flsel.local.completeness import PDU
 from flsel.objectives import FedProx
 from flsel.selectors import PowD, Uniform
 
@@ -176,6 +177,7 @@ def test_variants_of_other_rounds_are_no_pair(capsys):
         ({"variants": {"a": 3}}, "variants: a must be a selector, a text such as 'PowD:d=12', a mapping of settings, a RunConfig"),
         ({"variants": {"a": {"rounds": 3, "sed": 1}}}, "variants: a: there is no setting sed"),
         ({"variants": {"a": flsel.RunConfig(rounds=3)}}, "variant a has other settings than the comparison"),
+        ({"variants": {"a": flsel.RunConfig(completeness=PDU())}}, "variant a has other settings than the comparison"),
         ({"variants": [Uniform(), "Uniform"]}, "Uniform names two variants"),
         ({"variants": ["Uniform"], "seeds": 2.5}, "seeds must be text or null, got 2.5"),
         ({"variants": ["Uniform"], "seeds": [5], "baseline": "AFL"}, "baseline must be one of the variants Uniform, got AFL"),
