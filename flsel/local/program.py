@@ -468,10 +468,11 @@ def empty_ends(visits: Sequence[Visit], like: Params | None = None) -> Params:
 @torch.no_grad()
 def put_end(ends: Params, row: int, live: Params, logs: Mapping[str, float]) -> None:
     """Write a live model (:meth:`Program.state`), and what its client logged, into a row of ends."""
-    found = live | {CLIENT_LOG + name: value for name, value in logs.items()}
     for name, end in ends.items():
-        if name in found:
-            end[row] = found[name]
+        if name.startswith(CLIENT_LOG):
+            end[row] = logs.get(name.removeprefix(CLIENT_LOG), torch.nan)
+        else:
+            end[row] = live[name]
 
 
 def from_one(

@@ -18,7 +18,9 @@ def client_charts(e: Encodings, data: Mapping[str, Any]) -> list[Chart]:
     """Return the charts of clients that have data, in the page's order."""
     by_size = _axis("client", "clients by size", labels=False)
     rounds, client = _axis("round", "communication round"), _axis("client", "client")
+    row, column = (_axis(field, "clients by label", labels=False) for field in ("row", "column"))
     value = quantitative("value", WHAT)
+    share = quantitative("share", "share of the client's examples", format="%")
     listed = [
         Chart(
             "participation", "Who takes part when",
@@ -49,10 +51,7 @@ def client_charts(e: Encodings, data: Mapping[str, Any]) -> list[Chart]:
             "relations", "What the selector knows between clients",
             "First seed, at the end; clients in the order of their most frequent label: a block on the "
             "diagonal is clients with the same one.",
-            _heat(
-                _axis("row", "clients by label", labels=False),
-                _axis("column", "clients by label", labels=False), value, zero=False,
-            ), one=True,
+            _heat(row, column, value, zero=False), one=True,
         ),
         Chart(
             "visits", "Visits at every position of the cycle",
@@ -61,10 +60,7 @@ def client_charts(e: Encodings, data: Mapping[str, Any]) -> list[Chart]:
         ),
         Chart(
             "partition", "Who has which labels", "Share of a client's examples with each label, first seed.",
-            _heat(
-                client, _axis("label", "label"),
-                quantitative("share", "share of the client's examples", format="%"), zero=True,
-            ),
+            _heat(client, _axis("label", "label"), share, zero=True),
         ),
         Chart("available", "Available clients", "Clients available in a round, first seed.", _available()),
     ]  # fmt: skip
