@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from flsel.commands.cli import COMMANDS, main
-from flsel.commands.completion import _OPTIONS
+from flsel.commands.completion import _OPTIONS, _parser
 from flsel.config.json_schema import json_schema
 from flsel.config.run_config import RunConfig
 from flsel.files.shipped import PAPERS, RUNS, find, shipped
@@ -78,6 +78,7 @@ def test_the_command_prints_the_schema(capsys):
 
 def test_completion_knows_every_command():
     assert set(_OPTIONS) == set(COMMANDS)
+    assert all(f"{name}" in _parser(None).format_usage() for name in COMMANDS)
 
 
 def test_bash_completes_commands_settings_and_classes(capsys, tmp_path):

@@ -63,13 +63,10 @@ def _parser(files: Any) -> argparse.ArgumentParser:
     commands = parser.add_subparsers()
     for name, options in _OPTIONS.items():
         command = commands.add_parser(name, help=name)  # shtab leaves out what has no help
-        for option in options:
-            action = command.add_argument(f"--{option}", default=argparse.SUPPRESS)
-            if option in _FILES:
-                action.complete = files  # type: ignore[attr-defined]
-        settings = keys() if "config" in options else {}
-        for key, argument in (own.get(name, {}) | dict(settings)).items():
-            action = command.add_argument(f"--{key}", choices=_choices(argument))
+        settings = own.get(name, {}) | dict(keys() if "config" in options else {})
+        for key in dict.fromkeys((*options, *settings)):
+            choices = _choices(settings[key]) if key in settings else None
+            action = command.add_argument(f"--{key}", choices=choices)
             if key in _FILES:
                 action.complete = files  # type: ignore[attr-defined]
     names = [file.name for kind in (RUNS, PAPERS, SEARCH) for file in shipped(kind)]
