@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, find_packages, setup
 
 REPOSITORY = os.environ.get("FLSEL_REPOSITORY", "").rstrip("/")
 ROOT = Path(__file__).parent
@@ -34,8 +34,12 @@ def page():
     return re.sub(r'<img src="([^"]+)"', address, text) if REPOSITORY else re.sub(r"<img [^>]*>\n*", "", text)
 
 
+# Folders of files: setuptools warns of one that is in the wheel and not among the packages.
+FOLDERS = ["flsel.comparison.reporting.page", "flsel.configs", "flsel.atlas"]
+FOLDERS += [f"flsel.{top}.{name}" for top in ("configs", "atlas") for name in find_namespace_packages(top)]
+
 setup(
-    packages=[*find_packages(include=["flsel*"]), *find_packages("tune"), "flsel.configs", "flsel.atlas"],
+    packages=[*find_packages(include=["flsel*"]), *find_packages("tune"), *FOLDERS],
     # configs/ and atlas/ stay at the top of the repository, and travel in the wheel inside the package.
     package_dir={"flsel_tune": "tune/flsel_tune", "flsel.configs": "configs", "flsel.atlas": "atlas"},
     long_description=page(),
