@@ -59,14 +59,15 @@ def test_a_clear_lead_is_a_verdict_and_its_numbers_are_students(tmp_path):
     texts = [verdict.text for verdict in found.verdicts]
     assert texts[0].startswith(
         "PowD is significantly better than Uniform in test accuracy (mean of the last 5 evaluations): "
-        "+10.0 points, 95 % interval +8.1 to +13.3 (for all 2 comparisons), p < 0.001 (Holm), sign-flip p "
+        "+10.0 points, 95 % interval +8.1 to +13.3 (corrected for 2 comparisons), p < 0.001 (Holm), "
+        "sign-flip p "
     )
     assert texts[0].endswith(", 5 seeds. The exact sign-flip test cannot reject with 5 seeds.")
     assert texts[1].startswith(
         "PowD is significantly better than Uniform in rounds to 60 % (mean of 5 evaluations): 0."
     )
     assert "Every run arrives." in texts[1]
-    assert found.headline.startswith("Take PowD: +10.0 points of test accuracy over Uniform, for 0.")
+    assert found.headline.startswith("Take PowD: +10.0 points of test accuracy over Uniform; it takes 0.")
     assert any("Pairs are verified" in note for note in found.notes)
     assert any("cannot reject at 5 % with 5 seeds" in note for note in found.notes)
 
@@ -152,7 +153,7 @@ def test_costs_are_judged_in_the_unit_that_is_asked_for(tmp_path):
     found = compare(tmp_path, cost="bytes_down", last=1)
     assert [claim.measure for claim in found.analysis.claims] == ["accuracy/last1", "bytes_down/target"]
     assert "significantly worse than Uniform in bytes sent down to 60 %: 2." in found.verdicts[1].text
-    assert found.headline.startswith("Take PowD: +10.0 points of test accuracy over Uniform, for 2.")
+    assert found.headline.startswith("Take PowD: +10.0 points of test accuracy over Uniform; it takes 2.")
     with pytest.raises(UserError, match=r"cost must be one of rounds, models, .*, got 'time'"):
         compare(tmp_path, cost="time")
 
@@ -323,7 +324,8 @@ def test_runs_that_never_arrive_are_bounds_and_named(tmp_path):
     reached = found.analysis.arrival("Uniform", "all", "rounds/target")
     assert (reached.found.reached, reached.found.n) == (2, 4)
     assert any(
-        "Uniform in 2 of 4: it takes " in v.text and "2 pairs in which both" in v.text for v in found.verdicts
+        "Uniform in 2 of 4. PowD takes " in v.text and "2 pairs in which both" in v.text
+        for v in found.verdicts
     )
 
 

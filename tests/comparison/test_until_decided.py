@@ -61,7 +61,8 @@ def test_variants_stop_when_their_claims_are_decided(tmp_path, runner):
         "PowD is better than Uniform in test accuracy (mean of the last 10 evaluations): +"
     )
     assert (
-        f"(for all 2 comparisons and all looks), decided at {claims['PowD'].n} of at most 30 seeds" in said[0]
+        f"(corrected for 2 comparisons and all looks), decided at {claims['PowD'].n} of at most 30 seeds"
+        in said[0]
     )
     assert "Corrected for the looks, the estimate is +" in said[0]
     assert "a fixed design with 80 % power takes" in said[0]

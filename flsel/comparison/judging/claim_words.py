@@ -38,10 +38,9 @@ def margin(deciding: Deciding, design: Design, n: int | None = None) -> str:
 
 def family(design: Design) -> str:
     """Say for what the interval of a claim holds; nothing where it is the only one of one look."""
-    whole = f"all {design.comparisons} comparisons" if design.comparisons > 1 else ""
-    if design.once:
-        return f" (for {whole})" if whole else ""
-    return f" (for {whole + ' and ' if whole else ''}all looks)"
+    over = [f"{design.comparisons} comparisons"] if design.comparisons > 1 else []
+    over += [] if design.once else ["all looks"]
+    return f" (corrected for {' and '.join(over)})" if over else ""
 
 
 def label(claim: Claim) -> str:

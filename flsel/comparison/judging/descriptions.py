@@ -60,8 +60,8 @@ def _chances(analysis: Analysis, names: Sequence[str], table: np.ndarray, order:
     best = chances_to_be_best(table)
     listed = ", ".join(f"{names[at]} {formatting.share(best[at])}" for at in order)
     yield (
-        f"Chance to have the best {analysis.options.score.words}, under a flat prior (a description, no "
-        f"test), over the {len(table)} common seeds: {listed}."
+        f"Chance to have the best {analysis.options.score.words} (exploratory, flat prior, "
+        f"{len(table)} common seeds): {listed}."
     )
     beyond: Mapping[str, str] = {
         claim.variant: formatting.share(chance_above(claim.differences, claim.design.margin))
@@ -73,7 +73,7 @@ def _chances(analysis: Analysis, names: Sequence[str], table: np.ndarray, order:
         claim = next(c for c in analysis.claims if c.variant in beyond and c.measure == analysis.deciding)
         yield (
             f"Chance to be better than {analysis.options.baseline} by more than "
-            f"{margin(claim.deciding, claim.design)}, under a flat prior (a description, no test): "
+            f"{margin(claim.deciding, claim.design)} (exploratory, flat prior): "
             f"{', '.join(f'{name} {chance}' for name, chance in beyond.items())}."
         )
 
@@ -86,12 +86,11 @@ def _runner_up(analysis: Analysis, names: Sequence[str], table: np.ndarray, orde
     score = analysis.options.score
     size, *ends = (formatting.gain(x, score) for x in (found.value, found.low, found.high))
     ends = ends if score.better == "max" else ends[::-1]
-    sure = "significantly better than" if found.low > 0 else "not significantly better than"
+    sure = "significantly" if found.low > 0 else "not significantly"
     return (
-        f"Of the variants, {names[first]} has the best {score.words}, and is {sure} the next, "
-        f"{names[second]}: "
+        f"{names[first]} has the best {score.words}, and is {sure} better than the next, {names[second]}: "
         f"{size}{score.unit and f' {score.unit}'}, {100 * analysis.options.level:g} % interval {ends[0]} to "
-        f"{ends[1]} (for all {pairs} pairs of variants), over the {len(table)} common seeds."
+        f"{ends[1]} (corrected for {pairs} pairs of variants), over the {len(table)} common seeds."
     )
 
 

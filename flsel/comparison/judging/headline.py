@@ -159,10 +159,10 @@ def _cost(analysis: Analysis, variant: str) -> str:
     found = analysis.difference(variant, scenario, analysis.to_target)
     sides = [analysis.arrival(name, scenario, analysis.to_target) for name in (variant, base)]
     if found is not None and all(side is not None and side.found.reached == side.found.n for side in sides):
-        return f", for {formatting.times(found.shown.value)} the {axis.label}{goal}"
+        return f"; it takes {formatting.times(found.shown.value)} the {axis.label}{goal}"
     total = analysis.difference(variant, scenario, f"total/{axis.name}")
     if axis.name != "rounds" and total is not None:
-        return f", for {formatting.times(total.shown.value)} the {axis.label} in all"
+        return f"; it takes {formatting.times(total.shown.value)} the {axis.label} in all"
     if None in sides or analysis.target is None:
         return ""
     reached = [f"{side.found.reached} of {side.found.n}" for side in sides if side is not None]

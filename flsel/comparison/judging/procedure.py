@@ -43,8 +43,8 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
         n, level = min(len(claim.used) for claim in made), analysis.options.level
         yield (
             f"{formatting.seeds(n).capitalize()} without a collapse do not exclude that runs collapse in up "
-            f"to {100 * (1 - (1 - level) ** (1 / n)):.0f} % of seeds. Where they do in one variant only, "
-            "more claims are false."
+            f"to {100 * (1 - (1 - level) ** (1 / n)):.0f} % of seeds. If runs of one variant only "
+            "collapse, false claims are more frequent."
         )
     yield from _skewed(analysis)
     for claim in analysis.claims if how is not None else ():
@@ -80,9 +80,9 @@ def _about_one_look(analysis: Analysis) -> Iterator[str]:
     yield from _about_power(several, family, alpha)
     if any(claim.made and claim.decision.claim != "equivalent" for claim in several):
         yield (
-            "Estimates of significant differences are too large on average, the more so the fewer seeds "
-            "there are. Intervals beside verdicts hold for all claims together; differences.csv has those "
-            "that hold for one alone."
+            "Estimates of significant differences are too large on average, above all with few seeds. The "
+            "intervals beside the verdicts hold for all claims together. differences.csv also has the "
+            "interval of each claim alone."
         )
 
 
@@ -104,7 +104,7 @@ def _about_power(several: Sequence[Claim], family: int, alpha: float) -> Iterato
         whose = f" (of {variant}, which varies most)" if len({name for _, name, _ in found}) > 1 else ""
         yield (
             f"{formatting.seeds(n)} give 80 % power for a difference of {size}{whose}"
-            f"{_corrected_for(family)}. Smaller differences may stay unseen."
+            f"{_corrected_for(family)}. Smaller differences may not be found."
         )
 
 

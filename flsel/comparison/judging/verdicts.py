@@ -123,7 +123,7 @@ def _described(analysis: Analysis, found: Difference) -> str:
         )
         return (
             f"{found.variant} reaches {goal} in {reached[0].reached} of {formatting.seeds(reached[0].n)}, "
-            f"{base} in {reached[1].reached} of {reached[1].n}: it takes "
+            f"{base} in {reached[1].reached} of {reached[1].n}. {found.variant} takes "
             f"{formatting.times(found.shown.value)} the {axis} of {base}{pairs}{ends}, {few}.{why}"
         )
     points = found.measure.startswith("accuracy/")
