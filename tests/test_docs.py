@@ -84,3 +84,10 @@ def test_the_search_works_from_disk(site):
     assert (folder / "search/search_index.js").read_text(encoding="utf-8").startswith("var __index = {")
     assert (folder / "look/iframe-worker.js").is_file()
     assert all(any(load.endswith("look/iframe-worker.js") for load in page.loads) for page in site.values())
+
+
+def test_commands_wrap_on_a_phone(site):
+    folder = min(site, key=lambda path: len(path.parts)).parent
+    assert 'class="language-sh highlight"' in (folder / "index.html").read_text(encoding="utf-8")
+    style = (folder / "look/site.css").read_text(encoding="utf-8")
+    assert re.search(r"\.language-sh pre > code \{\s*white-space: pre-wrap;", style)
