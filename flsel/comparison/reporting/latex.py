@@ -82,7 +82,7 @@ def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     said.append(rf"Intervals: {100 * analysis.options.level:g}\,\%.")
     compared = [claim.design.comparisons for claim in analysis.claims]
     if "difference" in columns and max(compared, default=1) > 1:
-        said.append(f"Those of differences hold for all {max(compared)} comparisons.")
+        said.append(f"Those of differences are corrected for {max(compared)} comparisons.")
     if "p" in columns and analysis.options.sequential is None and max(compared, default=1) > 1:
         said.append(f"$p$: Holm's correction for {max(compared)} comparisons.")
     if any(claim.exploratory for claim in analysis.claims):
