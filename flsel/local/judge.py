@@ -41,7 +41,6 @@ _STEPS = 60
 _ASKED = 8
 _PLAIN = {
     "losses": "asks clients for losses one by one",
-    "gradients": "asks clients for gradients one by one",
     "evaluation": "evaluates images with their channels first",
 }
 Ask = Callable[[Visit], Params]
@@ -107,17 +106,7 @@ class CheckedTrainer(LocalTrainer):
 
     def gradients(self, visits: Sequence[Visit]) -> Params:
         """Return the clients' gradients (see :class:`flsel.local.trainer.LocalTrainer`)."""
-
-        def ask(visit: Visit) -> Params:
-            return row(measure.gradients([visit], plain=True), 0)
-
-        found = self._fast.gradients(visits)
-        for group in _by_program(visits):
-            asked = [visits[place] for place in group]
-            if _check("gradients", asked, {name: value[group] for name, value in found.items()}, ask):
-                for name, value in measure.gradients(asked, plain=True).items():
-                    found[name][group] = value
-        return found
+        return self._fast.gradients(visits)
 
     def forget(self, program: Program) -> None:
         """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
