@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from flsel.data.population import Population
@@ -19,13 +19,11 @@ from flsel.local.compiled.replay import FlatCode, HostRunner, Run, StepRunner, T
 from flsel.local.compiled.trace import Example, Traced, trace, visit_inputs
 from flsel.local.compiled.update import (
     DeviceSums,
-    FusedGradient,
     Member,
     Sums,
     copy_parameters,
     emit_sgd,
     sgd_settings,
-    split_late,
 )
 from flsel.local.optimizers import groups_of, made_like
 from flsel.local.program import Program
@@ -109,33 +107,28 @@ class CompiledStep:
 
     def _bind(self, parts: GraphParts, traced: Traced) -> StepRunner:
         """Write the code of a step, and decide how it is fed."""
-        stack, targets = self._stack, self._targets()
+        stack = self._stack
         copy_parameters(parts.step, parts.params)
-        module, late = split_late(parts.step, parts.params, [targets.get(name) for name in self._names])
         labels = traced.inputs[traced.params + traced.visit :][: traced.labels]
         with torch.no_grad():
             terms = [term.clone() for term in parts.labels(*self._constants, *labels)]
         self.term_bytes = sum(term.numel() * term.element_size() for term in terms)
         first = parts.params + parts.constants
         inputs = [*stack.params.values(), *self._constants, *terms, self.x]
-        flat = FlatCode(module, inputs, moving=range(first, first + (0 if stack.tabled else parts.terms)))
+        flat = FlatCode(parts.step, inputs, moving=range(first, first + (0 if stack.tabled else parts.terms)))
         like = next(iter(stack.params.values()))
         fixed = like.new_zeros(len(stack.numbers(range(1))[0])) if stack.tabled else None
         sums = Sums(flat) if fixed is None else DeviceSums(flat, fixed)
-        outputs = flat.emit()
-        early = [name for name, how in zip(self._names, late, strict=True) if how is None]
-        gradients = dict(zip(early, outputs, strict=False))
+        gradients = dict(zip(self._names, flat.emit(), strict=True))
         if not stack.sgd:
             run = flat.finish([flat.argument(gradients[name]) for name in self._names], [])
             return self._fed(lambda *changing: stack.update(self._names, run(*changing)), fixed, terms)
-        products = _with_values(late, outputs[len(early) :])
-        found = dict(zip(self._names, products, strict=True))
         numbers: list[str] = []
         for index, (settings, names) in enumerate(stack.groups):
             members = [
-                Member(stack.params[name], stack.velocities.get(name), gradients.get(name), found[name])
+                Member(stack.params[name], stack.velocities.get(name), gradients[name])
                 for name in names
-                if name in found
+                if name in gradients
             ]
             numbers += emit_sgd(sums, index, sgd_settings(settings), members)
         return self._fed(flat.finish([], [] if stack.tabled else numbers), fixed, terms)
@@ -147,23 +140,6 @@ class CompiledStep:
             return HostRunner(gather, run)
         # Other optimizers keep counts of their own, on the host.
         return TableRunner(gather, run, numbers, terms, record=numbers.is_cuda and self._stack.sgd)
-
-    def _targets(self) -> Params:
-        """Name what a product may be added to instead of making a gradient."""
-        if not self._stack.sgd:
-            return {}
-        return {
-            name: (self._stack.velocities if settings["momentum"] else self._stack.params)[name]
-            for settings, names in self._stack.groups
-            for name in names
-            if not (settings["momentum"] and settings["nesterov"])
-        }
-
-
-def _with_values(late: list[FusedGradient | None], factors: list[fx.Node]) -> list[FusedGradient | None]:
-    """Replace the factors of late products by the nodes that the flat code knows."""
-    rest = iter(factors)
-    return [None if how is None else FusedGradient(how.target, next(rest), next(rest)) for how in late]
 
 
 class StackedParams:
