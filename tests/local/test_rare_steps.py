@@ -75,6 +75,17 @@ class Mixes(Layers):
         return h + h.mean(0, keepdim=True)
 
 
+class Closed(Layers):
+    """Mixes by a factor that is zero at first: the self-check sees what the test of padded batches cannot."""
+
+    def __init__(self, convolves: bool) -> None:
+        super().__init__(convolves)
+        self.gate = nn.Parameter(torch.zeros(8))
+
+    def changed(self, h: Tensor) -> Tensor:
+        return h + self.gate * h.mean(0, keepdim=True)
+
+
 def program_of(model: Any, convolves: bool, check: Any) -> Program:
     torch.manual_seed(0)
     x, y = torch.randn(sum(SIZES), 12, dtype=torch.float64), torch.randint(0, 4, (sum(SIZES),))
@@ -98,7 +109,14 @@ def program_of(model: Any, convolves: bool, check: Any) -> Program:
 
 @pytest.mark.parametrize(
     ("model", "convolves"),
-    [(LateCounter, False), (RareDraw, True), (RareStored, True), (RareNumpyBranch, True), (Mixes, False)],
+    [
+        (LateCounter, False),
+        (RareDraw, True),
+        (RareStored, True),
+        (RareNumpyBranch, True),
+        (Mixes, False),
+        (Closed, False),
+    ],
 )
 def test_what_a_step_does_seldom_is_done_in_every_backend(model: Any, convolves: bool) -> None:
     plain, fast = program_of(model, convolves, "off"), program_of(model, convolves, "auto")
