@@ -193,7 +193,8 @@ def outcomes(case: Case, check: Any = "off") -> dict[str, Outcome]:
             warnings.simplefilter("ignore")
             try:
                 plain = Plain(case)
-            except RuntimeError as error:  # of parts that do not go together: torch has no such derivative
+            # Of parts that do not go together: torch has no such derivative, or no export of what needs one.
+            except (RuntimeError, BufferError) as error:
                 raise Untrainable from error
             found = {backend: outcome(plain, backend, check) for backend in BACKENDS}
             stacks = why_not_compiled(program_of(case)) is None
