@@ -70,10 +70,10 @@ def measure(name: str, config: RunConfig, folder: Path) -> list[str]:
     """Execute a run, and return the row of the table."""
     config = replace(config, threads=1, quiet=True, output=OutputConfig(dir=str(folder)))
     watch, answers = Watch(), Watch()
-    kept = SequentialTrainer.train, CheckedTrainer._compare, CheckedTrainer._chosen, Evaluator._measure
+    kept = SequentialTrainer.train, CheckedTrainer._compare, CheckedTrainer._choose, Evaluator._measure
     SequentialTrainer.train = watch.over(kept[0], counts=True)  # type: ignore[method-assign]
     CheckedTrainer._compare = watch.over(kept[1])  # type: ignore[method-assign]
-    CheckedTrainer._chosen = watch.over(kept[2])  # type: ignore[method-assign]
+    CheckedTrainer._choose = watch.over(kept[2])  # type: ignore[method-assign]
 
     def evaluated(self: Evaluator, *values: Any, plain: bool = False, **named: Any) -> Any:
         return (answers.over(kept[3]) if plain else kept[3])(self, *values, plain=plain, **named)
@@ -88,7 +88,7 @@ def measure(name: str, config: RunConfig, folder: Path) -> list[str]:
         whole = time.process_time() - began
     finally:
         SequentialTrainer.train, CheckedTrainer._compare = kept[0], kept[1]  # type: ignore[method-assign]
-        CheckedTrainer._chosen, Evaluator._measure = kept[2], kept[3]  # type: ignore[method-assign]
+        CheckedTrainer._choose, Evaluator._measure = kept[2], kept[3]  # type: ignore[method-assign]
     assert session.built.program.agreement.found_ == {}, "nothing is wrong with these models"
     spent = watch.seconds + answers.seconds
     share = 100 * spent / (whole - spent)

@@ -69,23 +69,23 @@ class Agreement(Stateful):
 
     def disagreement(self, question: Question) -> Disagreement | None:
         """Return where the answers to a question disagreed; None if they did not."""
-        found = self.found_.get(question)
-        return None if found is None else Disagreement(*found)
+        entry = self.found_.get(question)
+        return None if entry is None else Disagreement(*entry)
 
-    def disagreed(self, question: Question, found: Disagreement) -> None:
+    def disagreed(self, question: Question, disagreement: Disagreement) -> None:
         """Note where the answers to a question disagreed."""
-        self.found_[question] = list(found)
+        self.found_[question] = list(disagreement)
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Return where answers disagreed, by question, as ``summary.json`` holds it.
 
         ``doubt`` says what of a run may be wrong and what to do, where clients were trained wrongly.
         """
-        told = {question: Disagreement(*found)._asdict() for question, found in self.found_.items()}
-        if found := self.disagreement("train"):
-            told["train"]["doubt"] = found.doubt
+        entries = {question: Disagreement(*entry)._asdict() for question, entry in self.found_.items()}
+        if training := self.disagreement("train"):
+            entries["train"]["doubt"] = training.doubt
         # JSON has no infinity: what raised an error has no distance.
-        return {name: found | {"gap": _finite(found["gap"])} for name, found in told.items()}
+        return {name: entry | {"gap": _finite(entry["gap"])} for name, entry in entries.items()}
 
     def due(self, question: Question) -> bool:
         """Tell whether the next answer to a question other than ``train`` is to be compared."""
@@ -202,11 +202,11 @@ def perturb(start: Params, dtype: torch.dtype) -> Params:
     """Move all numbers of a model up or down by a share that is small, and many times that of rounding."""
     generator = torch.Generator().manual_seed(0)
     share = _MOVES.get(dtype, _MOVES[torch.float32])
-    found = {}
+    model = {}
     for name, value in start.items():
         signs = torch.randint(0, 2, value.shape, generator=generator).mul_(2).sub_(1)
-        found[name] = value + value * signs.to(value) * share
-    return found
+        model[name] = value + value * signs.to(value) * share
+    return model
 
 
 def _units(model: Params) -> Tensor:

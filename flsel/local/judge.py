@@ -78,31 +78,31 @@ class CheckedTrainer(LocalTrainer):
             UserError: If a model ends elsewhere when a client is trained again.
         """
         groups = _by_program(visits)
-        chosen = [place for group in groups for place in self._chosen(visits, group)]
+        chosen = [place for group in groups for place in self._choose(visits, group)]
         # First, so that what fast training may leave in a user's module is not in what it is compared with.
-        plain = self._plain(visits, chosen) if chosen else {}
-        ahead = self._ahead(visits, groups)
+        plain = self._train_plain(visits, chosen) if chosen else {}
+        ahead = self._train_ahead(visits, groups)
         fast = [place for place, visit in enumerate(visits) if not _disagreed(visit.program)]
-        found = self._trained([visits[place] for place in fast]) if fast else {}
+        ends = self._train_fast([visits[place] for place in fast]) if fast else {}
         at = {place: number for number, place in enumerate(fast)}
         for place, end in ahead.items():
-            self._require_same(visits[place], end, row(found, at[place]))
+            self._require_same(visits[place], end, row(ends, at[place]))
         for place, end in plain.items():
             if not _disagreed(visits[place].program):
-                self._compare(visits[place], end, row(found, at[place]))
+                self._compare(visits[place], end, row(ends, at[place]))
         for group in _by_program([visits[place] for place in chosen]):
             self._note([visits[chosen[number]] for number in group], visits)
         left = [place for place, visit in enumerate(visits) if _disagreed(visit.program)]
-        return self._merged(visits, fast, found, left) if left else found
+        return self._merge(visits, fast, ends, left) if left else ends
 
     def losses(self, visits: Sequence[Visit]) -> Tensor:
         """Return the clients' losses (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        found = self._fast.losses(visits)
+        answers = self._fast.losses(visits)
         for group in _by_program(visits):
             asked = [visits[place] for place in group]
-            if check_losses(asked, found[group]):
-                found[group] = measure.losses(asked, plain=True)
-        return found
+            if check_losses(asked, answers[group]):
+                answers[group] = measure.losses(asked, plain=True)
+        return answers
 
     def gradients(self, visits: Sequence[Visit]) -> Params:
         """Return the clients' gradients (see :class:`flsel.local.trainer.LocalTrainer`)."""
@@ -122,7 +122,7 @@ class CheckedTrainer(LocalTrainer):
         """Describe which programs' clients share stacks (see :class:`flsel.local.trainer.LocalTrainer`)."""
         return None if _disagreed(program) else self._fast.pool_key(program, clients)
 
-    def _chosen(self, visits: Sequence[Visit], group: list[int]) -> list[int]:
+    def _choose(self, visits: Sequence[Visit], group: list[int]) -> list[int]:
         """Choose the visits of one program that are to be compared."""
         program = visits[group[0]].program
         agreement, round = program.agreement, visits[group[0]].round
@@ -145,7 +145,7 @@ class CheckedTrainer(LocalTrainer):
             chosen = [group[round.bit_length() % len(group)]]
         return chosen
 
-    def _plain(self, visits: Sequence[Visit], chosen: list[int]) -> dict[int, Params]:
+    def _train_plain(self, visits: Sequence[Visit], chosen: list[int]) -> dict[int, Params]:
         """Train visits that are to be compared by the reference, one of a program's first call twice."""
         cheap = sorted(chosen, key=lambda place: visits[place].steps)
         again = []
@@ -159,19 +159,19 @@ class CheckedTrainer(LocalTrainer):
             self._require_same(visits[place], ends[place], row(trained, number))
         return ends
 
-    def _ahead(self, visits: Sequence[Visit], groups: list[list[int]]) -> dict[int, Params]:
+    def _train_ahead(self, visits: Sequence[Visit], groups: list[list[int]]) -> dict[int, Params]:
         """Train a visit of each program whose clients train one by one, before they do."""
-        found = {}
+        ends = {}
         for group in groups:
             program, round = visits[group[0]].program, visits[group[0]].round
             # The later one comes in the call, the more are between the two.
             places = [place for place in group[::-1] if visits[place].steps]
             if places and self._fast.one_by_one(program) and program.agreement.repeat_due(round):
                 place = min(places[: max(1, len(places) - 1)], key=lambda place: visits[place].steps)
-                found[place] = row(self._reference.train([visits[place]]), 0)
-        return found
+                ends[place] = row(self._reference.train([visits[place]]), 0)
+        return ends
 
-    def _trained(self, visits: list[Visit]) -> Params:
+    def _train_fast(self, visits: list[Visit]) -> Params:
         """Train visits by the fast trainer; what it cannot train at all is left to the reference."""
         try:
             return self._fast.train(visits)
@@ -196,10 +196,10 @@ class CheckedTrainer(LocalTrainer):
     def _compare(self, visit: Visit, plain: Params, fast: Params) -> None:
         plain, fast = _models(visit, plain, fast)
         update = subtract(plain, visit.start)
-        found = _gap(visit, update, subtract(fast, plain), self._update, visit.start)
-        if found is not None:
+        gap = _gap(visit, update, subtract(fast, plain), self._update, visit.start)
+        if gap is not None:
             self._require_same(visit, plain, row(self._reference.train([visit]), 0))
-            self._disagree(visit, found)
+            self._disagree(visit, gap)
 
     def _require_same(self, visit: Visit, first: Params, second: Params) -> None:
         """Require that training a visit again ends in the same bits, or where rounding may do so, close by.
@@ -223,18 +223,18 @@ class CheckedTrainer(LocalTrainer):
             "are put back before each client trains."
         )
 
-    def _disagree(self, visit: Visit, found: Gap) -> None:
+    def _disagree(self, visit: Visit, gap: Gap) -> None:
         program, round = visit.program, visit.round
         late = "train" in program.agreement.compared_ and round > 0
-        noted = Disagreement(round, found.size, found.tolerance, found.where, late)
+        noted = Disagreement(round, gap.size, gap.tolerance, gap.where, late)
         program.agreement.disagreed("train", noted)
         program.set_back()
         model, name = type(program.model).__name__, self._backend
         what = (
-            f"{name} trains client {visit.client} to another model, {found.size:.2g} of the update away in "
-            f"{found.where}, where rounding explains {found.tolerance:.0e}"
-            if found.tolerance
-            else f"{name} raised {found.where}"
+            f"{name} trains client {visit.client} to another model, {gap.size:.2g} of the update away in "
+            f"{gap.where}, where rounding explains {gap.tolerance:.0e}"
+            if gap.tolerance
+            else f"{name} raised {gap.where}"
         )
         after = f"R{noted.doubt[1:]}, or" if late else f"{RUN_AGAIN.capitalize()} to train so always, or"
         _LOG.warning(
@@ -253,11 +253,11 @@ class CheckedTrainer(LocalTrainer):
         agreement.last_ = max(agreement.last_, compared[0].round)
         agreement.changed_ = False
 
-    def _merged(self, visits: Sequence[Visit], fast: list[int], found: Params, left: list[int]) -> Params:
+    def _merge(self, visits: Sequence[Visit], fast: list[int], fast_ends: Params, left: list[int]) -> Params:
         """Let the reference train what fast training trains to other models."""
         ends = empty_ends(visits)
         trained = self._reference.train([visits[place] for place in left])
-        for places, part in ((fast, found), (left, trained)):
+        for places, part in ((fast, fast_ends), (left, trained)):
             for name, value in part.items():
                 ends[name][places] = value
         return ends
@@ -311,9 +311,9 @@ def _check(question: Question, visits: Sequence[Visit], answers: Params, ask: As
         several = 1 if agreement.check == "every" else max(1, len(those) // _ASKED)
         for place in those[::several]:
             plain = ask(visits[place])
-            found = _gap(visits[place], plain, subtract(row(answers, place), plain), ask)
-            if found is not None:
-                _tell(question, visits[place], found)
+            gap = _gap(visits[place], plain, subtract(row(answers, place), plain), ask)
+            if gap is not None:
+                _warn(question, visits[place], gap)
                 break
         if those:
             agreement.compared(question)
@@ -330,16 +330,16 @@ def _gap(visit: Visit, plain: Params, apart: Params, ask: Ask, units: Params | N
     return answer_gap(plain, apart, units, dtype, sensitivity)
 
 
-def _tell(question: Question, visit: Visit, found: Gap) -> None:
+def _warn(question: Question, visit: Visit, gap: Gap) -> None:
     agreement = visit.program.agreement
     late = question in agreement.compared_
-    agreement.disagreed(question, Disagreement(visit.round, found.size, found.tolerance, found.where, late))
+    agreement.disagreed(question, Disagreement(visit.round, gap.size, gap.tolerance, gap.where, late))
     visit.program.set_back()
     _LOG.warning(
         "local.check: flsel %s of %s from round %d on, since the faster way computes another value, %.2g of "
         "it away in %s, where rounding explains %.0e.",
-        _PLAIN[question], type(visit.program.model).__name__, visit.round, found.size, found.where,
-        found.tolerance,
+        _PLAIN[question], type(visit.program.model).__name__, visit.round, gap.size, gap.where,
+        gap.tolerance,
     )  # fmt: skip
 
 

@@ -25,20 +25,20 @@ def losses(visits: Sequence[Visit], *, plain: bool = False) -> Tensor:
         visits: The clients.
         plain: One client at a time, images with their channels first.
     """
-    found = torch.empty(len(visits), dtype=torch.float64)
+    means = torch.empty(len(visits), dtype=torch.float64)
     for group in alike(visits, start=True):
         first = visits[group[0]]
         clients, data = [visits[position].client for position in group], first.program.population
         shards = [data.shards[client] for client in clients]
         if not first.program.by_logits:
-            found[group] = _step_losses(first, clients, plain)
+            means[group] = _step_losses(first, clients, plain)
         elif plain:
-            found[group] = torch.cat(
+            means[group] = torch.cat(
                 [pooled(first, data.examples, [shard], plain=True)[0] for shard in shards]
             )
         else:
-            found[group] = pooled(first, data.examples, shards)[0]
-    return found
+            means[group] = pooled(first, data.examples, shards)[0]
+    return means
 
 
 def gradients(visits: Sequence[Visit]) -> Params:
@@ -59,7 +59,7 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
     Returns:
         Float64 ``[len(visits)]``, on the CPU; NaN for a client without examples.
     """
-    found = torch.full((len(visits),), math.nan, dtype=torch.float64)
+    answers = torch.full((len(visits),), math.nan, dtype=torch.float64)
     means: dict[int, Tensor] = {}
     for group in alike(visits, start=True):
         first = visits[group[0]]
@@ -74,8 +74,8 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
                     losses = [each_loss(program, used[part]) for part in _parts(program, used)]
                     means[position] = torch.cat(losses).double().square().mean()
     if means:
-        found[list(means)] = torch.stack(list(means.values())).cpu()
-    return found
+        answers[list(means)] = torch.stack(list(means.values())).cpu()
+    return answers
 
 
 def is_plain(question: Question, program: Program) -> bool:
@@ -111,15 +111,15 @@ def pooled(
     """
     program, where = visit.program, torch.cat(list(shards))
     sizes = torch.tensor([len(shard) for shard in shards])
-    found = []
+    pairs = []
     with program.measuring(visit.start, plain=plain):
         for part in _parts(program, where):
             x, y = program.ready(examples.read(where[part]))
             logits = program.outputs(x)
             losses = nn.functional.cross_entropy(logits, y, reduction="none")
-            found.append(torch.stack([losses.detach(), (logits.argmax(dim=1) == y).to(losses)], dim=1))
+            pairs.append(torch.stack([losses.detach(), (logits.argmax(dim=1) == y).to(losses)], dim=1))
     # Read once: on a GPU every look at a number waits for all that was asked before.
-    measured = torch.cat(found).cpu().double() if found else torch.empty((0, 2), dtype=torch.float64)
+    measured = torch.cat(pairs).cpu().double() if pairs else torch.empty((0, 2), dtype=torch.float64)
     owner = torch.repeat_interleave(torch.arange(len(shards)), sizes)
     means = torch.zeros((len(shards), 2), dtype=torch.float64).index_add_(0, owner, measured) / sizes[:, None]
     return means[:, 0], means[:, 1]
@@ -129,18 +129,18 @@ def _step_losses(first: Visit, clients: Sequence[int], plain: bool) -> Tensor:
     """Evaluate the task's own loss of a visit's start, a mean over the batch, client by client."""
     program = first.program
     shards = [program.population.shards[client] for client in clients]
-    found, owner, share = [], [], []
+    batch_losses, owner, share = [], [], []
     with program.measuring(first.start, plain=plain):
         for row, (client, shard) in enumerate(zip(clients, shards, strict=True)):
             program.seed_draws("evaluation", client)
             for part in _parts(program, shard):
                 loss = program.measured_loss(program.batch(shard[part]), part.start)
-                found.append(loss.detach())
+                batch_losses.append(loss.detach())
                 owner.append(row)
                 share.append(len(shard[part]) / len(shard))
     means = torch.tensor([0.0 if len(shard) else math.nan for shard in shards], dtype=torch.float64)
-    if found:
-        values = torch.stack(found).cpu().double() * torch.tensor(share, dtype=torch.float64)
+    if batch_losses:
+        values = torch.stack(batch_losses).cpu().double() * torch.tensor(share, dtype=torch.float64)
         means.index_add_(0, torch.tensor(owner), values)
     return means
 
@@ -211,10 +211,10 @@ def with_single_losses(program: Program, selector: str) -> Program:
                 "on each alone. Take another selector, such as AFL, which reads losses of clients."
             )
         try:
-            found = _in_one_pass(program, where).double()
+            together = _in_one_pass(program, where).double()
         except Exception:  # whatever a user's step cannot do under vmap
             return program
-    same = found.shape == single.shape and torch.allclose(found, single, rtol=_ROUNDING, atol=1e-6)
+    same = together.shape == single.shape and torch.allclose(together, single, rtol=_ROUNDING, atol=1e-6)
     return replace(program, losses_in_one_pass=bool(same))
 
 
@@ -237,5 +237,5 @@ def _in_one_pass(program: Program, where: Tensor) -> Tensor:
     def loss(x: Tree, y: Tree) -> Tensor:
         return program.measured_loss((mapped(lambda part: part[None], x), mapped(lambda part: part[None], y)))
 
-    found: Tensor = torch.func.vmap(loss)(*program.batch(where))
-    return found
+    each: Tensor = torch.func.vmap(loss)(*program.batch(where))
+    return each

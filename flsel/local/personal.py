@@ -76,7 +76,7 @@ def personal_names(patterns: Sequence[str], state: Mapping[str, Tensor]) -> list
                 f"local.personal must match tensors of the model, and {pattern} matches none: its names are "
                 f"such as {near}."
             )
-    found = [name for name in state if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    if len(found) == len(state):
+    names = [name for name in state if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    if len(names) == len(state):
         raise UserError("local.personal must leave something to be sent, and it matches the whole model.")
-    return found
+    return names

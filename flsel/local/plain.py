@@ -107,12 +107,12 @@ def takes_channels_last(task: Task, outputs: Callable[[], list[Tensor]]) -> bool
         return False
     try:
         with channels_last(task):
-            found = _evaluated(task, outputs)
+            answers = _evaluated(task, outputs)
         usual = _evaluated(task, outputs)
     except Exception as error:  # Anything that a user's step may raise; if it is wrong, its turn will come.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
     else:
-        if all(_close(one, other) for one, other in zip(found, usual, strict=True)):
+        if all(_close(one, other) for one, other in zip(answers, usual, strict=True)):
             return True
         reason = "the model computes something else"
     _LOG.info("evaluation keeps images with their channels first, which is slower; otherwise: %s", reason)

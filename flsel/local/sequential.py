@@ -140,7 +140,7 @@ class _Loop:
         # What configure_optimizers chose; restored at every visit, as an optimizer may write to it.
         self._groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
         # Some optimizers make their state at once: Adagrad of older releases of torch.
-        self._state = {param: _copied(state) for param, state in optimizer.state.items()}
+        self._state = {param: _copy(state) for param, state in optimizer.state.items()}
         self._own = program.kept.of_optimizer(optimizer)  # one of one's own may count in itself
 
     def visit(self, visit: Visit) -> dict[str, float]:
@@ -197,7 +197,7 @@ class _Loop:
 
     def _reset_optimizer(self, optimizer: Optimizer, factor: float) -> None:
         optimizer.state.clear()
-        optimizer.state.update({param: _copied(state) for param, state in self._state.items()})
+        optimizer.state.update({param: _copy(state) for param, state in self._state.items()})
         for part in self._own:
             if part.changed():
                 part.restore()
@@ -220,7 +220,7 @@ def _backward(
         program.fabric.backward(loss)
 
 
-def _copied(state: dict[str, Any]) -> dict[str, Any]:
+def _copy(state: dict[str, Any]) -> dict[str, Any]:
     return {name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()}
 
 
@@ -247,8 +247,8 @@ def with_logs(program: Program, logs: Callable[[Visit], dict[str, float]]) -> Pr
         program: The program.
         logs: Trains a client, and returns what it logs.
     """
-    found = _first_steps(program, 1, logs) if is_lightning(program.task) else None
-    return replace(program, logs=tuple(found or ()))
+    names = _first_steps(program, 1, logs) if is_lightning(program.task) else None
+    return replace(program, logs=tuple(names or ()))
 
 
 def _first_steps(program: Program, steps: int, run: Callable[[Visit], Any]) -> Any:

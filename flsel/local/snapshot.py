@@ -72,17 +72,17 @@ class ModuleSnapshot:
         layers = [layer for layer in module.modules() if not isinstance(layer, torch.jit.ScriptModule)]
         own = [(vars(layer), _skipped(layer)) for layer in layers]
         self._known = [*module.modules(), *(value for _, value in named.values())]
-        found = mutable_objects(
+        objects = mutable_objects(
             [v for members, skip in own for n, v in members.items() if n not in skip], self._known
         )
-        spares = _iterators(found)
+        spares = _iterators(objects)
         self._parts: list[Restorable] = [
             *(_Members(members, spares, skip) for members, skip in own),
-            *_parts_of(found),
+            *_parts_of(objects),
         ]
         trained = {id(param) for param, flag in self._flags if flag}
         kept = [entry for key, entry in named.items() if key not in trained | self._sent]
-        kept += [(_ATTRIBUTE, value) for value in _numbers_in(found)]
+        kept += [(_ATTRIBUTE, value) for value in _numbers_in(objects)]
         # Not what looks at a client's own numbers, such as a stored ``weight.data``.
         theirs = _spans(value for key, (_, value) in named.items() if key in trained | self._sent)
         self._numbers = {
@@ -122,14 +122,14 @@ class ModuleSnapshot:
         for part in self._parts:
             if part.changed():
                 part.restore()
-        found = [numbers.name for numbers in self._numbers.values() if numbers.restore(trained) and trained]
-        if found:
-            self._tell(found)
+        names = [numbers.name for numbers in self._numbers.values() if numbers.restore(trained) and trained]
+        if names:
+            self._warn(names)
         for param, flag in self._flags:
             if param.requires_grad != flag:
                 param.requires_grad_(flag)
 
-    def _tell(self, names: list[str]) -> None:
+    def _warn(self, names: list[str]) -> None:
         """Say once that what local steps write to begins anew for each client: a momentum target, say."""
         named = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         say_once(
@@ -144,9 +144,9 @@ class ModuleSnapshot:
     def of_optimizer(self, optimizer: Optimizer) -> list[Restorable]:
         """Take a snapshot of what an optimizer keeps beside the state and the groups of its parameters."""
         skip, own = ("state", "param_groups"), vars(optimizer)
-        found = mutable_objects([own[name] for name in own if name not in skip], [optimizer, *self._known])
-        numbers = [_Numbers(_ATTRIBUTE, value) for value in _numbers_in(found)]
-        return [_Members(own, _iterators(found), skip), *_parts_of(found), *numbers]
+        objects = mutable_objects([own[name] for name in own if name not in skip], [optimizer, *self._known])
+        numbers = [_Numbers(_ATTRIBUTE, value) for value in _numbers_in(objects)]
+        return [_Members(own, _iterators(objects), skip), *_parts_of(objects), *numbers]
 
     def check_frozen(self, model: nn.Module) -> None:
         """Refuse a module that has begun to train a frozen parameter.
@@ -196,10 +196,10 @@ def mutable_objects(values: list[Any], known: list[Any]) -> list[tuple[Any, Any]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Python's iterators, which Python 3.14 does not copy
         whole = dict(memo)
-        if not _copied(values, whole):
-            left = [value for value in values if not _copied(value, dict(memo))]
+        if not _try_copy(values, whole):
+            left = [value for value in values if not _try_copy(value, dict(memo))]
             whole = memo | {id(value): value for value in left}
-            _copied(values, whole)
+            _try_copy(values, whole)
             more = [(value, value) for value in left if isinstance(value, (Tensor, dict, list, deque))]
             within = [list(v.values() if isinstance(v, dict) else v) for v in left if isinstance(v, _HOLDERS)]
             more += (
@@ -211,7 +211,7 @@ def mutable_objects(values: list[Any], known: list[Any]) -> list[tuple[Any, Any]
     return [(value, whole[id(value)]) for value in whole.get(id(whole), []) if id(value) in whole] + more
 
 
-def _copied(value: Any, memo: dict[int, Any]) -> bool:
+def _try_copy(value: Any, memo: dict[int, Any]) -> bool:
     try:
         copy.deepcopy(value, memo)
     except Exception:  # whatever the object's own class raises
@@ -230,9 +230,9 @@ def _skipped(layer: nn.Module) -> set[str]:
     return {"training", *computed}
 
 
-def _numbers_in(found: list[tuple[Any, Any]]) -> list[Any]:
+def _numbers_in(objects: list[tuple[Any, Any]]) -> list[Any]:
     """List tensors and arrays, but for what was computed from parameters."""
-    numbers = [value for value, _ in found if isinstance(value, (Tensor, np.ndarray))]
+    numbers = [value for value, _ in objects if isinstance(value, (Tensor, np.ndarray))]
     return [value for value in numbers if isinstance(value, np.ndarray) or value.grad_fn is None]
 
 
@@ -250,11 +250,11 @@ def _spans(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
     return [(memory.data_ptr(), memory.data_ptr() + memory.nbytes()) for memory in memories]
 
 
-def _parts_of(found: list[tuple[Any, Any]]) -> list[Restorable]:
+def _parts_of(objects: list[tuple[Any, Any]]) -> list[Restorable]:
     """Return the parts that stand for objects, but for tensors and arrays."""
     parts: list[Restorable] = []
-    spares = _iterators(found)
-    for value, spare in found:
+    spares = _iterators(objects)
+    for value, spare in objects:
         if isinstance(value, (Tensor, np.ndarray)) or id(value) in spares:
             continue
         if isinstance(value, dict):
@@ -271,9 +271,9 @@ def _parts_of(found: list[tuple[Any, Any]]) -> list[Restorable]:
     return parts
 
 
-def _iterators(found: list[tuple[Any, Any]]) -> dict[int, Any]:
+def _iterators(objects: list[tuple[Any, Any]]) -> dict[int, Any]:
     """Return copies of Python's own iterators by the iterators' ids."""
-    return {id(v): spare for v, spare in found if isinstance(v, Iterator) and not hasattr(v, "__dict__")}
+    return {id(v): spare for v, spare in objects if isinstance(v, Iterator) and not hasattr(v, "__dict__")}
 
 
 def _is_compiled(value: Any) -> bool:

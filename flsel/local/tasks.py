@@ -85,8 +85,8 @@ class Classifier(nn.Module):
             return own_loss(self.net, self.own.joined(x, y))
         if self.loss is None:
             return nn.functional.cross_entropy(self(x), y)
-        found: Tensor = self.loss(*matched(self(x), y, self.loss))
-        return found
+        value: Tensor = self.loss(*matched(self(x), y, self.loss))
+        return value
 
     def configure_optimizers(self) -> Optimizer:
         """Make the local optimizer."""
@@ -241,8 +241,8 @@ def _check_copies(optimizer: Optimizer, task: Task, source: str) -> None:
         if inspect.isfunction(hook)
     ]
     own += [held for hook in hooks for held in inspect.getclosurevars(hook).nonlocals.values()]
-    found = mutable_objects(own, known)
-    for tensor in [value for value, _ in found if isinstance(value, Tensor)]:
+    objects = mutable_objects(own, known)
+    for tensor in [value for value, _ in objects if isinstance(value, Tensor)]:
         for param in task.parameters():
             alike = tensor.shape == param.shape and tensor.dtype == param.dtype
             if alike and torch.equal(tensor, param) and bool((param != param.flatten()[0]).any()):

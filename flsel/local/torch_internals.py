@@ -24,9 +24,9 @@ USED: list[str] = []
 _missing: list[str] = []
 
 
-def _note(name: str, found: bool) -> None:
+def _note(name: str, exists: bool) -> None:
     USED.append(name)
-    if not found:
+    if not exists:
         _missing.append(name)
 
 
@@ -188,16 +188,16 @@ def has_bf16() -> bool:
 
 def own_parameters(layer: nn.Module) -> Mapping[str, nn.Parameter | None]:
     """Return the parameters that a layer itself has, by the names of its attributes."""
-    found = vars(layer).get("_parameters")
-    if isinstance(found, dict):
-        return found
+    own = vars(layer).get("_parameters")
+    if isinstance(own, dict):
+        return own
     return dict(layer.named_parameters(recurse=False, remove_duplicate=False))  # of torch.jit's, too
 
 
 def own_buffers(layer: nn.Module) -> dict[str, Tensor | None]:
     """Return the dictionary in which a layer keeps its own buffers, by the names of its attributes."""
-    found = vars(layer).get("_buffers")
-    return found if isinstance(found, dict) else {}
+    own = vars(layer).get("_buffers")
+    return own if isinstance(own, dict) else {}
 
 
 def is_hooked(layer: nn.Module) -> bool:

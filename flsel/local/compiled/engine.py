@@ -121,7 +121,7 @@ class Engine:
             if span.start < count <= span.stop:
                 leaving.setdefault(count, []).append(place)
         models = self._program.opponents(cohort.starts, cohort.clients)
-        for step, part in self._loaded(stack, cohort, models, span):
+        for step, part in self._load_steps(stack, cohort, models, span):
             at = part.start
             for stop in sorted({n for n in leaving if n in part} | {part.stop}):
                 step.advance(stop - at)
@@ -133,13 +133,13 @@ class Engine:
         """Write models of a stack, which lie side by side since they take as many steps, into ``ends``."""
         there = cohort.rows[rows[0] : rows[-1] + 1]
         for name, param in stack.params.items():
-            found = param[None] if self._single else param[rows[0] : rows[-1] + 1]
+            models = param[None] if self._single else param[rows[0] : rows[-1] + 1]
             if there == list(range(there[0], there[0] + len(there))):
-                ends[name].narrow(0, there[0], len(there)).copy_(found)
+                ends[name].narrow(0, there[0], len(there)).copy_(models)
             else:
-                ends[name][there] = found
+                ends[name][there] = models
 
-    def _loaded(
+    def _load_steps(
         self, stack: StackedParams, cohort: Cohort, models: tuple[Params, ...], span: range
     ) -> Iterator[tuple[CompiledStep, range]]:
         """Yield steps that are ready to be taken, and for which part of the span."""

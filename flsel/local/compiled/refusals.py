@@ -176,8 +176,8 @@ def _mixes(program: Program) -> bool:
     places = torch.linspace(0, len(program.population.examples) - 1, 4, device=program.task.device).long()
     # Two examples, of which one at most can be what the others are measured by, such as the largest.
     pairs = [(places, 0), (places[:1].expand(3), 0), (places, -1), (places[-1:].expand(3), -1)]
-    found = [_scores(program, batch)[row].double() for batch, row in pairs]
-    one, other = torch.cat(found[::2]), torch.cat(found[1::2])
+    scores = [_scores(program, batch)[row].double() for batch, row in pairs]
+    one, other = torch.cat(scores[::2]), torch.cat(scores[1::2])
     return not torch.allclose(one, other, rtol=0, atol=1e-4 * float(one.abs().max()))
 
 

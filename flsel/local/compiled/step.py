@@ -122,7 +122,9 @@ class CompiledStep:
         gradients = dict(zip(self._names, flat.emit(), strict=True))
         if not stack.sgd:
             run = flat.finish([flat.argument(gradients[name]) for name in self._names], [])
-            return self._fed(lambda *changing: stack.update(self._names, run(*changing)), fixed, terms)
+            return self._make_runner(
+                lambda *changing: stack.update(self._names, run(*changing)), fixed, terms
+            )
         numbers: list[str] = []
         for index, (settings, names) in enumerate(stack.groups):
             members = [
@@ -131,9 +133,9 @@ class CompiledStep:
                 if name in gradients
             ]
             numbers += emit_sgd(sums, index, sgd_settings(settings), members)
-        return self._fed(flat.finish([], [] if stack.tabled else numbers), fixed, terms)
+        return self._make_runner(flat.finish([], [] if stack.tabled else numbers), fixed, terms)
 
-    def _fed(self, run: Run, numbers: Tensor | None, terms: list[Tensor]) -> StepRunner:
+    def _make_runner(self, run: Run, numbers: Tensor | None, terms: list[Tensor]) -> StepRunner:
         """Decide how a step is fed: with numbers that lie on the device, from tables there."""
         gather = self._inputs.into(self.x)
         if numbers is None:

@@ -221,8 +221,8 @@ def _gradients(
         else:
             single = tuple({name: value[0] for name, value in model.items()} for model in models)
             total = loss(live, single, x, *labels)
-    found = torch.autograd.grad(total, [live[name] for name in names])
-    return dict(zip(names, found, strict=True))
+    grads = torch.autograd.grad(total, [live[name] for name in names])
+    return dict(zip(names, grads, strict=True))
 
 
 def client_loss(program: Program, example: Example) -> Callable[..., Tensor]:
@@ -304,8 +304,8 @@ def _used(program: Program, example: Example) -> list[str]:
     rest = [first(label) for label in example.labels]
     with watched(program.kept), undisturbed(program.task), torch.enable_grad():
         loss = client_loss(program, example)(live, models, first(example.x), *rest)
-        found = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
-    used = [name for name, value in zip(live, found, strict=True) if value is not None]
+        grads = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
+    used = [name for name, value in zip(live, grads, strict=True) if value is not None]
     if not used:
         raise Refused("its loss reaches no parameter by its name (keep them in an nn.ParameterList)")
     return used
