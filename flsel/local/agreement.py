@@ -1,4 +1,4 @@
-"""State of the self-check of a program, and what gap of two answers rounding explains."""
+"""State of the self-check of a program, and the largest gap of two answers that rounding explains."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Agreement(Stateful):
         compared_: Questions of which an answer was compared.
         shapes_: Shapes of visits that were compared.
         last_: Last round in which a visit was compared because of its number.
-        changed_: Something about the program was changed since the last comparison.
+        changed_: Whether the program was changed since the last comparison.
         repeated: Last round in which this process trained a visit twice; -1 if there is none.
     """
 

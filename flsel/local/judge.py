@@ -160,7 +160,7 @@ class CheckedTrainer(LocalTrainer):
         return ends
 
     def _train_ahead(self, visits: Sequence[Visit], groups: list[list[int]]) -> dict[int, Params]:
-        """Train a visit of each program whose clients train one by one, before they do."""
+        """Train one visit of each program without stacks, before its clients train, to compare it later."""
         ends = {}
         for group in groups:
             program, round = visits[group[0]].program, visits[group[0]].round

@@ -139,7 +139,7 @@ def whole_module(model: Any) -> Iterator[LightningModule]:
 
 
 def without_trainer(model: LightningModule) -> None:
-    """Refuse a step that asks for its trainer; without one Lightning would answer for the epoch with 0."""
+    """Let a step that asks for its trainer raise an error: Lightning alone would answer with epoch 0."""
     model.fabric = None  # whose loggers are the run's, and which would stand for a trainer
     model.trainer = _NO_TRAINER  # type: ignore[assignment]
 

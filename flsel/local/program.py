@@ -68,7 +68,7 @@ class Program:
         work: How many of its local steps a client does; None lets all do all of them.
         personal: What clients keep of the model between their trainings; None sends all of it.
         agreement: What the self-check has found.
-        snapshot: What the task keeps beside what is sent; None takes it as it is.
+        snapshot: Restores what the task keeps and does not send; None takes a snapshot of the task as it is.
         logs: What a LightningModule logs in training, by name; None before it is known.
     """
 
@@ -102,7 +102,7 @@ class Program:
 
     @property
     def kept(self) -> ModuleSnapshot:
-        """What the task keeps beside what is sent; visits and evaluations leave it as it was."""
+        """The snapshot of what the task keeps, which each visit and each evaluation restores."""
         assert self.snapshot is not None
         return self.snapshot
 
@@ -197,7 +197,7 @@ class Program:
             copy_all([live[name] for name in params], list(params.values()))
 
     def set_back(self) -> None:
-        """Put back what an attempt at training left in the task."""
+        """Restore the task after an attempt at training that failed."""
         self.kept.restore()
         for param in self.task.parameters():
             param.grad = None
@@ -251,7 +251,7 @@ class Program:
             yield
 
     def seed_draws(self, purpose: str, *index: int) -> None:
-        """Begin anew within :meth:`drawing`, for a part that is to depend on its own indices alone."""
+        """Seed the generators again within :meth:`drawing`, for a part with indices of its own."""
         seed_layers(self.task.device, torch_seed(self.seed, purpose, *index))
 
     def opponents(self, starts: Params, clients: int | Tensor) -> tuple[Params, ...]:

@@ -39,10 +39,10 @@ class Restorable(Protocol):
     """Something mutable that is reached from a module."""
 
     def changed(self) -> bool:
-        """Tell whether it is not what it was."""
+        """Tell whether the object differs from its snapshot."""
 
     def restore(self) -> object:
-        """Make it what it was; what it refers to is a part of its own."""
+        """Restore the object itself; the objects that it refers to have snapshots of their own."""
 
 
 @final
@@ -65,7 +65,7 @@ class ModuleSnapshot:
         self.renew()
 
     def renew(self) -> None:
-        """Take what the module keeps now for what is to be put back."""
+        """Replace the snapshot by one of the module as it is."""
         module, before = self._module, self._numbers
         self._flags = [(param, param.requires_grad) for param in module.parameters()]
         named = {id(value): (name, value) for name, value in (*_named(module), *_named(self._model))}
@@ -98,7 +98,7 @@ class ModuleSnapshot:
         ]
 
     def changed(self) -> bool:
-        """Tell whether something is not what it was; values of what is sent do not count."""
+        """Tell whether something differs from the snapshot, apart from the values of sent tensors."""
         flags = any(param.requires_grad != flag for param, flag in self._flags)
         parts: list[Restorable] = [*self._parts, *self._numbers.values()]
         return flags or any(part.changed() for part in parts)
@@ -130,7 +130,7 @@ class ModuleSnapshot:
                 param.requires_grad_(flag)
 
     def _warn(self, names: list[str]) -> None:
-        """Say once that what local steps write to begins anew for each client: a momentum target, say."""
+        """Say once which numbers each client begins with anew, such as those of a momentum target."""
         named = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         say_once(
             f"model {type(self._model).__name__} changes {named} in training, which is not sent: each client "

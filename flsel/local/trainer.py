@@ -21,8 +21,8 @@ class LocalTrainer(ABC):
     visits, their order or earlier calls, beyond the rounding of sums.
 
     Attributes:
-        unanswered: Whether nobody answered the last training, so that its round passes. A trainer that asks
-            other machines sets it.
+        unanswered: Whether no client answered the last training. The round then ends without an update. A
+            trainer that asks other machines sets it.
     """
 
     unanswered = False
@@ -86,10 +86,10 @@ class LocalTrainer(ABC):
             clients: Its clients in a call.
 
         Returns:
-            The same for all of them; None where none are shared, or sharing does not pay.
+            A key that is equal for all of them; None if no stack is shared, or sharing is not faster.
         """
         return None
 
     def one_by_one(self, program: Program) -> bool:
-        """Tell whether it leaves a program to sequential, so that there is nothing to compare with that."""
+        """Tell whether sequential trains a program, so that there is nothing to compare."""
         return False

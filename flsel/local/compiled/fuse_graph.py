@@ -323,7 +323,7 @@ def _ages(graph: fx.Graph, visit: list[fx.Node], labels: list[fx.Node]) -> dict[
 
 
 def _crossing(graph: fx.Graph, when: dict[fx.Node, When], level: When) -> list[fx.Node]:
-    """List the values at or below a level that something above it reads; those of ONCE are recomputed."""
+    """List the values up to a level that are read above it; those of ``ONCE`` are recomputed there."""
     return [
         node
         for node in graph.nodes

@@ -121,7 +121,7 @@ def forget(program: Program) -> None:
 
 
 class _Unlike(Exception):
-    """Something about a program cannot be compared."""
+    """A program has something that cannot be compared with another's."""
 
 
 def _described(program: Program) -> Hashable:
