@@ -313,6 +313,21 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["train", "--resume", ""], "--resume"), (["tune", "--resume", ""], "--resume"),
+        (["compare", "--variants="], "--variants"), (["configs", ""], "an argument"),
+        (["train", "--output.dir", "", "--rounds", "1"], "--output.dir"),
+        (["tune", "--config", "quickstart", "--from", ""], "--from"),
+    ],
+)  # fmt: skip
+def test_empty_words_are_refused(arguments: list[str], what: str, capsys: Any) -> None:
+    assert call(*arguments) == 2
+    assert f"error: {what} must not be an empty text: give a value" in capsys.readouterr().err
+    assert not [*Path().iterdir()]
+
+
 def test_bytes_that_are_no_text_are_refused(capsys: Any) -> None:
     assert call("train", *TINY, "--output.name", "\udcff") == 2
     assert capsys.readouterr().err.startswith("flsel: error: '\\udcff' is no text in this locale: give it")

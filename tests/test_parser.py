@@ -162,8 +162,10 @@ WRONG = [
     (["--rounds", "9" * 5000], f"rounds must be a whole number in [1, 100,000,000], got '{'9' * 99}... (5,002 characters)."),
     (["--callbacks", "[" * 5000], "callbacks: line 1: settings are nested at most 100 deep."),
     (["--rounds", "010"], "rounds must be a whole number in [1, 100,000,000], got '010'."),
+    (["--rounds", "1_0"], "rounds must be a whole number in [1, 100,000,000], got '1_0'."),
+    (["--local.optimizer.lr", "1_0.5"], "local.optimizer.lr must be a number, got '1_0.5'."),
     (["--seed", "1:30"], "seed must be a whole number >= 0, got '1:30'."),
-    (["--data.shape", "[010]"], "data.shape: line 1: YAML reads 010 as another number; write it plainly."),
+    (["--data.shape", "[010]"], "data.shape: line 1: YAML reads 010 as another number; write it plainly, or in quotes."),
     (["--selector", "{class_path: PowD, init_args: {d: 4, d: 5}}"], "selector: line 1: d is set a second time; keep one."),
     (["--updates", "[{class_path: TopK, class_path: Clip}]"], "updates: line 1: class_path is set a second time; keep one."),
     (["--updates", "[{class_path: TopK, init_args: 3}]"], "updates[0].init_args must be a mapping of arguments, got 3."),
@@ -287,8 +289,10 @@ WRONG_FILES = [
     ("selector: 'PowD\n", "the file is not valid YAML: line 2, column 1: found unexpected end of stream (a quote is not closed)."),
     ("rounds: 3\x07", "the file is not valid YAML: it holds a control character."),
     ("local:\n\u00a0\u00a0steps: 3", "line 2 begins with a character that only looks like a space; use spaces."),
-    ("rounds: 3\nseed: 010", "line 2: YAML reads 010 as another number; write it plainly."),
-    ("rounds: 1:30", "line 1: YAML reads 1:30 as another number; write it plainly."),
+    ("rounds: 3\nseed: 010", "line 2: YAML reads 010 as another number; write it plainly, or in quotes."),
+    ("rounds: 1_0", "line 1: YAML reads 1_0 as another number; write it plainly, or in quotes."),
+    ("output: {name: 2026_11_26}", "line 1: YAML reads 2026_11_26 as another number; write it plainly, or in quotes."),
+    ("rounds: 1:30", "line 1: YAML reads 1:30 as another number; write it plainly, or in quotes."),
 ]  # fmt: skip
 
 

@@ -182,12 +182,16 @@ def _libraries_warn_last() -> Iterator[None]:
 
 
 def _check_text(arguments: Sequence[str]) -> None:
-    """Refuse bytes that are no text, which no file of settings could hold.
+    """Refuse bytes that are no text, which no file of settings could hold, and empty words.
 
     Raises:
         UserError: If there are some, also since the locale takes other text for such.
     """
-    for word in arguments:
+    for before, word in zip(("", *arguments), arguments, strict=False):
+        key, equals, value = word.partition("=")
+        if not word or (key.startswith("--") and equals and not value):
+            where = key if word else before if before.startswith("--") else "an argument"
+            raise UserError(f"{where} must not be an empty text: give a value, or leave it out.")
         if any("\ud800" <= letter <= "\udfff" for letter in word):
             raise UserError(
                 f"{short(ascii(word), 60)} is no text in this locale: give it in its encoding, "

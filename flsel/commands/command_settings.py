@@ -15,6 +15,18 @@ from flsel.config.parser import to_types
 from flsel.config.schema import groups, keys
 from flsel.errors import UserError, closest, edits, meant
 
+# What other programs call a command's own settings.
+_ELSEWHERE = {
+    "alpha": "level (1 - alpha)",
+    "confidence": "level",
+    "significance": "level (1 - significance)",
+    "repeats": "seeds",
+    "repetitions": "seeds",
+    "metric": "decides",
+    "jobs": "max_concurrent",
+    "parallel": "max_concurrent",
+}
+
 
 @dataclass(frozen=True)
 class CommandSettings:
@@ -69,6 +81,9 @@ class CommandSettings:
         for key, _ in runs:
             if "." in key or key in known:
                 continue
+            elsewhere = _ELSEWHERE.get(key, "")
+            if elsewhere.partition(" ")[0] in mine:
+                raise UserError(f"there is no setting {key}; did you mean {elsewhere}?")
             own, close = closest(key, mine), closest(key, [*mine, *known])
             # Of two that are as near the command's own is meant.
             if own and close and edits(key, own) <= edits(key, close):

@@ -13,6 +13,7 @@ from flsel.commands.device_tables import MOST_ROWS, print_devices
 from flsel.commands.set_up_logging import set_up_logging
 from flsel.data.heterogeneity import label_entropy, summarise
 from flsel.data.population import FederatedData
+from flsel.data.trees import described
 from flsel.files import home
 from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
@@ -79,3 +80,8 @@ def _print(data: FederatedData, counts: np.ndarray) -> None:
     sets = (("server holdout", data.server), ("validation", data.validation), ("test", data.test))
     held = ", ".join(f"{name} {len(examples)}" for name, examples in sets if examples is not None)
     print_lines(f"{data.name}: {spread.examples} examples at {spread.clients} clients; {held}")
+    if not data.population.classifies:
+        targets = "nothing" if data.population.y is None else described(data.population.y)
+        print_lines(
+            f"targets ({targets}) are no class labels: these are one whole number (int64) per example"
+        )

@@ -19,7 +19,7 @@ Write a Flower app that runs a config over N nodes. Node i of N trains the clien
 on. The Flower app needs flsel[flower] on the server and on every node: docs/flower.md.
 
   --nodes N      number of nodes
-  --app FOLDER   new or empty folder of the app (default: flsel-app)
+  --app FOLDER   new or empty folder of the app (default: flsel-app); --folder is the same
   --timeout S    seconds that a node has for an answer (default: 600)
   --wait S       seconds to wait for the nodes (default: 300)
   --own-data     each node is one client, with the training set that data.name gives on that node;
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE)
         return 0
     set_up_logging()
-    given = words(arguments)
+    given = [("app" if key == "folder" else key, value) for key, value in words(arguments)]
     own = _OWN | {key: value or "" for key, value in given if key in (*_OWN, "nodes")}
     config = parse([(key, value) for key, value in given if key not in (*_OWN, "nodes")])
     folder = home(own["app"])

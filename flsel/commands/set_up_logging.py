@@ -21,12 +21,15 @@ class _Console(logging.Handler):
 def set_up_logging(*, quiet: bool = False) -> None:
     """Show flsel's messages on standard error, one line each, and Lightning's only if they warn.
 
+    Lightning's callbacks are shown, too: the user has named them.
+
     Args:
         quiet: Show warnings only.
     """
     logger = logging.getLogger("flsel")
     if not any(isinstance(handler, _Console) for handler in logger.handlers):
         logger.addHandler(_Console())
-    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    for name in ("flsel", "lightning.pytorch.callbacks"):
+        logging.getLogger(name).setLevel(logging.WARNING if quiet else logging.INFO)
     for name in ("lightning", "lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -93,10 +93,10 @@ def make_variant(name: Any, entry: Any, where: str, folder: Path, base: Mapping[
     _check_name(name, where)
     if isinstance(entry, str) and entry.endswith((".yaml", ".yml")):
         return _from_config(str(name), folder / home(entry), base)
-    if not isinstance(entry, Mapping) or not entry:
+    if not isinstance(entry, Mapping):
         raise UserError(
-            f"{where}: {name} must be a mapping of settings, such as {{selector: PowD}}, or the path of a "
-            f"config, got {entry!r}."
+            f"{where}: {name} must be a mapping of settings, such as {{selector: PowD}}, or {{}} for the "
+            f"comparison's own, or the path of a config, got {short(repr(entry), 60)}."
         )
     changes = _dotted(entry, f"{where}: {name}")
     placed = next((key for key in changes if key in _OWN or key.split(".")[0] in _OWN), None)

@@ -38,6 +38,10 @@ Shape = tuple[int, ...]
 _INPUTS, _TARGETS = ("x", "images", "data"), ("y", "labels")
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _MOST_HEADER = 1 << 16  # bytes of a member that may be its header
+_RULE = (
+    "leaf reads numbers, or texts of one length with the character that follows (Shakespeare). "
+    "docs/jobs/own-data.md turns the words of Sent140 and the pictures of CelebA into numbers."
+)
 
 
 def load_npz(path: Path, shape: Shape | None = None) -> Source:
@@ -258,9 +262,10 @@ def _as_numbers(parts: dict[str, _Users], path: Path) -> dict[str, _Users]:
     if not texts:
         return parts
     if not all(found.values()):
+        kind, other = ("x", "y") if found["x"] else ("y", "x")
+        text = "".join(map(chr, np.atleast_1d(found[kind][0][0])))
         raise UserError(
-            f"{path} must have texts as both x and y, which are characters, or numbers as both: turn other "
-            "texts, and names of files, into numbers (docs/models-and-data.md)."
+            f"{path}: {kind} are texts such as {short(repr(text), 60)} and {other} numbers; {_RULE}"
         )
     known = np.unique(np.concatenate(texts))
 
@@ -320,14 +325,12 @@ def _user(content: Mapping[str, Any], position: int, where: str) -> tuple[np.nda
 
 def _characters(texts: np.ndarray, where: str) -> np.ndarray:
     """Return texts' code points, uint32 ``[n, length]`` or of single characters ``[n]``; keep numbers."""
-    if texts.dtype.kind != "U" or texts.ndim != 1:
+    if texts.dtype.kind != "U":
         return texts
-    lengths = {len(text) for text in texts.tolist()}
-    if len(lengths) != 1 or 0 in lengths:
-        raise UserError(
-            f"{where} must have texts of one length, got {min(lengths)} to {max(lengths)} characters: turn "
-            "each into as many numbers (docs/models-and-data.md)."
-        )
+    lengths = {len(text) for text in texts.ravel().tolist()}
+    if texts.ndim != 1 or len(lengths) != 1 or 0 in lengths:
+        got = repr(texts[0].tolist()) if texts.ndim > 1 else f"{min(lengths)} to {max(lengths)} characters"
+        raise UserError(f"{where} must be numbers or texts of one length, got {short(got, 60)}; {_RULE}")
     points = np.frombuffer(texts.tobytes(), dtype=np.uint32).reshape(len(texts), -1)
     return points[:, 0] if points.shape[1] == 1 else points
 

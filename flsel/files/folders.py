@@ -81,8 +81,10 @@ def home(path: str | os.PathLike[str]) -> Path:
     """Return a path with ``~`` and ``~name`` replaced by the home folder.
 
     Raises:
-        UserError: If it is no path, there is no such user, or no home.
+        UserError: If it is no path, or empty, there is no such user, or no home.
     """
+    if path == "":
+        raise UserError("a file or folder must not be an empty text; the current folder is `.`.")
     try:
         return Path(path).expanduser()
     except TypeError as error:

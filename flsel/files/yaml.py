@@ -18,8 +18,12 @@ MOST_VALUES = 100_000  # After aliases are written out.
 MOST_DEEP = 100
 # In C where there is one: ten times as fast.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# What YAML 1.1 makes other numbers of: 010 is 8, and 1:30 is 90.
-_OTHER_NUMBER = re.compile(r"[-+]?(0[0-7_]*[1-7][0-7_]*|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
+# What YAML 1.1 makes other numbers of: 010 is 8, 1:30 is 90, and 1_0 is 10, which is a text in YAML 1.2.
+_OTHER_NUMBER = re.compile(
+    r"[-+]?(0[0-7]*[1-7][0-7]*|[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?"
+    r"|(?=.*_)(0x[0-9a-f_]+|0b[01_]+|[0-9][0-9_]*(:[0-9_]+)*(\.[0-9_]*)?(e[-+]?[0-9]+)?))",
+    re.IGNORECASE,
+)
 # Unicode and zero-width spaces in indentation.
 _NO_INDENT = re.compile(r"^ *([\u00a0\u2000-\u200b\u202f\u3000])", re.MULTILINE)
 _ADVICE = {
@@ -85,7 +89,7 @@ def loaded(key: str, value: Any) -> Any:
 
 
 def is_other_number(text: str) -> bool:
-    """Tell whether YAML reads a text as another number than it shows, as 010 and 1:30."""
+    """Tell whether YAML reads a text as another number than it shows, as 010, 1:30 and 1_0."""
     return _OTHER_NUMBER.fullmatch(text) is not None
 
 
@@ -143,7 +147,8 @@ def _check(node: yaml.Node | None, sizes: dict[int, int]) -> int:
         if not node.style and is_other_number(node.value):
             line = node.start_mark.line + 1
             raise UserError(
-                f"line {line}: YAML reads {short(node.value, 60)} as another number; write it plainly."
+                f"line {line}: YAML reads {short(node.value, 60)} as another number; write it plainly, or in "
+                "quotes."
             )
         return 1
     if not isinstance(node, yaml.CollectionNode):

@@ -143,9 +143,12 @@ def npy(data: bytes) -> np.ndarray:
             f"each array must be {_FORMAT}, got {held:,} bytes for the shape "
             f"{short(list(shape), 60)} of {dtype}."
         )
-    if not held:
-        return np.empty(shape, dtype)
-    return np.ndarray(shape, dtype, buffer=data, offset=file.tell(), order="F" if fortran else "C")
+    try:
+        if not held:
+            return np.empty(shape, dtype)
+        return np.ndarray(shape, dtype, buffer=data, offset=file.tell(), order="F" if fortran else "C")
+    except (TypeError, ValueError):  # Sizes beside a zero that no array can have, or truth values as sizes.
+        raise Malformed(f"each array must be {_FORMAT}, got the shape {told(list(shape))}.") from None
 
 
 _OTHER_TYPE = (

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
+from flsel.arguments import Range
 from flsel.data.population import Examples
 from flsel.data.trees import Tree
 from flsel.errors import UserError, meant, users_code
@@ -40,6 +41,8 @@ _DECIDED = frozenset((
     "inference_mode", "use_distributed_sampler", "reload_dataloaders_every_n_epochs", "default_root_dir",
     "barebones", "sync_batchnorm", "model_registry",
 ))  # fmt: skip
+# What Lightning does not check: it takes a norm below 0 for none.
+_RANGES = {"gradient_clip_val": Range(0), "accumulate_grad_batches": Range(1)}
 Logged = tuple[dict[str, float], dict[str, Better | None]]
 _RATES = ("lr", "initial_lr", "max_lr", "min_lr")  # what torch's schedulers keep in an optimizer's groups
 
@@ -73,6 +76,9 @@ class TrainerFlags:
                     f"local.trainer.{name} must be an argument of Lightning's Trainer that flsel leaves open"
                     f"{meant(name, allowed)}"
                 )
+        for name, least in _RANGES.items():
+            if isinstance(value := self.more.get(name), int | float) and value not in least:
+                raise UserError(f"local.trainer.{name} must be a number {least}, got {value}.")
         with users_code("local.trainer is refused by Lightning", reads=True):
             self.make(max_epochs=1)
 

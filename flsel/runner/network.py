@@ -182,7 +182,8 @@ def _refused_inputs(program: Program, x: Tree, name: str) -> str:
         kind = (
             ""
             if x.is_floating_point()
-            else f" of whole numbers ({str(x.dtype)[6:]}), as an embedding takes them"
+            else f" of whole numbers ({str(x.dtype)[6:]}), which are for a network that begins with an "
+            "embedding, such as --model flsel.models.texts.NextCharacter for characters"
         )
         return f"{name} does not accept inputs of shape {tuple(x.shape[1:])}{kind}"
     named = ", ".join(x) if isinstance(x, Mapping) else f"{len(x)} tensors"

@@ -3,10 +3,12 @@ import json
 import pickle
 import struct
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from flsel.data.data_config import DataConfig
 from flsel.data.federate import federate
@@ -397,6 +399,41 @@ def test_a_leaf_user_without_training_examples_is_named(tmp_path, caplog):
     assert len(source.test) == 1
 
 
-def test_names_of_files_are_no_texts(tmp_path):
-    with pytest.raises(UserError, match="must have texts as both x and y, which are characters, or numbers"):
-        leaf(tmp_path, [leaf_file({"ann": (["01.jpg", "02.jpg"], [0, 1])})])
+@pytest.mark.parametrize(
+    ("x", "y", "said"),
+    [
+        (["01.jpg", "02.jpg"], [0, 1], "x are texts such as '01.jpg' and y numbers"),
+        (["1.jpg", "02.jpg"], [0, 1], "x must be numbers or texts of one length, got 5 to 6 characters"),
+        ([[1.0], [2.0]], ["a", "b"], "y are texts such as 'a' and x numbers"),
+        (
+            [["12", "Mon", "no", "ann", "a day", "training"]],
+            [0],
+            "got ['12', 'Mon', 'no', 'ann', 'a day', 'train",
+        ),
+    ],
+)
+def test_words_and_names_of_files_are_no_characters(x, y, said, tmp_path):
+    with pytest.raises(UserError) as error:
+        leaf(tmp_path, [leaf_file({"ann": (x, y)})])
+    assert said in str(error.value)
+    assert "docs/jobs/own-data.md turns the words of Sent140" in str(error.value)
+
+
+def test_the_page_turns_words_and_names_of_pictures_into_numbers(tmp_path):
+    page = (Path(__file__).parents[2] / "docs/jobs/own-data.md").read_text()
+    made: dict[str, object] = {}
+    exec(page[page.index("# my_leaf.py") :].partition("```")[0], made)
+    row = ["12", "Mon", "no", "ann", "A day out", "training"]
+    for part, users in (("train", {"bob": 2, "ann": 1}), ("test", {"ann": 1, "eve": 1})):
+        for name, x in (("sent140", row), ("celeba", "1.png")):
+            (tmp_path / name / part).mkdir(parents=True)
+            content = leaf_file({user: ([x] * n, [1] * n) for user, n in users.items()})
+            (tmp_path / name / part / "a.json").write_text(json.dumps(content))
+    Image.new("RGB", (9, 5), "red").save(tmp_path / "1.png")
+    for train, test in (
+        made["sent140"](tmp_path / "sent140", length=4),
+        made["celeba"](tmp_path / "celeba", tmp_path, size=3),
+    ):
+        assert (train.owner, test.owner) == ([0, 0, 1], [1, -1])
+        assert train[0][0].shape in ((4,), (3, 3, 3))
+        assert len({*train[0][0].flatten().tolist()}) in (4, 2)

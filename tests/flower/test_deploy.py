@@ -76,6 +76,11 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capsys: pytest
     assert [path.name for path in (tmp_path / "app").iterdir()] == ["mine"]
 
 
+def test_folder_is_the_folder_of_the_app(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["deploy", "--nodes", "2", "--folder", "mine"]) == 0
+    assert (Path("mine") / "pyproject.toml").is_file()
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_nodes_of_the_app_have_their_own_data_if_asked(tmp_path: Path, own: bool) -> None:
     assert (

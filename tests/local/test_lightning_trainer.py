@@ -224,6 +224,8 @@ def test_arguments_of_the_trainer(tmp_path):
 
 @pytest.mark.parametrize(("more", "message"), [
     ({"gradient_clip": 1}, r"local.trainer.gradient_clip must be .* did you mean gradient_clip_val\?"),
+    ({"gradient_clip_val": -1}, "local.trainer.gradient_clip_val must be a number >= 0, got -1."),
+    ({"accumulate_grad_batches": 0}, "local.trainer.accumulate_grad_batches must be a number >= 1, got 0."),
     ({"max_epochs": 3}, "local.trainer.max_epochs must be an argument of Lightning's Trainer that flsel l"),
     ({"gradient_clip_val": "x"}, "local.trainer is refused by Lightning: TypeError"),
 ])  # fmt: skip

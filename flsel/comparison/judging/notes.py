@@ -34,9 +34,10 @@ def _about_changes(analysis: Analysis) -> Iterator[str]:
     if changes:
         listed = "; ".join(change.words(analysis.options.score) for change in changes)
         touched = sum(bool(claim.exploratory) for claim in analysis.claims)
+        depend = "depends on that and is" if touched == 1 else "depend on that and are"
         yield (
             f"Changed when results could be seen: {listed}. {touched} of "
-            f"{formatting.count(len(analysis.claims), 'claim')} depend on that and are exploratory."
+            f"{formatting.count(len(analysis.claims), 'claim')} {depend} exploratory."
         )
     if again := analysis.options.judged_again:
         yield (
