@@ -190,7 +190,8 @@ def test_labels_that_data_do_not_have(capfd: Any) -> None:
     assert call("data", *TINY, *ARRAYS) == 0
     out = capfd.readouterr().out
     assert "examples" in out
-    assert "label" not in out
+    assert "labels" not in out.partition("targets (")[0]
+    assert "are no class labels" in out
 
 
 @pytest.fixture
