@@ -7,6 +7,7 @@ uninterrupted one does, and two selectors under one seed see the same partition,
 
 from __future__ import annotations
 
+import functools
 import random
 import zlib
 from collections.abc import Iterator, Sequence
@@ -41,17 +42,19 @@ def dealt(rows: Sequence[T], count: int, rng: np.random.Generator) -> list[T]:
     return [rows[at] for at in np.concatenate(orders)[:count]]
 
 
+@functools.lru_cache(maxsize=256)  # each evaluation asks for the same
 def torch_seed(seed: int, purpose: str, *index: int) -> int:
     """Derive a 63-bit seed for a torch generator, with the arguments of :func:`generator`."""
     return int(generator(seed, purpose, *index).integers(2**63 - 1))
 
 
 @contextmanager
-def repeatable(seed: int, devices: Sequence[Any] = ()) -> Iterator[None]:
+def repeatable(seed: int | None, devices: Sequence[Any] = ()) -> Iterator[None]:
     """Let users' code that draws from a global generator draw the same each time; put the generators back.
 
     Args:
-        seed: What the generators of Python, NumPy and torch (on the CPU) start from.
+        seed: What the generators of Python, NumPy and torch (on the CPU) start from; None where the block
+            seeds them first.
         devices: CUDA devices whose generators are put back, too.
     """
     import torch  # this module is light
@@ -59,8 +62,9 @@ def repeatable(seed: int, devices: Sequence[Any] = ()) -> Iterator[None]:
     before = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices):
-            torch.default_generator.manual_seed(seed)
-            seed_plain(seed)
+            if seed is not None:
+                torch.default_generator.manual_seed(seed)
+                seed_plain(seed)
             yield
     finally:
         random.setstate(before[0])

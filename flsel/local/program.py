@@ -246,8 +246,8 @@ class Program:
     def drawing(self, purpose: str, *index: int) -> Iterator[None]:
         """Let users' code draw from global generators what the run's seed, a purpose and indices say."""
         device = self.task.device
-        with repeatable(0, [device] if device.type == "cuda" else []):
-            self.seed_draws(purpose, *index)
+        with repeatable(None, [device] if device.type == "cuda" else []):
+            seed_layers(device, torch_seed(self.seed, purpose, *index))
             yield
 
     def seed_draws(self, purpose: str, *index: int) -> None:
@@ -403,6 +403,8 @@ def exchanged(model: nn.Module) -> Params:
         _CONSTANTS[model] = {n for n in infinite if not bool(model.get_buffer(n).isnan().any())}
     trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
     buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
+    if not buffers:  # the usual case, in which nothing needs the slow state_dict()
+        return trainable
     sent = buffers.keys() & model.state_dict().keys() - _CONSTANTS[model]
     return trainable | {n: b for n, b in buffers.items() if n in sent}
 

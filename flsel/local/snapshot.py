@@ -80,6 +80,9 @@ class ModuleSnapshot:
             *(_Members(members, spares, skip) for members, skip in own),
             *_parts_of(objects),
         ]
+        # Most of a layer's dictionaries are empty, and are looked at together.
+        self._empty = [part.members for part in self._parts if isinstance(part, _Members) and not part.names]
+        self._filled = [part for part in self._parts if not isinstance(part, _Members) or part.names]
         trained = {id(param) for param, flag in self._flags if flag}
         kept = [entry for key, entry in named.items() if key not in trained | self._sent]
         kept += [(_ATTRIBUTE, value) for value in _numbers_in(objects)]
@@ -119,7 +122,7 @@ class ModuleSnapshot:
             if now is not None and now is not buffer:
                 buffer.copy_(now)
                 own[name] = buffer
-        for part in self._parts:
+        for part in self._parts if any(self._empty) else self._filled:
             if part.changed():
                 part.restore()
         names = [numbers.name for numbers in self._numbers.values() if numbers.restore(trained) and trained]
@@ -288,28 +291,34 @@ class _Members:
         members: It, by name.
         spares: Copies of iterators by their ids: nothing tells how far one is, so each visit gets a new copy.
         skip: Names that are left alone.
+
+    Attributes:
+        members: As given.
+        names: What it held first.
     """
 
     def __init__(
         self, members: MutableMapping[Any, Any], spares: Mapping[int, Any], skip: Collection[str] = ()
     ) -> None:
-        self._members, self._skip = members, skip
-        self._names, self._values = list(members), list(members.values())
+        self.members, self._skip = members, skip
+        self.names = list(members)
         self._kept = {name: value for name, value in members.items() if name not in skip}
         self._spares = {n: spares[id(value)] for n, value in self._kept.items() if id(value) in spares}
 
     def changed(self) -> bool:
-        members, names = self._members, self._names
+        members, kept = self.members, self._kept
         if self._spares:
             return True
-        same = len(members) == len(names) and all(map(is_, members, names))
-        if same and all(map(is_, members.values(), self._values)):
+        same = len(members) == len(self.names) and all(map(is_, members, self.names))
+        # A layer's mode differs at each evaluation, so its other attributes are looked at one by one.
+        values = map(members.__getitem__, kept) if self._skip else members.values()
+        if same and all(map(is_, values, kept.values())):
             return False
         now = {name: value for name, value in members.items() if name not in self._skip}
         return not _alike(list(now), list(self._kept)) or not _alike(now.values(), self._kept.values())
 
     def restore(self) -> None:
-        kept, members = self._kept, self._members
+        kept, members = self._kept, self.members
         for name in [name for name in members if name not in kept and name not in self._skip]:
             del members[name]
         if not all(map(is_, members, kept)) and not self._skip:
