@@ -70,19 +70,19 @@ class Updates:
     def passed_on(self, weights: Tensor) -> Tensor:
         """Let the updates share the weight of those that were asked for and are not aggregated.
 
-        Weights that divide by probabilities belong to a whole cohort. Where some of it is late or lost, the
-        others count more, in proportion to their weights, and the sum stays that of the cohort.
+        Weights that divide by probabilities belong to a whole cohort. Where n of it were asked and m arrive, each
+        counts n / m times, which is unbiased where chance says who is late. A sum in proportion to the weights
+        would favour clients with small ones, the more, the fewer arrive.
 
         Args:
-            weights: Weight of each client on one path, float64 ``[N]``; read for clients that were asked.
+            weights: Weight of each client on one path, float64 ``[N]``; read for the clients of updates.
 
         Returns:
             Weights of the updates, float64 ``[K]``.
         """
         own = weights[self.clients]
-        if self.asked is None or len(self.asked) == len(own) or not own.sum() > 0:
-            return own
-        return own * (weights[self.asked].sum() / own.sum())
+        asked = len(own) if self.asked is None else len(self.asked)
+        return own * (asked / max(len(own), 1))
 
     @property
     def staleness(self) -> Tensor:

@@ -13,8 +13,8 @@ Time-Varying Communication Constraints", IEEE Journal of Selected Topics in Sign
 - An update is weighted with the rate after its own round, as in the code. So no weight is above p_i / beta.
   The weights of a round need not sum to one.
 - A client that was asked counts as a participant, whether or not its update arrives. Clients
-  that never arrive would fill the cohorts otherwise. Those that arrive share the weight of the others. Ties
-  are broken at random.
+  that never arrive would fill the cohorts otherwise. Where m of n arrive, each counts n / m times. Ties are
+  broken at random.
 """
 
 from __future__ import annotations

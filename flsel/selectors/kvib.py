@@ -12,8 +12,8 @@ Sampling with Reduced Variance", TMLR 2025 (arXiv:2310.02698), Algorithm 1, with
   plus gamma N / (theta K). The code leaves the root out.
 - ``gamma: auto`` is the mean squared feedback of the first cohort.
 - Probabilities and shares are those of the clients available now that have examples. Feedback uses shares of
-  all examples. An update that is lost or not finite gives no feedback, and the clients that arrive share its
-  weight.
+  all examples. An update that is lost or not finite gives no feedback. Where m of n clients arrive, each
+  counts n / m times.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ Learning with Bandit Feedback" (arXiv:2112.14332), OSMD sampler and its adaptive
 - The learning rates depend on the largest squared norm, which is that of the updates seen so far. In the code
   it is that of all clients at the start.
 - The distribution is restricted to the clients available now that have examples, and weights are unbiased for
-  their shares. Feedback uses shares of all examples. An update that is lost or not finite gives no feedback,
-  and the clients that arrive share its weight.
+  their shares. Feedback uses shares of all examples. An update that is lost or not finite gives no feedback.
+  Where m of n draws arrive, each counts n / m times.
 """
 
 from __future__ import annotations
