@@ -2,6 +2,11 @@
 
     python benchmarks/evidence.py updates updates_median
     python benchmarks/updates_advice.py
+    FLSEL_DATA=DIR python benchmarks/evidence.py updates_fashion
+    python benchmarks/updates_advice.py updates_fashion   # runs -> docs/results/data -> page
+
+Runs of Fashion-MNIST are added to docs/results/data/updates_fashion.csv, so that another machine can run the
+seeds and selectors that are not there.
 
 The rule, which was written before the runs:
 
@@ -18,18 +23,21 @@ The rule, which was written before the runs:
 from __future__ import annotations
 
 import argparse
-import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from pages import put, read_rows, update_rows
 from scipy import stats
 
 import flsel
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs/results/updates.md"
-COMPARISONS = ("updates", "updates_median")
+DATA = HERE.parent / "docs/results/data/updates_fashion.csv"
+SYNTHETIC, FASHION = "Synthetic(0.5, 0.5)", "Fashion-MNIST"
+COMPARISONS = {"updates": SYNTHETIC, "updates_median": SYNTHETIC, "updates_fashion": FASHION}
 CONDITIONS = (
     "plain", "noise 0.05", "noise 0.2", "corrupt, mean", "corrupt, median", "TopK 5 %", "partial work",
 )  # fmt: skip
@@ -40,19 +48,24 @@ LAST, FEWEST = 5, 6
 Results = dict[str, dict[tuple[str, int], dict[str, float]]]
 
 
-def results(root: Path) -> Results:
+def measured(folder: Path) -> Iterator[list[str]]:
+    """Yield condition, scenario, seed, selector and points of accuracy of each finished run."""
+    for summary in sorted(folder.rglob("summary.json")):
+        run = flsel.Result.load(summary.parent)
+        scenario, _, condition = scenario_of(summary).partition("; ")
+        points = 100 * float(np.mean(run.history["test/accuracy"][-LAST:]))
+        yield [condition, scenario, str(run.config.seed), type(run.config.selector).__name__, f"{points:.6g}"]
+
+
+def results(rows: list[list[str]]) -> Results:
     """Return points of accuracy by condition, by scenario and seed, and by selector."""
     found: Results = defaultdict(lambda: defaultdict(dict))
-    for summary in (path for name in COMPARISONS for path in (root / name).rglob("summary.json")):
-        run = flsel.Result.load(summary.parent)
-        scenario, _, condition = scenario_of(summary, root).partition("; ")
-        curve = run.history["test/accuracy"]
-        name = type(run.config.selector).__name__
-        found[condition][scenario, run.config.seed][name] = 100 * float(np.mean(curve[-LAST:]))
+    for condition, scenario, seed, selector, points in rows:
+        found[condition][scenario, int(seed)][selector] = float(points)
     return found
 
 
-def scenario_of(summary: Path, root: Path) -> str:
+def scenario_of(summary: Path) -> str:
     """Return the name of a run's scenario, as the comparison's file has it."""
     import yaml
 
@@ -85,7 +98,7 @@ def tables(found: Results) -> str:
     """Return the table and the verdict of each condition."""
     rows = ["| condition | Uniform | " + " | ".join(SELECTORS) + " | pairs | the advice |"]
     rows.append("|---" * (len(SELECTORS) + 4) + "|")
-    for condition in CONDITIONS:
+    for condition in (name for name in CONDITIONS if name in found):
         runs = found[condition]
         cells, verdicts, count = [], {}, 0
         for name in SELECTORS:
@@ -113,14 +126,18 @@ def _why(verdicts: dict[str, str], reversed_for: list[str]) -> str:
 
 
 def main() -> None:
-    """Write the table into the page, between its marks."""
+    """Write a table into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", default=["updates", "updates_median"], help="comparisons")
     parser.add_argument("--root", type=Path, default=Path("comparisons"), help="folder of the comparisons")
-    written = tables(results(parser.parse_args().root))
-    text = PAGE.read_text(encoding="utf-8")
-    block = re.compile(r"(<!-- table -->\n).*?(<!-- end -->)", re.DOTALL)
-    PAGE.write_text(block.sub(lambda found: f"{found[1]}\n{written}\n\n{found[2]}", text), encoding="utf-8")
-    print(written)
+    chosen = parser.parse_args()
+    (data,) = {COMPARISONS[name] for name in chosen.names}
+    rows = [row for name in chosen.names for row in measured(chosen.root / name)]
+    if data == FASHION:
+        update_rows(DATA, ["condition", "scenario", "seed", "selector", "points"], rows, key=4)
+        rows = [list(row.values()) for row in read_rows(DATA)]
+    text = put(PAGE.read_text(encoding="utf-8"), data, tables(results(rows)))
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -70,9 +70,9 @@ class Updates:
     def passed_on(self, weights: Tensor) -> Tensor:
         """Let the updates share the weight of those that were asked for and are not aggregated.
 
-        Weights that divide by probabilities belong to a whole cohort. Where n of it were asked and m arrive, each
-        counts n / m times, which is unbiased where chance says who is late. A sum in proportion to the weights
-        would favour clients with small ones, the more, the fewer arrive.
+        Weights that divide by probabilities belong to a whole cohort. Where m of n arrive, each counts n / m
+        times, which is unbiased where chance says who is late. A share in proportion to the weights would
+        favour clients with small ones.
 
         Args:
             weights: Weight of each client on one path, float64 ``[N]``; read for the clients of updates.
