@@ -20,10 +20,10 @@ from measure import add_options
 
 from flsel.comparison.judging.claims import Evidence
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.decisions import Withheld, judge_looks
+from flsel.comparison.judging.decisions import judge_looks
 from flsel.comparison.judging.designs import ACCURACY, Design
 from flsel.comparison.judging.estimates import moments, p_values
-from flsel.comparison.judging.families import FamilyMember, step_down
+from flsel.comparison.judging.families import step_down
 from flsel.comparison.judging.power import expected, fixed_seeds, resolvable, seeds_needed
 from flsel.comparison.judging.ranks import rank
 
@@ -223,23 +223,12 @@ def costs(runs: int, *, quick: bool) -> Iterator[str]:
             )  # fmt: skip
 
 
-def _member(values: np.ndarray, margin: float | None = None) -> FamilyMember:
-    ends, none = np.asarray(values), np.zeros(0, dtype=int)
-    known = Evidence(
-        "v",
-        "all",
-        Deciding(ACCURACY, 1),
-        tuple(range(len(ends))),
-        ends,
-        ends,
-        0,
-        none,
-        none,
-        1,
-        0.0,
-        Withheld(),
-    )
-    return FamilyMember(known, margin)
+def _member(values: np.ndarray, margin: float | None = None) -> Evidence:
+    ends, seeds = np.asarray(values), tuple(range(len(values)))
+    return Evidence(
+        variant="v", scenario="all", deciding=Deciding(ACCURACY, 1), seeds=seeds, lower=ends, upper=ends,
+        margin=margin,
+    )  # fmt: skip
 
 
 def coverage(runs: int, *, quick: bool) -> Iterator[str]:

@@ -23,8 +23,9 @@ import yaml
 from flsel.commands.argv import parse
 from flsel.commands.cli import main as flsel
 from flsel.comparison.cells import jobs_left, read_again, read_cells
-from flsel.comparison.comparison_file import Judging, read_declaration, write_declaration
+from flsel.comparison.comparison_file import read_declaration, write_declaration
 from flsel.comparison.grid import FILE, Grid, Scenario, Variant
+from flsel.comparison.judging.settings import Judging
 from flsel.comparison.parse_variants import read_seeds
 from flsel.config import RunConfig
 from flsel.errors import Interrupted, UserError

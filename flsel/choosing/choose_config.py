@@ -7,7 +7,7 @@ from typing import Annotated
 
 from flsel.arguments import Range, UserPath, check_settings
 from flsel.choosing.race import DEFAULT_MAX_SEEDS, FIRST_LOOK
-from flsel.comparison.compare_config import check_cost
+from flsel.comparison.judging.settings import check_cost
 from flsel.errors import UserError
 from flsel.execution.executor import Resources, check_gpus
 from flsel.files import check_folder_name

@@ -101,8 +101,10 @@ class CommandSettings:
         for key, value in own:
             if value is None:
                 raise UserError(f"{key} needs a value: --{key} VALUE.")
-            laid[key] = value
-        texts = {key: value for key, value in laid.items() if hints[key] in (str, str | None)}
+            several = hints[key] == tuple[str, ...]  # may be repeated
+            laid[key] = (*laid.get(key, ()), value) if several else value
+        plain = (str, str | None, tuple[str, ...])
+        texts = {key: value for key, value in laid.items() if hints[key] in plain}
         numbers = {key: value for key, value in laid.items() if key not in texts}
         return self.schema(**{**to_types("", self.schema, numbers), **texts})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
 
 from flsel.commands.argv import Word, parse
 from flsel.commands.command_settings import CommandSettings
@@ -22,13 +21,12 @@ from flsel.comparison.compare import (
 from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_display import say
-from flsel.comparison.comparison_file import rules_of
 from flsel.comparison.comparison_plan import ComparisonPlan, pilot_sd, plan_comparison, read_sd
 from flsel.comparison.grid import Grid
+from flsel.comparison.judging.settings import Judging
 from flsel.comparison.parse_variants import read_grid, read_selectors
 from flsel.comparison.track import track_comparison
 from flsel.config import RunConfig
-from flsel.config.parser import to_types
 from flsel.errors import UserError
 from flsel.execution.choose_executor import executor_for
 from flsel.files import home
@@ -65,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     mine, others = given
     own = [(key, _switched(key, value)) for key, value in mine if key not in _OPTIONS]
-    wanted = _wanted(own)
+    wanted = OWN.typed(own)
     command = shlex.join(["flsel", "compare", *arguments])
     resumed = next((value or "" for key, value in mine if key == "resume"), None)
     if any(key in ("plan", "sd") for key, _ in mine):
@@ -117,7 +115,7 @@ def _plan(
     Raises:
         UserError: If there is neither, or no variants.
     """
-    rules = rules_of(wanted)
+    rules = Judging(**wanted.given() | {"until_decided": True})
     if wanted.seeds is not None:
         raise UserError(
             f"seeds must not be given with plan, which plans up to max_seeds; got {wanted.seeds}."
@@ -185,16 +183,3 @@ def _refuse_settings(others: Sequence[Word]) -> None:
     """Refuse settings of runs where there are runs."""
     if others:
         raise UserError(f"{others[0][0]} is a setting of runs, and these have theirs already; leave it out.")
-
-
-def _wanted(own: Sequence[Word]) -> CompareConfig:
-    """Give the comparison's settings their types; texts stay as they were typed."""
-    hints = get_type_hints(CompareConfig)
-    laid: dict[str, Any] = {"grid": []}
-    for key, value in own:
-        if value is None:
-            raise UserError(f"{key} needs a value: --{key} VALUE.")
-        laid[key] = [*laid["grid"], value] if key == "grid" else value
-    texts = {key: value for key, value in laid.items() if hints[key] in (str, str | None)}
-    numbers = {key: value for key, value in laid.items() if key not in texts}
-    return CompareConfig(**{**to_types("", CompareConfig, numbers), **texts, "grid": tuple(laid["grid"])})

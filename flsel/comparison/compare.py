@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,24 +13,21 @@ from typing import Any
 
 from flsel.comparison.cells import check_cells, check_settings_of, read_cells, shared_source, waiting
 from flsel.comparison.compare_config import CompareConfig
-from flsel.comparison.comparison import Comparison, judge, usual_baseline
-from flsel.comparison.comparison_file import Judging, declare, read_declaration, write_declaration
+from flsel.comparison.comparison import Comparison, judge
+from flsel.comparison.comparison_file import read_declaration, write_declaration
 from flsel.comparison.equal_budget import with_budget
 from flsel.comparison.execute_cells import execute_cells
-from flsel.comparison.grid import FILE, Grid, Scenario, Tuning, Variant
+from flsel.comparison.grid import FILE, Grid, Scenario, Variant
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.changes import Change
 from flsel.comparison.judging.claim_words import subject
-from flsel.comparison.judging.claims import Sequential
-from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.designs import ACCURACY, DEFAULT_MAX_SEEDS
-from flsel.comparison.judging.measures import Target
 from flsel.comparison.judging.procedure import guarantee
-from flsel.comparison.judging.summaries import Analysis, Options
+from flsel.comparison.judging.settings import Judging, Options, usual_baseline
 from flsel.comparison.load_runs import gather
 from flsel.comparison.parse_variants import read_grid, read_seeds, read_selectors, read_variants
 from flsel.comparison.run_table import Run, common_score, complete
-from flsel.comparison.until_decided import parts, sequential
+from flsel.comparison.until_decided import options_of, parts
 from flsel.config import RunConfig
 from flsel.errors import UserError, going_on
 from flsel.execution.executor import Executor, Sources
@@ -70,7 +67,7 @@ def start_comparison(
     """
     grid = declared_grid(config, wanted, given)
     variants = grid.variants
-    judging = declare(grid.config["evaluation"]["target"], wanted, [v.name for v in variants])
+    judging = Judging.declared(wanted, grid.config["evaluation"]["target"], [v.name for v in variants])
     _check_baseline(judging, grid)
     sources = Sources()
     score = check_cells(grid, Path(wanted.folder), sources, judging.cost)
@@ -132,12 +129,11 @@ def resume_comparison(
     before = read_cells(grid, folder)
     seen = _seen(before)
     judging = judging.asked_again(wanted, seen, usual_baseline(names))
-    rules = judging.until_decided
-    if rules is not None and wanted.seeds is not None:
+    if judging.until_decided and wanted.seeds is not None:
         raise UserError(f"seeds must not be given here, as they are run until decided; got {wanted.seeds}.")
     seeds = () if wanted.seeds is None else read_seeds(wanted.seeds)
-    if rules is not None:
-        seeds = tuple(range(1, rules.max_seeds + 1))
+    if judging.until_decided:
+        seeds = tuple(range(1, judging.max_seeds + 1))
     grown = grid.merged(more, scenarios, seeds)
     judging = judging.changed(*_added(grid, grown, seen))
     _check_baseline(judging, grown)
@@ -148,7 +144,7 @@ def resume_comparison(
     with Lock(folder, "comparison"):
         runs = read_cells(grown, folder)  # refuses before anything is written
         left = waiting(runs)
-        if judging.until_decided is None:
+        if not judging.until_decided:
             judging = _with_seeds_added(judging, grid, grown, seen)
         with executor.ready(shared_source(grown, sources)) if left else nullcontext():
             write_declaration(folder, grown, judging, [*commands, command])
@@ -194,9 +190,11 @@ def compare_runs(patterns: Sequence[str], wanted: CompareConfig) -> Comparison:
     runs, tuned = gather(patterns, wanted.mismatch, wanted.pick)
     names = list(dict.fromkeys(run.variant for run in complete(runs)))
     judging, cells, seen = _declared_by(runs, names)
-    judging = judging.asked_again(wanted, seen, usual_baseline(names) if names else None)
-    unpaired = wanted.mismatch == "unpaired"
-    return Comparison(_judged(runs, judging, tuned, unpaired=unpaired, declared_cells=cells))
+    again = judging.asked_again(wanted, seen, usual_baseline(names) if names else None)
+    after = again.target_after or again.target != judging.target
+    kept = vars(again) | {"baseline": again.baseline or "", "target_after": after}
+    options = Options(**kept, unpaired=wanted.mismatch == "unpaired", declared_cells=cells)
+    return Comparison(judge(runs, options, tuned))
 
 
 def _declared_by(runs: Sequence[Run], names: Sequence[str]) -> tuple[Judging, int, int]:
@@ -219,11 +217,11 @@ def _declared_by(runs: Sequence[Run], names: Sequence[str]) -> tuple[Judging, in
     cells = sum((len(grid.variants) - 1) * len(grid.scenarios) for grid in grids)
     total = sum(len(list(grid.cells())) for grid in grids)
     judging, seen = next(iter(declared.values()))[1], _seen(runs)
-    adaptive = judging.until_decided is not None
+    adaptive = judging.until_decided
     if len(homes) > 1:
         judging = plain
     baseline = judging.baseline if judging.baseline in names else None
-    judging = replace(judging, baseline=baseline, until_decided=None)
+    judging = replace(judging, baseline=baseline, until_decided=False)
     if len(homes) > 1 or adaptive or len(runs) != total:
         judging = judging.changed(Change("runs", total, len(runs), seen))
     return judging, cells, seen
@@ -247,37 +245,10 @@ def read_comparison(
     if wanted is not None:
         judging = judging.asked_again(wanted, _seen(cells), usual_baseline([v.name for v in grid.variants]))
     tuned = {v.name: v.tuned for v in grid.variants if v.tuned is not None}
-    how = sequential(grid, judging, folder)
-    return Comparison(_judged(cells, judging, tuned, how=how), folder, tuple(commands))
-
-
-def _judged(
-    runs: Sequence[Run],
-    judging: Judging,
-    tuned: Mapping[str, Tuning],
-    *,
-    unpaired: bool = False,
-    how: Sequential | None = None,
-    declared_cells: int = 0,
-) -> Analysis:
-    target = None if judging.target is None else Target(judging.target, judging.target_after)
-    options = Options(
-        judging.baseline or "",
-        judging.last,
-        unpaired,
-        sequential=how,
-        seeds_added=judging.seeds_added,
-        cost=judging.cost,
-        level=judging.level,
-        margins=judging.margins,
-        declared_cells=declared_cells,
-        declares_target=judging.declares_target,
-        changes=judging.changes,
-        judged_again=judging.judged_again,
-    )
-    if how is not None:  # runs that no claim needs were never to be executed
-        runs = [run for run in runs if run.status != "missing"]
-    return judge(runs, options, target, tuned)
+    options = options_of(grid, judging, folder)
+    if judging.until_decided:  # runs that no claim needs were never to be executed
+        cells = [run for run in cells if run.status != "missing"]
+    return Comparison(judge(cells, options, tuned), folder, tuple(commands))
 
 
 def _seen(runs: Sequence[Run]) -> int:
@@ -307,16 +278,15 @@ def _added(before: Grid, after: Grid, seen: int) -> Iterator[Change]:
 
 def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor, score: Score) -> None:
     """Execute every cell, or look by look those whose claims are undecided."""
-    if judging.until_decided is None:
+    if not judging.until_decided:
         _execute(folder, grid, executor, read_cells(grid, folder))
         return
-    rules = judging.until_decided
-    design = rules.design(len(grid.variants), len(grid.scenarios))
+    design = judging.design(len(grid.variants), len(grid.scenarios))
     if not grid.config["quiet"]:
         most = design.maximum * len(grid.variants) * len(grid.scenarios)
         open_console().print(
             f"At most {most} runs: a variant stops at {', '.join(map(str, design.looks))} seeds when its "
-            f"claim about {subject(Deciding.of(rules, judging.target, judging.last, score))} is decided. "
+            f"claim about {subject(judging.deciding(score))} is decided. "
             f"{guarantee(design)}",
             highlight=False,
         )

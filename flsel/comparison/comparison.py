@@ -15,7 +15,8 @@ from flsel.comparison.judging.analysis import analyse
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.measures import Target, chosen_target
 from flsel.comparison.judging.notes import notes
-from flsel.comparison.judging.summaries import Analysis, Options
+from flsel.comparison.judging.settings import Options, usual_baseline
+from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.verdicts import Verdict, verdicts
 from flsel.comparison.reporting import figures, tables
 from flsel.comparison.reporting.figures import Drawing, draw_chart
@@ -31,53 +32,49 @@ from flsel.report.notebook import fragment, table
 if TYPE_CHECKING:
     import pandas
 
-_USUAL_BASELINE = "Uniform"
 
-
-def judge(
-    runs: Sequence[Run], wanted: Options, target: Target | None, tuned: Mapping[str, Tuning]
-) -> Analysis:
+def judge(runs: Sequence[Run], wanted: Options, tuned: Mapping[str, Tuning]) -> Analysis:
     """Judge runs.
 
     Args:
         runs: All runs of a comparison.
-        wanted: How. An empty baseline takes Uniform, or the first variant with a result. ``last`` is lowered
-            to half of the evaluations that the shortest run has.
-        target: Score to reach; None chooses one from the baseline's runs.
+        wanted: How; see :func:`settled`. A target is chosen from the baseline's runs where there is none.
         tuned: By variant the sweep that tuned it.
 
     Raises:
         UserError: If no run, or none of the baseline, has a result.
     """
-    done = complete(runs)
-    names = list(dict.fromkeys(run.variant for run in done))
-    if not names:
-        lost = next((run for run in runs if run.status != "complete"), None)
-        why = "" if lost is None else f": {lost.folder} {lost.status} ({lost.reason.rstrip('.')})"
-        raise UserError(f"no run has a result to compare{why}.")
-    baseline = wanted.baseline or usual_baseline(names)
-    if baseline not in names:
-        raise UserError(f"baseline {baseline} has no finished run; there are runs of {', '.join(names)}.")
-    last = shortest_last(done, wanted.last)
-    score = common_score(done)
-    if target is None:
-        target = chosen_target([run for run in done if run.variant == baseline], last, score)
-    elif score.is_share and not 0 < target.value <= 1:
-        raise UserError(f"target must be in (0, 1] for an accuracy, got {target.value:g}.")
+    options = settled(runs, wanted)
+    score, done = options.score, complete(runs)
+    if options.target is None:
+        target = chosen_target([run for run in done if run.variant == options.baseline], options.last, score)
+    elif score.is_share and not 0 < options.target <= 1:
+        raise UserError(f"target must be in (0, 1] for an accuracy, got {options.target:g}.")
     else:
-        target = replace(target, score=score)
-    options = replace(wanted, baseline=baseline, last=last, asked=wanted.last, score=score)
+        target = Target(options.target, options.target_after, score)
     return analyse(runs, options, target, tuned)
 
 
-def usual_baseline(names: Sequence[str]) -> str:
-    """Return the baseline where none is named: Uniform, or the first variant."""
-    return _USUAL_BASELINE if _USUAL_BASELINE in names else names[0]
+def settled(runs: Sequence[Run], wanted: Options) -> Options:
+    """Return how runs are judged, with what they say about it.
 
+    An empty baseline takes Uniform, or the first variant. ``last`` is lowered to half of the evaluations that
+    the shortest run has.
 
-def shortest_last(done: Sequence[Run], asked: int) -> int:
-    """Return the evaluations in the mean at the end: at most half of those that the shortest run has."""
-    return min(asked, max(1, min(len(run.columns["round"]) for run in done) // 2))
+    Raises:
+        UserError: If no run has a result, or none of the baseline ended.
+    """
+    done = complete(runs)
+    if not done:
+        lost = next((run for run in runs if run.status != "complete"), None)
+        why = "" if lost is None else f": {lost.folder} {lost.status} ({lost.reason.rstrip('.')})"
+        raise UserError(f"no run has a result to compare{why}.")
+    names = list(dict.fromkeys(run.variant for run in runs if run.status in ("complete", "diverged")))
+    baseline = wanted.baseline or usual_baseline(names)
+    if baseline not in names:
+        raise UserError(f"baseline {baseline} has no finished run; there are runs of {', '.join(names)}.")
+    last = min(wanted.last, max(1, min(len(run.columns["round"]) for run in done) // 2))
+    return replace(wanted, baseline=baseline, last=last, asked=wanted.last, score=common_score(done))
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_words import difference, margin, subject
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.designs import Design, UntilDecided
+from flsel.comparison.judging.designs import Design
 from flsel.comparison.judging.measures import arrival_name
 from flsel.comparison.judging.power import Expected, expected, fixed_seeds, pooled_sd
 from flsel.comparison.judging.procedure import guarantee
+from flsel.comparison.judging.settings import Judging
 from flsel.comparison.judging.summaries import Analysis
 from flsel.errors import UserError
 from flsel.metrics import SCORE, Score
@@ -89,7 +90,7 @@ class ComparisonPlan:
 
 
 def plan_comparison(
-    rules: UntilDecided,
+    rules: Judging,
     *,
     variants: int,
     scenarios: int = 1,
@@ -124,16 +125,17 @@ def plan_comparison(
     unit = sd if design.margin is None else design.margin
     rows = tuple(expected(step * unit, sd, design) for step in steps)
     fixed = tuple(fixed_seeds(row.difference, design, sd) for row in rows)
-    return ComparisonPlan(design, Deciding.of(rules, target, 1, score), variants, scenarios, sd, rows, fixed)
+    deciding = replace(rules, target=target, last=1).deciding(score)
+    return ComparisonPlan(design, deciding, variants, scenarios, sd, rows, fixed)
 
 
-def _unit(rules: UntilDecided, score: Score) -> str:
+def _unit(rules: Judging, score: Score) -> str:
     if rules.of_cost:
         return "of the logarithms of the ratios"
     return "in points of accuracy" if score.is_share else f"in {score.words}"
 
 
-def read_sd(text: str | None, rules: UntilDecided, score: Score) -> float:
+def read_sd(text: str | None, rules: Judging, score: Score) -> float:
     """Read a standard deviation as it was typed.
 
     Raises:
@@ -145,7 +147,7 @@ def read_sd(text: str | None, rules: UntilDecided, score: Score) -> float:
         raise UserError(f"sd must be a number > 0, {_unit(rules, score)}, got {text}.") from error
 
 
-def pilot_sd(analysis: Analysis, rules: UntilDecided) -> float:
+def pilot_sd(analysis: Analysis, rules: Judging) -> float:
     """Return the standard deviation of paired differences of runs that are there, pooled over variants.
 
     Raises:

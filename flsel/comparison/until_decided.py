@@ -6,15 +6,16 @@ This module asks for runs and never executes one. The caller executes a part bef
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from flsel.comparison.cells import read_cells
-from flsel.comparison.comparison import shortest_last, usual_baseline
-from flsel.comparison.comparison_file import Judging
+from flsel.comparison.comparison import settled
 from flsel.comparison.grid import Grid
-from flsel.comparison.judging.claims import Claim, Order, Sequential, claims, order_of
+from flsel.comparison.judging.families import claims
+from flsel.comparison.judging.pairs import form_pairs
+from flsel.comparison.judging.settings import Judging, Options, Order, usual_baseline
 from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
 from flsel.files import write_atomic
@@ -22,16 +23,16 @@ from flsel.files import write_atomic
 ORDER_FILE = "pairs.json"
 
 
-def sequential(grid: Grid, judging: Judging, folder: Path) -> Sequential | None:
-    """Return how claims of a comparison are decided; None where its seeds are fixed.
+def options_of(grid: Grid, judging: Judging, folder: Path) -> Options:
+    """Return how a comparison's runs are judged, with the order of the pairs so far.
 
     Raises:
         UserError: If the file of the pairs is damaged.
     """
-    if judging.until_decided is None:
-        return None
     variants, scenarios = (tuple(item.name for item in items) for items in (grid.variants, grid.scenarios))
-    return Sequential(judging.until_decided, variants, scenarios, read_order(folder), judging.target)
+    kept = vars(judging) | {"baseline": judging.baseline or usual_baseline(variants)}
+    order = read_order(folder) if judging.until_decided else {}
+    return Options(**kept, variants=variants, scenarios=scenarios, order=order)
 
 
 def parts(grid: Grid, folder: Path, judging: Judging, known: dict[Path, Run]) -> Iterator[Grid]:
@@ -49,38 +50,27 @@ def parts(grid: Grid, folder: Path, judging: Judging, known: dict[Path, Run]) ->
     Raises:
         UserError: If a file is damaged or cannot be written.
     """
-    how = sequential(grid, judging, folder)
-    if how is None:
-        raise ValueError("the comparison has a fixed number of seeds")
-    baseline = judging.baseline or usual_baseline([v.name for v in grid.variants])
-    undecided = {(v.name, s.name) for v in grid.variants for s in grid.scenarios if v.name != baseline}
-    for look in how.design.looks:
-        yield from _part(grid, baseline, undecided, look)
+    options = options_of(grid, judging, folder)
+    undecided = {(v, s) for v in options.variants for s in options.scenarios if v != options.baseline}
+    for look in options.claim_design.looks:
+        yield from _part(grid, options.baseline, undecided, look)
         runs = read_cells(grid, folder, known)
-        done = complete(runs)
-        if not done:
+        if not complete(runs):
             continue
-        found = claims(runs, baseline, shortest_last(done, judging.last), how)
-        how = replace(how, order=_appended(how.order, order_of(found)))
-        write_order(folder, how.order)
-        undecided = _undecided(found, how)
+        found = claims(form_pairs(runs, options.baseline), runs, settled(runs, options))
+        pairs = {(c.variant, c.scenario): c.seeds for c in found if c.kind == "mean"}
+        # What is new stands behind what is known.
+        order = {key: tuple(dict.fromkeys((*options.order.get(key, ()), *new))) for key, new in pairs.items()}
+        options = replace(options, order=order)
+        write_order(folder, order)
+        undecided = {
+            (claim.variant, scenario)
+            for claim in found
+            if claim.decision.claim == "undecided"
+            for scenario in ((claim.scenario,) if options.each_scenario else options.scenarios)
+        }
         if not undecided:
             return
-
-
-def _appended(known: Order, found: Order) -> Order:
-    """Return the known order with the pairs that are new behind it."""
-    return {key: tuple(dict.fromkeys((*known.get(key, ()), *seeds))) for key, seeds in found.items()}
-
-
-def _undecided(found: Sequence[Claim], how: Sequential) -> set[tuple[str, str]]:
-    """Return the cells, by variant and scenario, whose claims are undecided."""
-    return {
-        (claim.variant, scenario)
-        for claim in found
-        if claim.decision.claim == "undecided"
-        for scenario in ((claim.scenario,) if how.rules.each_scenario else how.scenarios)
-    }
 
 
 def _part(grid: Grid, baseline: str, undecided: set[tuple[str, str]], look: int) -> Iterator[Grid]:

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from flsel.comparison.cells import read_cells, shared_source, waiting
-from flsel.comparison.comparison_file import Judging, read_declaration, write_declaration
+from flsel.comparison.comparison_file import read_declaration, write_declaration
 from flsel.comparison.execute_cells import execute_cells
 from flsel.comparison.grid import FILE, Grid, Tuning, Variant
+from flsel.comparison.judging.settings import Judging
 from flsel.comparison.parse_variants import read_selectors, read_variants
 from flsel.comparison.run_table import Run
 from flsel.config import RunConfig

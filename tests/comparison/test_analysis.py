@@ -22,7 +22,7 @@ from flsel.comparison.compare import compare_runs
 from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_display import say
-from flsel.comparison.judging.estimates import LEVEL
+from flsel.comparison.judging.designs import LEVEL
 from flsel.comparison.judging.power import seeds_needed
 from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.tables import ratio_cell
@@ -78,7 +78,7 @@ def test_what_is_not_significant_says_how_many_seeds_would_be_needed_and_how_unc
     assert found.verdicts[0].kind == "open"
     assert found.verdicts[0].text.startswith("No significant difference in test accuracy")
     claim = found.analysis.claim("PowD", "all", found.analysis.main)
-    needed = seeds_needed(claim.differences)
+    needed = seeds_needed(claim.lower)
     assert needed.low < needed.value
     assert needed.high is None
     assert (
@@ -163,7 +163,7 @@ def test_accuracy_and_a_declared_target_are_one_family(tmp_path):
     found = compare(tmp_path).analysis
     accuracy, rounds = (found.claim("PowD", "all", name) for name in (found.main, found.to_target))
     assert accuracy.design.comparisons == rounds.design.comparisons == 2
-    smaller, larger = sorted((accuracy, rounds), key=lambda claim: claim.p)
+    smaller, larger = sorted((accuracy, rounds), key=lambda claim: claim.p()[0])
     assert smaller.p_holm == pytest.approx(2 * smaller.p)
     assert larger.p_holm == pytest.approx(max(larger.p, smaller.p_holm))
     assert accuracy.shown.low < found.difference("PowD", "all", found.main).shown.low
@@ -274,8 +274,8 @@ def test_better_is_withheld_where_only_the_variant_diverges(tmp_path):
         found.verdicts[0].text
     )
     assert found.headline == (
-        "No variant is significantly better than Uniform in test accuracy. No claim about PowD: runs of PowD "
-        "diverged."
+        "No variant is significantly better than Uniform in test accuracy. PowD is not called better: runs "
+        "of PowD diverged."
     )
 
 
@@ -619,6 +619,6 @@ def test_a_run_that_diverged_never_arrives(tmp_path):
     arrived = found.analysis.arrival("PowD", "all", "rounds/target").found
     assert (arrived.reached, arrived.n) == (4, 12)
     (claim,) = [claim for claim in found.analysis.claims if claim.kind == "arrival"]
-    assert claim.p == pytest.approx(2.0**-7)
+    assert claim.p()[0] == pytest.approx(2.0**-7)
     assert claim.decision.claim == "worse"
     assert "only PowD arrives in 0 pairs, only Uniform in 8" in " ".join(v.text for v in found.verdicts)

@@ -18,12 +18,13 @@ from flsel.commands.cli import main
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.judging.claims import Evidence
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.decisions import Withheld, decide
+from flsel.comparison.judging.decisions import decide
 from flsel.comparison.judging.descriptions import chance_above, chances_to_be_best
-from flsel.comparison.judging.designs import ACCURACY, Design, UntilDecided
+from flsel.comparison.judging.designs import ACCURACY, Design
 from flsel.comparison.judging.estimates import holm, mean_p_value
-from flsel.comparison.judging.families import FamilyMember, step_down
+from flsel.comparison.judging.families import step_down
 from flsel.comparison.judging.formatting import number
+from flsel.comparison.judging.settings import Judging, JudgingSettings
 
 pytestmark = pytest.mark.usefixtures("here")
 NOISE = np.random.default_rng(3).normal(0, 0.01, (3, 40))
@@ -48,13 +49,12 @@ def compare(folder: Path, **wanted: Any) -> Comparison:
     return flsel.compare(settings(folder / "unused", rounds=40), folder=str(folder), name="c", **given)
 
 
-def member(values: np.ndarray, margin: float | None = None, **changes: Any) -> FamilyMember:
-    none = np.zeros(0, dtype=int)
+def member(values: np.ndarray, margin: float | None = None) -> Evidence:
     seeds = tuple(range(len(values)))
-    known = Evidence(
-        "v", "all", Deciding(ACCURACY, 1), seeds, values, values, 0, none, none, 1, 0.0, Withheld()
-    )
-    return FamilyMember(known, margin, **changes)
+    return Evidence(
+        variant="v", scenario="all", deciding=Deciding(ACCURACY, 1), seeds=seeds, lower=values, upper=values,
+        margin=margin,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -184,11 +184,12 @@ def test_a_new_margin_judges_later_looks_only():
     assert (decide(values, narrow).claim, decide(values, narrow).n) == ("equivalent", 6), "it stays decided"
     wide = Design(1, 12, 20.0, earlier_margins=((6, 0.01),))
     assert (decide(values, wide).claim, decide(values, wide).n) == ("equivalent", 7)
-    rules = UntilDecided(margin=1.0).with_margins(2.0, None, 6)
+    declared = Judging(until_decided=True, margin=1.0)
+    rules = declared.asked_again(JudgingSettings(margin=2.0), 6)
     assert rules.earlier_margins == ((6, 1.0),)
     assert rules.design(2, 1).margin_at(6) == 1.0
     assert rules.design(2, 1).margin_at(7) == 2.0
-    assert UntilDecided(margin=1.0).with_margins(2.0, None, 0).earlier_margins == ()
+    assert declared.asked_again(JudgingSettings(margin=2.0), 0).earlier_margins == ()
 
 
 def test_the_margin_of_a_resumed_comparison_is_kept_with_the_look(tmp_path, runner):
@@ -229,7 +230,7 @@ def test_arrival_is_a_claim_where_enough_pairs_differ_in_it(tmp_path):
     found = flsel.compare([tmp_path / "*"], last=1)
     (claim,) = [claim for claim in found.analysis.claims if claim.kind == "arrival"]
     assert claim.design.comparisons == 3
-    assert claim.p == pytest.approx(2.0**-8)
+    assert claim.p()[0] == pytest.approx(2.0**-8)
     assert claim.decision.claim == "better"
     (text,) = [v.text for v in found.verdicts if "significantly more often" in v.text]
     assert "only PowD arrives in 9 pairs, only Uniform in 0 (exact McNemar test, p = 0.00" in text
@@ -346,3 +347,34 @@ def test_no_direction_is_claimed_where_more_than_a_third_of_the_pairs_say_nothin
     assert verdict.label == label
     assert ("more than a third of all pairs" in verdict.text) == (label != "Better")
     assert claim.left_out == late
+
+
+@pytest.mark.parametrize("words", [{"seeds": 14}, {"seeds": None, "until_decided": True, "max_seeds": 20}])
+def test_which_side_diverges_more_often_is_a_claim(tmp_path, monkeypatch, words):
+    def diverging(variant: str, seed: int) -> dict[str, Any]:
+        found = curve(variant, seed)
+        if variant == "PowD" and seed % 2:
+            found["curve"][-1] = math.nan
+        return found
+
+    made.Executed(monkeypatch, diverging)
+    found = compare(tmp_path, variants=["Uniform", "PowD"], **words)
+    mean, diverged = found.analysis.claims
+    assert (mean.kind, mean.decision.claim, mean.diverged.better) == (
+        "mean",
+        "open",
+        (words["seeds"] or 20) // 2,
+    )
+    assert (diverged.kind, diverged.decision.claim) == ("divergence", "worse")
+    assert diverged.p()[0] == pytest.approx(2.0 ** (1 - mean.diverged.better))
+    if words["seeds"]:
+        assert {claim.design.comparisons for claim in (mean, diverged)} == {2}, "it is one of the family"
+    text = next(v.text for v in found.verdicts if v.label == "Worse")
+    often = "significantly more often" if words["seeds"] else "more often"
+    assert text.startswith(
+        f"PowD diverges {often} than Uniform: only PowD diverges in {mean.diverged.better} pairs"
+    )
+    assert "Take PowD" not in found.headline
+    assert "Diverges more often than Uniform: PowD." in found.headline
+    assert not any("Chance to have the best" in note for note in found.notes)
+    assert "divergence" in {row["measure"] for row in found.decisions.to_dict("records")}

@@ -14,8 +14,9 @@ import pytest
 
 import flsel
 from flsel.commands.cli import main
-from flsel.comparison.comparison_file import Judging, write_declaration
+from flsel.comparison.comparison_file import write_declaration
 from flsel.comparison.grid import Variant
+from flsel.comparison.judging.settings import Judging
 from flsel.errors import UserError
 from flsel.execution.in_process import InProcess
 from flsel.placing import run_placement as running

@@ -18,7 +18,7 @@ from flsel.commands.cli import main
 from flsel.comparison import cells
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_plan import plan_comparison
-from flsel.comparison.judging.designs import UntilDecided
+from flsel.comparison.judging.settings import Judging
 from flsel.comparison.run_table import Run, read_run
 from flsel.errors import UserError
 
@@ -141,7 +141,7 @@ def test_several_scenarios_are_decided_together_or_each_for_itself(tmp_path, run
     assert ("averaged over 2 scenarios" in text) is not each
     for d in found.analysis.differences.values():
         if d.measure == found.analysis.main:
-            assert d.found.difference.n in found.analysis.options.sequential.design.looks
+            assert d.found.difference.n in found.analysis.options.claim_design.looks
 
 
 def test_a_later_variant_raises_the_number_of_comparisons(tmp_path, runner):
@@ -235,10 +235,10 @@ def test_a_plan_says_power_and_runs_and_executes_nothing(tmp_path, runner, capsy
 
 
 def test_a_plan_counts_the_baseline_as_long_as_its_slowest_variant():
-    plan = plan_comparison(UntilDecided(margin=1.0), variants=4, sd=1.0)
+    plan = plan_comparison(Judging(until_decided=True, margin=1.0), variants=4, sd=1.0)
     for row in plan.rows:
         assert row.seeds <= row.slowest(3) <= 30
         assert plan.runs(row) == pytest.approx(3 * row.seeds + row.slowest(3))
         assert sum(row.stops) == pytest.approx(1)
     with pytest.raises(UserError, match="variants must be at least 2"):
-        plan_comparison(UntilDecided(), variants=1, sd=1.0)
+        plan_comparison(Judging(until_decided=True), variants=1, sd=1.0)

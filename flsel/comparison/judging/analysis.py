@@ -10,8 +10,9 @@ from typing import TypeVar
 import numpy as np
 
 from flsel.comparison.grid import Tuning
-from flsel.comparison.judging.changes import marked
-from flsel.comparison.judging.claims import MEAN, Claim, claims
+from flsel.comparison.judging.claims import MEAN, Claim
+from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.judging.designs import ACCURACY
 from flsel.comparison.judging.estimates import (
     Paired,
     compare_pairs,
@@ -20,7 +21,7 @@ from flsel.comparison.judging.estimates import (
     possible,
     welch_interval,
 )
-from flsel.comparison.judging.families import fixed_claims
+from flsel.comparison.judging.families import claims, fixed_claims
 from flsel.comparison.judging.late_runs import bounds, compare_late
 from flsel.comparison.judging.measures import (
     Kind,
@@ -32,9 +33,10 @@ from flsel.comparison.judging.measures import (
     own_metrics,
     score_at_equal,
 )
-from flsel.comparison.judging.pairs import Pairs, pair
+from flsel.comparison.judging.pairs import Pairs, form_pairs
 from flsel.comparison.judging.ranks import Ranking, rank
-from flsel.comparison.judging.summaries import Analysis, Difference, Key, Options, Reached, Summary
+from flsel.comparison.judging.settings import Options
+from flsel.comparison.judging.summaries import Analysis, Difference, Key, Reached, Summary
 from flsel.comparison.judging.time_to_target import TargetTime, summarise
 from flsel.comparison.run_table import Run, complete
 from flsel.runner.cost_axes import COST_AXES
@@ -64,35 +66,42 @@ def analyse(
     cells = [(v, s) for s in empty.scenarios for v in empty.variants]
     summaries = _by_key(found for v, s in cells for found in _summaries(empty, v, s))
     reached = _by_key(found for v, s in cells for found in _reached(empty, v, s))
-    how = options.sequential
-    decided: tuple[Claim, ...] = ()
-    if how is not None:
-        decided = claims(runs, options.baseline, options.last, how)
-    pairs = {
-        (s, v): _as_decided(
-            pair(empty.of(v, s), empty.of(options.baseline, s), unpaired=options.unpaired), decided, v, s
-        )
-        for v, s in cells
-        if v != options.baseline
-    }
-    judged = replace(empty, summaries=summaries, reached=reached, pairs=pairs, claims=decided)
-    if how is None:
-        judged = replace(judged, claims=fixed_claims(judged))
-    judged = replace(judged, claims=tuple(marked(claim, options.changes) for claim in judged.claims))
-    differences = _by_key(d for (s, v), found in pairs.items() for d in _differences(judged, v, s, found))
+    pairs = form_pairs(runs, options.baseline, unpaired=options.unpaired)
+    judged = replace(empty, summaries=summaries, reached=reached, pairs=pairs)
+    decided = claims(pairs, runs, options) if options.until_decided else (
+        fixed_claims(pairs, runs, options, _claimed(judged))
+    )  # fmt: skip
+    judged = replace(judged, claims=tuple(claim.marked(options.changes) for claim in decided))
+    differences = _by_key(d for v, s in cells if (v, s) in pairs for d in _differences(judged, v, s))
     return replace(judged, differences=differences, ranking=_ranking(judged))
+
+
+def _claimed(analysis: Analysis) -> list[Deciding]:
+    """Return what the claims of a fixed number of seeds are about: the score, and costs to a target.
+
+    A target that was chosen after the runs allows no claim. It makes a family that was declared no smaller.
+    """
+    last, target, score = analysis.options.last, analysis.target, analysis.options.score
+    found = [Deciding(ACCURACY, last, score=score)]
+    if target is None or (target.chosen_after and not analysis.declares_target):
+        return found
+    costs = dict.fromkeys((analysis.options.cost, "simulated_seconds"))
+    there = {reached.measure for reached in analysis.reached.values()}
+    return found + [Deciding(c, last, target.value, score) for c in costs if arrival_name(c, last) in there]
 
 
 def _by_key(rows: Iterable[_Row]) -> dict[Key, _Row]:
     return {(row.variant, row.scenario, row.measure): row for row in rows}
 
 
-def _as_decided(pairs: Pairs, decided: Sequence[Claim], variant: str, scenario: str) -> Pairs:
-    """Keep the pairs that the last look of their claim used; later ones count for no claim."""
-    used = next((c.used for c in decided if c.variant == variant and c.scenario in (scenario, MEAN)), None)
-    if used is None:
+def _as_decided(analysis: Analysis, variant: str, scenario: str) -> Pairs:
+    """Return the pairs that the last look of their claim used; later ones count for no claim."""
+    pairs = analysis.pairs[variant, scenario]
+    own = (c for c in analysis.claims if c.variant == variant and c.scenario in (scenario, MEAN))
+    claim: Claim | None = next(own, None)
+    if claim is None or not analysis.options.until_decided:
         return pairs
-    kept = [at for at, run in enumerate(pairs.ours) if run.seed in used]
+    kept = [at for at, run in enumerate(pairs.ours) if run.seed in claim.used]
     ours, theirs = (tuple(side[at] for at in kept) for side in (pairs.ours, pairs.theirs))
     return replace(pairs, ours=ours, theirs=theirs)
 
@@ -154,7 +163,8 @@ def _reached(analysis: Analysis, variant: str, scenario: str) -> list[Reached]:
     return found
 
 
-def _differences(analysis: Analysis, variant: str, scenario: str, pairs: Pairs) -> list[Difference]:
+def _differences(analysis: Analysis, variant: str, scenario: str) -> list[Difference]:
+    pairs = _as_decided(analysis, variant, scenario)
     windows = dict.fromkeys((1, analysis.options.last)) if analysis.target is not None else ()
     made = [_difference(analysis, pairs, variant, scenario, name) for name in analysis.measures]
     made += [_to_target(analysis, pairs, variant, scenario, c, w) for w in windows for c in COST_AXES]
@@ -234,4 +244,4 @@ def _ranking(analysis: Analysis) -> Ranking | None:
         return None
     scores = np.array([[[v[seed] for v in row] for row in values] for seed in seeds])
     scores = scores * math.copysign(1.0, analysis.options.score.gains)  # larger is better
-    return rank(scores, analysis.options.level, described=analysis.options.sequential is not None)
+    return rank(scores, analysis.options.level, described=analysis.options.until_decided)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claims import MEAN, Claim
 from flsel.metrics import SCORE, Score
 
 WORDS = {
@@ -46,27 +45,6 @@ class Change:
             return f"{WORDS[self.what]} of {write(self.after)} given {when}"
         shown = [write(x) for x in (self.before, self.after)]
         return f"{WORDS[self.what]} changed from {shown[0]} to {shown[1]} {when}"
-
-    def touches(self, claim: Claim) -> bool:
-        """Tell whether a claim depends on what was changed."""
-        of_cost, equivalent = claim.deciding.target is not None, claim.decision.claim == "equivalent"
-        own = {
-            "target": of_cost,
-            "cost": of_cost,
-            "margin": equivalent and not of_cost and len(claim.used) > self.seen,
-            "margin_ratio": equivalent and of_cost and len(claim.used) > self.seen,
-            "variants": self.what == "variants" and claim.variant in self.after,
-            "scenarios": self.what == "scenarios" and claim.scenario in (MEAN, *self.after),
-        }
-        return bool(own.get(self.what, True))
-
-
-def marked(claim: Claim, changes: tuple[Change, ...]) -> Claim:
-    """Return a claim with what makes it exploratory."""
-    score = claim.deciding.score
-    return replace(
-        claim, exploratory=tuple(change.words(score) for change in changes if change.touches(claim))
-    )
 
 
 def _plain(value: Any) -> str:

@@ -64,8 +64,8 @@ def sentence(claim: Claim, baseline: str, scenarios: int) -> str:
     mean = _measured(claim.deciding)
     about = f" ({mean}{over})" if mean or over else ""
     what = f"in {subject(claim.deciding)}{about.replace('(, ', '(')}"
-    if claim.kind == "arrival":
-        return _arrival(claim, baseline, where)
+    if claim.kind != "mean":
+        return _counted(claim, baseline, where)
     if _says_nothing(claim):
         return _without_arrivals(claim, baseline, where, what)
     if not claim.decision.looks:
@@ -130,11 +130,13 @@ def _measured(deciding: Deciding) -> str:
 def _equal(claim: Claim) -> bool:
     """Tell whether every pair of one look is equal, and no margin makes that a claim."""
     n = len(claim.used) if claim.paired and claim.kind == "mean" and claim.decision.looks else 0
-    return n > 1 and not claim.decision.decided and not claim.differences[:n].any()
+    return n > 1 and not claim.decision.decided and not claim.lower[:n].any()
 
 
 def _says_nothing(claim: Claim) -> bool:
-    return not claim.seeds and claim.left_out > 0
+    """Tell whether there are pairs, and nothing is known of any."""
+    ended = not claim.design.once and claim.decision.claim == "open"
+    return claim.kind == "mean" and claim.paired and not claim.seeds and (claim.left_out > 0 or ended)
 
 
 def _without_arrivals(claim: Claim, baseline: str, where: str, what: str) -> str:
@@ -142,11 +144,13 @@ def _without_arrivals(claim: Claim, baseline: str, where: str, what: str) -> str
     mean = _measured(claim.deciding)
     if claim.design.once:
         goal = f"{target}{f' ({mean})' if mean else ''}{where}"
-        return f"Neither {claim.variant} nor {baseline} reaches {goal}."
+        return f"Neither {claim.variant} nor {baseline} reaches {goal} in any pair."
+    silent, lost = claim.left_out, claim.decision.n - claim.left_out
+    why = [f"neither run arrives in {silent}"] if silent else []
+    why += [f"a run diverged in {lost}"] if lost else []
     return (
         f"{claim.variant} and {baseline}{where} are not decided {what}: of "
-        f"{formatting.count(claim.decision.n, 'pair')}, {claim.left_out} say nothing, since neither "
-        "run arrives."
+        f"{formatting.count(claim.decision.n, 'pair')}, {' and '.join(why)}."
     )
 
 
@@ -157,7 +161,7 @@ def _without_look(claim: Claim, baseline: str, where: str, what: str) -> str:
             f"{claim.variant} and {baseline}{where} are undecided {what}: {formatting.count(n, 'pair')} of "
             f"runs of at least {claim.design.fewest}."
         )
-    ends = [end for end in (*claim.differences[:1], *claim.upper[:1]) if math.isfinite(end)]
+    ends = [end for end in (*claim.lower[:1], *claim.upper[:1]) if math.isfinite(end)]
     late = " ".join(_late(claim, baseline))
     size = difference(claim.deciding, ends[0]) if ends else "nothing known"
     return (
@@ -166,23 +170,24 @@ def _without_look(claim: Claim, baseline: str, where: str, what: str) -> str:
     )
 
 
-def _arrival(claim: Claim, baseline: str, where: str) -> str:
-    ours, theirs = claim.alone(len(claim.used))
-    more = "more" if ours > theirs else "less"
-    goal = f"{claim.deciding.score.shown(claim.deciding.target or 0.0)}{where}"
-    once = claim.design.once
-    p = f"{formatting.relation(claim.p_holm)}{_holm(claim)}" if once else formatting.relation(claim.p)
+def _counted(claim: Claim, baseline: str, where: str) -> str:
+    """Write which side arrives, or diverges, more often."""
+    ours, theirs = claim.alone()
+    goal = claim.deciding.score.shown(claim.deciding.target or 0.0)
+    do, does, alone = (
+        (f"reach {goal}", f"reaches {goal}", "arrives")
+        if claim.kind == "arrival"
+        else ("diverge", "diverges", "diverges")
+    )
     numbers = (
-        f"only {claim.variant} arrives in {formatting.count(ours, 'pair')}, only {baseline} in {theirs} "
-        f"(exact McNemar test, p {p})"
+        f"only {claim.variant} {alone} in {formatting.count(ours, 'pair')}, only {baseline} in {theirs} "
+        f"(exact McNemar test, p {formatting.relation(claim.p_holm)}{_holm(claim)})"
     )
     if claim.decision.decided:
-        return (
-            f"{claim.variant} reaches {goal} {'significantly ' if once else ''}{more} often than {baseline}: "
-            f"{numbers}.{_why(claim)}"
-        )
+        more = f"{'significantly ' if claim.design.once else ''}{'more' if ours > theirs else 'less'} often"
+        return f"{claim.variant} {does}{where} {more} than {baseline}: {numbers}.{_why(claim)}"
     return (
-        f"{claim.variant} and {baseline} do not differ significantly in how often they reach {goal}: "
+        f"{claim.variant} and {baseline} do not differ significantly in how often they {do}{where}: "
         f"{numbers}."
     )
 
@@ -223,7 +228,9 @@ def _over(claim: Claim) -> str:
 
 
 def _holm(claim: Claim) -> str:
-    return " (Holm)" if claim.design.comparisons > 1 else ""
+    if claim.design.once:
+        return " (Holm)" if claim.design.comparisons > 1 else ""
+    return ", corrected for all claims and looks"
 
 
 def _ends(deciding: Deciding, low: float, high: float) -> str:
@@ -271,7 +278,7 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
         mine, yours = known.alone(n)
         yield (
             f"Only {claim.variant} arrives in {formatting.count(mine, 'pair')}, only {baseline} in {yours} "
-            f"(exact McNemar test, p {formatting.relation(claim.p_arrival)})."
+            f"(exact McNemar test, single p {formatting.relation(mcnemar(mine, yours))})."
         )
     if known.left_out:
         yield f"Left out: {formatting.count(known.left_out, 'pair')} in which neither arrives."
@@ -294,11 +301,16 @@ def _withheld(claim: Claim, baseline: str) -> str:
     name, lost = withheld(claim), claim.diverged
     who, count = (claim.variant, lost.better) if name == "better" else (baseline, lost.worse)
     other = baseline if name == "better" else claim.variant
-    return (
+    text = (
         f" {claim.variant} is not called {name}: {who} diverged under {formatting.seeds(count)} under which "
-        f"{other} did not. Exact McNemar test of how often they diverge: p "
-        f"{formatting.relation(mcnemar(lost.better, lost.worse))}."
+        f"{other} did not."
     )
+    if claim.design.once and 2.0 ** (1 - lost.better - lost.worse) > (
+        claim.design.alpha / claim.design.comparisons
+    ):
+        p = formatting.relation(mcnemar(lost.better, lost.worse))
+        text += f" So few pairs cannot show which of the two diverges more often (exact McNemar test, p {p})."
+    return text
 
 
 def _beside_margin(claim: Claim) -> str:
@@ -344,7 +356,7 @@ def _seeds_needed(claim: Claim) -> str:
     """Say how many seeds would give 80 % power, and how uncertain that number is."""
     if claim.late or not claim.paired:
         return ""
-    needed = seeds_needed(claim.differences, claim.design.comparisons, claim.design.alpha)
+    needed = seeds_needed(claim.lower, claim.design.comparisons, claim.design.alpha)
     if needed is None or (needed.value is not None and needed.value <= len(claim.seeds)):
         return ""
     shown = [

@@ -1,70 +1,45 @@
 """A claim about a variant and the baseline, computed from pairs of runs and a design.
 
-What a claim rests on is its *evidence*: the differences of its pairs in the measure that it is about. A
-design with several looks decides each claim by itself. One look decides a family of claims by Holm's steps
-(:mod:`flsel.comparison.judging.families`).
+What a claim rests on is its *evidence*: the differences of its pairs in the measure that it is about, or in
+how many pairs only one side arrives, or diverges. A design with several looks decides each claim by itself.
+One look decides a family of claims by Holm's steps (:mod:`flsel.comparison.judging.families`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.judging.boundaries import FIRST_LOOK, spent
+from flsel.comparison.judging.boundaries import FIRST_LOOK
+from flsel.comparison.judging.changes import Change
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.decisions import Claim as Side
+from flsel.comparison.judging.decisions import Claim as Outcome
 from flsel.comparison.judging.decisions import Decision, Look, Withheld, decide
-from flsel.comparison.judging.designs import GIVE_UP_FROM, Design, UntilDecided
-from flsel.comparison.judging.estimates import Estimate, sign_flip
-from flsel.comparison.judging.pairs import pair
-from flsel.comparison.run_table import Run, common_score, complete
-from flsel.metrics import Score
+from flsel.comparison.judging.designs import ALPHA, Design
+from flsel.comparison.judging.estimates import (
+    Estimate,
+    flat,
+    moments,
+    p_values,
+    sign_flip,
+    welch_interval,
+)
+from flsel.comparison.judging.pairs import Pairs
+from flsel.comparison.judging.settings import Options
+from flsel.comparison.run_table import Run
 
-Order = Mapping[tuple[str, str], Sequence[int]]
-"""By variant and scenario the seeds of the pairs, in the order in which they were there."""
 MEAN = "mean over scenarios"
 """Name of the scenario of a claim about the mean over several scenarios."""
+Kind = Literal["mean", "arrival", "divergence"]
+_NONE = np.zeros(0, dtype=int)
 
 
-@dataclass(frozen=True)
-class Sequential:
-    """How claims are decided.
-
-    Attributes:
-        rules: What was declared.
-        variants: Names of all variants that were declared.
-        scenarios: Names of all scenarios.
-        order: The order of the pairs so far. A run that is repaired later is appended, never inserted.
-        target: Score to reach, or None.
-    """
-
-    rules: UntilDecided
-    variants: tuple[str, ...]
-    scenarios: tuple[str, ...]
-    order: Order
-    target: float | None = None
-
-    @property
-    def design(self) -> Design:
-        """The rules of the claims."""
-        return self.rules.design(len(self.variants), len(self.scenarios))
-
-    def deciding(self, last: int, score: Score) -> Deciding:
-        """Return what decides, with so many evaluations in a mean of a score."""
-        return Deciding.of(self.rules, self.target, last, score)
-
-    @property
-    def scenario_design(self) -> Design:
-        """The rules of an interval in one scenario."""
-        return self.rules.design(len(self.variants), len(self.scenarios), each=True)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What the pairs of a claim show.
 
@@ -72,36 +47,57 @@ class Evidence:
         variant: What is compared.
         scenario: Where, or :data:`MEAN`.
         deciding: What it is about.
+        kind: ``mean``, or ``arrival`` or ``divergence`` if it says which of the two does so more often.
         seeds: Seeds of the pairs that count, in order.
         lower: Lower ends of the differences in the unit of what decides, ``[n]``; positive is better.
         upper: Upper ends; the same but where runs are late.
         left_out: Pairs of which nothing is known, since neither run arrives.
-        ours: In each pair the runs of the variant that reached the target, ``[n]``.
+        ours: In each pair the runs of the variant that reached the target, or that diverged, ``[n]``.
         theirs: Those of the baseline.
         runs: Runs of each side in a pair: one for each scenario of a mean.
         resolution: Resolution of one difference; 0 if unknown.
         diverged: Claims that diverged runs forbid.
         most: Runs of the side that has more; those without a partner count for nothing.
         silent: Pairs left out before each pair that counts, in order, ``[n]``; None where none is.
+        margin: Half-width of practical equivalence in its unit, or None.
+        unpaired: Values of both sides, where runs are not paired.
     """
 
     variant: str
     scenario: str
     deciding: Deciding
-    seeds: tuple[int, ...]
-    lower: np.ndarray
-    upper: np.ndarray
-    left_out: int
-    ours: np.ndarray
-    theirs: np.ndarray
-    runs: int
-    resolution: float
-    diverged: Withheld
+    kind: Kind = "mean"
+    seeds: tuple[int, ...] = ()
+    lower: np.ndarray = field(default_factory=_NONE.copy)
+    upper: np.ndarray = field(default_factory=_NONE.copy)
+    left_out: int = 0
+    ours: np.ndarray = field(default_factory=_NONE.copy)
+    theirs: np.ndarray = field(default_factory=_NONE.copy)
+    runs: int = 1
+    resolution: float = 0.0
+    diverged: Withheld = field(default_factory=Withheld)
     most: int = 0
     silent: np.ndarray | None = None
+    margin: float | None = None
+    unpaired: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def n(self) -> int:
+        """Pairs that count; of unpaired runs those of the smaller side."""
+        return min(map(len, self.unpaired)) if self.unpaired is not None else len(self.seeds)
+
+    def one_look(self, comparisons: int, alpha: float = ALPHA) -> Design:
+        """Return the rules of one look at all of it, for so many comparisons."""
+        return Design.fixed(max(2, self.n), comparisons, self.margin, alpha)
 
     def decide(self, design: Design) -> Decision:
         """Decide the claim by some rules."""
+        if self.kind != "mean":
+            return self.decide_counts(design.alpha / design.comparisons)
+        if design.once and self.n < 2:
+            return Decision("open", self.n)
+        if self.unpaired is not None:
+            return self._decide_unpaired(design)
         withheld, kept = self.diverged, len(self.seeds)
         if design.once and self.too_silent():
             withheld = replace(withheld, better=max(1, withheld.better), worse=max(1, withheld.worse))
@@ -110,6 +106,46 @@ class Evidence:
         lower, upper = self.lower.copy(), self.upper.copy()
         lower[kept:], upper[kept:] = -math.inf, math.inf
         return decide(lower, design, upper=upper, resolution=self.resolution, withheld=withheld)
+
+    def decide_counts(self, level: float) -> Decision:
+        """Decide by the exact McNemar test which side has more, at a level."""
+        more, less = self.alone() if self.kind == "arrival" else self.alone()[::-1]
+        share, none = (more - less) / max(1, self.n), math.nan
+        look = Look(self.n, share, none, none, none, none, none, 1.0, share, share)
+        claim: Outcome = "open" if self.p()[0] > level else "better" if more > less else "worse"
+        return Decision(claim, self.n, looks=(look,))
+
+    def _decide_unpaired(self, design: Design) -> Decision:
+        ours, theirs = self.unpaired or (_NONE, _NONE)
+        level = design.alpha / design.comparisons
+        found, p = welch_interval(ours, theirs, 1 - level)
+        inner, _ = welch_interval(ours, theirs, 1 - 2 * level)
+        look = Look(
+            self.n, found.value, math.nan, found.low, found.high, inner.low, inner.high, 1.0, found.value,
+            found.value,
+        )  # fmt: skip
+        many = self.n >= design.fewest and not math.isnan(p)
+        better, worse = found.low > 0 and not self.diverged.better, found.high < 0 and not self.diverged.worse
+        claim: Outcome = "better" if many and better else "worse" if many and worse else "open"
+        return Decision(claim, self.n, looks=(look,))
+
+    def p(self) -> tuple[float, float]:
+        """Return the p-value of the interval of one look, and that of the exact test."""
+        if self.kind != "mean":
+            return (mcnemar(*self.alone()),) * 2
+        if self.n < 2:
+            return math.nan, math.nan
+        if self.unpaired is not None:
+            return welch_interval(*self.unpaired)[1], math.nan
+        p, exact = 1.0, 1.0
+        if self.too_silent():
+            return p, exact
+        # Better is tested over the lower ends, and worse over the upper ones.
+        for values, sign in ((self.lower, 1), (self.upper, -1)):
+            if np.isfinite(values).all() and sign * values.mean() > 0:
+                found = moments(values[None], 0.0 if flat(values) else self.resolution)
+                p, exact = float(p_values(*found, self.n)[0]), sign_flip(values)
+        return p, exact
 
     def too_silent(self, n: int | None = None) -> bool:
         """Tell whether more than a third of all pairs say nothing, or of those up to the n-th that counts.
@@ -120,10 +156,14 @@ class Evidence:
         out = self.left_out if n is None or self.silent is None else int(self.silent[n - 1])
         return out > ((len(self.seeds) if n is None else n) + out) / 3
 
-    def alone(self, n: int) -> tuple[int, int]:
-        """Return in how many of the first n pairs only the variant arrives, and only the baseline."""
+    def alone(self, n: int | None = None) -> tuple[int, int]:
+        """Return in how many of the first n pairs only the variant arrives, or diverges; and the baseline."""
         ours, theirs = self.ours[:n], self.theirs[:n]
         return int((ours > theirs).sum()), int((theirs > ours).sum())
+
+    def arrived(self, n: int) -> tuple[int, int]:
+        """Return how many runs of the variant and of the baseline reached the target in the first n pairs."""
+        return int(self.ours[:n].sum()), int(self.theirs[:n].sum())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,10 +173,7 @@ class Claim(Evidence):
     Attributes:
         decision: What became of it.
         design: The rules.
-        kind: ``mean``, or ``arrival`` if it says which of the two arrives more often.
-        paired: Whether runs are compared seed by seed.
-        p: Two-sided p-value of one look; NaN of several.
-        p_holm: The same, corrected for the family.
+        p_holm: Two-sided p-value, of a mean that of one look, corrected for the family; NaN of several looks.
         p_exact: P-value of the exact sign-flip test of the pairs at the last look.
         p_exact_holm: The same, corrected for the family.
         exploratory: Why it is no claim but a description: what was changed when results could be seen.
@@ -144,23 +181,20 @@ class Claim(Evidence):
 
     decision: Decision
     design: Design
-    kind: Literal["mean", "arrival"] = "mean"
-    paired: bool = True
-    p: float = math.nan
     p_holm: float = math.nan
     p_exact: float = math.nan
     p_exact_holm: float = math.nan
     exploratory: tuple[str, ...] = ()
 
     @property
+    def paired(self) -> bool:
+        """Whether runs are compared seed by seed."""
+        return self.unpaired is None
+
+    @property
     def measure(self) -> str:
         """Name of the measure that it is about."""
         return self.deciding.measure
-
-    @property
-    def differences(self) -> np.ndarray:
-        """Lower ends of the differences, ``[n]``."""
-        return self.lower
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -194,14 +228,23 @@ class Claim(Evidence):
         value = end.mean if not self.late else end.least if math.isfinite(end.least) else end.most
         return Estimate(math.exp(-value), math.exp(-end.high), math.exp(-end.low), end.n)
 
-    def arrived(self, n: int) -> tuple[int, int]:
-        """Return how many runs of the variant and of the baseline reached the target in the first n pairs."""
-        return int(self.ours[:n].sum()), int(self.theirs[:n].sum())
+    def marked(self, changes: Sequence[Change]) -> Claim:
+        """Return it with what makes it exploratory: the changes that it depends on."""
+        score = self.deciding.score
+        return replace(self, exploratory=tuple(c.words(score) for c in changes if self._depends_on(c)))
 
-    @property
-    def p_arrival(self) -> float:
-        """Two-sided p-value of the exact McNemar test that both arrive equally often."""
-        return mcnemar(*self.alone(len(self.used)))
+    def _depends_on(self, change: Change) -> bool:
+        of_cost, counts = self.deciding.target is not None, self.kind == "divergence"
+        later = self.decision.claim == "equivalent" and len(self.used) > change.seen
+        return {
+            "target": of_cost and not counts,
+            "cost": of_cost and not counts,
+            "last": not counts,
+            "margin": later and not of_cost,
+            "margin_ratio": later and of_cost,
+            "variants": change.what == "variants" and self.variant in change.after,
+            "scenarios": change.what == "scenarios" and self.scenario in (MEAN, *change.after),
+        }.get(change.what, True)
 
 
 def mcnemar(only_ours: int, only_theirs: int) -> float:
@@ -210,134 +253,81 @@ def mcnemar(only_ours: int, only_theirs: int) -> float:
     return float(stats.binomtest(only_ours, discordant).pvalue) if discordant else 1.0
 
 
-def claims(runs: Sequence[Run], baseline: str, last: int, how: Sequential) -> tuple[Claim, ...]:
-    """Decide every claim look by look, as far as the runs go."""
-    deciding, design = how.deciding(last, common_score(runs)), how.design
-    cells = by_cell(runs)
-    places = [(s,) for s in how.scenarios] if how.rules.each_scenario else [how.scenarios]
-    found = []
-    for scenarios in places:
-        name = scenarios[0] if len(scenarios) == 1 else MEAN
-        for variant in (v for v in how.variants if v != baseline):
-            pairs = [_pairs(cells.get((variant, s), []), cells.get((baseline, s), [])) for s in scenarios]
-            shared = [seed for seed in pairs[0] if all(seed in place for place in pairs)]
-            seeds = _ordered(shared, how.order.get((variant, name), ()))
-            diverged = forbidden(runs, variant, baseline, scenarios)
-            known = evidence((variant, name), pairs, seeds, runs, deciding, diverged)
-            sides = [len(cells.get((v, s), ())) for v in (variant, baseline) for s in scenarios]
-            known = replace(known, most=max(sides))
-            decision = known.decide(design)
-            if decision.claim == "undecided" and (
-                len(seeds) >= (design.maximum if len(known.seeds) else GIVE_UP_FROM)
-            ):
-                # Pairs in which neither arrives take the other seeds.
-                decision = replace(decision, claim="open", n=len(seeds), given_up=len(known.seeds) == 0)
-            n = decision.looks[-1].n if decision.looks else 0
-            claim = Claim(**vars(known), decision=decision, design=design, p_exact=_exact(known, n))
-            found += [claim, *_arrival(claim)]
-    return tuple(found)
-
-
-def _arrival(cost: Claim) -> Iterator[Claim]:
-    """Yield which side arrives more often, if a claim about its cost lets that be claimed.
-
-    It is tested once a direction of the cost is decided, at the level that the look spends. So it takes
-    nothing from the level of the cost: where the cost truly differs, only this test can err.
-    """
-    design, n = cost.design, cost.decision.n
-    if cost.deciding.target is None or cost.decision.claim not in ("better", "worse"):
-        return
-    ours, theirs = cost.alone(n)
-    first, before = design.first_maximum or design.maximum, [look for look in design.looks if look < n]
-    share = spent(n, first) - (spent(before[-1], first) if before else 0.0)
-    p = mcnemar(ours, theirs)
-    if p <= share * design.alpha / design.comparisons:
-        side: Side = "better" if ours > theirs else "worse"
-        decision = Decision(side, n, looks=(arrival_look(n, ours, theirs),))
-        yield replace(cost, decision=decision, kind="arrival", p=p, p_exact=math.nan)
-
-
-def arrival_look(n: int, ours: int, theirs: int) -> Look:
-    """Return the look at n pairs: in how many only the variant arrives, and in how many only the baseline."""
-    share, none = (ours - theirs) / n, math.nan
-    return Look(n, share, none, none, none, none, none, 1.0, share, share)
-
-
 def evidence(
-    who: tuple[str, str],
-    places: Sequence[Mapping[int, tuple[Run, Run]]],
-    seeds: Sequence[int],
+    pairs: Mapping[tuple[str, str], Pairs],
     runs: Sequence[Run],
+    options: Options,
+    who: tuple[str, Sequence[str]],
     deciding: Deciding,
-    diverged: Withheld,
 ) -> Evidence:
-    """Measure the differences of pairs.
+    """Measure the differences of a variant's pairs.
 
     Args:
-        who: Variant, and scenario or :data:`MEAN`.
-        places: For each scenario by seed the runs of the variant and of the baseline.
-        seeds: Seeds of the pairs, in order.
+        pairs: All pairs, by variant and scenario.
         runs: All runs.
+        options: How they are judged.
+        who: The variant, and the scenarios over which a difference is a mean.
         deciding: What is measured.
-        diverged: Claims that diverged runs forbid.
     """
+    variant, name = who[0], who[1][0] if len(who[1]) == 1 else MEAN
+    cells = [pairs.get((variant, s), Pairs((), (), {})) for s in who[1]]
+    places = [cell.by_seed for cell in cells]
+    before = options.order.get((variant, name), ())
+    shared = [seed for seed in places[0] if all(seed in place for place in places)]
+    seeds = [s for s in before if s in shared] + [s for s in shared if s not in before]
     every = {seed: [place[seed] for place in places] for seed in seeds}
-    ends = {seed: _mean_ends([deciding.difference(*both) for both in cells]) for seed, cells in every.items()}
-    known = tuple(seed for seed in seeds if ends[seed] != (-math.inf, math.inf))
-    lower, upper = (np.array([ends[seed][side] for seed in known]) for side in (0, 1))
+    # By seed the lower and the upper end, a mean over the scenarios.
+    ends = {s: np.mean([deciding.difference(*both) for both in cs], axis=0) for s, cs in every.items()}
+    known = tuple(seed for seed in seeds if np.isfinite(ends[seed]).any())
+    lower, upper = (np.array([float(ends[seed][side]) for seed in known]) for side in (0, 1))
     ours, theirs = (
         np.array([sum(deciding.arrived(both[side]) for both in every[seed]) for seed in known], dtype=int)
         for side in (0, 1)
     )
     silent = np.cumsum([seed not in known for seed in seeds])[[seed in known for seed in seeds]]
     steps = [deciding.resolution(runs, [place[s][1] for s in seeds[:FIRST_LOOK]]) for place in places]
+    lost = [
+        tuple(r is not None and r.status == "diverged" for r in b) for c in cells for b in c.ended.values()
+    ]
+    diverged = Withheld(
+        sum(ours > theirs for ours, theirs in lost),
+        sum(theirs > ours for ours, theirs in lost),
+        sum(map(any, lost)),
+    )
+    most = max((cell.most for cell in cells if cell.ended), default=0)
     return Evidence(
-        *who, deciding, known, lower, upper, len(every) - len(known), ours, theirs, len(places),
-        float(np.mean(steps)), diverged, silent=silent,
+        variant=variant, scenario=name, deciding=deciding, seeds=known, lower=lower, upper=upper,
+        left_out=len(every) - len(known), ours=ours, theirs=theirs, runs=len(places),
+        resolution=float(np.mean(steps)), diverged=diverged, most=most, silent=silent,
+        margin=options.margin_of(cost=deciding.target is not None),
     )  # fmt: skip
 
 
-def by_cell(runs: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
-    """Return the complete runs by variant and scenario."""
-    cells: dict[tuple[str, str], list[Run]] = {}
-    for run in complete(runs):
-        cells.setdefault((run.variant, run.scenario), []).append(run)
-    return cells
+def counts(
+    pairs: Mapping[tuple[str, str], Pairs],
+    who: tuple[str, Sequence[str]],
+    deciding: Deciding,
+    kind: Kind,
+) -> Evidence:
+    """Count the runs of each pair that ended that arrived, or diverged; one that diverged never arrives."""
+    variant, name = who[0], who[1][0] if len(who[1]) == 1 else MEAN
+    cells = [pairs[variant, s].ended for s in who[1] if (variant, s) in pairs]
 
+    def counted(run: Run | None) -> bool:
+        if run is None or kind == "divergence":
+            return run is not None and run.status == "diverged"
+        return run.status == "complete" and deciding.arrived(run)
 
-def order_of(found: Sequence[Claim]) -> dict[tuple[str, str], tuple[int, ...]]:
-    """Return the order of the pairs of every claim, to be kept."""
-    return {(claim.variant, claim.scenario): claim.seeds for claim in found}
-
-
-def forbidden(runs: Sequence[Run], variant: str, baseline: str, scenarios: Sequence[str]) -> Withheld:
-    """Withhold what runs forbid that diverged where the other side's did not; equivalence where any did."""
-    mine, yours = (
-        {
-            (run.scenario, run.seed)
-            for run in runs
-            if run.variant == name and run.status == "diverged" and run.scenario in scenarios
-        }
-        for name in (variant, baseline)
+    seeds = [
+        seed
+        for seed in (cells[0] if cells else ())
+        if all(None not in cell.get(seed, (None,)) for cell in cells)
+    ]
+    ours, theirs = (
+        np.array([sum(counted(cell[seed][side]) for cell in cells) for seed in seeds], dtype=int)
+        for side in (0, 1)
     )
-    return Withheld(len(mine - yours), len(yours - mine), len(mine | yours))
-
-
-def _exact(known: Evidence, n: int) -> float:
-    values = known.lower[:n]
-    return sign_flip(values) if n and np.array_equal(values, known.upper[:n]) else math.nan
-
-
-def _mean_ends(ends: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    return float(np.mean([low for low, _ in ends])), float(np.mean([high for _, high in ends]))
-
-
-def _pairs(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[int, tuple[Run, Run]]:
-    """Return the pairs of one scenario by seed."""
-    found = pair(ours, theirs, unpaired=False)
-    return {a.seed: (a, b) for a, b in zip(found.ours, found.theirs, strict=True)}
-
-
-def _ordered(seeds: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
-    before = [seed for seed in known if seed in seeds]
-    return (*before, *sorted(seed for seed in seeds if seed not in before))
+    return Evidence(
+        variant=variant, scenario=name, deciding=deciding, kind=kind, seeds=tuple(seeds), ours=ours,
+        theirs=theirs, runs=len(cells),
+    )  # fmt: skip

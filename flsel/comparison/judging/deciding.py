@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from flsel.comparison.judging.designs import UntilDecided
 from flsel.comparison.judging.late_runs import bounds
 from flsel.comparison.judging.measures import Target, arrival_name, arrivals, end_name
 from flsel.comparison.judging.time_to_target import TargetTime
@@ -44,11 +43,6 @@ class Deciding:
     last: int
     target: float | None = None
     score: Score = SCORE
-
-    @classmethod
-    def of(cls, rules: UntilDecided, target: float | None, last: int, score: Score = SCORE) -> Deciding:
-        """Return what decides by the rules of a comparison; the others as the attributes."""
-        return cls(rules.decides, last, target if rules.of_cost else None, score)
 
     @property
     def measure(self) -> str:

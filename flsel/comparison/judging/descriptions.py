@@ -60,14 +60,15 @@ def _chances(analysis: Analysis, names: Sequence[str], table: np.ndarray, order:
     best = chances_to_be_best(table)
     listed = ", ".join(f"{names[at]} {formatting.share(best[at])}" for at in order)
     yield (
-        f"Chance to have the best {analysis.options.score.words} (exploratory, flat prior, "
+        f"Chance to have the best {analysis.options.score.words}{_without(analysis)} (exploratory, flat prior, "
         f"{len(table)} common seeds): {listed}."
     )
     beyond: Mapping[str, str] = {
-        claim.variant: formatting.share(chance_above(claim.differences, claim.design.margin))
+        claim.variant: formatting.share(chance_above(claim.lower, claim.design.margin))
         for claim in analysis.claims
         if claim.measure == analysis.deciding and claim.kind == "mean" and claim.paired and not claim.late
-        if claim.design.margin is not None and len(claim.differences) > 1
+        if not claim.diverged.equivalent
+        if claim.design.margin is not None and len(claim.lower) > 1
     }
     if beyond:
         claim = next(c for c in analysis.claims if c.variant in beyond and c.measure == analysis.deciding)
@@ -86,18 +87,34 @@ def _runner_up(analysis: Analysis, names: Sequence[str], table: np.ndarray, orde
     score = analysis.options.score
     size, *ends = (formatting.gain(x, score) for x in (found.value, found.low, found.high))
     ends = ends if score.better == "max" else ends[::-1]
-    sure = "significantly" if found.low > 0 else "not significantly"
+    sure = "significantly better than" if found.low > 0 else "not significantly better than"
+    if analysis.options.until_decided or analysis.options.changes:
+        sure = "ahead of"  # how many seeds there are, or what is compared, was chosen by the results
+    unit, level = score.unit and f" {score.unit}", 100 * analysis.options.level
     return (
-        f"{names[first]} has the best {score.words}, and is {sure} better than the next, {names[second]}: "
-        f"{size}{score.unit and f' {score.unit}'}, {100 * analysis.options.level:g} % interval {ends[0]} to "
-        f"{ends[1]} (corrected for {pairs} pairs of variants), over the {len(table)} common seeds."
+        f"{names[first]} has the best {score.words}{_without(analysis)}, and is {sure} the next, "
+        f"{names[second]}: {size}{unit}, {level:g} % interval {ends[0]} to {ends[1]} (corrected for {pairs} "
+        f"pairs of variants), over the {len(table)} common seeds."
     )
+
+
+def _diverged(analysis: Analysis) -> list[str]:
+    """Return the variants with a diverged run: no mean is known that counts it."""
+    return [
+        v for v in analysis.variants if any((r.variant, r.status) == (v, "diverged") for r in analysis.runs)
+    ]
+
+
+def _without(analysis: Analysis) -> str:
+    lost = _diverged(analysis)
+    return f" (without {', '.join(lost)}, of which runs diverged)" if lost else ""
 
 
 def _gains(analysis: Analysis, scenario: str) -> dict[str, dict[int, float]]:
     """Return scores as gains in a scenario, by variant and seed, of the variants that have some."""
     gains = analysis.options.score.gains
-    found = {v: analysis.summary(v, scenario, analysis.main) for v in analysis.variants}
+    lost = _diverged(analysis)
+    found = {v: analysis.summary(v, scenario, analysis.main) for v in analysis.variants if v not in lost}
     return {
         variant: {seed: gains * value for seed, value in summary.values.items()}
         for variant, summary in found.items()

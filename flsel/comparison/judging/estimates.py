@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.judging.designs import Design
+from flsel.comparison.judging.designs import LEVEL, Design
 
-LEVEL = 0.95
 # Above this many pairs the sign-flip test draws its flips instead of enumerating them.
 _ENUMERATED = 16
 _DRAWN = 20_000

@@ -1,111 +1,136 @@
-"""Claims of one look, corrected together: Holm's steps over evidence, and which claims are a family.
+"""The claims of a comparison: look by look until decided, or by one look as a family with Holm's steps.
 
-A claim that is decided leaves its share of the level to the others. So the others are judged again, with
-fewer comparisons (Holm 1979). The interval shown beside a decided claim holds for the whole family, cut
-where the decision says more. That beside an open claim has the level of the last step. Together they cover
-all true differences with the level of the family (Guilbaud 2008), and none contradicts its decision.
+A claim of one look that is decided leaves its share of the level to the others. So the others are judged
+again, with fewer comparisons (Holm 1979). The interval shown beside a decided claim holds for the whole
+family, cut where the decision says more. That beside an open claim has the level of the last step. Together
+they cover all true differences with the level of the family (Guilbaud 2008), and none contradicts its
+decision.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from flsel.comparison.judging.claims import Claim, Evidence, arrival_look, evidence, forbidden, mcnemar
+from flsel.comparison.judging.boundaries import spent
+from flsel.comparison.judging.claims import Claim, Evidence, counts, evidence
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.decisions import Decision, Look
-from flsel.comparison.judging.designs import ACCURACY, ALPHA, Design
-from flsel.comparison.judging.estimates import flat, holm, moments, p_values, sign_flip, welch_interval
-from flsel.comparison.judging.measures import arrival_name
-from flsel.comparison.judging.summaries import Analysis
+from flsel.comparison.judging.decisions import Decision
+from flsel.comparison.judging.designs import ALPHA, GIVE_UP_FROM
+from flsel.comparison.judging.estimates import holm, sign_flip
+from flsel.comparison.judging.pairs import Pairs
+from flsel.comparison.judging.settings import Options
+from flsel.comparison.run_table import Run
+
+AllPairs = Mapping[tuple[str, str], Pairs]
 
 
-@dataclass(frozen=True)
-class FamilyMember:
-    """A claim of a family, before the family decides it.
+def claims(pairs: AllPairs, runs: Sequence[Run], options: Options) -> tuple[Claim, ...]:
+    """Decide every claim look by look, as far as the runs go."""
+    places = [(s,) for s in options.scenarios] if options.each_scenario else [options.scenarios]
+    whos = [(v, place) for place in places for v in options.variants if v != options.baseline]
+    return tuple(claim for who in whos for claim in _look_by_look(pairs, runs, options, who))
 
-    Attributes:
-        evidence: What it rests on.
-        margin: Half-width of practical equivalence in its unit, or None.
-        alpha: Level of the family.
-        arrival: Whether it is about which side arrives more often.
-        unpaired: Values of both sides, where runs are not paired.
+
+def _look_by_look(
+    pairs: AllPairs, runs: Sequence[Run], options: Options, who: tuple[str, Sequence[str]]
+) -> Iterator[Claim]:
+    """Yield the claim about a mean, and one about arrival or divergence where it is decided.
+
+    Which side arrives more often is tested once a direction of the cost is decided. Where the cost truly
+    differs, only this test can err. Which side diverges more often is tested once the claim has ended: a run
+    that diverged withholds a direction, which leaves that side's level to this test. Both are tested once, at
+    the level that the last look spends.
     """
-
-    evidence: Evidence
-    margin: float | None = None
-    alpha: float = ALPHA
-    arrival: bool = False
-    unpaired: tuple[np.ndarray, np.ndarray] | None = None
-
-    @property
-    def n(self) -> int:
-        """Pairs that count; of unpaired runs those of the smaller side."""
-        return min(map(len, self.unpaired)) if self.unpaired is not None else len(self.evidence.seeds)
-
-    def design(self, comparisons: int) -> Design:
-        """Return the rules, for so many comparisons."""
-        return Design.fixed(max(2, self.n), comparisons, self.margin, self.alpha)
-
-    def decide(self, comparisons: int) -> Decision:
-        """Decide the claim, corrected for so many comparisons."""
-        if self.n < 2:
-            return Decision("open", self.n)
-        if self.arrival:
-            return self._decide_arrival(comparisons)
-        if self.unpaired is not None:
-            return self._decide_unpaired(comparisons)
-        return self.evidence.decide(self.design(comparisons))
-
-    def p(self) -> tuple[float, float]:
-        """Return the p-value of the interval, and that of the exact sign-flip test."""
-        if self.n < 2:
-            return math.nan, math.nan
-        if self.arrival:
-            return (mcnemar(*self.evidence.alone(self.n)),) * 2
-        if self.unpaired is not None:
-            return welch_interval(*self.unpaired)[1], math.nan
-        known, p, exact = self.evidence, 1.0, 1.0
-        if known.too_silent():
-            return p, exact
-        # Better is tested over the lower ends, and worse over the upper ones.
-        for values, sign in ((known.lower, 1), (known.upper, -1)):
-            if np.isfinite(values).all() and sign * values.mean() > 0:
-                found = moments(values[None], 0.0 if flat(values) else known.resolution)
-                p, exact = float(p_values(*found, self.n)[0]), sign_flip(values)
-        return p, exact
-
-    def _decide_arrival(self, comparisons: int) -> Decision:
-        ours, theirs = self.evidence.alone(self.n)
-        sure = mcnemar(ours, theirs) <= self.alpha / comparisons
-        claim = ("better" if ours > theirs else "worse") if sure else "open"
-        return Decision(claim, self.n, looks=(arrival_look(self.n, ours, theirs),))  # type: ignore[arg-type]
-
-    def _decide_unpaired(self, comparisons: int) -> Decision:
-        ours, theirs = self.unpaired or (np.zeros(0), np.zeros(0))
-        level = 1 - self.alpha / comparisons
-        found, p = welch_interval(ours, theirs, level)
-        inner, _ = welch_interval(ours, theirs, 1 - 2 * self.alpha / comparisons)
-        look = Look(
-            self.n, found.value, math.nan, found.low, found.high, inner.low, inner.high, 1.0, found.value,
-            found.value,
-        )  # fmt: skip
-        many, withheld = self.n >= self.design(1).fewest and not math.isnan(p), self.evidence.diverged
-        better, worse = found.low > 0 and not withheld.better, found.high < 0 and not withheld.worse
-        claim = ("better" if better else "worse") if many and (better or worse) else "open"
-        return Decision(claim, self.n, looks=(look,))  # type: ignore[arg-type]
+    design = options.claim_design
+    known = evidence(pairs, runs, options, who, options.decides_about)
+    decision, ended = known.decide(design), counts(pairs, who, known.deciding, "divergence")
+    total = max(len(ended.seeds), len(known.seeds) + known.left_out)
+    if decision.claim == "undecided" and total >= (design.maximum if known.seeds else GIVE_UP_FROM):
+        # Pairs in which neither arrives, or one diverged, take the other seeds.
+        decision = replace(decision, claim="open", n=total, given_up=not known.seeds)
+    n = decision.looks[-1].n if decision.looks else 0
+    exact = bool(n) and np.array_equal(known.lower[:n], known.upper[:n])
+    made = Claim(**vars(known), decision=decision, design=design)
+    yield replace(made, p_exact=sign_flip(known.lower[:n])) if exact else made
+    if decision.claim == "undecided":
+        return
+    arrives = known.deciding.target is not None and decision.claim in ("better", "worse")
+    more = counts(pairs, who, known.deciding, "arrival") if arrives else ended
+    first, looks = design.first_maximum or design.maximum, [look for look in design.looks if look <= n]
+    before = spent(looks[-2], first) if len(looks) > 1 else 0.0
+    share = (spent(looks[-1], first) if looks else spent(design.looks[0], first)) - before
+    found = more.decide_counts(share * design.alpha / design.comparisons)
+    if found.decided or (more is ended and any(more.alone())):
+        p = min(1.0, more.p()[0] * design.comparisons / share)
+        yield Claim(**vars(more), decision=found, design=design, p_holm=p)
 
 
-def step_down(family: Sequence[FamilyMember], comparisons: int) -> list[Decision]:
+def fixed_claims(
+    pairs: AllPairs, runs: Sequence[Run], options: Options, measures: Sequence[Deciding]
+) -> tuple[Claim, ...]:
+    """Decide the claims of a fixed number of seeds: one family over variants, scenarios and measures.
+
+    Which side arrives, or diverges, more often is a claim of the family if there are so many pairs in which
+    only one of the two does that the exact test could reject (Tarone 1990).
+    """
+    there = {(run.variant, run.scenario) for run in runs if run.variant != options.baseline}
+    comparisons = others = len(measures) * max(len(there), options.declared_cells)
+    means, more = list[Evidence](), list[Evidence]()
+    scenarios = dict.fromkeys(run.scenario for run in runs)
+    for variant, place in ((v, s) for s in scenarios for v in dict.fromkeys(run.variant for run in runs)):
+        if (cell := pairs.get((variant, place))) is None:
+            continue
+        who = variant, (place,)
+        means += (m for d in measures if (m := _member(pairs, runs, options, who, d)) is not None)
+        if cell.paired:
+            more += (counts(pairs, who, d, "arrival") for d in measures[1:2])  # of the cost asked for
+        more.append(counts(pairs, who, measures[0], "divergence"))
+    least = {id(each): 2.0 ** (1 - sum(each.alone())) for each in more}
+    while comparisons < others + sum(p <= options.alpha / max(1, comparisons) for p in least.values()):
+        comparisons += 1
+    comparisons = max(1, comparisons)
+    family = means + [each for each in more if least[id(each)] <= options.alpha / comparisons]
+    decided = step_down(family, comparisons, options.alpha)
+    p, exact = zip(*(member.p() for member in family), strict=True) if family else ((), ())
+    tests = zip(holm(p, comparisons), exact, holm(exact, comparisons), strict=True)
+    return tuple(
+        Claim(
+            **vars(m), decision=decision, design=m.one_look(comparisons, options.alpha), p_holm=one,
+            p_exact=two, p_exact_holm=three,
+        )
+        for m, decision, (one, two, three) in zip(family, decided, tests, strict=True)
+    )  # fmt: skip
+
+
+def _member(
+    pairs: AllPairs, runs: Sequence[Run], options: Options, who: tuple[str, Sequence[str]], deciding: Deciding
+) -> Evidence | None:
+    """Return the evidence of a claim about a mean; None where there is nothing to claim."""
+    cell = pairs[who[0], who[1][0]]
+    if not cell.ours or not cell.theirs:
+        return None
+    known = evidence(pairs, runs, options, who, deciding)
+    if cell.paired:
+        return known
+    if deciding.target is not None:
+        return None  # runs that are not paired allow no claim about a cost
+    ours, theirs = (np.array([deciding.value(run)[0] for run in side]) for side in (cell.ours, cell.theirs))
+    return replace(known, unpaired=(ours, theirs))
+
+
+def step_down(family: Sequence[Evidence], comparisons: int, alpha: float = ALPHA) -> list[Decision]:
     """Decide the claims of a family by one look."""
-    whole = [member.decide(comparisons) for member in family]
+    whole = [member.decide(member.one_look(comparisons, alpha)) for member in family]
     found, left = whole, comparisons
     while (rest := comparisons - sum(decision.decided for decision in found)) < left:
         left = rest
-        found = [d if d.decided else m.decide(max(1, left)) for d, m in zip(found, family, strict=True)]
+        found = [
+            d if d.decided else m.decide(m.one_look(max(1, left), alpha))
+            for d, m in zip(found, family, strict=True)
+        ]
     return [_cut(d, w, m.margin or 0.0) for d, w, m in zip(found, whole, family, strict=True)]
 
 
@@ -121,94 +146,3 @@ def _cut(decision: Decision, whole: Decision, margin: float) -> Decision:
     else:
         end = replace(end, inner_low=max(end.inner_low, -margin), inner_high=min(end.inner_high, margin))
     return replace(whole, claim=decision.claim, looks=(end,))
-
-
-def family_measures(analysis: Analysis) -> list[Deciding]:
-    """Return what the claims of a fixed number of seeds are about: the score, and costs to a target.
-
-    A target that was chosen after the runs allows no claim. It makes a family that was declared no smaller.
-    """
-    last, target, score = analysis.options.last, analysis.target, analysis.options.score
-    found = [Deciding(ACCURACY, last, score=score)]
-    if target is None or (target.chosen_after and not analysis.declares_target):
-        return found
-    costs = dict.fromkeys((analysis.options.cost, "simulated_seconds"))
-    there = {reached.measure for reached in analysis.reached.values()}
-    return found + [Deciding(c, last, target.value, score) for c in costs if arrival_name(c, last) in there]
-
-
-def fixed_claims(analysis: Analysis) -> tuple[Claim, ...]:
-    """Decide the claims of a fixed number of seeds: one family over variants, scenarios and measures.
-
-    Which side arrives more often is a claim of the family if there are so many pairs in which only one of the
-    two arrives that the exact test could reject (Tarone 1990).
-    """
-    options = analysis.options
-    measures, alpha = family_measures(analysis), options.alpha
-    there = {(run.variant, run.scenario) for run in analysis.runs}
-    here = sum(variant != options.baseline for variant, _ in there)
-    comparisons = others = len(measures) * max(here, options.declared_cells)
-    family, arrivals = list[FamilyMember](), list[FamilyMember]()
-    for scenario in analysis.scenarios:
-        for variant in (v for v in analysis.variants if v != options.baseline):
-            for at, deciding in enumerate(measures):
-                member = _member(analysis, variant, scenario, deciding)
-                if member is not None:
-                    family.append(member)
-                    if at == 1 and member.unpaired is None:  # the cost asked for
-                        known = _with_diverged(analysis, member.evidence)
-                        arrivals.append(replace(member, evidence=known, arrival=True, margin=None))
-    discordant = [sum(member.evidence.alone(member.n)) for member in arrivals]
-    while comparisons < others + sum(2.0 ** (1 - d) <= alpha / max(1, comparisons) for d in discordant):
-        comparisons += 1
-    comparisons = max(1, comparisons)
-    family += [m for m, d in zip(arrivals, discordant, strict=True) if 2.0 ** (1 - d) <= alpha / comparisons]
-    decided = step_down(family, comparisons)
-    p, exact = zip(*(member.p() for member in family), strict=True) if family else ((), ())
-    tests = zip(p, holm(p, comparisons), exact, holm(exact, comparisons), strict=True)
-    return tuple(
-        Claim(
-            **vars(m.evidence), decision=decision, design=m.design(comparisons), paired=m.unpaired is None,
-            kind="arrival" if m.arrival else "mean", p=one, p_holm=two, p_exact=three, p_exact_holm=four,
-        )
-        for m, decision, (one, two, three, four) in zip(family, decided, tests, strict=True)
-    )  # fmt: skip
-
-
-def _with_diverged(analysis: Analysis, known: Evidence) -> Evidence:
-    """Add the pairs in which one run diverged, and so never arrives, where the other arrives."""
-    variant, base, scenario = known.variant, analysis.options.baseline, known.scenario
-    arrived = {
-        (run.variant, run.seed)
-        for name in (variant, base)
-        for run in analysis.of(name, scenario)
-        if known.deciding.arrived(run)
-    }
-    lost = {(r.variant, r.seed) for r in analysis.runs if (r.scenario, r.status) == (scenario, "diverged")}
-    more = [(seed, who != variant) for who, seed in sorted(lost) if who in (variant, base)]
-    more = [(seed, ours) for seed, ours in more if (variant if ours else base, seed) in arrived]
-    ours = np.append(known.ours, [int(wins) for _, wins in more]).astype(int)
-    theirs = np.append(known.theirs, [int(not wins) for _, wins in more]).astype(int)
-    return replace(known, seeds=(*known.seeds, *(seed for seed, _ in more)), ours=ours, theirs=theirs)
-
-
-def _member(analysis: Analysis, variant: str, scenario: str, deciding: Deciding) -> FamilyMember | None:
-    pairs, options = analysis.pairs[scenario, variant], analysis.options
-    if not pairs.ours or not pairs.theirs:
-        return None
-    diverged = forbidden(analysis.runs, variant, options.baseline, (scenario,))
-    alpha = options.alpha
-    margin = options.margins.get("cost" if deciding.target is not None else ACCURACY)
-    by_seed = {a.seed: (a, b) for a, b in zip(pairs.ours, pairs.theirs, strict=False)}
-    seeds = tuple(by_seed) if pairs.paired else ()
-    known = evidence((variant, scenario), [by_seed], seeds, analysis.runs, deciding, diverged)
-    known = replace(known, most=max(len(analysis.of(v, scenario)) for v in (variant, options.baseline)))
-    if pairs.paired:
-        return FamilyMember(known, margin, alpha)
-    if deciding.target is not None:
-        return None  # runs that are not paired allow no claim about a cost
-    ours, theirs = (
-        np.array([deciding.score.gains * analysis.values[str(run.folder)][deciding.measure] for run in side])
-        for side in (pairs.ours, pairs.theirs)
-    )
-    return FamilyMember(known, margin, alpha, unpaired=(ours, theirs))

@@ -36,7 +36,8 @@ def headline(analysis: Analysis) -> str:
     if cheaper:
         losses = _losses(saved, cheaper[0].variant)
         return f"{_take(analysis, cheaper, losses)[:-1]}, with no significant difference in {words}."
-    return f"{_nothing(analysis, about)}{_worse(about)}{_lost(about, analysis.options.baseline)}"
+    base = analysis.options.baseline
+    return f"{_nothing(analysis, about)}{_worse(about)}{_lost(about, base)}{_diverging(analysis)}"
 
 
 def _is(claim: Claim, kind: str) -> bool:
@@ -100,13 +101,14 @@ def _change(analysis: Analysis, value: float) -> str:
 
 
 def _nothing(analysis: Analysis, about: Sequence[Claim]) -> str:
-    base, how = analysis.options.baseline, analysis.options.sequential
+    base = analysis.options.baseline
+    if not about:
+        return f"Nothing is compared: no variant shares a finished seed with {base}."
     same = dict.fromkeys(c.variant for c in about if _is(c, "equivalent"))
     also = f" Equivalent within the margin: {', '.join(same)}." if same else ""
-    if how is not None:
-        return (
-            f"No variant is decided to be better than {base} in {subject(analysis.options.deciding)}.{also}"
-        )
+    if analysis.options.until_decided:
+        what = subject(analysis.options.decides_about)
+        return f"No variant is decided to be better than {base} in {what}.{also}"
     most = max((len(claim.used) for claim in about), default=0)
     if most < FEWEST_SEEDS:
         shown = "1 seed shows" if most == 1 else f"{most} seeds show"
@@ -130,7 +132,7 @@ def _ahead(analysis: Analysis, about: Sequence[Claim]) -> str:
     shown, base, score = best.shown, analysis.options.baseline, analysis.options.score
     if shown is None or score.gains * shown.value <= 0:
         return ""
-    won = int((best.differences > 0).sum())
+    won = int((best.lower > 0).sum())
     size, *ends = (formatting.gain(score.gains * x, score) for x in (shown.value, shown.low, shown.high))
     numbers = f"{size} [{', '.join(ends)}] {score.unit}".rstrip()
     return (
@@ -145,8 +147,18 @@ def _worse(about: Sequence[Claim]) -> str:
 
 
 def _lost(about: Sequence[Claim], baseline: str) -> str:
-    found = {c.variant: baseline if side == "worse" else c.variant for c in about if (side := withheld(c))}
-    return "".join(f" No claim about {name}: runs of {who} diverged." for name, who in found.items())
+    found = {c.variant: side for c in about if (side := withheld(c))}
+    return "".join(
+        f" {name} is not called {side}: runs of {name if side == 'better' else baseline} diverged."
+        for name, side in found.items()
+    )
+
+
+def _diverging(analysis: Analysis) -> str:
+    """Name the variants that diverge significantly more often than the baseline."""
+    more = [c.variant for c in analysis.claims if c.kind == "divergence" and _is(c, "worse")]
+    base = analysis.options.baseline
+    return f" Diverges more often than {base}: {', '.join(dict.fromkeys(more))}." if more else ""
 
 
 def _cost(analysis: Analysis, variant: str) -> str:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flsel.comparison.judging.designs import Design
-from flsel.comparison.judging.estimates import LEVEL, Estimate, Paired, compare_pairs
+from flsel.comparison.judging.designs import LEVEL, Design
+from flsel.comparison.judging.estimates import Estimate, Paired, compare_pairs
 from flsel.comparison.judging.time_to_target import TargetTime
 
 

@@ -139,8 +139,13 @@ def _about_checks(analysis: Analysis) -> Iterator[str]:
 
 def _about_missing(analysis: Analysis) -> Iterator[str]:
     for status, count in Counter(run.status for run in analysis.runs).items():
-        if status != "complete":
-            total = len(analysis.runs)
+        total = len(analysis.runs)
+        if status == "diverged":
+            yield (
+                f"{count} of {total} runs diverged. They never arrive, and count where it is compared how "
+                "often runs diverge. All other numbers are without them."
+            )
+        elif status != "complete":
             yield f"{count} of {total} runs {_BECAME[status]}. They are listed and not counted."
     for variant in analysis.variants:
         runs = [run for run in analysis.runs if run.variant == variant]
@@ -154,7 +159,6 @@ def _about_missing(analysis: Analysis) -> Iterator[str]:
 _BECAME = {
     "missing": "have not run yet",
     "unfinished": "are not finished",
-    "diverged": "diverged",
     "failed": "failed",
     "excluded": "were left out",
 }

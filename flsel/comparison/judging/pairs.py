@@ -1,8 +1,8 @@
-"""Verify that runs of one seed are pairs, by the hashes in their summaries."""
+"""Form the pairs of a comparison: runs of one seed, verified by the hashes in their summaries."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from flsel.comparison.run_table import Run
@@ -13,11 +13,12 @@ _PARTS = ("partition", "holdouts", "availability", "model")
 
 @dataclass(frozen=True)
 class Pairs:
-    """Runs of a variant and of the baseline, seed by seed.
+    """Runs of a variant and of the baseline in one scenario, seed by seed.
 
     Attributes:
-        ours: The variant's runs, seeds ascending.
+        ours: The variant's complete runs, seeds ascending.
         theirs: The baseline's, of the same seeds unless ``paired`` is false.
+        ended: By seed the runs of both that ended, complete or diverged; None where there is none.
         paired: Whether the runs are compared seed by seed.
         verified: Whether the fingerprints of all pairs are there and agree.
         problems: One sentence for every pair that is none.
@@ -25,24 +26,52 @@ class Pairs:
 
     ours: tuple[Run, ...]
     theirs: tuple[Run, ...]
-    paired: bool
-    verified: bool
-    problems: tuple[str, ...]
+    ended: Mapping[int, tuple[Run | None, Run | None]]
+    paired: bool = True
+    verified: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def by_seed(self) -> dict[int, tuple[Run, Run]]:
+        """The pairs of complete runs; none of runs that are not paired."""
+        return {a.seed: (a, b) for a, b in zip(self.ours, self.theirs, strict=True)} if self.paired else {}
+
+    @property
+    def most(self) -> int:
+        """Complete runs of the side that has more."""
+        whole = [
+            [run is not None and run.status == "complete" for run in both] for both in self.ended.values()
+        ]
+        return max(sum(ours for ours, _ in whole), sum(theirs for _, theirs in whole))
 
 
-def pair(ours: Sequence[Run], theirs: Sequence[Run], *, unpaired: bool) -> Pairs:
-    """Pair the complete runs of a variant with the baseline's in one scenario.
+def form_pairs(runs: Iterable[Run], baseline: str, *, unpaired: bool = False) -> dict[tuple[str, str], Pairs]:
+    """Pair all runs that ended with the baseline's.
 
     Args:
-        ours: The variant's complete runs.
-        theirs: The baseline's.
-        unpaired: Compare all runs unpaired if some pair is none, instead of leaving it out.
+        runs: All runs.
+        baseline: Name of the baseline.
+        unpaired: Compare all runs of a cell unpaired if some pair is none, instead of leaving it out.
+
+    Returns:
+        By variant and scenario the pairs, also where the baseline has no run.
     """
-    others = {run.seed: run for run in theirs}
+    cells: dict[tuple[str, str], dict[int, Run]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        if run.status in ("complete", "diverged"):
+            cells.setdefault((run.variant, run.scenario), {})[run.seed] = run
+    return {
+        (variant, scenario): _form(ours, cells.get((baseline, scenario), {}), unpaired=unpaired)
+        for (variant, scenario), ours in cells.items()
+        if variant != baseline
+    }
+
+
+def _form(ours: Mapping[int, Run], theirs: Mapping[int, Run], *, unpaired: bool) -> Pairs:
+    ended = {seed: (ours.get(seed), theirs.get(seed)) for seed in sorted({*ours, *theirs})}
     kept, problems, verified = list[tuple[Run, Run]](), list[str](), True
-    for run in sorted(ours, key=lambda run: run.seed):
-        other = others.get(run.seed)
-        if other is None:
+    for run, other in ended.values():
+        if run is None or other is None or "diverged" in (run.status, other.status):
             continue
         # Who is available is hashed round by round, so that other rounds are another availability.
         longer = run.settings.get("rounds") != other.settings.get("rounds")
@@ -58,9 +87,10 @@ def pair(ours: Sequence[Run], theirs: Sequence[Run], *, unpaired: bool) -> Pairs
         verified &= _known(run) and _known(other)
         kept.append((run, other))
     if unpaired and (problems or not kept):
-        return Pairs(tuple(ours), tuple(theirs), False, False, tuple(problems))
+        whole, others = (tuple(r for r in side.values() if r.status == "complete") for side in (ours, theirs))
+        return Pairs(whole, others, ended, paired=False, problems=tuple(problems))
     mine, yours = tuple(run for run, _ in kept), tuple(other for _, other in kept)
-    return Pairs(mine, yours, True, verified and bool(kept), tuple(problems))
+    return Pairs(mine, yours, ended, True, verified and bool(kept), tuple(problems))
 
 
 def _differs(name: str, run: Run, other: Run) -> bool:

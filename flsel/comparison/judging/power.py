@@ -16,7 +16,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from flsel.comparison.judging.decisions import Decision, judge_looks
-from flsel.comparison.judging.designs import ALPHA, Design
+from flsel.comparison.judging.designs import ALPHA, FEWEST_SEEDS, Design
 from flsel.comparison.judging.estimates import flat, interval, moments, standard_error
 from flsel.rng import generator
 
@@ -150,7 +150,9 @@ def seeds_needed(differences: np.ndarray, comparisons: int = 1, alpha: float = A
     if n < 2:
         return None
     if flat(differences):
-        return SeedsNeeded(2, 2, 2) if differences[0] else SeedsNeeded(None, None, None)
+        # Differences that are all one number are decided by the exact sign test.
+        needed = max(FEWEST_SEEDS, seeds_to_reject(comparisons, alpha)) if differences[0] else None
+        return SeedsNeeded(needed, needed, needed)
     seen = abs(float(np.mean(differences))) / float(np.std(differences, ddof=1))
     low, high = _effect_interval(seen, n)
     level = alpha / comparisons
@@ -167,7 +169,7 @@ def seeds_to_reject(comparisons: int = 1, alpha: float = ALPHA) -> int:
 
 
 def resolvable(differences: np.ndarray, comparisons: int = 1, alpha: float = ALPHA) -> float:
-    """Return the smallest true difference that as many new pairs find with power 0.8; NaN below two.
+    """Return the smallest true difference that as many new pairs find with power 0.8; NaN below five.
 
     The spread is known from these pairs only, so that the power is a mean over spreads that they may have.
 
@@ -177,8 +179,8 @@ def resolvable(differences: np.ndarray, comparisons: int = 1, alpha: float = ALP
         alpha: Chance of any false claim.
     """
     n = len(differences)
-    if n < 2:
-        return math.nan
+    if n < FEWEST_SEEDS:
+        return math.nan  # they carry no claim
     if flat(differences):
         return 0.0
     return _found_shift(n, alpha / comparisons) * standard_error(differences)
@@ -194,8 +196,8 @@ def pooled_sd(samples: Sequence[np.ndarray]) -> float:
 
 
 def _fewest(power: Callable[[int], float]) -> int | None:
-    """Return the fewest seeds with power 0.8; None beyond 1,000."""
-    numbers = range(2, _MOST_SEEDS + 1)
+    """Return the fewest seeds that carry a claim and have power 0.8; None beyond 1,000."""
+    numbers = range(FEWEST_SEEDS, _MOST_SEEDS + 1)
     at = bisect_left(numbers, POWER, key=power)
     return numbers[at] if at < len(numbers) else None
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_words import margin, subject
-from flsel.comparison.judging.claims import MEAN, Claim, Sequential
+from flsel.comparison.judging.claims import MEAN, Claim
 from flsel.comparison.judging.designs import FEWEST_SEEDS, Design
 from flsel.comparison.judging.estimates import flat
 from flsel.comparison.judging.power import resolvable, seeds_to_reject
@@ -35,9 +35,10 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
         alone = len(analysis.variants) == 1
         why = "there is one variant" if alone else "no variant shares a finished seed with the baseline"
         yield f"Nothing is compared: {why}."
+        yield from _about_diverged(analysis)
         return
-    how = analysis.options.sequential
-    yield from _about_looks(analysis, how) if how is not None else _about_one_look(analysis)
+    several = analysis.options.until_decided
+    yield from _about_looks(analysis) if several else _about_one_look(analysis)
     made = [claim for claim in analysis.claims if claim.decision.decided and claim.kind == "mean"]
     if made:
         n, level = min(len(claim.used) for claim in made), analysis.options.level
@@ -47,10 +48,26 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
             "collapse, false claims are more frequent."
         )
     yield from _skewed(analysis)
-    for claim in analysis.claims if how is not None else ():
-        if claim.diverged.better or claim.diverged.worse:
-            who = claim.variant if claim.diverged.better else analysis.options.baseline
-            yield f"Runs of {who} diverged. No claim in its favour is made, and none of equivalence."
+    yield from _about_diverged(analysis)
+
+
+def _about_diverged(analysis: Analysis) -> Iterator[str]:
+    """Say which claims diverged runs forbid."""
+    base, found = analysis.options.baseline, dict[str, None]()
+    for claim in (c for c in analysis.claims if c.kind == "mean" and c.diverged.equivalent):
+        lost, where = claim.diverged, "" if claim.scenario == MEAN else formatting.where(claim.scenario)
+        sides = [name for name, count in ((claim.variant, lost.better), (base, lost.worse)) if count]
+        who, pair = (
+            " and ".join(sides or (claim.variant, base)),
+            f"of equivalence of {claim.variant} and {base}",
+        )
+        forbid = {
+            0: "no claim",
+            1: f"no claim in favour of {who}, and none",
+            2: "no claim of a direction, and none",
+        }
+        found[f"Runs of {who} diverged{where}: {forbid[len(sides)]} {pair} is made."] = None
+    yield from found
 
 
 def _about_one_look(analysis: Analysis) -> Iterator[str]:
@@ -88,9 +105,9 @@ def _about_one_look(analysis: Analysis) -> Iterator[str]:
 
 def _about_power(several: Sequence[Claim], family: int, alpha: float) -> Iterator[str]:
     found = [
-        (resolvable(claim.differences, family, alpha), claim.variant, len(claim.used))
+        (resolvable(claim.lower, family, alpha), claim.variant, len(claim.used))
         for claim in several
-        if claim.paired
+        if claim.paired and len(claim.used) >= FEWEST_SEEDS
     ]
     shift, variant, n = max(found, default=(0.0, "", 0))
     score = several[0].deciding.score
@@ -123,9 +140,10 @@ def _about_added_seeds(analysis: Analysis) -> Iterator[str]:
         )
 
 
-def _about_looks(analysis: Analysis, how: Sequential) -> Iterator[str]:
+def _about_looks(analysis: Analysis) -> Iterator[str]:
     """Write how often was looked, and what decided."""
-    design, deciding = how.design, analysis.options.deciding
+    how = analysis.options
+    design, deciding = how.claim_design, how.decides_about
     looks = ", ".join(map(str, design.looks))
     width = (
         "without a margin, so no equivalence is claimed"
@@ -150,9 +168,9 @@ def _about_looks(analysis: Analysis, how: Sequential) -> Iterator[str]:
     most = design.maximum * len(how.variants) * len(how.scenarios)
     taken = max((len(claim.decision.looks) for claim in analysis.claims), default=0)
     yield f"{formatting.count(taken, 'look')} taken; {runs} of at most {most} runs."
-    if how.rules.first_max_seeds is not None:
+    if how.first_max_seeds is not None:
         yield (
-            f"The maximum was raised once, from {how.rules.first_max_seeds} to {design.maximum} seeds. The "
+            f"The maximum was raised once, from {how.first_max_seeds} to {design.maximum} seeds. The "
             f"{100 * design.alpha:g} % include that."
         )
     if any(claim.decision.decided and claim.decision.n < design.maximum for claim in analysis.claims):
@@ -173,7 +191,7 @@ def _how_long(analysis: Analysis) -> str:
 def _skewed(analysis: Analysis) -> Iterator[str]:
     """Say where differences are so skewed, or one is so far off, that claims err more often than they say."""
     for claim in analysis.claims:
-        values = claim.differences[: claim.decision.n]
+        values = claim.lower[: claim.decision.n]
         values = values[np.isfinite(values)]  # of pairs in which both arrive
         if len(values) < FEWEST_SEEDS or flat(values) or claim.kind != "mean":
             continue

@@ -4,82 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from flsel.comparison.grid import Tuning
-from flsel.comparison.judging.changes import Change
-from flsel.comparison.judging.claims import MEAN, Claim, Sequential, by_cell
-from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.designs import ACCURACY, Design
-from flsel.comparison.judging.estimates import LEVEL, Estimate, Paired
+from flsel.comparison.judging.claims import MEAN, Claim
+from flsel.comparison.judging.estimates import Estimate, Paired
 from flsel.comparison.judging.late_runs import LateRuns
 from flsel.comparison.judging.measures import Kind, Measure, Target, arrival_name, end_name
 from flsel.comparison.judging.pairs import Pairs
 from flsel.comparison.judging.ranks import Ranking
+from flsel.comparison.judging.settings import Options
 from flsel.comparison.judging.time_to_target import TargetTime, TargetTimes
 from flsel.comparison.run_table import Run, complete
-from flsel.metrics import SCORE, Score
 
 Key = tuple[str, str, str]
 """Variant, scenario, and name of a measure."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How runs are judged.
-
-    Attributes:
-        baseline: The variant that others are compared with.
-        last: Evaluations in the mean at the end, and in the running mean to the target.
-        unpaired: Whether runs that are no pairs are compared unpaired instead of being left out.
-        asked: How many evaluations ``last`` was to be; runs may be too short for them.
-        sequential: How claims are decided where seeds are added until they are; None for a fixed design.
-        seeds_added: Numbers of seeds at which the results of a fixed design were seen before more were added.
-        cost: The cost to the target that verdicts are about.
-        level: Confidence level of intervals; one minus it is the chance of any false claim.
-        margins: Half-widths of practical equivalence of a fixed design: of ``accuracy``, which stands for
-            the score, in points or its own unit, of ``cost`` as the logarithm of a ratio.
-        declared_cells: Pairs of variant and scenario that were declared, without those of the baseline.
-        declares_target: Whether a target was declared before the first run.
-        changes: What was changed when results could be seen.
-        judged_again: Commands that judged the runs by their folders.
-        score: What all runs are judged by.
-    """
-
-    baseline: str
-    last: int = 10
-    unpaired: bool = False
-    asked: int = 10
-    sequential: Sequential | None = None
-    seeds_added: tuple[int, ...] = ()
-    cost: str = "rounds"
-    level: float = LEVEL
-    margins: Mapping[str, float] = field(default_factory=dict)
-    declared_cells: int = 0
-    declares_target: bool = False
-    changes: tuple[Change, ...] = ()
-    judged_again: tuple[str, ...] = ()
-    score: Score = SCORE
-
-    @property
-    def alpha(self) -> float:
-        """Chance of any false claim."""
-        return round(1 - self.level, 12)
-
-    @property
-    def looks(self) -> Design | None:
-        """The rules of an interval in one scenario where there are several looks; None of one look."""
-        return None if self.sequential is None else self.sequential.scenario_design
-
-    @property
-    def deciding(self) -> Deciding:
-        """What decides: the runs' score, or the cost that was declared."""
-        if self.sequential is not None:
-            return self.sequential.deciding(self.last, self.score)
-        return Deciding(ACCURACY, self.last, score=self.score)
 
 
 @dataclass(frozen=True)
@@ -177,7 +119,7 @@ class Analysis:
         summaries: By (variant, scenario, measure).
         reached: Likewise, costs to the target.
         differences: Likewise, to the baseline.
-        pairs: By (scenario, variant), how runs were paired.
+        pairs: By (variant, scenario), how runs were paired.
         ranking: Variants over scenarios, or None with one scenario.
         tuned: By variant the sweep that tuned it.
         claims: What was decided.
@@ -213,7 +155,7 @@ class Analysis:
     @property
     def deciding(self) -> str:
         """Name of the measure that decides: the main one, or a cost to the target that was declared."""
-        return self.options.deciding.measure
+        return self.options.decides_about.measure
 
     @property
     def main(self) -> str:
@@ -265,7 +207,10 @@ class Analysis:
 
     @cached_property
     def _runs(self) -> dict[tuple[str, str], list[Run]]:
-        return by_cell(sorted(self.runs, key=lambda run: run.seed))
+        cells: dict[tuple[str, str], list[Run]] = {}
+        for run in sorted(complete(self.runs), key=lambda run: run.seed):
+            cells.setdefault((run.variant, run.scenario), []).append(run)
+        return cells
 
     @cached_property
     def _claims(self) -> dict[Key, Claim]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.judging.estimates import LEVEL, Estimate
+from flsel.comparison.judging.designs import LEVEL
+from flsel.comparison.judging.estimates import Estimate
 from flsel.metrics import Better, first_hit
 
 

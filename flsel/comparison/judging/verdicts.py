@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_words import label, sentence, subject
-from flsel.comparison.judging.claims import Claim
+from flsel.comparison.judging.claims import MEAN, Claim
 from flsel.comparison.judging.measures import arrival_name
 from flsel.comparison.judging.ranks import rank_words
 from flsel.comparison.judging.summaries import Analysis, Difference
@@ -47,9 +47,7 @@ def verdicts(analysis: Analysis) -> list[Verdict]:
                 found += _about(analysis, variant, scenario)
     if len(analysis.scenarios) > 1:
         found.sort(key=lambda verdict: verdict.kind != "resolved")
-    several = (
-        [] if analysis.options.sequential is None else [claim_verdict(analysis, c) for c in analysis.claims]
-    )
+    several = [claim_verdict(analysis, c) for c in analysis.claims] if analysis.options.until_decided else []
     ranks = [] if analysis.ranking is None else [Verdict(*rank_words(analysis.ranking, analysis.variants))]
     return [*several, *ranks, *found]
 
@@ -58,7 +56,7 @@ def folded(analysis: Analysis) -> tuple[list[Verdict], list[Verdict]]:
     """Split the verdicts into those to show and those to fold away: open ones, where there are too many."""
     found = verdicts(analysis)
     first = int(analysis.ranking is not None)
-    first += 0 if analysis.options.sequential is None else len(analysis.claims)
+    first += len(analysis.claims) if analysis.options.until_decided else 0
     shown = [v for at, v in enumerate(found) if at < first or v.kind == "resolved"]
     if len(found) - len(shown) <= MOST_OPEN:
         return found, []
@@ -74,22 +72,15 @@ def claim_verdict(analysis: Analysis, claim: Claim) -> Verdict:
 
 def _about(analysis: Analysis, variant: str, scenario: str) -> Iterator[Verdict]:
     """Yield the claims about a variant in a scenario, and a description of every other measure shown."""
-    several = analysis.options.sequential is not None
     seconds = arrival_name("simulated_seconds", analysis.options.last)
     for name in dict.fromkeys((analysis.main, analysis.to_target, seconds, *analysis.own)):
-        claim = analysis.claim(variant, scenario, name)
         split = _seconds_a_round(analysis, variant, scenario) if name == seconds else ""
-        if claim is not None and not several:
+        own = [c for c in analysis.claims if (c.variant, c.measure) == (variant, name)]
+        own = [c for c in own if c.scenario in (scenario, MEAN)]
+        for claim in own if not analysis.options.until_decided else ():
             verdict = claim_verdict(analysis, claim)
-            yield Verdict(verdict.kind, verdict.text + split, verdict.label)
-            if name == analysis.to_target:
-                arrivals = (c for c in analysis.claims if c.kind == "arrival")
-                yield from (
-                    claim_verdict(analysis, c)
-                    for c in arrivals
-                    if (c.variant, c.scenario) == (variant, scenario)
-                )
-        elif claim is None:
+            yield replace(verdict, text=verdict.text + split) if claim.kind == "mean" else verdict
+        if not any(claim.kind == "mean" for claim in own):
             found = analysis.difference(variant, scenario, name)
             text = _described(analysis, found) if found is not None else ""
             if text:

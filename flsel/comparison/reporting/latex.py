@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 
+from flsel.comparison.judging import formatting
 from flsel.comparison.judging.claim_words import outcome, withheld
-from flsel.comparison.judging.estimates import Estimate
 from flsel.comparison.judging.measures import Target
 from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.reporting import tables
@@ -14,11 +14,14 @@ from flsel.errors import UserError
 from flsel.files.escaping import latex_text
 from flsel.runner.cost_axes import COST_AXES
 
-Cell = Callable[[Analysis, str, str], str]
 COLUMNS = ("seeds", "accuracy", "difference", "p")
 """Columns that fit one column of a paper; the ratio of the cost follows where the target was declared."""
 COST_COLUMNS = ("reached", "cost", "p")
 """Likewise where a cost to the target decides."""
+_NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(,\d{3})*(\.\d+)?(e[+-]?\d+)?")
+_SIGNS = {
+    ">= ": r"$\ge$", "<= ": r"$\le$", "< ": "$<$", "> ": "$>$", "inf": r"$\infty$", "about": r"$\approx$",
+}  # fmt: skip
 
 
 def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transposed: bool = False) -> str:
@@ -55,8 +58,10 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
         lines.append("\\midrule")
         if len(analysis.scenarios) > 1:
             lines.append(rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{latex_text(scenario)}}}}} \\")
-        cells = [[_CELLS[name](analysis, v, scenario) for name in columns] for v in analysis.variants]
-        rows = [["--" if cell == "-" else cell for cell in row] for row in cells]
+        rows = [
+            [_in_latex(name, _CELLS[name](analysis, v, scenario)) for name in columns]
+            for v in analysis.variants
+        ]
         if transposed:
             rows = [list(row) for row in zip(*rows, strict=True)]
         for head, row in zip(heads if transposed else names, rows, strict=True):
@@ -83,7 +88,7 @@ def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     compared = [claim.design.comparisons for claim in analysis.claims]
     if "difference" in columns and max(compared, default=1) > 1:
         said.append(f"Those of differences are corrected for {max(compared)} comparisons.")
-    if "p" in columns and analysis.options.sequential is None and max(compared, default=1) > 1:
+    if "p" in columns and not analysis.options.until_decided and max(compared, default=1) > 1:
         said.append(f"$p$: Holm's correction for {max(compared)} comparisons.")
     if any(claim.exploratory for claim in analysis.claims):
         said.append("Exploratory: what is compared was changed when results could be seen.")
@@ -104,7 +109,7 @@ def _heading(analysis: Analysis, name: str) -> str:
     return {
         "accuracy": r"acc.\ (\%)" if score.is_share else latex_text(score.words),
         "difference": f"vs. {base}",
-        "p": "$p$" if analysis.options.sequential is None else "decided",
+        "p": "$p$" if not analysis.options.until_decided else "decided",
         "cost": f"{cost}, ratio",
         "reached": "reached",
         "loss": "test loss",
@@ -121,61 +126,35 @@ def _target(target: Target) -> str:
     return target.shown.replace(" %", r"\,\%")
 
 
-def _accuracy(analysis: Analysis, variant: str, scenario: str) -> str:
-    found = analysis.summary(variant, scenario, analysis.main)
-    return "-" if found is None else _in_units(analysis, found.mean)
-
-
-def _difference(analysis: Analysis, variant: str, scenario: str) -> str:
-    found = analysis.against(variant, scenario, analysis.main)
-    return "-" if found is None else _in_units(analysis, found, sign=True)
-
-
 def _p(analysis: Analysis, variant: str, scenario: str) -> str:
     claim = analysis.claim(variant, scenario, analysis.deciding)
     if claim is not None and (withheld(claim) or not claim.design.once):
         return outcome(claim).partition(" (")[0]
-    if claim is None or math.isnan(claim.p_holm):
-        return "-"
-    return r"$<$\num{0.001}" if claim.p_holm < 0.001 else _number(claim.p_holm, 3)
+    return "-" if claim is None else formatting.p_value(claim.p_holm)
 
 
-def _cost(analysis: Analysis, variant: str, scenario: str) -> str:
-    text = tables.ratio_cell(analysis.to_target, analysis, variant, scenario).replace(" x", "")
-    for plain, written in ((">=", r"$\ge$"), ("<=", r"$\le$"), ("inf", r"$\infty$"), ("about", r"$\approx$")):
+def _loss(analysis: Analysis, variant: str, scenario: str) -> str:
+    return tables.total(f"loss/last{analysis.options.last}", "nats", analysis, variant, scenario)
+
+
+_CELLS: Mapping[str, tables.Write] = {
+    "accuracy": tables.score, "difference": tables.against, "p": _p,
+    "cost": lambda analysis, *cell: tables.ratio_cell(analysis.to_target, analysis, *cell),
+    "reached": tables.reached, "loss": _loss, "seeds": lambda analysis, *cell: str(len(analysis.of(*cell))),
+}  # fmt: skip
+
+
+def _in_latex(name: str, cell: str) -> str:
+    """Write a cell of the main table with LaTeX's signs and siunitx' numbers."""
+    if name in ("seeds", "reached") or cell == "-":
+        return cell.replace("-", "--")
+    text = _NUMBER.sub(_number, re.sub(r" [%x](?= |$)", "", cell))
+    for plain, written in _SIGNS.items():
         text = text.replace(plain, written)
     return text
 
 
-def _loss(analysis: Analysis, variant: str, scenario: str) -> str:
-    found = analysis.summary(variant, scenario, f"loss/last{analysis.options.last}")
-    return "-" if found is None else _number(found.mean.value, None)
-
-
-_CELLS: Mapping[str, Cell] = {
-    "accuracy": _accuracy, "difference": _difference, "p": _p, "cost": _cost, "reached": tables.reached,
-    "loss": _loss, "seeds": lambda analysis, variant, scenario: str(len(analysis.of(variant, scenario))),
-}  # fmt: skip
-
-
-def _number(value: float, digits: int | None, *, sign: bool = False) -> str:
-    """Write a number with digits behind the point; None writes three that count."""
-    # Added to zero, what is rounded to it loses its sign.
-    shown = value if digits is None else round(value, digits) + 0.0
-    form = f".{digits}f" if digits is not None else ".0f" if abs(value) >= 100 else "#.3g"
+def _number(found: re.Match[str]) -> str:
     # siunitx drops a plus sign unless it is told not to.
-    option = "[retain-explicit-plus]" if sign and shown >= 0 else ""
-    return rf"\num{option}{{{shown:{'+' if sign else ''}{form}}}}"
-
-
-def _in_units(analysis: Analysis, found: Estimate, *, sign: bool = False) -> str:
-    """Write a score or a difference: of shares in per cent with one digit."""
-    score = analysis.options.score
-    return _with_interval(found.map(lambda x: score.scale * x), 1 if score.is_share else None, sign=sign)
-
-
-def _with_interval(found: Estimate, digits: int | None, *, sign: bool = False) -> str:
-    head = _number(found.value, digits, sign=sign)
-    if math.isnan(found.low):
-        return head
-    return f"{head} [{_number(found.low, digits)}, {_number(found.high, digits)}]"
+    option = "[retain-explicit-plus]" if found[0].startswith("+") else ""
+    return rf"\num{option}{{{found[0].replace(',', '')}}}"

@@ -105,12 +105,12 @@ def decision_rows(analysis: Analysis) -> list[Row]:
 
     Differences are positive where the variant is better, in points of accuracy, the unit of another score, or
     as ln(baseline / variant) of a cost, which rows of costs have as the ratio variant / baseline too. Of
-    arrivals they are the pairs in which only the variant arrives, less those of the baseline, as a share.
+    arrival and divergence they are the share of pairs in which only one of the two arrives, or diverges.
     """
     return [
         {
             "variant": claim.variant, "scenario": claim.scenario,
-            "measure": claim.measure if claim.kind == "mean" else "arrival", "unit": _unit(claim),
+            "measure": claim.measure if claim.kind == "mean" else claim.kind, "unit": _unit(claim),
             "look": number + 1, "n": look.n,
             "mean": look.mean, "sd": look.sd, "low": look.low, "high": look.high,
             "inner_low": look.inner_low, "inner_high": look.inner_high, "hope": look.hope,
@@ -125,14 +125,14 @@ def decision_rows(analysis: Analysis) -> list[Row]:
 
 
 def _unit(claim: Claim) -> str:
-    if claim.kind == "arrival":
+    if claim.kind != "mean":
         return "share of pairs"
     return claim.deciding.score.unit if claim.deciding.target is None else "ln(baseline / variant)"
 
 
 def _ratio_of(claim: Claim, look: Look) -> Row:
     """Return the ratio of the costs at a look, and how many runs reached the target."""
-    if claim.deciding.target is None or claim.kind == "arrival":
+    if claim.deciding.target is None or claim.kind != "mean":
         return {}
     ours, theirs = claim.arrived(look.n)
     return {
@@ -186,7 +186,9 @@ def _result(analysis: Analysis, run: Run) -> Row:
     return row
 
 
-_Column = tuple[str, Callable[[Analysis, str, str], str]]
+Write = Callable[[Analysis, str, str], str]
+"""Writes a cell, of a variant in a scenario."""
+_Column = tuple[str, Write]
 
 
 def _cells(analysis: Analysis, columns: Sequence[_Column], variant: str, scenario: str) -> list[str]:
@@ -199,12 +201,12 @@ def _columns(analysis: Analysis) -> list[_Column]:
     """Return the headings of the main table behind the seeds, and what writes their cells."""
     last, base = analysis.options.last, analysis.options.baseline
     words = analysis.options.score.words
-    score: list[_Column] = [(f"{words} (last {last})", _score), (f"against {base}", _against)]
-    decided: _Column = ("decided (p, Holm)" if analysis.options.sequential is None else "decided", _decided)
+    scores: list[_Column] = [(f"{words} (last {last})", score), (f"against {base}", against)]
+    decided: _Column = ("decided" if analysis.options.until_decided else "decided (p, Holm)", _decided)
     ratios = _ratios(analysis)
-    listed = [*score, decided, *_arrival_columns(analysis), *ratios]
+    listed = [*scores, decided, *_arrival_columns(analysis), *ratios]
     if analysis.deciding != analysis.main:
-        listed = [*_arrival_columns(analysis), ratios[0], decided, *score, *ratios[1:]]
+        listed = [*_arrival_columns(analysis), ratios[0], decided, *scores, *ratios[1:]]
     own = [
         (f"test {name.partition('/')[0]} (last {last})", partial(_mean, name, analysis.measures[name].unit))
         for name in analysis.own
@@ -215,12 +217,13 @@ def _columns(analysis: Analysis) -> list[_Column]:
         *listed,
         *own,
         *([("test loss", partial(_mean, loss, "nats"))] if there else []),
-        ("bytes sent", partial(_total, "total/bytes", "bytes")),
-        ("Gini", partial(_total, "participation/gini", "")),
+        ("bytes sent", partial(total, "total/bytes", "bytes")),
+        ("Gini", partial(total, "participation/gini", "")),
     ]
 
 
-def _score(analysis: Analysis, variant: str, scenario: str) -> str:
+def score(analysis: Analysis, variant: str, scenario: str) -> str:
+    """Write a score with its interval."""
     return _mean(analysis.main, analysis.measures[analysis.main].unit, analysis, variant, scenario)
 
 
@@ -229,12 +232,14 @@ def _mean(name: str, unit: str, analysis: Analysis, variant: str, scenario: str)
     return "-" if found is None else formatting.estimate(found.mean, unit)
 
 
-def _total(name: str, unit: str, analysis: Analysis, variant: str, scenario: str) -> str:
+def total(name: str, unit: str, analysis: Analysis, variant: str, scenario: str) -> str:
+    """Write the mean of a measure without its interval."""
     found = analysis.summary(variant, scenario, name)
     return "-" if found is None else formatting.number(found.mean.value, unit)
 
 
-def _against(analysis: Analysis, variant: str, scenario: str) -> str:
+def against(analysis: Analysis, variant: str, scenario: str) -> str:
+    """Write the difference of scores, with the interval that decides its claim, or its own."""
     found = analysis.against(variant, scenario, analysis.main)
     return "-" if found is None else formatting.difference(found, analysis.measures[analysis.main])
 
