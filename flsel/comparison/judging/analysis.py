@@ -85,7 +85,8 @@ def _claimed(analysis: Analysis) -> list[Deciding]:
     found = [Deciding(ACCURACY, last, score=score)]
     if target is None or (target.chosen_after and not analysis.declares_target):
         return found
-    costs = dict.fromkeys((analysis.options.cost, "simulated_seconds"))
+    before = (change.before for change in analysis.options.changes if change.what == "cost")
+    costs = dict.fromkeys((analysis.options.cost, *before, "simulated_seconds"))
     there = {reached.measure for reached in analysis.reached.values()}
     return found + [Deciding(c, last, target.value, score) for c in costs if arrival_name(c, last) in there]
 

@@ -77,18 +77,18 @@ def _judged(claim: Claim, baseline: str, where: str, what: str) -> str:
     """Write a claim that a look judged."""
     decision, end, v = claim.decision, claim.decision.looks[-1], claim.variant
     once, late = claim.design.once, " ".join(_late(claim, baseline))
+    how = "decided at" if decision.decided else "after"
     at = (
-        ""
-        if once
-        else f", decided at {end.n} of at most {claim.design.maximum} seeds, look {len(decision.looks)}"
+        "" if once else f", {how} {end.n} of at most {claim.design.maximum} seeds, look {len(decision.looks)}"
     )
     if _equal(claim):
         return f"{v} equals {baseline}{where} {what} under each of {formatting.seeds(end.n)}."
     numbers, tail = numbers_of(claim), f"{at}.{' ' if late else ''}{late}"
+    differs = f"{v} differs from {baseline}{where} {what}{':' if claim.late else ' by'} "
     if once and (claim.exploratory or end.n < claim.design.fewest):
         few = f" A claim needs at least {claim.design.fewest} seeds." if end.n < claim.design.fewest else ""
         wide = _wide(claim)
-        return f"{v} differs from {baseline}{where} {what} by {numbers}{tail}{wide or few}{_why(claim)}"
+        return f"{differs}{numbers}{tail}{wide or few}{_why(claim)}"
     if decision.claim in ("better", "worse"):
         sure = "significantly " if once else ""
         return (
@@ -107,7 +107,7 @@ def _judged(claim: Claim, baseline: str, where: str, what: str) -> str:
             f"{100 * end.hope:.0f} %.{' ' if late else ''}{late}"
         )
     if withheld(claim):
-        return f"{v} differs from {baseline}{where} {what} by {numbers}{tail}{_withheld(claim, baseline)}"
+        return f"{differs}{numbers}{tail}{_withheld(claim, baseline)}"
     if not once:
         state = "not decided" if decision.claim == "open" else "undecided yet"
         return (
@@ -205,12 +205,16 @@ def numbers_of(claim: Claim) -> str:
         reach = f"up to {_times(low)}" if which == "most" else f"from {_times(high)}"
         pairs = formatting.count(end.n, "pair")
         parts.append(f"over the {pairs} that count, the ratio is at {which} {difference(deciding, bound)}")
-        level = f"{level} {reach}"
+        parts.append(f"{level} {reach}{family(design)}")
+    elif claim.late:
+        parts.append("no bound of the ratio is known")
     else:
         if not math.isnan(end.mean):
             parts.append(difference(deciding, end.mean))
-        level = f"{level} {_ends(deciding, low, high)}"
-    parts.append(f"{level}{family(design)}")
+        same = low == high  # no spread is known of what is one number
+        parts.append(
+            "the same in each pair" if same else f"{level} {_ends(deciding, low, high)}{family(design)}"
+        )
     if design.once:
         if end.n >= design.fewest and not claim.exploratory:
             parts.append(f"p {formatting.relation(claim.p_holm)}{_holm(claim)}")
@@ -254,7 +258,8 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
     runs = n * claim.runs
     ours, theirs = claim.arrived(n)
     if ours == theirs == runs:
-        yield "Every run arrives." if not known.left_out else "Every run of these pairs arrives."
+        whole = not known.left_out and not known.diverged.equivalent
+        yield "Every run arrives." if whole else "Every run of these pairs arrives."
     else:
         yield f"{claim.variant} arrives in {ours} of {runs} runs, {baseline} in {theirs}."
         exact = [end for end, top in zip(known.lower[:n], known.upper[:n], strict=True) if end == top]

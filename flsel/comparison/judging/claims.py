@@ -229,13 +229,25 @@ class Claim(Evidence):
         return Estimate(math.exp(-value), math.exp(-end.high), math.exp(-end.low), end.n)
 
     def marked(self, changes: Sequence[Change]) -> Claim:
-        """Return it with what makes it exploratory: the changes that it depends on."""
-        score = self.deciding.score
-        return replace(self, exploratory=tuple(c.words(score) for c in changes if self._depends_on(c)))
+        """Return it with what makes it exploratory: the changes that it depends on.
+
+        Nothing is said of where a direction lies beside a margin that was changed.
+        """
+        score, margins = self.deciding.score, ("margin", "margin_ratio")
+        found = tuple(change.words(score) for change in changes if self._depends_on(change))
+        moved = any(change.what in margins and self._later(change) for change in changes)
+        decision = (
+            replace(self.decision, within_margin=False, beyond_margin=False) if moved else self.decision
+        )
+        return replace(self, exploratory=found, decision=decision)
+
+    def _later(self, change: Change) -> bool:
+        """Tell whether it was decided after a change; one look is judged anew."""
+        return self.design.once or len(self.used) > change.seen
 
     def _depends_on(self, change: Change) -> bool:
         of_cost, counts = self.deciding.target is not None, self.kind == "divergence"
-        later = self.decision.claim == "equivalent" and len(self.used) > change.seen
+        later = self.decision.claim == "equivalent" and self._later(change)
         return {
             "target": of_cost and not counts,
             "cost": of_cost and not counts,

@@ -134,7 +134,8 @@ def _ahead(analysis: Analysis, about: Sequence[Claim]) -> str:
         return ""
     won = int((best.lower > 0).sum())
     size, *ends = (formatting.gain(score.gains * x, score) for x in (shown.value, shown.low, shown.high))
-    numbers = f"{size} [{', '.join(ends)}] {score.unit}".rstrip()
+    interval = "" if shown.low == shown.high else f" [{', '.join(ends)}]"
+    numbers = f"{size}{interval} {score.unit}".rstrip()
     return (
         f" {best.variant} is ahead of {base} in {won} of {formatting.seeds(shown.n)}, "
         f"{numbers}: more seeds would tell."

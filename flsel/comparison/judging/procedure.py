@@ -164,7 +164,7 @@ def _about_looks(analysis: Analysis) -> Iterator[str]:
             "arrives bounds the ratio of its pair. Better is claimed over the upper ends only, worse over "
             "the lower ends only, and equivalent only if every run arrives."
         )
-    runs = sum(run.status == "complete" for run in analysis.runs)
+    runs = sum(run.status in ("complete", "diverged") for run in analysis.runs)
     most = design.maximum * len(how.variants) * len(how.scenarios)
     taken = max((len(claim.decision.looks) for claim in analysis.claims), default=0)
     yield f"{formatting.count(taken, 'look')} taken; {runs} of at most {most} runs."
@@ -199,6 +199,7 @@ def _skewed(analysis: Analysis) -> Iterator[str]:
         far = float(abs(values - values.mean()).max() / values.std(ddof=1))
         if not math.isnan(skew) and (abs(skew) > 1.5 or far > 4):
             won, alpha = int((values > 0).sum()), claim.design.alpha
+            pairs = f"{len(values)} pairs{' in which both arrive' if claim.late else ''}"
             where = "" if claim.scenario == MEAN else formatting.where(claim.scenario)
             exact = (
                 ""
@@ -208,5 +209,5 @@ def _skewed(analysis: Analysis) -> Iterator[str]:
             yield (
                 f"Differences of {claim.variant}{where} in {subject(claim.deciding)} are skewed (skewness "
                 f"{skew:+.1f}), so that more than {100 * alpha:g} % of such claims may be false. It is "
-                f"better in {won} of {len(values)} pairs{exact}."
+                f"better in {won} of {pairs}{exact}."
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -109,7 +108,7 @@ def _described(analysis: Analysis, found: Difference) -> str:
         )
         ends = (
             f", {level} {found.shown.low:.2f} to {found.shown.high:.2f}"
-            if not math.isnan(found.shown.low)
+            if found.shown.low < found.shown.high
             else ""
         )
         return (
@@ -122,7 +121,7 @@ def _described(analysis: Analysis, found: Difference) -> str:
         found.shown.value, found.shown.low, found.shown.high,
     )]  # fmt: skip
     mean = f" (mean of the last {last} evaluations)" if last > 1 else ""
-    ends = "" if math.isnan(found.shown.low) else f", {level} {size[1]} to {size[2]}"
+    ends = f", {level} {size[1]} to {size[2]}" if found.shown.low < found.shown.high else ""
     return (
         f"{found.variant} differs from {base}{where} in test {found.measure.partition('/')[0]}{mean} by "
         f"{size[0]}{' points' if points else ''}{ends}, {few}.{why}"
