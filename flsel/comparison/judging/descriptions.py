@@ -60,8 +60,8 @@ def _chances(analysis: Analysis, names: Sequence[str], table: np.ndarray, order:
     best = chances_to_be_best(table)
     listed = ", ".join(f"{names[at]} {formatting.share(best[at])}" for at in order)
     yield (
-        f"Chance to have the best {analysis.options.score.words}{_without(analysis)} (exploratory, flat prior, "
-        f"{len(table)} common seeds): {listed}."
+        f"Chance to have the best {analysis.options.score.words}{_without(analysis)} (exploratory, flat "
+        f"prior, {len(table)} common seeds): {listed}."
     )
     beyond: Mapping[str, str] = {
         claim.variant: formatting.share(chance_above(claim.lower, claim.design.margin))
