@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -254,6 +255,14 @@ def check_round(run: Any, loss: Callable[[Any, Tensor], Tensor]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_round_is_the_mean_of_clients_trained_by_hand(kind, backend, tmp_path):
     check_round(config(tmp_path, kind, backend), KINDS[kind][3])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_examples_of_every_form_are_compiled(kind, tmp_path, caplog):
+    local = LocalConfig(batch_size=5, epochs=2, last_batch="wrap", check="every", backend="compiled")
+    with caplog.at_level(logging.INFO, "flsel"):
+        check_round(config(tmp_path, kind, local=local), KINDS[kind][3])
+    assert "compiled" not in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["masked", "causal", "regression", "no targets"])

@@ -122,15 +122,21 @@ class Normalize(torch.nn.Module):
     def forward(self, x: Tree) -> Tree:
         """Normalise ``x`` (``[..., channels, height, width]`` if uint8) to the dtype of this module."""
         if not isinstance(x, Tensor):
-            named = (
-                zip(self.parts, tensors(x), strict=True)
-                if len(self.parts)
-                else ((self, t) for t in tensors(x))
-            )
-            return rebuilt(x, [tensor if is_mask(tensor) else part(tensor) for part, tensor in named])
+            named = zip(self.of_tensors(x), tensors(x), strict=True)
+            return rebuilt(x, [normalize(tensor) for normalize, tensor in named])
         if x.dtype != torch.uint8:
             return x.to(self.scale.dtype) if x.is_floating_point() else x
         return x.to(self.scale.dtype).mul_(self.scale).add_(self.shift)
+
+    def of_tensors(self, x: Tree) -> list[torch.nn.Module]:
+        """Return what maps each tensor of inputs ``[S, ...]``."""
+        if isinstance(x, Tensor):
+            return [self]
+        parts = list(self.parts) or [self] * len(tensors(x))
+        return [
+            torch.nn.Identity() if is_mask(tensor) else part
+            for part, tensor in zip(parts, tensors(x), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -223,9 +229,7 @@ class Population:
             return "data.augment transforms the examples of each step"
         if hasattr(self.x, "read"):
             return "its examples are read when they are needed (data.workers)"
-        if isinstance(self.x, Tensor) and isinstance(self.y, Tensor):
-            return None
-        return "its examples are no pairs of tensors, which only sequential and lightning train on"
+        return None
 
     def label_counts(self, clients: Sequence[int] | None = None) -> Tensor:
         """Count labels of some clients.

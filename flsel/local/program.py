@@ -370,10 +370,11 @@ class Program:
             positions: Of the examples.
             seed: Of what ``data.augment`` draws, and the reading of examples; None augments nothing.
         """
-        raw = self.population.examples.read(positions.reshape(-1), seed or 0)
-        if positions.ndim != 1:
-            raw = mapped(lambda part: part.view(*positions.shape, *part.shape[1:]), raw)
-        return self.ready(raw, seed)
+        found = self.ready(self.population.examples.read(positions.reshape(-1), seed or 0), seed)
+        if positions.ndim == 1:
+            return found
+        shaped: tuple[Tree, Tree] = mapped(lambda part: part.view(*positions.shape, *part.shape[1:]), found)
+        return shaped
 
     def ready(self, raw: tuple[Tree, Tree], seed: int | None = None) -> tuple[Tree, Tree]:
         """Bring a batch to the task's device, normalise its inputs, and give real targets its precision.
@@ -386,8 +387,12 @@ class Program:
         if seed is not None and data.augment is not None:
             raw = data.augment(*raw, seed)
         x, y = mapped(lambda part: part.to(device), raw)
-        dtype = data.normalize.scale.dtype
-        return data.normalize(x), mapped(lambda part: part.to(dtype) if part.is_floating_point() else part, y)
+        return data.normalize(x), self.typed(y)
+
+    def typed(self, y: Tree) -> Tree:
+        """Return targets, of which real numbers have the run's precision."""
+        dtype = self.population.normalize.scale.dtype
+        return mapped(lambda part: part.to(dtype) if part.is_floating_point() else part, y)
 
 
 def note_constants(model: nn.Module, names: Iterable[str]) -> None:

@@ -29,7 +29,7 @@ from test_trainers import (
 from torch import Tensor, nn, optim
 
 import flsel.local
-from flsel.data.population import Normalize, Population
+from flsel.data.population import Normalize
 from flsel.local.compiled import pool, refusals
 from flsel.local.compiled import step as compiled_step
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
@@ -565,8 +565,7 @@ def test_a_batch_is_gathered_as_the_model_takes_it(kind: str, channels_last: boo
         "tokens": torch.randint(0, 50, (9, 7)),
     }[kind]
     normalize = Normalize((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)).to(torch.float32)
-    population = Population(x, torch.zeros(9, dtype=torch.int64), (torch.arange(9),), 2, normalize)
-    inputs = ExampleGatherer(population, channels_last)
+    inputs = ExampleGatherer(x, normalize, channels_last)
     positions = torch.tensor([3, 3, 0, 8])
     expected = normalize(x[positions])
     batch = inputs.buffer(expected)

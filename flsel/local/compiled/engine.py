@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.data.trees import mapped, tensors
 from flsel.local.compiled.pool import Pool, is_large
 from flsel.local.compiled.refusals import Convolves, weighs_examples
 from flsel.local.compiled.step import CompiledStep, ExampleGatherer, StackedParams
@@ -52,9 +53,10 @@ class Engine:
         self._single = convolves(self._program.task) and not tabled
         self._large = is_large(self._program)
         self._weighs = weighs_examples(self._program)
+        self._targets = tensors(self._program.typed(self._program.population.y))
         self._steps: OrderedDict[tuple[int, int, int], CompiledStep] = OrderedDict()
         self._stacks: dict[int, StackedParams] = {}
-        self._inputs: ExampleGatherer | None = None
+        self._inputs: list[ExampleGatherer] = []
 
     def takes(self, visits: Sequence[Visit]) -> bool:
         """Tell whether the visits can be one stack: batches of one size, or ones that can be padded.
@@ -84,7 +86,7 @@ class Engine:
                 clients=whole([visit.client for visit in chosen]).to(self._device),
                 visits=chosen,
                 positions=stack_tables([tables[i] for i in stack]),
-                y=self._program.population.y,
+                targets=self._targets,
                 drawn=padded_rows([v.program.drawn(v.client, v.round, v.draw) for v in chosen]),
             )
             self._visit(cohort, factor, ends)
@@ -157,9 +159,10 @@ class Engine:
             most = min(span.stop, at + max(1, room // max(step.term_bytes, 1)))
             part = range(at, next((s for s in range(at + 1, most) if sizes[s] != size), most))
             places, weights = cohort.table(part, size)
-            y = cohort.y.index_select(0, places.reshape(-1)).view(weights.shape)
-            keys = cohort.keys(part) if step.drops else places  # unread
-            labels = [y, keys, weights] if self._weighs else [y, keys]
+            flat, shape = places.reshape(-1), weights.shape
+            labels = [y.index_select(0, flat).view(*shape, *y.shape[1:]) for y in cohort.targets]
+            labels.append(cohort.keys(part) if step.drops else places)  # unread
+            labels += [weights] if self._weighs else []
             labels += [table[:, part.start : part.stop].transpose(0, 1) for table in cohort.drawn.values()]
             with self._program.fabric.autocast():
                 step.load(part, places, [label.squeeze(1) for label in labels] if self._single else labels)
@@ -203,17 +206,22 @@ class Engine:
     def _example(
         self, stack: StackedParams, cohort: Cohort, models: tuple[Params, ...], size: int
     ) -> Example:
-        x, y = self._program.batch(torch.from_numpy(cohort.positions[:, 0, :size].clip(min=0)))
-        weights = next(iter(stack.params.values())).new_full(y.shape, 1.0 / size) if self._weighs else None
+        where = torch.from_numpy(cohort.positions[:, 0, :size].clip(min=0))
+        x, y = self._program.batch(where)
+        like = next(iter(stack.params.values()))
+        weights = like.new_full(where.shape, 1.0 / size) if self._weighs else None
         keys, drawn = cohort.keys(range(1))[0], {name: table[:, 0] for name, table in cohort.drawn.items()}
         if self._single:
-            x, y, keys, weights = x[0], y[0], keys[0], None if weights is None else weights[0]
+            x, y = mapped(lambda part: part[0], (x, y))
+            keys, weights = keys[0], None if weights is None else weights[0]
             drawn = row(drawn, 0)
         return Example(stack.params, cohort.starts, cohort.clients, models, x, y, keys, weights, drawn)
 
-    def _ready(self) -> ExampleGatherer:
-        if self._inputs is None:
-            self._inputs = ExampleGatherer(self._program.population, channels_last=self._single)
+    def _ready(self) -> list[ExampleGatherer]:
+        if not self._inputs:
+            data = self._program.population
+            named = zip(tensors(data.x), data.normalize.of_tensors(data.x), strict=True)
+            self._inputs = [ExampleGatherer(x, own, channels_last=self._single) for x, own in named]
         return self._inputs
 
 
@@ -245,7 +253,7 @@ class Cohort:
         clients: Ids, int64 ``[n]``.
         visits: Whose turns they are.
         positions: Examples of their batches, int64 ``[n, steps, size]``, -1 padded.
-        y: Labels of all examples, on the device that trains.
+        targets: Targets of all examples, on the device that trains.
         drawn: What their steps draw for generated features, each ``[n, steps, ...]``; may be empty.
     """
 
@@ -254,7 +262,7 @@ class Cohort:
     clients: Tensor
     visits: list[Visit]
     positions: np.ndarray
-    y: Tensor
+    targets: list[Tensor]
     drawn: Params
 
     @cached_property
@@ -288,11 +296,12 @@ class Cohort:
         starts = {name: start[there] for name, start in self.starts.items()}
         visits = [self.visits[i] for i in index]
         drawn = {name: table[there.to(table.device)] for name, table in self.drawn.items()}
-        return Cohort(self.rows[:count], starts, self.clients[there], visits, positions, self.y, drawn)
+        clients = self.clients[there]
+        return Cohort(self.rows[:count], starts, clients, visits, positions, self.targets, drawn)
 
     def keys(self, span: range) -> Tensor:
         """Return the keys of the dropout masks of S steps on the device that trains, int64 ``[S, n]``."""
-        return step_keys(self.seeds, span).to(self.y.device)
+        return step_keys(self.seeds, span).to(self.clients.device)
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -314,7 +323,7 @@ class Cohort:
         # In double precision, from which a quotient of small numbers is rounded as if it were made in single.
         weights = torch.from_numpy((positions >= 0) / np.maximum(lengths, 1))
         like = next(iter(self.starts.values()))
-        return places.to(self.y.device), weights.to(like.dtype).to(self.y.device)
+        return places.to(self.clients.device), weights.to(like.dtype).to(self.clients.device)
 
 
 def stack_tables(tables: list[np.ndarray]) -> np.ndarray:

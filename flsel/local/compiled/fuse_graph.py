@@ -296,7 +296,7 @@ def split(traced: Traced) -> GraphParts:
     places = [node for node in graph.nodes if node.op == "placeholder"]
     params, rest = places[: traced.params], places[traced.params :]
     visit, rest = rest[: traced.visit], rest[traced.visit :]
-    labels, (x,) = rest[: traced.labels], rest[traced.labels :]
+    labels, x = rest[: traced.labels], rest[traced.labels :]
     when = _ages(graph, visit, labels)
     constants = _crossing(graph, when, When.VISIT)
     terms = [n for n in _crossing(graph, when, When.LABELS) if when[n] is When.LABELS]
@@ -304,7 +304,7 @@ def split(traced: Traced) -> GraphParts:
     return GraphParts(
         visit=_part(traced.graph, visit, constants),
         labels=_part(traced.graph, [*constants, *labels], terms),
-        step=_part(traced.graph, [*params, *constants, *terms, x], gradients),
+        step=_part(traced.graph, [*params, *constants, *terms, *x], gradients),
         params=len(params),
         constants=len(constants),
         terms=len(terms),

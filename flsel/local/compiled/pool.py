@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from flsel.data.population import Population
 from flsel.local.optimizers import groups_of
@@ -47,6 +47,8 @@ class Pool:
     @classmethod
     def of(cls, programs: Sequence[Program]) -> Pool:
         """Pool programs; inputs that lie in the same memory are not copied."""
+        if len(programs) == 1:
+            return cls(tuple(programs), programs[0], {programs[0]: 0})
         inputs: dict[tuple[int, torch.Size, int], int] = {}
         offsets, parts, end = dict[Program, int](), list[Population](), 0
         for program in programs:
@@ -126,7 +128,7 @@ class _Unlike(Exception):
 
 def _described(program: Program) -> Hashable:
     task, data = program.task, program.population
-    if not averages_examples(task) or data.why_one_by_one() is not None:
+    if not averages_examples(task) or data.why_one_by_one() or not isinstance(data.x, Tensor):
         raise _Unlike
     names = {id(param): name for name, param in task.net.named_parameters()}
     if set(names.values()) != set(program.state()) or len(list(task.buffers())):

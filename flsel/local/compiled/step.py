@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
-from flsel.data.population import Population
+from flsel.data.trees import tensors
 from flsel.local.compiled.fuse_graph import GraphParts, fuse_graph, split
 from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.replay import FlatCode, HostRunner, Run, StepRunner, TableRunner, called
@@ -39,7 +39,7 @@ class CompiledStep:
 
     Args:
         stack: The models.
-        inputs: The clients' examples.
+        inputs: The clients' examples, each tensor of their inputs.
         example: A visit of the stack's clients, with a batch.
         kept: What the objective kept (:func:`kept_by`) when the step was traced.
 
@@ -48,15 +48,16 @@ class CompiledStep:
     """
 
     def __init__(
-        self, stack: StackedParams, inputs: ExampleGatherer, example: Example, kept: tuple[Any, ...]
+        self, stack: StackedParams, inputs: list[ExampleGatherer], example: Example, kept: tuple[Any, ...]
     ) -> None:
         self._stack, self._example, self.kept = stack, example, kept
         self._inputs = inputs
         # A batch from the first, since planning runs the step: what lies in fresh memory is no token.
-        self.x = inputs.buffer(example.x).copy_(example.x)
+        given = zip(inputs, tensors(example.x), strict=True)
+        self.x = [own.buffer(value).copy_(value) for own, value in given]
         traced = trace(stack.program, example)
-        traced.inputs[-1] = self.x
-        fuse_graph(traced.graph, self.x.device)
+        traced.inputs[-len(self.x) :] = self.x
+        fuse_graph(traced.graph, stack.program.device)
         parts = split(traced)
         with torch.no_grad():
             constants = list(parts.visit(*traced.inputs[traced.params :][: traced.visit]))
@@ -84,7 +85,7 @@ class CompiledStep:
         Args:
             span: Their numbers.
             places: Positions of their examples, int64 ``[S, n * size]``.
-            labels: Their labels, keys (and weights), and what they draw, ``[S, ...]`` each.
+            labels: Their targets, keys (and weights), and what they draw, ``[S, ...]`` each.
         """
         self._runner.load(self._stack.numbers(span), places, self._terms(labels))
 
@@ -114,7 +115,7 @@ class CompiledStep:
             terms = [term.clone() for term in parts.labels(*self._constants, *labels)]
         self.term_bytes = sum(term.numel() * term.element_size() for term in terms)
         first = parts.params + parts.constants
-        inputs = [*stack.params.values(), *self._constants, *terms, self.x]
+        inputs = [*stack.params.values(), *self._constants, *terms, *self.x]
         flat = FlatCode(parts.step, inputs, moving=range(first, first + (0 if stack.tabled else parts.terms)))
         like = next(iter(stack.params.values()))
         fixed = like.new_zeros(len(stack.numbers(range(1))[0])) if stack.tabled else None
@@ -137,11 +138,17 @@ class CompiledStep:
 
     def _make_runner(self, run: Run, numbers: Tensor | None, terms: list[Tensor]) -> StepRunner:
         """Decide how a step is fed: with numbers that lie on the device, from tables there."""
-        gather = self._inputs.into(self.x)
+        gathers = [own.into(batch) for own, batch in zip(self._inputs, self.x, strict=True)]
+        gather = gathers[0] if len(gathers) == 1 else partial(_each, gathers)
         if numbers is None:
             return HostRunner(gather, run)
         # Other optimizers keep counts of their own, on the host.
         return TableRunner(gather, run, numbers, terms, record=numbers.is_cuda and self._stack.sgd)
+
+
+def _each(gathers: list[Callable[[Tensor], object]], positions: Tensor) -> None:
+    for gather in gathers:
+        gather(positions)
 
 
 class StackedParams:
@@ -219,21 +226,20 @@ def _laid_out(value: Tensor, single: bool) -> Tensor:
 
 
 class ExampleGatherer:
-    """Gather normalised inputs of a population.
+    """Gather a normalised tensor of a population's inputs.
 
     Args:
-        population: The clients' data.
+        x: The tensor as the data set has it.
+        normalize: Maps it to what the model sees.
         channels_last: Keep images with their channels last.
     """
 
-    def __init__(self, population: Population, channels_last: bool) -> None:
-        self._normalize = population.normalize
-        sample = population.normalize(population.x[:1])
-        self._images = channels_last and sample.ndim == 4
-        self.dtype, self.shape = sample.dtype, sample.shape[1:]
+    def __init__(self, x: Tensor, normalize: Any, channels_last: bool) -> None:
+        self._normalize = normalize
+        self._images = channels_last and x.ndim == 4
         # A normalised copy of everything would be no faster: gathering four times the bytes costs as much.
-        self._x = population.x.permute(0, 2, 3, 1).contiguous() if self._images else population.x
-        self._ready = self._x.dtype == self.dtype
+        self._x = x.permute(0, 2, 3, 1).contiguous() if self._images else x
+        self._ready = x.dtype == normalize(x[:1]).dtype
         self._scaled = self._x.dtype == torch.uint8
 
     def buffer(self, like: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from flsel.data.trees import Tree, rebuilt, tensors
 from flsel.local.compiled.record_graph import check_graph, record
 from flsel.local.compiled.refusals import Refused, Unread, out_of_place, watched
 from flsel.local.dropout import Masks
@@ -34,8 +35,8 @@ class Example:
         starts: Models that the clients started from, ``[n, ...]``; n = 1 for one model.
         clients: Ids, int64 ``[n]``.
         models: Frozen models of the objective's contrast, each ``[n, ...]``.
-        x: Inputs ``[n, B, ...]``, or ``[B, ...]`` for one model.
-        y: Labels, likewise.
+        x: Inputs ``[n, B, ...]``, or ``[B, ...]`` for one model; trees of such tensors.
+        y: Targets, likewise.
         keys: Of the step's dropout masks, int64 ``[n]``, or ``[]`` for one model.
         weights: Weight of each example in its batch's mean, likewise; None: the task takes its own mean.
         drawn: What the step draws for generated features, by name, likewise; may be empty.
@@ -45,8 +46,8 @@ class Example:
     starts: Params
     clients: Tensor
     models: tuple[Params, ...]
-    x: Tensor
-    y: Tensor
+    x: Tree
+    y: Tree
     keys: Tensor
     weights: Tensor | None
     drawn: Params
@@ -55,7 +56,7 @@ class Example:
     def labels(self) -> list[Tensor]:
         """What differs from step to step beside the inputs, in the order of the graph's inputs."""
         weights = [] if self.weights is None else [self.weights]
-        return [self.y, self.keys, *weights, *self.drawn.values()]
+        return [*tensors(self.y), self.keys, *weights, *self.drawn.values()]
 
     @property
     def stacked(self) -> bool:
@@ -72,7 +73,7 @@ class Traced:
         graph: Its placeholders are, in order, the parameters, what is the same in every step of a visit, the
             labels, keys (and weights), what the step draws, and the inputs.
         names: Parameters that the loss depends on, in the order of the graph's outputs.
-        params, visit, labels: Number of placeholders of each kind; one more are the inputs.
+        params, visit, labels: Number of placeholders of each kind; the others are the inputs.
         inputs: The example's tensors in the order of the placeholders.
         drops: Whether the loss depends on the keys.
         convolves: Whether it has convolutions.
@@ -130,7 +131,7 @@ def trace(program: Program, example: Example) -> Traced:
     labels = example.labels
     names = _used(program, example)
     step = _Flat(program, example, names, len(visit), len(labels))
-    inputs = [*example.params.values(), *visit, *labels, example.x]
+    inputs = [*example.params.values(), *visit, *labels, *tensors(example.x)]
     _import_all()
     with undisturbed(program.task), watched(program.kept), out_of_place(program.task):
         graph = record(step, *inputs)
@@ -139,7 +140,8 @@ def trace(program: Program, example: Example) -> Traced:
     graph.graph.eliminate_dead_code()
     graph.recompile()
     count = len(example.params)
-    (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{count + len(visit) + 1}")
+    at = count + len(visit) + len(tensors(example.y))
+    (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{at}")
     convolves = any(node.target is CONVOLVE for node in graph.graph.nodes)
     return Traced(graph, names, count, len(visit), len(labels), inputs, bool(keys.users), convolves)
 
@@ -172,7 +174,7 @@ class _Flat:
             program = replace(program, objective=objective)
             starts = dict(zip(example.starts, _take(visit, len(example.starts)), strict=True))
             (clients,) = visit
-        grads = _gradients(program, example, params, self._names, models, (*labels, *todo))
+        grads = _gradients(program, example, params, self._names, models, (todo, labels))
         if overrides(program.objective, "correct"):
             return _corrected(program.objective, grads, params, starts, clients)
         return tuple(grads.values())
@@ -205,9 +207,9 @@ def _gradients(
     params: Params,
     names: Sequence[str],
     models: tuple[Params, ...],
-    batch: tuple[Tensor, ...],
+    batch: tuple[list[Tensor], list[Tensor]],
 ) -> Params:
-    *labels, x = batch
+    x, labels = batch
     loss = client_loss(program, example)
     live = {name: value.detach() for name, value in params.items()}
     for param in live.values():
@@ -228,12 +230,14 @@ def _gradients(
 def client_loss(program: Program, example: Example) -> Callable[..., Tensor]:
     """Return the loss of one client's batch as a function of parameters, frozen models, inputs and labels.
 
-    The labels are those of :attr:`Example.labels`, one tensor each.
+    The inputs are the tensors of :attr:`Example.x`, the labels those of :attr:`Example.labels`.
     """
     step, weighs = program.as_function(_Step(program)), example.weights is not None
+    targets = len(tensors(example.y))
 
-    def loss(params: Params, models: tuple[Params, ...], x: Tensor, *labels: Tensor) -> Tensor:
-        y, key, *rest = labels
+    def loss(params: Params, models: tuple[Params, ...], inputs: list[Tensor], *labels: Tensor) -> Tensor:
+        x, y = rebuilt(example.x, inputs), rebuilt(example.y, list(labels[:targets]))
+        key, *rest = labels[targets:]
         weights = rest.pop(0) if weighs else None
         drawn = dict(zip(example.drawn, rest, strict=True))
         with Masks(key), _Queries():
@@ -279,14 +283,15 @@ class _Step(nn.Module):
         self.task = program.task
         self._as_given = program.as_given
 
-    def forward(self, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    def forward(self, x: Tree, y: Tree, weights: Tensor | None) -> Tensor:
         if weights is None:
             return loss_of(self.task.training_step(self._as_given((x, y)), Unread()))
         # The weighted cross-entropy; its factors depend on labels only, so that they are computed for all
         # steps of a visit at once.
         scores = nn.functional.log_softmax(self.task(x), dim=1)
         own = y[:, None] == torch.arange(scores.shape[1], device=y.device)
-        return (scores * (own * -weights[:, None])).sum()
+        loss: Tensor = (scores * (own * -weights[:, None])).sum()
+        return loss
 
 
 def _used(program: Program, example: Example) -> list[str]:
@@ -301,9 +306,9 @@ def _used(program: Program, example: Example) -> list[str]:
 
     live = {name: first(value).detach().requires_grad_() for name, value in example.params.items()}
     models = tuple({name: value[0] for name, value in model.items()} for model in example.models)
-    rest = [first(label) for label in example.labels]
+    rest, inputs = (list(map(first, values)) for values in (example.labels, tensors(example.x)))
     with watched(program.kept), undisturbed(program.task), torch.enable_grad():
-        loss = client_loss(program, example)(live, models, first(example.x), *rest)
+        loss = client_loss(program, example)(live, models, inputs, *rest)
         grads = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
     used = [name for name, value in zip(live, grads, strict=True) if value is not None]
     if not used:
