@@ -184,9 +184,8 @@ def score_of(
     column = wanted or next((name for name in ("test/accuracy", "test/loss") if name in known), None)
     if column not in known:
         listed = ", ".join(known) or "nothing"
-        raise UserError(
-            f"evaluation.score must be a column measured on the test set, {listed}, got {column}."
-        )
+        got = f"got {column}" if column else "since there is neither an accuracy nor a loss"
+        raise UserError(f"evaluation.score must be a column measured on the test set, {listed}, {got}.")
     ways: dict[str | None, Better] = {"higher": "max", "lower": "min"}
     own = METRICS[column].better if column in METRICS else directions.get(column.partition("/")[2])
     way = ways.get(better, own)

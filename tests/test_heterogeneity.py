@@ -33,7 +33,7 @@ def test_a_cohort_pools_its_samples() -> None:
 
 
 def test_summary() -> None:
-    summary = summarise(np.array([[4, 0, 0], [1, 1, 0], [0, 0, 0], [2, 2, 2]]))
+    summary = summarise([np.array([[4, 0, 0], [1, 1, 0]]), np.array([[0, 0, 0], [2, 2, 2]])])
     assert (summary.clients, summary.examples) == (4, 12)
     assert summary.size == Spread(0, 3, 6)
     assert summary.labels == Spread(0, 1.5, 3)

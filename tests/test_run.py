@@ -22,6 +22,7 @@ from flsel.availability import LDF
 from flsel.comparison.from_python import compare
 from flsel.config import RunConfig
 from flsel.config.groups import EvaluationConfig, LocalConfig, OutputConfig
+from flsel.data import population
 from flsel.data.data_config import DataConfig
 from flsel.data.population import Population
 from flsel.errors import UserError
@@ -29,7 +30,6 @@ from flsel.execution.run import run
 from flsel.execution.single_run import single_run
 from flsel.models import MLP
 from flsel.partition import Dirichlet
-from flsel.runner import build as build_module
 from flsel.runner import pictures
 from flsel.selectors.md import MD
 from flsel.selectors.powd import PowD
@@ -273,7 +273,7 @@ def test_fashion_mnist_learns(tmp_path: Path) -> None:
 
 
 def test_many_labels_of_many_clients_are_counted_only_where_they_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(build_module, "LARGE_TABLE", 10)
+    monkeypatch.setattr(population, "LARGE_TABLE", 10)
     monkeypatch.setattr(pictures, "LARGE_TABLE", 10)
     asked, count = [], Population.label_counts
 

@@ -15,10 +15,10 @@ from flsel.data.heterogeneity import label_entropy, summarise
 from flsel.data.population import FederatedData
 from flsel.data.trees import described
 from flsel.files import home
-from flsel.report.partition import partition_figure
 from flsel.report.style import save_figure
 from flsel.runner.build import make_trace
 from flsel.runner.load_data import load_data
+from flsel.runner.pictures import partition_of
 from flsel.runner.terminal import open_console, print_lines
 
 
@@ -30,14 +30,13 @@ def main(arguments: Sequence[str]) -> int:
     settings = [(key, value) for key, value in given if key != "picture"]
     config = parse(settings, "data")
     data = load_data(config.data, config.partition, config.clients, seed=config.seed)
-    counts = data.population.label_counts().numpy()
     trace = make_trace(config.availability, data, config.seed)
-    _print(data, counts)
+    _print(data)
     _print_empty_rounds(trace, config.rounds)
     if config.devices is not None:
         print_devices(config, data)
     picture.parent.mkdir(parents=True, exist_ok=True)
-    save_figure(partition_figure(counts, f"{data.name}: {len(counts)} clients"), picture)
+    save_figure(partition_of(data.population, data.name), picture)
     print_lines(f"wrote {picture}")
     return 0
 
@@ -57,21 +56,23 @@ def _print_empty_rounds(trace: Trace, rounds: int) -> None:
         )
 
 
-def _print(data: FederatedData, counts: np.ndarray) -> None:
+def _print(data: FederatedData) -> None:
+    count = len(data.population)
+    counts = data.population.label_counts(range(min(count, MOST_ROWS))).numpy()
     labelled = data.population.examples.labels is not None
     head = ("client", "examples", "labels", "entropy (nats)", "most frequent labels")[: 5 if labelled else 2]
     table = Table(*head)
     entropies = label_entropy(counts)
-    for client, row in enumerate(counts[:MOST_ROWS]):
+    for client, row in enumerate(counts):
         top = [label for label in np.argsort(-row, kind="stable")[:3] if row[label]]
         mix = ", ".join(f"{label} ({row[label] / row.sum():.0%})" for label in top)
         cells = (str(client), str(row.sum()), str((row > 0).sum()), f"{entropies[client]:.3f}", mix)
         table.add_row(*cells[: len(head)])
     console = open_console()
     console.print(table)
-    if len(counts) > MOST_ROWS:
-        print_lines(f"... and {len(counts) - MOST_ROWS} more clients")
-    spread = summarise(counts)
+    if count > MOST_ROWS:
+        print_lines(f"... and {count - MOST_ROWS} more clients")
+    spread = summarise(table.numpy() for table in data.population.label_tables())
     summary = Table("over clients", "min", "median", "max")
     rows = (("examples", spread.size), ("labels", spread.labels), ("entropy", spread.entropy))
     for name, values in rows if labelled else rows[:1]:

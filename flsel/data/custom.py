@@ -21,6 +21,7 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     Subset,
+    SubsetRandomSampler,
     TensorDataset,
     default_collate,
     default_convert,
@@ -28,8 +29,8 @@ from torch.utils.data import (
 
 from flsel.arguments.class_paths import callable_at
 from flsel.data.check_arrays import count_classes, examples, measured, outputs_for, same_inputs
-from flsel.data.materialise import ALL, Read, Reading, materialise
-from flsel.data.population import Examples, Source, are_classes
+from flsel.data.materialise import ALL, Read, Reading, attribute, materialise
+from flsel.data.population import BATCH_HOOKS, Examples, Source, are_classes
 from flsel.data.read_later import Collated, read_later
 from flsel.data.trees import Tree
 from flsel.data.unused import Unused, part_of
@@ -120,6 +121,7 @@ def _load(made: Any, name: str, download: bool, reading: Reading) -> Source:
         validation=_other(validation_set, train, classes, f"{name}: the validation set", reading),
         outputs=_outputs(y, classes, groups, (train_set, made)),
         form=form,
+        hooks=made if isinstance(made, DataModule) and any(_has(made, h) for h in BATCH_HOOKS) else None,
     )
 
 
@@ -213,14 +215,6 @@ def _from_module(module: Any, name: str, download: bool, later: bool) -> tuple[A
             module.prepare_data()
         module.setup("fit")
         module.setup("test")
-    for hook in ("on_before_batch_transfer", "on_after_batch_transfer"):
-        if _has(module, hook):
-            raise UserError(
-                f"{name}.{hook} changes batches, and flsel makes them itself: do it in the dataset's "
-                "__getitem__, or in the model."
-            )
-    if _has(module, "transfer_batch_to_device"):
-        _LOG.warning("%s: not used: transfer_batch_to_device; flsel moves batches to the device itself", name)
     train, validation, test = (
         _loaded(module, f"{part}_dataloader", name, later) for part in ("train", "val", "test")
     )
@@ -240,13 +234,25 @@ def _loaded(module: Any, method: str, path: str, later: bool) -> Any:
         return None
     loader = getattr(module, method)()
     loader = loader[0] if isinstance(loader, (list, tuple)) and len(loader) == 1 else loader
+    if isinstance(loader, (list, tuple, Mapping)):
+        raise UserError(
+            f"{path}.{method} must return one DataLoader, got {len(loader)} of them: return one over "
+            "torch.utils.data.ConcatDataset of their datasets, or, where their batches belong together, over "
+            "a Dataset whose examples have the parts of all."
+        )
     if loader is not None and not hasattr(loader, "dataset"):
         raise UserError(f"{path}.{method} must return one DataLoader, got {type(loader).__name__}.")
     dataset = getattr(loader, "dataset", None)
-    if not isinstance(dataset, IterableDataset) and _chooses(loader):
+    if isinstance(dataset, IterableDataset):  # refused when it is read
+        return dataset
+    if type(getattr(loader, "sampler", None)) is SubsetRandomSampler:
+        dataset = Subset(loader.dataset, [int(place) for place in loader.sampler.indices])
+    elif _chooses(loader):
+        kind = type(loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler)
         raise UserError(
-            f"{path}.{method} chooses examples by a sampler, and flsel takes its whole dataset: return a "
-            "loader of the chosen ones (torch.utils.data.Subset)."
+            f"{path}.{method} chooses examples by {kind.__name__}, which draws from the whole dataset, and "
+            "clients draw from their own: return a loader of the chosen ones (torch.utils.data.Subset), and "
+            "let the loss weigh classes or examples."
         )
     collates = getattr(loader, "collate_fn", default_collate) not in (default_collate, default_convert)
     if collates and not later:
@@ -283,8 +289,7 @@ def _tell_unused(loader: Any, rest: int, where: str) -> None:
 def _dropped(loader: Any) -> int:
     """Return how many examples a loader leaves out of each epoch, since they fill no batch."""
     size = getattr(loader, "batch_size", None)
-    dropping = getattr(loader, "drop_last", False) and not isinstance(loader.dataset, IterableDataset)
-    return len(loader.dataset) % size if dropping and size else 0
+    return len(loader.sampler) % size if getattr(loader, "drop_last", False) and size else 0
 
 
 def _chooses(loader: Any) -> bool:
@@ -299,7 +304,7 @@ def _chooses(loader: Any) -> bool:
 def _other(dataset: Any, train: Examples, classes: int, where: str, reading: Reading) -> Examples | None:
     if dataset is None:
         return None
-    if where.endswith("validation set") and getattr(dataset, "owner", None) is not None:
+    if where.endswith("validation set") and attribute(dataset, "owner") is not None:
         _LOG.warning("%s has an owner, which is not used: its examples are one set", where)
     x, y, _, groups = _read(dataset, where, reading)
     part = examples(x, y, num_classes=classes, where=where, groups=groups)
@@ -322,10 +327,11 @@ def _classes(declarers: tuple[Any, ...], y: Tensor, path: str) -> int:
 
 
 def _owner(dataset: Any, where: str, size: int) -> np.ndarray | None:
-    if getattr(dataset, "owner", None) is None:
-        return None
     with users_code(f"owner of {where} is no list of numbers", reads=True):
-        owner = np.asarray(dataset.owner)
+        found = attribute(dataset, "owner")
+        owner = np.asarray(found)
+    if found is None:
+        return None
     whole = owner.shape == (size,) and owner.dtype.kind in "iu"
     if not whole or owner.min() < -1:
         raise UserError(

@@ -85,7 +85,7 @@ def federate(
     own_tests = torch.split(torch.arange(sum(sizes)), sizes) if sizes else ()
     population = Population(
         train.x, train.y, shards, source.num_classes, source.normalize, known, train.groups, source.outputs,
-        source.form,
+        source.form, hooks=source.hooks,
     )  # fmt: skip
 
     def held(role: Role) -> Examples:

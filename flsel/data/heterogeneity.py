@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,20 +62,21 @@ def cohort_entropy(counts: np.ndarray, cohort: Sequence[int] | np.ndarray) -> fl
     return float(label_entropy(pooled)[0])
 
 
-def summarise(counts: np.ndarray) -> Heterogeneity:
+def summarise(tables: Iterable[np.ndarray]) -> Heterogeneity:
     """Summarise a population.
 
     Args:
-        counts: Examples per client and label, int64 ``[N, C]`` with N >= 1.
+        tables: Examples per client and label, int64 ``[n, C]``, of one part of the clients after the other.
     """
-    sizes = counts.sum(axis=1)
-    entropies = label_entropy(counts)[sizes > 0]
+    parts = [(counts.sum(axis=1), label_entropy(counts), (counts > 0).sum(axis=1)) for counts in tables]
+    sizes, entropies, labels = (np.concatenate(values) for values in zip(*parts, strict=True))
+    entropies = entropies[sizes > 0]
     return Heterogeneity(
-        clients=len(counts),
+        clients=len(sizes),
         examples=int(sizes.sum()),
         size=_spread(sizes),
         entropy=_spread(entropies if len(entropies) else np.zeros(1)),
-        labels=_spread((counts > 0).sum(axis=1)),
+        labels=_spread(labels),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
 
 from flsel.data.check_arrays import as_inputs, as_targets, as_tensor, fits_memory
 from flsel.data.trees import Form, Tree, leaves, mapped, tensors
@@ -90,7 +90,7 @@ def materialise(dataset: Any, where: str, reading: Reading = ALL) -> Read:
     """
     plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
     count = counted(dataset, where)
-    given = getattr(dataset, reading.groups, None) if reading.groups else None
+    given = attribute(dataset, reading.groups) if reading.groups else None
     if given is not None:
         reading = replace(reading, groups=None)
     form = example_at(dataset, 0, where, reading).form
@@ -115,7 +115,8 @@ def counted(dataset: Any, where: str) -> int:
     if isinstance(dataset, IterableDataset):
         raise UserError(
             f"{where} is an IterableDataset, {type(dataset).__name__}, which has no positions to deal "
-            "to clients: a Dataset whose __getitem__ reads list(dataset) has them."
+            "to clients: let a map-style Dataset return the examples of list(dataset) by __getitem__, or "
+            "read them by position."
         )
     if isinstance(dataset, (str, dict)) or not sized:
         raise UserError(f"{where} {MAP_STYLE}, got {type(dataset).__name__}.")
@@ -124,6 +125,28 @@ def counted(dataset: Any, where: str) -> int:
     if count == 0:
         raise UserError(f"{where} has no examples.")
     return count
+
+
+def attribute(dataset: Any, name: str) -> Any:
+    """Return an attribute with a value for each example, also behind ``Subset`` and ``ConcatDataset``.
+
+    Args:
+        dataset: A map-style data set.
+        name: The attribute.
+
+    Returns:
+        The attribute; None if there is none, or a method goes by the name.
+    """
+    found = getattr(dataset, name, None)
+    if found is not None:
+        return None if callable(found) else found
+    if isinstance(dataset, Subset):
+        found = attribute(dataset.dataset, name)
+        return None if found is None else np.asarray(found)[np.asarray(dataset.indices, dtype=np.int64)]
+    if isinstance(dataset, ConcatDataset):
+        parts = [attribute(part, name) for part in dataset.datasets]
+        return None if any(part is None for part in parts) else np.concatenate(parts)
+    return None
 
 
 class OneExample(NamedTuple):

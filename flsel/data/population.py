@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from flsel.data.trees import PAIR, Form, Tree, mapped, rebuilt, size_of, tensors
 from flsel.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flsel.data.augment import Augment
 
@@ -24,6 +24,8 @@ UNLABELLED = (
     "scalar target"
 )
 """How sentences end about what reads labels where the data have none."""
+BATCH_HOOKS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+"""Methods of a LightningDataModule or LightningModule that change batches before a step, in their order."""
 LARGE_TABLE = 2**26
 """Counts of clients' labels that are only made where something reads them."""
 
@@ -157,6 +159,7 @@ class Source:
         outputs: Outputs that a model needs for the targets, where they are not C classes; None for C, 0 where
             that is not known.
         form: How the dataset's own examples hold inputs and targets.
+        hooks: The LightningDataModule whose :data:`BATCH_HOOKS` change batches; None for none.
     """
 
     train: Examples
@@ -170,6 +173,7 @@ class Source:
     true_models: Callable[[int], np.ndarray] | None = None
     outputs: int | None = None
     form: Form = PAIR
+    hooks: Any = None
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,7 @@ class Population:
         outputs: As in :class:`Source`.
         form: As in :class:`Source`.
         augment: Transforms the raw inputs of a local step; None leaves them.
+        hooks: As in :class:`Source`.
     """
 
     x: Tree
@@ -199,6 +204,7 @@ class Population:
     outputs: int | None = None
     form: Form = PAIR
     augment: Augment | None = None
+    hooks: Any = None
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -249,6 +255,17 @@ class Population:
         own = labels[torch.cat(list(shards))]
         counts = torch.bincount(owner * self.num_classes + own, minlength=len(shards) * self.num_classes)
         return counts.view(len(shards), self.num_classes)
+
+    @property
+    def has_large_table(self) -> bool:
+        """Whether the counts of all clients' labels take more memory than is spent unasked."""
+        return len(self) * self.num_classes > LARGE_TABLE
+
+    def label_tables(self) -> Iterator[Tensor]:
+        """Yield :meth:`label_counts` of all clients, a part of bounded size at a time."""
+        most = max(1, LARGE_TABLE // max(1, self.num_classes))
+        for first in range(0, len(self), most):
+            yield self.label_counts(range(first, min(first + most, len(self))))
 
     @cached_property
     def _labels(self) -> Tensor | None:

@@ -10,10 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset
 
 from flsel.data.check_arrays import as_inputs, as_targets
-from flsel.data.materialise import Read, Reading, counted, example_at, parsed, whole_numbers
+from flsel.data.materialise import (
+    Read,
+    Reading,
+    attribute,
+    counted,
+    example_at,
+    parsed,
+    whole_numbers,
+)
 from flsel.data.trees import Form, Tree, rebuilt, tensors
 from flsel.errors import UserError, users_code
 from flsel.rng import repeatable, torch_seed
@@ -147,16 +155,17 @@ def read_later(dataset: Any, where: str, reading: Reading) -> Read:
     """
     count = counted(dataset, where)
     labels, groups = _given(dataset, _TARGETS, count), None
-    first = example_at(dataset, 0, where, reading)
-    form = _batch_form(dataset, where, reading) if hasattr(dataset, "collate_fn") else first.form
     if reading.groups is not None:
         groups = _given(dataset, (reading.groups,), count)
+        reading = reading if groups is None else replace(reading, groups=None)
+    first = example_at(dataset, 0, where, reading)
+    form = _batch_form(dataset, where, reading) if hasattr(dataset, "collate_fn") else first.form
     scalar = isinstance(first.y, Tensor) and first.y.numel() == 1
     if (labels is None and scalar) or (groups is None and reading.groups is not None):
         with repeatable(torch_seed(0, "dataset", 2)):
             rows = [example_at(dataset, at, where, reading)[1:3] for at in range(count)]
         labels = torch.stack([row[0].reshape(()) for row in rows]) if labels is None and scalar else labels
-        groups = torch.stack([row[1].reshape(()) for row in rows]) if reading.groups is not None else None
+        groups = torch.stack([row[1].reshape(()) for row in rows]) if reading.groups else groups
     y = None if labels is None or first.y is None else as_targets(labels, where)
     whole = None if groups is None else whole_numbers(groups, count, where)
     return Read(Later(dataset, reading, where, torch.arange(count)), y, form, whole)
@@ -171,15 +180,9 @@ def _batch_form(dataset: Any, where: str, reading: Reading) -> Form:
 
 
 def _given(dataset: Any, names: Sequence[str], count: int) -> Tensor | None:
-    """Return an attribute with a number for each example, also behind a ``Subset``."""
-    if isinstance(dataset, Subset):
-        found = _given(dataset.dataset, names, len(dataset.dataset))  # type: ignore[arg-type]
-        return None if found is None else found[torch.as_tensor(dataset.indices)]
+    """Return an attribute with a number for each example."""
     for name in names:
-        values = getattr(dataset, name, None)
-        if values is None or callable(values):
-            continue
-        array = np.asarray(values)
+        array = np.asarray(attribute(dataset, name))
         if array.shape == (count,) and array.dtype.kind in "biuf":
             return torch.from_numpy(array)
     return None

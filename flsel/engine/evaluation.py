@@ -277,7 +277,7 @@ class Evaluator:
         with program.measuring(params, plain=plain):
             for first in range(0, len(examples), program.at_once):
                 inputs, targets = self._part(examples, first)
-                count = len(tensors(inputs)[0])
+                count = min(program.at_once, len(examples) - first)  # a collate_fn may join examples in a row
                 outputs: Any = program.outputs(inputs) if program.classifies or scores is not None else None
                 if program.classifies:
                     hits += (outputs.argmax(dim=1) == targets).sum()

@@ -73,8 +73,9 @@ class Job:
         self.folder.mkdir(parents=True, exist_ok=True)
         built = build(self.config, source, workers=workers)
         made = Session(self.config, self.folder, built, tracked=self.tracked, pictured=False)
-        if self.labelled:
-            write_labels(self.folder, made.built.data.population.label_counts().tolist())
+        population = built.data.population
+        if self.labelled and not population.has_large_table:
+            write_labels(self.folder, population.label_counts().tolist())
         return made
 
 

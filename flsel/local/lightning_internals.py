@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Timer
 
+from flsel.errors import say_once
+
 _LOG = logging.getLogger("flsel")
 
 
@@ -30,6 +32,30 @@ def leave_signals(trainer: Any) -> None:
         _warn("Trainer._signal_connector: a signal ends the training of a client with an error")
         return
     connector.register_signal_handlers = lambda: None
+
+
+@functools.cache
+def deaf_logger() -> Any:
+    """Return a logger that takes all that a module writes to it, keeps nothing, and says so once."""
+    from lightning.pytorch.loggers.logger import DummyLogger
+
+    class Deaf(DummyLogger):
+        @property
+        def experiment(self) -> Any:
+            return _DeafExperiment()
+
+    return Deaf()
+
+
+class _DeafExperiment:
+    """Takes every call."""
+
+    def __getattr__(self, name: str) -> Any:
+        say_once("what a model writes to self.logger is not kept: self.log makes columns of metrics.csv")
+        return lambda *given, **named: None
+
+    def __getitem__(self, at: int) -> _DeafExperiment:
+        return self
 
 
 class ClientLog:
@@ -61,16 +87,25 @@ class ClientLog:
     def hearing(self, batch: Any, last: bool) -> Iterator[None]:
         """Hear one step; no other follows the ``last``."""
         self._results.batch, self._results.batch_size = batch, None
-        token = _HEARD.set(self)
-        try:
+        with heard_by(self):
             yield
-        finally:
-            _HEARD.reset(token)
         self._step += 1
         self.values |= self._results.metrics(on_step=True)["callback"]
         if last or self._step % self._length == 0:
             self.values |= self._results.metrics(on_step=False)["callback"]
             self._results.reset()
+
+    def take(self, model: Any, *given: Any, **named: Any) -> None:
+        """Hear a value, with the arguments of ``LightningModule.log``."""
+        from lightning.pytorch import LightningModule
+
+        own = vars(model)
+        before = {name: own.get(name) for name in ("_trainer", "_current_fx_name")}
+        own |= {"_trainer": self, "_current_fx_name": "training_step"}
+        try:
+            LightningModule.log(model, *given, **named)
+        finally:
+            own |= before
 
 
 def client_log(pass_length: int) -> ClientLog | None:
@@ -82,22 +117,24 @@ def client_log(pass_length: int) -> ClientLog | None:
         return None
 
 
-_HEARD: ContextVar[ClientLog | None] = ContextVar("client_log", default=None)
+_HEARD: ContextVar[Any] = ContextVar("client_log", default=None)
+
+
+@contextmanager
+def heard_by(listener: Any) -> Iterator[None]:
+    """Let what modules log within the block go to a listener's ``take``; None hears nothing."""
+    token = _HEARD.set(listener)
+    try:
+        yield
+    finally:
+        _HEARD.reset(token)
 
 
 def log(model: Any, *given: Any, **named: Any) -> None:
     """Take the place of ``LightningModule.log`` where no Trainer trains; unheard, it does nothing."""
-    from lightning.pytorch import LightningModule
-
-    heard, own = _HEARD.get(), vars(model)
-    if heard is None:
-        return
-    before = {name: own.get(name) for name in ("_trainer", "_current_fx_name")}
-    own |= {"_trainer": heard, "_current_fx_name": "training_step"}
-    try:
-        LightningModule.log(model, *given, **named)
-    finally:
-        own |= before
+    heard = _HEARD.get()
+    if heard is not None:
+        heard.take(model, *given, **named)
 
 
 @functools.cache

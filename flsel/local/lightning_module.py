@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from flsel.data.population import BATCH_HOOKS
 from flsel.errors import UserError, say_once
-from flsel.local.lightning_internals import log
+from flsel.local.lightning_internals import deaf_logger, log
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
@@ -24,7 +25,7 @@ _STEPS = frozenset((
     "backward", "optimizer_step", "configure_gradient_clipping", "on_before_optimizer_step",
     "on_after_backward", "on_before_zero_grad", "optimizer_zero_grad", "lr_scheduler_step",
 ))  # fmt: skip
-_CALLED = frozenset(("forward", "training_step", "configure_optimizers"))
+_CALLED = frozenset(("forward", "training_step", "configure_optimizers", "configure_model"))
 _WHEN = ("start", "end", "batch_start", "batch_end", "epoch_start", "epoch_end", "model_eval", "model_train")
 # Hooks of validation, which a Trainer calls on held-out sets.
 VALIDATION = (
@@ -46,8 +47,15 @@ class NeedsTrainer(UserError):
 class _NoTrainer:
     """Stands for the trainer that clients do not have."""
 
-    logger = None
-    loggers: Sequence[Any] = ()
+    @property
+    def logger(self) -> Any:
+        """What takes what a step writes to its logger."""
+        return deaf_logger()
+
+    @property
+    def loggers(self) -> list[Any]:
+        """The same in a list."""
+        return [self.logger]
 
     def __bool__(self) -> bool:
         """Refuse what Lightning asks before it answers ``global_step`` and ``current_epoch``.
@@ -69,6 +77,10 @@ class _NoTrainer:
 
 
 _NO_TRAINER = _NoTrainer()
+MEASURING = SimpleNamespace(
+    training=False, validating=True, testing=False, predicting=False, sanity_checking=False
+)
+"""Stands for the trainer of hooks that change batches, where no Trainer measures a model."""
 
 
 def take(model: LightningModule, *, whole: bool = False) -> LightningModule:
@@ -101,6 +113,23 @@ def take(model: LightningModule, *, whole: bool = False) -> LightningModule:
         _act_as_client(model)
     without_trainer(model)
     return model
+
+
+def batch_hooks(*owners: Any) -> dict[str, Any]:
+    """Return by its name what has each hook that changes batches.
+
+    Args:
+        owners: A LightningDataModule and a LightningModule, of which the first comes first; or other things.
+    """
+    from lightning.pytorch.core.hooks import DataHooks
+
+    return {
+        hook: owner
+        for hook in BATCH_HOOKS
+        for owner in owners[::-1]
+        if isinstance(owner, DataHooks)
+        and (hook in vars(owner) or getattr(type(owner), hook) is not getattr(DataHooks, hook))
+    }
 
 
 def own_measures(model: LightningModule) -> list[str]:
@@ -145,18 +174,19 @@ def without_trainer(model: LightningModule) -> None:
 
 
 @contextmanager
-def trained_by(model: nn.Module, trainer: Any) -> Iterator[None]:
-    """Let a LightningModule have a trainer within the block, for callbacks that ask it."""
-    from lightning.pytorch import LightningModule
+def trained_by(model: Any, trainer: Any) -> Iterator[None]:
+    """Let a LightningModule or LightningDataModule have a trainer within the block, for what asks for it."""
+    from lightning.pytorch import LightningDataModule, LightningModule
 
-    if not isinstance(model, LightningModule):
-        yield
-        return
-    model.trainer = trainer
+    if isinstance(model, LightningModule | LightningDataModule):
+        model.trainer = trainer
     try:
         yield
     finally:
-        without_trainer(model)
+        if isinstance(model, LightningModule):
+            without_trainer(model)
+        elif isinstance(model, LightningDataModule):
+            model.trainer = None
 
 
 def _overridden(model: LightningModule) -> set[str]:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
@@ -20,10 +22,10 @@ from torch.utils.data import DataLoader, Dataset
 from flsel.arguments import Range
 from flsel.data.population import Examples
 from flsel.data.trees import Tree
-from flsel.errors import UserError, meant, users_code
+from flsel.errors import UserError, meant, say_once, users_code
 from flsel.local.dropout import Masks, step_keys, visit_key
-from flsel.local.lightning_internals import leave_signals
-from flsel.local.lightning_module import own_measures, whole_module
+from flsel.local.lightning_internals import deaf_logger, leave_signals
+from flsel.local.lightning_module import own_measures, trained_by, whole_module
 from flsel.local.program import Program, Visit, empty_ends, put_end
 from flsel.local.sequential import VisitBatches
 from flsel.local.tasks import OptimizerFactory, loss_of
@@ -89,7 +91,7 @@ class TrainerFlags:
                 accelerator=self.accelerator,
                 devices=self.devices,
                 precision=self.precision,  # type: ignore[arg-type]
-                logger=False,
+                logger=deaf_logger(),
                 enable_checkpointing=False,
                 enable_progress_bar=False,
                 enable_model_summary=False,
@@ -161,8 +163,20 @@ class LightningTrainer(LocalTrainer):
             callbacks=[corrections],
         )
         seed_layers(device, visit_key(program.seed, visit.draw, visit.client))
-        with _quiet(), whole_module(program.task) as module, self._wrapped(module, visit, corrections):
-            trainer.fit(module, datamodule=passes)
+        name = type(program.model).__name__
+        with (
+            _quiet(),
+            whole_module(program.task) as module,
+            self._wrapped(module, visit, corrections),
+            _hooked(program, module, trainer),
+            users_code(f"model {name} cannot be trained"),
+        ):
+            try:
+                trainer.fit(module, datamodule=passes)
+            except MisconfigurationException:
+                _require_monitored(trainer, name)
+                raise
+            _require_monitored(trainer, name)
         program.task.to(device)  # the Trainer leaves it on the CPU
         return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
@@ -171,7 +185,6 @@ class LightningTrainer(LocalTrainer):
         """Put the objective's loss and dropout's masks around the module's own step."""
         program = visit.program
         plain_step = module.training_step
-        own = dict(vars(module))
         keys = step_keys([visit_key(program.seed, visit.draw, visit.client)], range(visit.steps))
         models = program.opponents(visit.start, visit.client)
         drawn = program.drawn(visit.client, visit.round, visit.draw)
@@ -186,18 +199,14 @@ class LightningTrainer(LocalTrainer):
                 batch = program.parted(named["batch"] if "batch" in named else given[0])
                 return program.loss(lambda: loss_of(plain_step(*given, **named)), batch, models, rows)
 
-        module.training_step = training_step  # type: ignore[method-assign]
+        changed: dict[str, Any] = {
+            "training_step": training_step,
+            "configure_callbacks": functools.partial(_client_callbacks, module, module.configure_callbacks),
+        }
         if self._optimizer is not None:
-            module.configure_optimizers = functools.partial(  # type: ignore[method-assign]
-                _made, self._optimizer, module
-            )
-        try:
+            changed["configure_optimizers"] = functools.partial(_made, self._optimizer, module)
+        with _put(module, changed):
             yield
-        finally:
-            for name in ("training_step", "configure_optimizers"):
-                vars(module).pop(name, None)
-                if name in own:
-                    vars(module)[name] = own[name]
 
 
 def validate(
@@ -231,7 +240,8 @@ def validate(
         for step in steps if test else steps[:1]:
             trainer = flags.make()
             run = trainer.validate if step == "validation_step" else trainer.test
-            run(module, dataloaders=loader, verbose=False)
+            with _hooked(program, module, trainer):
+                run(module, dataloaders=loader, verbose=False)
             values |= {name: float(value) for name, value in trainer.callback_metrics.items()}
         program.task.to(device)
     return values, {name: ways.get(name) for name in values}
@@ -247,11 +257,58 @@ def _noting(module: LightningModule, ways: dict[str, Better | None]) -> Iterator
         ways[name] = None if higher is None else "max" if higher else "min"
         plain(name, value, *given, **named)
 
-    module.log = log  # type: ignore[method-assign]
+    with _put(module, {"log": log}):
+        yield
+
+
+@contextmanager
+def _hooked(program: Program, module: LightningModule, trainer: Trainer) -> Iterator[None]:
+    """Let a Trainer call the hooks of the run's LightningDataModule that change batches."""
+    hooks = {name: getattr(program.hooks[name], name) for name in program.hooks}
+    with trained_by(program.population.hooks, trainer), _put(module, hooks):
+        yield
+
+
+@contextmanager
+def _put(module: LightningModule, changed: Mapping[str, Any]) -> Iterator[None]:
+    """Give a module other methods within the block."""
+    own = {name: vars(module)[name] for name in changed if name in vars(module)}
+    vars(module).update(changed)
     try:
         yield
     finally:
-        del module.log
+        for name in changed:
+            vars(module).pop(name, None)
+        vars(module).update(own)
+
+
+def _client_callbacks(module: LightningModule, plain: Callable[[], Any]) -> list[Callback]:
+    """Return a module's own callbacks without those that write checkpoints."""
+    made = plain()
+    given = [made] if isinstance(made, Callback) else [*made]
+    kept = [each for each in given if not isinstance(each, Checkpoint)]
+    if len(kept) < len(given):
+        say_once(
+            f"model {type(module).__name__}: checkpoints of configure_callbacks are left out, since flsel "
+            "keeps checkpoints itself"
+        )
+    return kept
+
+
+def _require_monitored(trainer: Trainer, name: str) -> None:
+    """Refuse a schedule that follows what a client does not measure while it trains.
+
+    Raises:
+        UserError: If there is one.
+    """
+    known = sorted(trainer.callback_metrics)
+    for config in trainer.lr_scheduler_configs:
+        if config.reduce_on_plateau and config.monitor not in known:
+            such = f", such as {known[0]}" if known else ""
+            raise UserError(
+                f"configure_optimizers of {name} must monitor what training_step logs{such}, got "
+                f"{config.monitor}: a client has no validation set."
+            )
 
 
 class _Passes(LightningDataModule):
@@ -359,7 +416,7 @@ def _made(optimizer: OptimizerFactory, module: LightningModule) -> Optimizer:
 
 
 def _normalised(program: Program, examples: Examples, where: Tensor) -> Tree:
-    return program.as_given(program.ready(examples.read(where)))
+    return program.as_given(program.ready(examples.read(where), fed=True))
 
 
 @contextmanager

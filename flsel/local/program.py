@@ -16,9 +16,10 @@ from torch.optim import Optimizer
 
 from flsel.data.population import Population
 from flsel.data.trees import Tree, call, mapped
-from flsel.errors import UserError, short
+from flsel.errors import UserError, short, users_code
 from flsel.local.agreement import Agreement
 from flsel.local.completeness import ClientWork
+from flsel.local.lightning_module import MEASURING, NEEDS_TRAINER, NeedsTrainer, trained_by
 from flsel.local.optimizers import OptimizerMemory
 from flsel.local.output_layer import Features
 from flsel.local.personal import PersonalParts
@@ -70,6 +71,7 @@ class Program:
         agreement: What the self-check has found.
         snapshot: Restores what the task keeps and does not send; None takes a snapshot of the task as it is.
         logs: What a LightningModule logs in training, by name; None before it is known.
+        hooks: What has each of the hooks that change batches, by their names.
     """
 
     task: Task
@@ -95,6 +97,7 @@ class Program:
     agreement: Agreement = field(default_factory=Agreement)
     snapshot: ModuleSnapshot | None = None
     logs: tuple[str, ...] | None = None
+    hooks: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.snapshot is None:
@@ -157,7 +160,10 @@ class Program:
 
     def step_loss(self, batch: tuple[Tree, Tree], batch_idx: int) -> Tensor:
         """Return the loss of the task's own step on a batch, a scalar."""
-        return loss_of(self.task.training_step(self.as_given(batch), batch_idx))
+        output = self.task.training_step(self.as_given(batch), batch_idx)
+        if output is None:
+            raise NeedsTrainer(f"training_step returns None to skip a batch, {NEEDS_TRAINER}.")
+        return loss_of(output)
 
     def measured_loss(self, batch: tuple[Tree, Tree], batch_idx: int = 0) -> Tensor:
         """Return the mean loss of the loaded model on a batch outside of training, a scalar.
@@ -363,31 +369,45 @@ class Program:
         shard = self.population.shards[client].numpy()
         return batch_table(self.spec, shard, seed=self.seed, round=round, client=client)
 
-    def batch(self, positions: Tensor, seed: int | None = None) -> tuple[Tree, Tree]:
+    def batch(self, positions: Tensor, seed: int | None = None, *, fed: bool = False) -> tuple[Tree, Tree]:
         """Gather normalised inputs ``[*positions, ...]`` and targets, likewise, on the task's device.
 
         Args:
             positions: Of the examples.
             seed: Of what ``data.augment`` draws, and the reading of examples; None augments nothing.
+            fed: As in :meth:`ready`.
         """
-        found = self.ready(self.population.examples.read(positions.reshape(-1), seed or 0), seed)
+        found = self.ready(self.population.examples.read(positions.reshape(-1), seed or 0), seed, fed=fed)
         if positions.ndim == 1:
             return found
         shaped: tuple[Tree, Tree] = mapped(lambda part: part.view(*positions.shape, *part.shape[1:]), found)
         return shaped
 
-    def ready(self, raw: tuple[Tree, Tree], seed: int | None = None) -> tuple[Tree, Tree]:
+    def ready(
+        self, raw: tuple[Tree, Tree], seed: int | None = None, *, fed: bool = False
+    ) -> tuple[Tree, Tree]:
         """Bring a batch to the task's device, normalise its inputs, and give real targets its precision.
 
         Args:
             raw: Inputs and targets as the data set has them.
             seed: Of what ``data.augment`` draws; None augments nothing.
+            fed: A Trainer gets the batch, and calls the hooks that change batches itself.
         """
         data, device = self.population, self.device
         if seed is not None and data.augment is not None:
             raw = data.augment(*raw, seed)
         x, y = mapped(lambda part: part.to(device), raw)
-        return data.normalize(x), self.typed(y)
+        batch = data.normalize(x), self.typed(y)
+        return batch if fed or not self.hooks else self._hooked(batch)
+
+    def _hooked(self, batch: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+        """Let the hooks of a LightningDataModule or LightningModule change a batch that is measured."""
+        given = self.as_given(batch)
+        for hook, owner in self.hooks.items():
+            place = (self.device, 0) if hook == "transfer_batch_to_device" else (0,)
+            with trained_by(owner, MEASURING), users_code(f"{type(owner).__name__}.{hook} failed"):
+                given = getattr(owner, hook)(given, *place)
+        return self.parted(given)
 
     def typed(self, y: Tree) -> Tree:
         """Return targets, of which real numbers have the run's precision."""
@@ -475,11 +495,17 @@ def empty_ends(visits: Sequence[Visit], like: Params | None = None) -> Params:
 @torch.no_grad()
 def put_end(ends: Params, row: int, live: Params, logs: Mapping[str, float]) -> None:
     """Write a live model (:meth:`Program.state`), and what its client logged, into a row of ends."""
-    for name, end in ends.items():
-        if name.startswith(CLIENT_LOG):
-            end[row] = logs.get(name.removeprefix(CLIENT_LOG), torch.nan)
-        else:
-            end[row] = live[name]
+    for name, value in live.items():
+        if name in ends:
+            ends[name][row] = value
+    put_logs(ends, row, logs)
+
+
+def put_logs(ends: Params, row: int, logs: Mapping[str, float]) -> None:
+    """Write what a client logged into a row of ends."""
+    for name, value in logs.items():
+        if CLIENT_LOG + name in ends:
+            ends[CLIENT_LOG + name][row] = value
 
 
 def from_one(

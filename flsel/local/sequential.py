@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -14,11 +15,11 @@ from torch.optim import Optimizer
 
 from flsel.data.read_later import Later
 from flsel.data.trees import Tree
+from flsel.errors import UserError
 from flsel.local import measure
 from flsel.local.agreement import Agreement
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.lightning_internals import client_log
-from flsel.local.lightning_module import NeedsTrainer
 from flsel.local.optimizers import bare_clear, bare_step
 from flsel.local.program import Program, Visit, empty_ends, note_constants, put_end
 from flsel.local.schedule import scale_lr
@@ -63,16 +64,16 @@ class VisitBatches:
         table = self.table[self.first : self.stop]
         rows = [row[:length] for row, length in zip(table, (table >= 0).sum(dim=1).tolist(), strict=True)]
         if data.augment is None and not isinstance(data.x, Later):
-            yield from map(program.batch, rows)
+            yield from map(partial(program.batch, fed=True), rows)
             return
         steps = range(self.first, self.first + len(rows))
         seeds = [torch_seed(program.seed, "augment", self.draw, self.client, step) for step in steps]
         if isinstance(data.x, Later):
             for raw, seed in zip(data.x.batches(rows, seeds), seeds, strict=True):
-                yield program.ready(raw, seed)
+                yield program.ready(raw, seed, fed=True)
             return
         for row, seed in zip(rows, seeds, strict=True):
-            yield program.batch(row, seed)
+            yield program.batch(row, seed, fed=True)
 
 
 @final
@@ -259,7 +260,7 @@ def _first_steps(program: Program, steps: int, run: Callable[[Visit], Any]) -> A
     short = replace(program, spec=spec, objective=FedAvg(), agreement=Agreement("off"), features=None)
     try:
         return run(Visit(start, client, 0, short)) if len(program.population.shards[client]) else None
-    except NeedsTrainer:
+    except UserError:
         raise
     except Exception:  # whatever is wrong with a step is said in its turn
         return None

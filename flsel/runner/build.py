@@ -17,7 +17,7 @@ from flsel.availability import Availability, Trace
 from flsel.config import RunConfig
 from flsel.config.groups import LocalConfig
 from flsel.data.check_arrays import fits_memory
-from flsel.data.population import LARGE_TABLE, Examples, FederatedData, Source
+from flsel.data.population import Examples, FederatedData, Source
 from flsel.engine.check_plans import check_asynchronous
 from flsel.engine.check_updates import check_bounded, check_updates
 from flsel.engine.closing import Closing
@@ -32,7 +32,7 @@ from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
 from flsel.local.judge import CheckedTrainer
-from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, own_measures
+from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, batch_hooks, own_measures
 from flsel.local.measure import examples_at_once, with_single_losses
 from flsel.local.optimizers import OptimizerMemory, check_remembers
 from flsel.local.personal import PersonalParts, personal_names
@@ -222,6 +222,9 @@ def _assemble(
         f"a visit of {spec.num_steps(largest):,} local steps (local.epochs, local.steps, local.batch_size)",
         8 * spec.num_steps(largest) * spec.size,
     )
+    own = data.population.hooks
+    if own is not None and not whole:
+        raise NeedsTrainer(f"{type(own).__name__} changes batches by hooks, {NEEDS_TRAINER}.")
     fabric, task = set_up(config, model, callbacks, whole=whole)
     data = on_device(data, task)
     program = Program(
@@ -238,6 +241,7 @@ def _assemble(
         work=client_work(config),
         agreement=Agreement(config.local.check),
         whole=whole,
+        hooks=batch_hooks(own, task) if whole else {},
     )
     program = without_constants(check_outputs(program, data.test))
     whole = whole or config.local.backend == "lightning"
@@ -409,7 +413,7 @@ def make_trace(mode: Availability, data: FederatedData, seed: int) -> Trace:
     if mode.reads_labels:
         data.population.require_labels(f"availability {type(mode).__name__}")
     population = data.population
-    large = len(population) * population.num_classes > LARGE_TABLE and not mode.reads_labels
+    large = population.has_large_table and not mode.reads_labels
     counts = population.sizes[:, None] if large else population.label_counts()
     return Trace(mode, counts.numpy(), seed)
 

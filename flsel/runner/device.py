@@ -50,7 +50,7 @@ def set_up(
     if on_cpu and config.device != 0:
         raise UserError(f"device must be 0 where the processor trains, got {config.device}.")
     light = config.precision in DTYPES and config.local.backend != "lightning" and not config.local.trainer
-    if on_cpu and light and not callbacks and not is_lightning(model):
+    if on_cpu and light and not whole and not callbacks and not is_lightning(model):
         plain, task = PlainFabric(config.precision), as_task(model, config.local.optimizer, loss=loss)
         plain.setup_module(task)
         return plain, task

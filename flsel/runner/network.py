@@ -24,7 +24,7 @@ from flsel.local.lightning_module import NeedsTrainer, own_measures
 from flsel.local.output_layer import Features, find_head, find_layer
 from flsel.local.plain import takes_channels_last
 from flsel.local.program import Program
-from flsel.local.tasks import Classifier, own_loss, writes_to_inputs
+from flsel.local.tasks import Classifier, is_lightning, own_loss, writes_to_inputs
 from flsel.local.torch_internals import writes_to
 from flsel.objectives.objective import overrides
 from flsel.rng import repeatable, torch_seed
@@ -59,6 +59,9 @@ def make_model(model: Any, num_classes: int | None, inputs: Tree, seed: int) -> 
         with users_code("model cannot be built"):
             network: nn.Module = made(**missing)
         check_made("model", getattr(asked, "__qualname__", type(asked).__name__), network, nn.Module)
+        if is_lightning(network):
+            with users_code("model cannot be built"):
+                network.configure_model()
         lazy = any(map(is_lazy, network.parameters()))
         if lazy:
             # Lazy layers take their shapes from the first inputs and draw their weights then.

@@ -279,14 +279,13 @@ class Result:
         Raises:
             UserError: If the dataset is missing.
         """
-        from flsel.report.partition import partition_figure
         from flsel.report.picture import Picture
         from flsel.runner.load_data import load_data
+        from flsel.runner.pictures import partition_of
 
         config = self._config("data", "partition", "clients", "clients_per_round", "seed")
         dealt = load_data(config.data, config.partition, config.clients, seed=config.seed)
-        counts = dealt.population.label_counts().numpy()
-        return Picture(partition_figure(counts, f"{self.dataset}: {len(counts)} clients"))
+        return Picture(partition_of(dealt.population, self.dataset))
 
     def _repr_html_(self) -> str:
         from flsel.runner.result_html import result_html

@@ -6,10 +6,12 @@ import torch
 from lightning.pytorch import LightningDataModule
 from PIL import Image
 from torch.utils.data import (
+    ConcatDataset,
     DataLoader,
     Dataset,
     IterableDataset,
     RandomSampler,
+    Subset,
     SubsetRandomSampler,
     TensorDataset,
     random_split,
@@ -372,27 +374,37 @@ def test_data_module_that_needs_its_download():
 
 
 def test_data_module_with_a_list_of_loaders():
-    with pytest.raises(UserError, match=r"ManyLoaders\.test_dataloader must return one DataLoader, got list"):
+    with pytest.raises(UserError, match=r"ManyLoaders\.test_dataloader must return one DataLoader, got 2 of"):
         load("ManyLoaders")
 
 
-@pytest.mark.parametrize("chooses", ["some", "again", "in batches"])
-def test_a_loader_that_chooses_is_refused(chooses):
+@pytest.mark.parametrize(("chooses", "kind"), [("again", "RandomSampler"), ("in batches", "list")])
+def test_a_loader_that_chooses_is_refused(chooses, kind):
     assert len(load("Chosen").train) == len(X)
-    with pytest.raises(UserError, match=r"Chosen\.train_dataloader chooses examples by a sampler"):
+    with pytest.raises(UserError, match=rf"Chosen\.train_dataloader chooses examples by {kind}, which draws"):
         load("Chosen", init_args={"chooses": chooses})
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("Collated", r"Collated\.train_dataloader has a collate_fn, which makes batches as they are read"),
-        ("Transferred", r"Transferred\.on_after_batch_transfer changes batches"),
-    ],
-)
-def test_a_data_module_that_changes_batches_is_refused(name, sentence):
-    with pytest.raises(UserError, match=sentence):
-        load(name)
+def test_a_sampler_of_a_part_chooses_the_part():
+    assert torch.equal(load("Chosen", init_args={"chooses": "some"}).train.x, X[:5])
+
+
+def test_a_data_module_that_collates_is_told_how():
+    with pytest.raises(UserError, match=r"Collated\.train_dataloader has a collate_fn, which makes batches"):
+        load("Collated")
+
+
+def test_a_data_module_that_changes_batches_is_kept():
+    assert isinstance(load("Transferred").hooks, Transferred)
+    assert load("TrainOnly").hooks is None
+
+
+def test_attributes_are_found_behind_parts_and_sums():
+    whole = Listed([*zip(X, Y, strict=True)], owner=np.arange(12) % 4)
+    source = load_object(
+        ConcatDataset([Subset(whole, [5, 2, 1]), Subset(whole, [0, 3])]), "x", download=False
+    )
+    assert source.owner.tolist() == [1, 2, 1, 0, 3]
 
 
 def test_what_a_tensor_dataset_makes_of_its_tensors_counts():
@@ -409,7 +421,7 @@ def test_what_a_tensor_dataset_makes_of_its_tensors_counts():
         ("arrays of objects", "returned arrays of no numbers: TypeError: can't convert"),
         (
             "stream",
-            "is an IterableDataset, Stream, which has no positions to deal to clients: a Dataset whose",
+            "is an IterableDataset, Stream, which has no positions to deal to clients: let a map",
         ),
         ("dict", "must be a map-style Dataset, got dict"),
         ("empty", "the training set has no examples"),

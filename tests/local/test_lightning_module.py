@@ -47,7 +47,7 @@ class Net(LightningModule):
 
 
 TRAINING_HOOKS = (
-    "backward", "configure_callbacks", "configure_gradient_clipping", "configure_model", "lr_scheduler_step",
+    "backward", "configure_callbacks", "configure_gradient_clipping", "lr_scheduler_step",
     "on_after_backward", "on_after_batch_transfer", "on_before_backward", "on_before_batch_transfer",
     "on_before_optimizer_step", "on_before_zero_grad", "on_fit_start", "on_train_batch_end",
     "on_train_batch_start", "on_train_end", "on_train_epoch_end", "on_train_epoch_start", "on_train_start",
@@ -343,7 +343,8 @@ def test_what_only_a_trainer_has_is_refused_in_a_sentence(asked: str) -> None:
         eval(f"model.{asked}", {"model": model})
 
 
-def test_a_client_has_no_logger() -> None:
+def test_what_is_written_to_a_logger_is_not_kept(caplog: Any) -> None:
     model = as_task(Net(), None)
-    assert model.logger is None
-    assert not model.loggers
+    model.logger.experiment.add_scalar("loss", 1.0)
+    model.loggers[0].log_metrics({"loss": 1.0})
+    assert "what a model writes to self.logger is not kept" in caplog.text

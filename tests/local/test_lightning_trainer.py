@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 import torch
 import torchmetrics
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningDataModule, LightningModule
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, Timer
 from runs import built, differ_when_resumed, settings
 from torch import Tensor, nn, optim
+from torch.utils.data import DataLoader, TensorDataset
 
 from flsel.config.groups import LocalConfig
+from flsel.data.data_config import DataConfig
 from flsel.engine.server import Server
 from flsel.errors import UserError
 from flsel.objectives import MOON, SCAFFOLD, FedDyn, FedProx
+from flsel.partition import IID
 
 FEATURES, CLASSES = 8, 4
 SGD = partial(optim.SGD, lr=0.1, momentum=0.9)
@@ -208,6 +212,147 @@ def test_what_validation_logs_is_measured(backend, tmp_path):
     assert metrics["test/mean_loss"] == pytest.approx(
         float(nn.functional.cross_entropy(logits, test.y)), rel=1e-6
     )
+
+
+class Plateau(Noisy):
+    def __init__(self, monitor: str) -> None:
+        super().__init__()
+        self.monitor = monitor
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = self.loss(batch)
+        self.log("train_loss", loss, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch))
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        schedule = optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": self.monitor}}
+
+
+def test_a_schedule_follows_what_clients_log(tmp_path):
+    server(tmp_path, Plateau("train_loss"), rounds=1)
+    with pytest.raises(
+        UserError,
+        match=r"^configure_optimizers of Plateau must monitor what training_step logs, such as train_loss.*, "
+        "got val_loss: a client has no validation set",
+    ):
+        server(tmp_path, Plateau("val_loss"), rounds=0)
+
+
+class Doubling(Noisy):
+    """Doubles its inputs."""
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        assert self.trainer.training or self.trainer.validating
+        return 2 * batch[0], batch[1]
+
+
+class Doubled(Noisy):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(2 * x)
+
+    def loss(self, batch: Any) -> Tensor:
+        x, y = batch
+        return nn.functional.cross_entropy(self.net(2 * x + 0.1 * torch.randn_like(x)), y)
+
+
+class Data(LightningDataModule):
+    """Has the examples, and may double them in batches."""
+
+    num_classes = CLASSES
+
+    def train_dataloader(self) -> Any:
+        draw = torch.Generator().manual_seed(1)
+        x, y = torch.randn(60, FEATURES, generator=draw), torch.randint(0, CLASSES, (60,), generator=draw)
+        return DataLoader(TensorDataset(x, y))
+
+
+class DoublingData(Data):
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return 2 * batch[0], batch[1]
+
+
+class Twice(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(2 * x)
+
+
+LINEAR = partial(nn.Linear, FEATURES, CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("inside", "hooked"),
+    [
+        (Doubled, (Noisy, DoublingData)),
+        (Doubled, (Doubling, Data)),
+        (partial(Twice, 8, 4), (LINEAR, DoublingData)),
+    ],
+)
+def test_batches_are_changed_by_hooks_in_training_and_evaluations(inside, hooked, tmp_path):
+    made = [
+        server(tmp_path, model, data=DataConfig(name=data()), partition=IID())
+        for model, data in ((inside, Data), hooked)
+    ]
+    one, other = (each.evaluate(torch.empty(0, dtype=torch.int64)) for each in made)
+    for value, wanted in zip(made[1].params.values(), made[0].params.values(), strict=True):
+        assert torch.allclose(value, wanted, atol=1e-6)
+    assert other["test/accuracy"] == one["test/accuracy"]
+    if inside is not Doubled:  # whose step draws noise
+        assert other["test/loss"] == pytest.approx(one["test/loss"], rel=1e-5)
+    with pytest.raises(UserError, match="DoublingData changes batches by hooks, which needs Lightning's own"):
+        server(tmp_path, Noisy, "sequential", data=DataConfig(name=DoublingData()), partition=IID())
+
+
+class Skips(Noisy):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.logger.experiment.add_scalar("x", 1.0)
+        loss = self.loss(batch)
+        return loss if batch_idx else None
+
+
+class SkipsByHook(Noisy):
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        self.first = batch_idx == 0
+
+    def optimizer_step(self, epoch: Any, batch_idx: int, optimizer: Any, closure: Any) -> None:
+        closure()
+        if not self.first:
+            optimizer.step()
+
+
+def test_a_step_may_skip_its_batch(tmp_path):
+    assert same(server(tmp_path, Skips), server(tmp_path, SkipsByHook))
+
+
+class Called(Noisy):
+    def __init__(self, watch: Any) -> None:
+        super().__init__()
+        self.watch, self.net = watch, None
+
+    def configure_model(self) -> None:
+        if self.net is None:
+            self.net = Noisy().net
+
+    def configure_callbacks(self) -> Any:
+        return [self.watch, ModelCheckpoint()]
+
+
+class Again(Noisy):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Noisy().net
+
+
+def test_callbacks_of_the_module_work_for_a_client(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert same(server(tmp_path, partial(Called, Timer())), server(tmp_path, Again, "sequential"))
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(UserError, match=r"^model Called cannot be trained: RuntimeError: Early stopping"):
+        server(tmp_path, partial(Called, EarlyStopping("val_loss")), rounds=0)
 
 
 def test_arguments_of_the_trainer(tmp_path):
