@@ -12,7 +12,6 @@ import pytest
 from lightning.pytorch.callbacks import Timer
 
 from flsel.execution.on_ray import ray_internals
-from flsel.execution.on_ray.cluster import daemon_lives
 from flsel.local import lightning_internals
 from flsel.runner.callbacks import check_callbacks
 
@@ -97,39 +96,14 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-class TestRay:
-    """A sweep can neither ask Ray's daemon nor hush its reports, and says so."""
-
-    @pytest.fixture(autouse=True)
-    def _forget(self) -> None:
-        ray_internals._warn.cache_clear()
-
-    @pytest.mark.parametrize("gone", ["module", "_global_node", "raylet_socket_name"])
-    def test_a_daemon_that_cannot_be_asked_counts_as_alive(
-        self, gone: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        worker = SimpleNamespace(_global_node=object()) if gone == "raylet_socket_name" else SimpleNamespace()
-        monkeypatch.setattr(ray_internals, "_worker", lambda: None if gone == "module" else worker)
-        assert daemon_lives()
-        assert daemon_lives()
-        (said,) = messages(caplog)
-        assert said.endswith("trials fail that are running when Ray's daemon dies")
-
-    def test_a_proxy_is_not_asked_and_nothing_is_said(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setattr(ray_internals, "_worker", lambda: SimpleNamespace(_global_node=None))
-        assert daemon_lives()
-        assert not messages(caplog)
-
-    def test_reports_that_cannot_be_hushed_are_announced(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setattr(ray_internals, "_WORKER", "ray._private.gone")
-        ray_internals.hush_reports()
-        ray_internals.hush_reports()
-        (said,) = messages(caplog)
-        assert "has no ray._private.gone.print_to_stdstream: tracebacks of dead processes" in said
+def test_reports_of_ray_that_cannot_be_hushed_are_announced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ray_internals, "_WORKER", "ray._private.gone")
+    ray_internals.hush_reports()
+    ray_internals.hush_reports()
+    (said,) = messages(caplog)
+    assert "has no ray._private.gone.print_to_stdstream: tracebacks of dead processes" in said
 
 
 def test_a_timer_whose_interval_is_unknown_is_accepted(

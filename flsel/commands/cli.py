@@ -28,15 +28,15 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "execute one federated run: flsel train [--config FILE] [--key value ...]",
     ),
     "tune": (
-        "flsel.commands.tune",
+        "flsel.commands.tuning",
         "search for settings: flsel tune --config FILE [--space FILE] [--key value ...]",
     ),
     "compare": (
-        "flsel.commands.compare",
+        "flsel.commands.comparing",
         "compare selectors over seeds: flsel compare --selectors Uniform,PowD --seeds 5",
     ),
     "choose": (
-        "flsel.commands.choose",
+        "flsel.commands.race_command",
         "find the selector for a federation by a race: flsel choose --config FILE --margin 1",
     ),
     "place": (

@@ -12,6 +12,7 @@ from flsel.comparison.run_table import Run
 from flsel.errors import Interrupted
 from flsel.execution.executor import Executor, Listener
 from flsel.execution.job import Job
+from flsel.execution.on_ray.cluster_cleanup import resume_by
 
 
 def execute_cells(
@@ -23,6 +24,7 @@ def execute_cells(
         Interrupted: If a signal stopped it.
     """
     jobs = jobs_left(grid, folder, runs)
+    resume_by(going_on)
 
     def ended(job: Job) -> None:
         progress.ended(read_again(jobs[job]))

@@ -10,6 +10,7 @@ from flsel.config import RunConfig
 from flsel.engine.server import RoundRecord
 from flsel.errors import DivergedError, Interrupted, UserError, going_on, machine_failed
 from flsel.execution.active_run import ActiveRun
+from flsel.execution.on_ray.cluster_cleanup import resume_by
 from flsel.execution.on_ray.workers import workers
 from flsel.execution.progress import Progress, final_table
 from flsel.execution.single_run import single_run
@@ -128,7 +129,8 @@ def _execute(active: ActiveRun) -> None:
             if active.error is None:
                 _LOG.info("%s is finished; nothing is left to resume", active.folder)
             return
-        session = active.session
+        session, more = active.session, f"continue with: {going_on('train', active.folder)}"
+        resume_by(more)
         progress = Progress(
             session.server.federation.rounds,
             quiet=session.config.quiet,
@@ -139,7 +141,7 @@ def _execute(active: ActiveRun) -> None:
             with progress:
                 stack.execute_until_signal()
         except Interrupted as stop:
-            raise Interrupted(f"{stop}; continue with: {going_on('train', active.folder)}") from stop
+            raise Interrupted(f"{stop}; {more}") from stop
 
 
 def _with_advice(active: ActiveRun) -> Exception:

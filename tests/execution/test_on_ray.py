@@ -6,6 +6,7 @@ import csv
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from flsel.comparison.comparison import Comparison
 from flsel.config import RunConfig
 from flsel.config.groups import OutputConfig
 from flsel.execution.choose_executor import executor_for
+from flsel.execution.on_ray.cluster import started
 
 RAISING = """
 from flsel.selector import Selector
@@ -67,17 +69,10 @@ def resume(folder: Path, wanted: CompareConfig) -> Comparison:
     return resume_with(folder, wanted, "", executor_for(wanted.resources))
 
 
-def command(*arguments: str) -> subprocess.Popen[str]:
-    """Start flsel compare on small data, several runs at a time."""
-    words = [
-        *("--rounds", "400", "--clients", "8", "--clients_per_round", "3", "--threads", "1"),
-        *("--data.synthetic.dimension", "6", "--data.synthetic.classes", "3"),
-    ]
-    return subprocess.Popen(
-        [sys.executable, "-m", "flsel", "compare", *words, *arguments],
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+SMALL = (
+    "--clients", "8", "--clients_per_round", "3", "--threads", "1",
+    "--data.synthetic.dimension", "6", "--data.synthetic.classes", "3",
+)  # fmt: skip
 
 
 def begun(folder: Path) -> bool:
@@ -85,38 +80,55 @@ def begun(folder: Path) -> bool:
     return any(len(path.read_text().splitlines()) > 40 for path in metrics)
 
 
-def test_dying_processes_and_raising_selectors_cost_nothing_but_themselves(tmp_path):
-    """One process dies between two jobs, one within a job; a selector raises; the rest is executed."""
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cluster for several comparisons of this process, with modules of selectors."""
+    folder = tmp_path_factory.mktemp("modules")
     for name, code in (("fragile", PLUGIN), ("raising", RAISING), ("idle", IDLE)):
-        (tmp_path / f"{name}.py").write_text(code)
+        (folder / f"{name}.py").write_text(code)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        with started(None, 0):
+            yield
+
+
+def test_dying_processes_and_raising_selectors_cost_nothing_but_themselves(tmp_path, capsys, cluster):
+    """One process dies between two jobs, one within a job; a selector raises; the rest is executed."""
     names = ["idle.Idle", "Uniform", "fragile.Fragile:deaths=1", "raising.Raising"]
-    process = command(
-        "--selectors", ",".join(names), "--seeds", "1", "--name", "deadly", "--max-concurrent", "2",
-        "--retries", "2", "--rounds", "20",
-    )  # fmt: skip
-    said, _ = process.communicate(timeout=500)
-    assert process.returncode == 2, said
-    assert (tmp_path / "died-between-two-jobs").exists()
+    words = [
+        "compare", *SMALL, "--rounds", "20", "--selectors", ",".join(names), "--seeds", "1",
+        "--name", "deadly", "--max-concurrent", "2", "--retries", "2",
+    ]  # fmt: skip
+    assert main(words) == 2
+    said = "".join(capsys.readouterr())
     assert "no run of raising.Raising could be counted (" in said
     assert "Traceback" not in said
     with open(tmp_path / "comparisons/deadly/results.csv", newline="") as file:
-        found = {row["variant"]: row for row in csv.DictReader(file)}
+        rows = {row["variant"]: row for row in csv.DictReader(file)}
     statuses = ["complete", "complete", "complete", "failed"]
-    assert {name: found[name]["status"] for name in names} == dict(zip(names, statuses, strict=True))
-    assert "ZeroDivisionError: nobody is there (raising.py, line" in found["raising.Raising"]["reason"]
+    assert {name: rows[name]["status"] for name in names} == dict(zip(names, statuses, strict=True))
+    assert "ZeroDivisionError: nobody is there (raising.py, line" in rows["raising.Raising"]["reason"]
 
 
-def test_a_killed_comparison_goes_on_and_grows_with_the_same_bits(tmp_path):
-    """Killed with Ray's processes, resumed and extended by Ray: as one that this process executed."""
-    process = command(
-        "--selectors", "Uniform,AFL", "--seeds", "1", "--name", "broken", "--max-concurrent", "2"
-    )
+def test_a_stopped_comparison_goes_on_and_grows_with_the_same_bits(tmp_path, cluster):
+    """Stopped by SIGTERM with all of Ray, resumed and extended by Ray: as one that this process executed."""
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "flsel", "compare", *SMALL, "--rounds", "400", "--selectors", "Uniform,AFL",
+            "--seeds", "1", "--name", "broken", "--max-concurrent", "2",
+        ],
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
     folder = tmp_path / "comparisons/broken"
     assert eventually(lambda: begun(folder) or process.poll() is not None)
     members = family(process.pid)
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    process.terminate()
+    said, _ = process.communicate(timeout=500)
+    assert process.returncode == 130, said
+    assert said.endswith("continue with: flsel compare --resume comparisons/broken\n")
     assert eventually(lambda: not any(map(words_of, members)))
     runs_left = resume(folder, CompareConfig(seeds="2", max_concurrent=2)).analysis.runs
     config = replace(runs_left[0].result.config, output=OutputConfig())
@@ -128,7 +140,7 @@ def test_a_killed_comparison_goes_on_and_grows_with_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("words", [["--cpus", "99", "--max-concurrent", "2"], ["--address", "127.0.0.1:1"]])
-def test_what_ray_refuses_leaves_nothing_behind(tmp_path, words, capsys):
+def test_what_ray_refuses_leaves_nothing_behind(tmp_path, words, capsys, cluster):
     small = ["--rounds", "3", "--clients", "8", "--clients_per_round", "3", "--name", "refused"]
     assert main(["compare", "--selectors", "Uniform,AFL", *small, *words]) == 2
     assert capsys.readouterr().err.startswith("flsel: error: ")

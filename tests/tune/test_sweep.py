@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from wandb_reader import read_run
 
 from flsel.commands.cli import main
 from flsel.config import RunConfig
+from flsel.execution.on_ray.cluster import started
 from flsel.execution.run import run
 
 CONFIG = """
@@ -41,24 +42,6 @@ selector: {type: choice, values: [HiCS, FedPNS]}
 selector.temperature: {type: loguniform, low: 1.0e-3, high: 10.0, when: {selector: HiCS}}
 selector.alpha: {type: uniform, low: 1.0, high: 3.0, when: {selector: FedPNS}}
 local.optimizer.lr: {type: loguniform, low: 1.0e-4, high: 0.3}
-"""
-
-
-# On the fastest machine a trial of it lives for longer than Ray's processes take to miss their daemon; one
-# that starts after the daemon's death need not.
-SLOW = """
-import time
-from pathlib import Path
-
-from flsel.selectors import Uniform
-
-PAUSE = 0 if Path("killed").exists() else 0.1
-
-
-class Slow(Uniform):
-    def select(self, view):
-        time.sleep(PAUSE)
-        return super().select(view)
 """
 
 
@@ -97,19 +80,14 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def stop(home: Path, arguments: list[str], when: Callable[[], bool], number: int) -> int:
-    """Start a command, send its process a signal as soon as something holds, and return its exit code."""
-    process = subprocess.Popen(
-        command(*arguments), cwd=home, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    assert eventually(lambda: when() or process.poll() is not None)
-    assert process.poll() is None, "the sweep ended before it could be stopped"
-    members = family(process.pid)
-    assert any("/raylet/raylet " in words_of(pid) for pid in members)
-    process.send_signal(number)
-    code = process.wait(timeout=500)
-    assert eventually(lambda: not any(map(words_of, members))), [words_of(pid) for pid in members]
-    return code
+@pytest.fixture(scope="module")
+def cluster(home: Path) -> Iterator[None]:
+    """A cluster that several sweeps of this process use, with the modules in the home folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.chdir(home)
+        with started(None, 0):
+            yield
 
 
 @pytest.fixture(scope="module")
@@ -189,25 +167,18 @@ def test_trials_and_the_sweep_are_wandb_runs(sweep):
     assert [item["sweep/trials/nrows"] for item in own.history if "sweep/trials/nrows" in item] == [8]
 
 
-def test_a_process_that_has_imported_ray_optimises_several_metrics_together(home, tmp_path, monkeypatch):
-    """It needs no home, no temporary folder with a short name, and asks no cluster of others."""
-    (tmp_path / ("t" * 80)).mkdir()
-    hostile = {"RAY_ADDRESS": "127.0.0.1:9", "HOME": "/nonexistent", "TMPDIR": str(tmp_path / ("t" * 80))}
-    program = "import ray, sys; from flsel.commands.cli import main; sys.exit(main(sys.argv[1:]))"
+def test_several_metrics_are_optimised_together(home, monkeypatch, capsys, cluster):
     metrics = ["validation/accuracy", "ledger/bytes_up"]
     (home / "candidates.yaml").write_text("selector.d: {type: int, low: 3, high: 8}\n")
-    done = subprocess.run(
-        [
-            sys.executable, "-c", program, "tune", "--config", "config.yaml", "--selector", "PowD",
-            "--space", "candidates.yaml", "--trials", "3", "--metric", ", ".join(metrics),
-            "--scheduler", "none", "--rounds", "4", "--name", "several",
-        ],
-        cwd=home, env=environment() | hostile, capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "ray log level" not in done.stderr
-    folder = home / "sweeps/several"
     monkeypatch.chdir(home)
+    words = [
+        "tune", "--config", "config.yaml", "--selector", "PowD", "--space", "candidates.yaml",
+        "--trials", "3", "--metric", ", ".join(metrics), "--scheduler", "none", "--rounds", "4",
+        "--name", "several",
+    ]  # fmt: skip
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    folder = home / "sweeps/several"
     without_ray(monkeypatch)
     assert main(["tune", "--resume", "sweeps/several", "--trials", "4"]) == 0
     found = rows(folder)
@@ -223,7 +194,7 @@ def test_a_process_that_has_imported_ray_optimises_several_metrics_together(home
     )
     drawn = {path.stem for path in (folder / "figures").iterdir()}
     assert drawn == {"pareto", *(f"{name}-{n}" for name in ("history", "slices", "parallel") for n in (1, 2))}
-    assert all(f"{metric} " in done.stdout for metric in metrics)
+    assert all(f"{metric} " in said for metric in metrics)
 
 
 def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -234,64 +205,56 @@ def comparable(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows(folder)]
 
 
-def test_a_killed_sweep_goes_on_and_ends_as_one_without_ray(home, monkeypatch):
+def test_a_sweep_whose_ray_daemon_died_goes_on_and_ends_as_one_without_ray(
+    home, tmp_path, monkeypatch, cluster
+):
+    """It needs no home, no temporary folder with a short name, and asks no cluster of others."""
+    (tmp_path / ("t" * 80)).mkdir()
+    hostile = {"RAY_ADDRESS": "127.0.0.1:9", "HOME": "/nonexistent", "TMPDIR": str(tmp_path / ("t" * 80))}
     common = [
         "--config", "config.yaml", "--space", "space.yaml", "--rounds", "40", "--grace-rounds", "8",
-        "--max-concurrent", "1",
+        "--max-concurrent", "1", "--trials", "3",
     ]  # fmt: skip
-    folder = home / "sweeps" / "broken"
-
-    def reached(trial: int, round: int) -> bool:
-        path = folder / f"trials/{trial:04d}/seed3/metrics.csv"
-        return path.exists() and len(path.read_text().splitlines()) > round
-
-    begun = [*common, "--trials", "2", "--name", "broken"]
-    assert stop(home, begun, lambda: reached(0, 20), signal.SIGKILL) == -signal.SIGKILL
-    resumed = ["--resume", "sweeps/broken", "--trials", "3"]
-    assert stop(home, resumed, lambda: reached(1, 5), signal.SIGTERM) == 130  # which does what Ctrl-C does
-    done = tune(home, *resumed)
-    assert done.returncode == 0, done.stderr
+    folder = home / "sweeps/broken"
+    metrics = folder / "trials/0000/seed3/metrics.csv"
+    process = subprocess.Popen(
+        command(*common, "--name", "broken"), cwd=home, env=environment() | hostile, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert eventually(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 10)
+    members = family(process.pid)
+    (daemon,) = [pid for pid in members if "/raylet/raylet " in words_of(pid)]
+    os.kill(daemon, signal.SIGKILL)
+    _, said = process.communicate(timeout=500)
+    assert process.returncode in (1, -signal.SIGKILL)
+    assert said.endswith(
+        "flsel: error: Ray's daemon died, perhaps for lack of memory; "
+        "continue with: flsel tune --resume sweeps/broken\n"
+    )
+    assert not set(said.splitlines()[:-1]) - {"flsel: local.backend auto: compiled"}
+    assert eventually(lambda: not any(map(words_of, members))), [words_of(pid) for pid in members]
     monkeypatch.chdir(home)
+    assert main(["tune", "--resume", "sweeps/broken"]) == 0
     without_ray(monkeypatch)
-    assert main(["tune", *common, "--trials", "3", "--name", "whole"]) == 0
-    assert comparable(folder) == comparable(home / "sweeps" / "whole")
+    assert main(["tune", *common, "--name", "whole"]) == 0
+    assert comparable(folder) == comparable(home / "sweeps/whole")
     assert (folder / "best.yaml").read_text().partition("seed:")[2] == (
         (home / "sweeps/whole/best.yaml").read_text().partition("seed:")[2]
     )
 
 
-def test_a_sweep_outlives_its_ray_daemon(home):
-    (home / "rate.yaml").write_text("local.optimizer.lr: {type: loguniform, low: 1.0e-4, high: 0.3}\n")
-    (home / "slow.py").write_text(SLOW)
-    begun = [
-        "--config", "config.yaml", "--selector", "slow.Slow", "--space", "rate.yaml", "--trials", "1",
-        "--rounds", "200", "--name", "ray", "--retries", "0",
-    ]  # fmt: skip
-    metrics = home / "sweeps/ray/trials/0000/seed3/metrics.csv"
-    with open(home / "said", "w") as said:
-        process = subprocess.Popen(command(*begun), cwd=home, env=environment(), stdout=said, stderr=said)
-        assert eventually(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 10)
-        (daemon,) = [pid for pid in family(process.pid) if "/raylet/raylet " in words_of(pid)]
-        (home / "killed").touch()
-        os.kill(daemon, signal.SIGKILL)
-        assert process.wait(timeout=500) == 0, (home / "said").read_text()
-    said = (home / "said").read_text()
-    assert said.count("it is started again") == said.count("flsel: warning: Ray's daemon ") == 1
-    assert "core_worker" not in said
-    (row,) = rows(home / "sweeps/ray")
-    assert (row["status"], row["round"]) == ("complete", 200)
-
-
-def test_dead_processes_are_replaced_and_hopeless_trials_marked(home, monkeypatch):
+def test_dead_processes_are_replaced_and_hopeless_trials_marked(home, monkeypatch, capsys, cluster):
     (home / "deaths.yaml").write_text(
         "selector.deaths: {type: choice, values: [1, 3]}\n"
         "local.optimizer.weight_decay: {type: choice, values: [0.0, 1.0e+30]}\n"
     )
-    done = tune(
-        home, "--config", "config.yaml", "--selector", "fragile.Fragile", "--space", "deaths.yaml",
+    monkeypatch.chdir(home)
+    words = [
+        "tune", "--config", "config.yaml", "--selector", "fragile.Fragile", "--space", "deaths.yaml",
         "--sampler", "grid", "--trials", "20", "--retries", "1", "--scheduler", "none", "--name", "fragile",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    ]  # fmt: skip
+    assert main(words) == 0
+    said = capsys.readouterr()
     found = {
         (row["settings"]["selector.deaths"], row["settings"]["local.optimizer.weight_decay"]): row
         for row in rows(home / "sweeps/fragile")
@@ -304,19 +267,18 @@ def test_dead_processes_are_replaced_and_hopeless_trials_marked(home, monkeypatc
         (3, 1e30): "diverged",
     }
     assert "its process died" in found[3, 0.0]["error"]
-    assert "its process died at round 3" in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    assert "its process died at round 3" in said.err
+    assert "Traceback" not in said.out + said.err
     # The marks of deaths are all there, so that this process survives.
     monkeypatch.syspath_prepend(home)
-    monkeypatch.chdir(home)
     undisturbed = run(RunConfig.from_file(home / "sweeps/fragile/best.yaml"))
     assert found[1, 0.0]["seeds"] == [undisturbed.final["validation/accuracy"]]
 
 
-def test_nothing_is_started_without_a_cluster(home):
+def test_nothing_is_started_without_a_cluster(home, monkeypatch, capsys):
+    monkeypatch.chdir(home)
     arguments = ["--config", "config.yaml", "--space", "space.yaml", "--name", "none"]
-    done = tune(home, *arguments, "--address", "127.0.0.1:9")
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if "error" in line]
+    assert main(["tune", *arguments, "--address", "127.0.0.1:9"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert "address 127.0.0.1:9 is not a Ray cluster that answers" in line
     assert not (home / "sweeps" / "none").exists()

@@ -17,8 +17,8 @@ from optuna.trial import TrialState
 from flsel.config.fingerprint import PRESENTATION
 from flsel.errors import Interrupted, UserError, going_on
 from flsel.execution.on_ray.cluster import cluster
+from flsel.execution.on_ray.cluster_cleanup import resume_by
 from flsel.execution.on_ray.shared_data import pack
-from flsel.execution.on_ray.supervisor import tell
 from flsel.execution.progress import final_table
 from flsel.files import new_run_dir, write_atomic
 from flsel.files.yaml import read_yaml
@@ -57,7 +57,6 @@ def begin_sweep(plan: SweepPlan) -> Path:
         plan = replace(plan, job=replace(plan.job, folder=str(folder)))
         with Lock(folder, "sweep"):
             study = _study(plan)
-            tell("work", str(folder))
             return _run_trials(plan, study)
 
 
@@ -92,7 +91,6 @@ def resume_sweep(plan: SweepPlan, folder: Path, *, retry_failed: bool = False) -
         with cluster(plan.sweep.resources, _shared_bytes(plan)):
             # A later resume goes on with what is given now, once a cluster has taken it.
             _write_settings(plan, folder / "sweep.yaml")
-            tell("work", str(folder.resolve()))
             return _run_trials(plan, study)
 
 
@@ -113,7 +111,8 @@ def _run_trials(plan: SweepPlan, study: Study) -> Path:
     workload, packed = SweepWorkload(plan, study, console), None if plan.source is None else pack(plan.source)
     named = [job.config, to_plain(plan.space)]
     begin = with_objects(partial(TrialSteps, job), named, shared_data=packed is not None)
-    again = going_on("tune", job.folder)
+    again, more = going_on("tune", job.folder), f"continue with: {going_on('tune', _shown(job.folder))}"
+    resume_by(more)
     try:
         with console:
             execute_with_tune(workload, begin, packed, Path(job.folder), plan.sweep.resources, again=again)
@@ -121,7 +120,7 @@ def _run_trials(plan: SweepPlan, study: Study) -> Path:
         workload.close()
     if study.trials(TrialState.RUNNING) or (not study.exhausted and study.left(plan.sweep.trials)):
         write_results(study, job)
-        raise Interrupted(f"stopped; continue with: {going_on('tune', _shown(job.folder))}")
+        raise Interrupted(f"stopped; {more}")
     return _finish(plan, study)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from flsel.data.population import Source
+from flsel.execution.on_ray.deaths import die_of_sigterm
 from flsel.execution.on_ray.lazy_import import defer
 from flsel.execution.on_ray.shared_data import Packed, unpack
-from flsel.execution.on_ray.supervisor import die_of_sigterm
 
 # 45 MB of a job's process, and half a second of its start, for tables of results that only a driver makes.
 defer("pandas")

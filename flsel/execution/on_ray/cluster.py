@@ -17,8 +17,7 @@ from pathlib import Path
 from flsel.errors import UserError, short
 from flsel.execution.executor import Resources
 from flsel.execution.on_ray.cluster_cleanup import ClusterCleanup
-from flsel.execution.on_ray.ray_internals import daemon_socket, hush_reports
-from flsel.execution.on_ray.supervisor import die, tell
+from flsel.execution.on_ray.ray_internals import hush_reports
 
 _DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -79,38 +78,21 @@ def started(address: str | None, shared_bytes: int, workers: int | None = None) 
 
     _check_names(Path.cwd())
     own = None if address or ray.is_initialized() else _folder()
-    cleanup = None if own is None else ClusterCleanup(own)
-    joined = False
+    cleanup = ClusterCleanup(own or "") if own or address else None
     try:
         with _signals_kept():
             if address:
                 _connect(address)
-                joined = True
             elif own is not None and cleanup is not None:
-                tell("cluster", own)
                 with cleanup.marking(), _urgent(workers is not None):
                     _start(own, shared_bytes + _OBJECT_STORE, workers)
         _hush()
         yield
     finally:
-        if joined or own is not None:
+        if cleanup is not None:
             with _signals_kept():
                 ray.shutdown()
-        if cleanup is not None:
             cleanup.close()
-
-
-def daemon_lives() -> bool:
-    """Tell whether this machine's daemon of the cluster that this process is connected to answers."""
-    path = daemon_socket()
-    if path is None:
-        return True
-    try:
-        with socket.socket(socket.AF_UNIX) as line:
-            line.connect(path)
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager
@@ -222,10 +204,8 @@ def _start(folder: str, object_store: int, cpus: int | None) -> None:
                 _temp_dir=folder,
             )
     except Exception as error:  # Ray raises no kind of its own where one of its processes dies at the start
-        said = f"Ray could not be started on this machine ({short(error).rstrip('.')})"
-        # In another process: threads of what has failed go on in this one, and may end it.
-        die(said)
-        raise UserError(f"{said}.") from error
+        said = short(error).rstrip(".")
+        raise UserError(f"Ray could not be started on this machine ({said}); try it again.") from error
 
 
 def _connect(address: str) -> None:

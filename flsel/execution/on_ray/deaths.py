@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 
 import torch
@@ -11,6 +13,12 @@ from flsel.files import write_atomic
 
 _NOTE = "out-of-memory.txt"
 _CPU_ALLOCATOR = "DefaultCPUAllocator"  # What torch says of memory on the CPU, in a plain RuntimeError.
+
+
+def die_of_sigterm() -> None:
+    """Let SIGTERM end a process of Ray, so that another resumes its job; Ray would raise it in the job."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def out_of_memory(error: BaseException | None) -> BaseException | None:

@@ -15,9 +15,7 @@ from ray.tune.experiment import Trial as RayTrial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
-from flsel.execution.on_ray.cluster import daemon_lives
 from flsel.execution.on_ray.deaths import cause_of_death
-from flsel.execution.on_ray.supervisor import die
 
 _LOG = logging.getLogger("flsel")
 _DOUBT_SECONDS = 60.0
@@ -131,11 +129,9 @@ class Dispatcher(Searcher):
         self._out.clear()
 
     def finish(self) -> None:
-        """End the jobs whose processes died, once it is clear that Ray's daemon lives."""
-        while self._dead and monotonic() - self._dead[-1][0] < _DAEMON_SECONDS:
-            if not daemon_lives():
-                die("Ray's daemon died")
-            sleep(0.2)
+        """End the jobs whose processes died, unless a dead daemon of Ray ends this process within seconds."""
+        if self._dead:
+            sleep(max(self._dead[-1][0] + _DAEMON_SECONDS - monotonic(), 0.0))
         self.end_dead_jobs()
 
     def end_dead_jobs(self, died_before: float = math.inf) -> None:

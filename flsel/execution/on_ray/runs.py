@@ -17,7 +17,6 @@ from flsel.execution.job import Job, Outcome, write_failure
 from flsel.execution.on_ray.cluster import cluster
 from flsel.execution.on_ray.deaths import note_death, out_of_memory
 from flsel.execution.on_ray.shared_data import Packed, pack
-from flsel.execution.on_ray.supervisor import tell
 from flsel.execution.stack import Stack
 from flsel.runner.session import Session
 
@@ -53,7 +52,6 @@ class OnRay:
         from flsel.execution.on_ray.sent_objects import with_objects
         from flsel.execution.on_ray.tune_loop import execute_with_tune
 
-        tell("work", str(folder))
         runs = _Runs(jobs, listener)
         again = going_on("compare", folder)
         settings = [job.config.to_dict() for job in jobs]

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 from flsel.errors import relayed, say_once
+from flsel.execution.on_ray.deaths import die_of_sigterm
 from flsel.execution.on_ray.program_copy import made_of
 from flsel.execution.on_ray.shared_tensors import Array, as_arrays, as_tensors
-from flsel.execution.on_ray.supervisor import die_of_sigterm
 from flsel.execution.on_ray.visit_parts import Part, answer_part
 from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
