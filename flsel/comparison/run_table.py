@@ -15,7 +15,7 @@ from flsel.execution.job import LABELS, read_failure
 from flsel.metrics import SCORE, Score
 from flsel.runner.cost_axes import costs
 from flsel.runner.result import Result
-from flsel.runner.result_files import StepRecord, read_settings
+from flsel.runner.result_files import RecordedRound, read_settings
 from flsel.runner.run_log import MetricsCsv
 
 Status = Literal["complete", "missing", "unfinished", "diverged", "failed", "excluded"]
@@ -62,7 +62,7 @@ class Run:
         return columns | costs(columns)
 
     @property
-    def rounds(self) -> Sequence[StepRecord]:
+    def rounds(self) -> Sequence[RecordedRound]:
         """Its steps: the clients that trained in each, and its cost."""
         return () if self.result is None else self.result.rounds
 

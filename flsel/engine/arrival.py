@@ -174,13 +174,13 @@ def _with_drop_outs(
     if not stay:
         return Arrival(Plan(()), (), waited, (), gone, tuple(lost), gone=tuple(sorted(gone)))
     there = Plan(tuple(plan.paths[k] for k in stay))
-    found = _by_hops(there, lambda hop, clients, first: [took[c] for c in clients], rules, wanted)
-    assert found.work is not None
-    return found._replace(
-        kept=tuple(stay[k] for k in found.kept),
-        seconds=found.seconds if len(found.plan) >= wanted else max(found.seconds, waited),
-        late=dict(sorted({**found.late, **gone}.items())),
-        work=(*(t._replace(paths=tuple(stay[k] for k in t.paths)) for t in found.work), *lost),
+    arrival = _by_hops(there, lambda hop, clients, first: [took[c] for c in clients], rules, wanted)
+    assert arrival.work is not None
+    return arrival._replace(
+        kept=tuple(stay[k] for k in arrival.kept),
+        seconds=arrival.seconds if len(arrival.plan) >= wanted else max(arrival.seconds, waited),
+        late=dict(sorted({**arrival.late, **gone}.items())),
+        work=(*(t._replace(paths=tuple(stay[k] for k in t.paths)) for t in arrival.work), *lost),
         gone=tuple(sorted(gone)),
     )
 

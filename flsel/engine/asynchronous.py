@@ -1,11 +1,11 @@
-"""Asynchronous rounds: dispatch, arrive, step. Owns no state: that is in :mod:`flsel.engine.flights`.
+"""Asynchronous rounds: dispatch, arrive, close. Owns no state: that is in :mod:`flsel.engine.flights`.
 
 J. Nguyen et al.: "Federated Learning with Buffered Asynchronous Aggregation", AISTATS 2022 (FedBuff);
 C. Xie, S. Koyejo, I. Gupta: "Asynchronous Federated Optimization", 2019 (FedAsync).
 
 A flight is one client's local training. Arrivals are ordered by simulated seconds, then by when they started.
-An arrival is handled completely, the server's step included, before its slot is filled again and before the
-next arrival of the same time. Which flights a step aggregates follows from the clock, without training: so
+An arrival is handled completely, the round's closing included, before its slot is filled again and before the
+next arrival of the same time. Which flights a round aggregates follows from the clock, without training: so
 all flights whose start is known train in one call, once one of them is due.
 """
 
@@ -23,12 +23,11 @@ from torch import Tensor
 from flsel.config.simulated_time import AsyncConfig
 from flsel.engine.check_plans import check_flights
 from flsel.engine.clock import RoundTime
-from flsel.engine.closing import Returned
+from flsel.engine.closing import ANY_UPDATE, Returned
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flight, Flights
 from flsel.engine.opening import charge_trainings, make_view, reported, select
 from flsel.engine.round_job import RoundOutcome, passed, train
-from flsel.engine.selector_calls import ANY_UPDATE
 from flsel.errors import DivergedError
 from flsel.local.program import Program, Visit
 from flsel.metrics import CLIENT_SECOND
@@ -38,18 +37,18 @@ from flsel.selector import Need, Plan, Selector, View
 
 @dataclass(frozen=True, eq=False)
 class BufferedRound:
-    """A step of the server whose flights have arrived; their models may still have to be trained.
+    """An open round whose flights have arrived; their models may still have to be trained.
 
     It is to :func:`flsel.engine.round_job.train` what a :class:`~flsel.engine.round_job.RoundJob` is.
 
     Attributes:
-        view: What the selector sees when it weighs; its cost holds what the step itself costs.
+        view: What the selector sees when it weighs; its cost holds what the round itself costs.
         plan: The clients whose updates arrived, in the order of arrival.
         selector: Who weighs.
         program: The client's side of the federation.
         flights: The state of the run.
         seconds: Wall time that dispatching took.
-        lost: Flights since the last step whose models were not finite.
+        lost: Flights since the last round whose models were not finite.
     """
 
     view: View
@@ -107,12 +106,12 @@ class Arrivals:
     rules: AsyncConfig
 
     def open(self, flights: Flights, round: int, params: Params, selector: Selector) -> BufferedRound:
-        """Let flights start and arrive until the next step of the server is due.
+        """Let flights start and arrive until the next round can be closed.
 
         Args:
-            flights: The state of the run, with the updates that have arrived since the last step.
-            round: Server steps so far (t).
-            params: The global model; not to change until the step is closed.
+            flights: The state of the run, with the updates that have arrived since the last round.
+            round: Communication rounds so far (t).
+            params: The global model; not to change until the round is closed.
             selector: Who gets a free slot.
 
         Raises:
@@ -126,7 +125,7 @@ class Arrivals:
             elif waited := self.federation.waits(flights.clock):
                 flights.clock += waited
             else:
-                break  # nobody is available: the step passes, and the buffer waits
+                break  # nobody is available: the round passes, and the buffer waits
         wanted, available = self.federation.clients_per_round, self.federation.here(round, flights.clock)
         slots = flights.slots(wanted, available, "weigh", round)
         at = self.federation.moment(round, flights.clock, slots)
@@ -183,13 +182,13 @@ class Arrivals:
             flights.stale.append(flight)
             flights.wasted += flight.seconds
 
-    def step(self, step: BufferedRound, ends: Params) -> RoundOutcome:
+    def close(self, job: BufferedRound, ends: Params) -> RoundOutcome:
         """Weigh the updates that arrived, let the selector learn, and aggregate.
 
         Updates that are not finite are dropped, and the server waits for as many others.
 
         Args:
-            step: What :meth:`open` returned.
+            job: What :meth:`open` returned.
             ends: The models that arrived, each tensor ``[K, ...]``.
 
         Raises:
@@ -197,22 +196,22 @@ class Arrivals:
             UserError: If the selector's weights break the contract.
         """
         started = time.perf_counter()
-        step, ends = self._finite(step, ends)
-        flights, view, selector = step.flights, step.view, step.selector
+        job, ends = self._finite(job, ends)
+        flights, view, selector = job.flights, job.view, job.selector
         if self.federation.steps is not None:
-            counted = flights.buffer if step.plan.paths else []
-            sent = [f.client for f in (*counted, *step.lost, *flights.stale) if not f.lost]
+            counted = flights.buffer if job.plan.paths else []
+            sent = [f.client for f in (*counted, *job.lost, *flights.stale) if not f.lost]
             self.federation.steps.note(sent, (1, 1) if counted else None)
-        if not step.plan.paths:
-            lost = [flight.client for flight in step.lost]
-            outcome = passed(step, flights.ledger, self._finish(step), lost)
+        if not job.plan.paths:
+            lost = [flight.client for flight in job.lost]
+            outcome = passed(job, flights.ledger, self._finish(job), lost)
             flights.passed()
             return outcome
         closing, by_models = self.federation.closing, self.rules.mixing == "models"
         seen = bool(selector.needs & ANY_UPDATE) or closing.on_client is not None
         given = {key: end.clone() for key, end in ends.items()} if by_models and seen else ends
-        deltas = self._updates(step, given) if seen or not by_models else {}
-        updates, weights = closing.weigh(selector, view, deltas, self._returned(step))
+        deltas = self._updates(job, given) if seen or not by_models else {}
+        updates, weights = closing.weigh(selector, view, deltas, self._returned(job))
         weights = self.federation.reweighed(selector, updates, weights, view.round)
         final = self._discounted(weights, updates.staleness)
         if by_models and closing.on_client is not None:
@@ -221,29 +220,29 @@ class Arrivals:
         elif by_models:
             deltas = {key: end - view.params[key] for key, end in ends.items()}
         delta = closing.aggregate(deltas, final, updates.clients.tolist(), view.round)
-        lost, used = [flight.client for flight in step.lost], updates.staleness.tolist()
+        lost, used = [flight.client for flight in job.lost], updates.staleness.tolist()
         outcome = RoundOutcome(
             delta=delta,
-            plan=Plan(step.plan.paths + Plan.star(lost).paths) if lost else step.plan,
+            plan=Plan(job.plan.paths + Plan.star(lost).paths) if lost else job.plan,
             weights=torch.cat([final, final.new_zeros(len(lost))]),
             dropped=tuple(lost),
             available=int(self.federation.here(view.round, flights.clock).sum()),
             ledger=flights.ledger,
-            seconds={"select": step.seconds, "aggregate": time.perf_counter() - started},
-            time=self._finish(step),
-            staleness=(*used, *(view.round - flight.version for flight in step.lost)),
+            seconds={"select": job.seconds, "aggregate": time.perf_counter() - started},
+            time=self._finish(job),
+            staleness=(*used, *(view.round - flight.version for flight in job.lost)),
         )
         flights.stepped(used)
         return outcome
 
-    def _finite(self, step: BufferedRound, ends: Params) -> tuple[BufferedRound, Params]:
+    def _finite(self, job: BufferedRound, ends: Params) -> tuple[BufferedRound, Params]:
         """Wait for others in place of updates that are not finite."""
-        flights, lost = step.flights, list(step.lost)
+        flights, lost = job.flights, list(job.lost)
         while True:
-            keep = finite_rows(ends).tolist() if step.plan.paths else []
-            if len(keep) == len(flights.buffer) or not step.plan.paths:
-                return replace(step, lost=tuple(lost)), ends
-            round = step.view.round
+            keep = finite_rows(ends).tolist() if job.plan.paths else []
+            if len(keep) == len(flights.buffer) or not job.plan.paths:
+                return replace(job, lost=tuple(lost)), ends
+            round = job.view.round
             dropped = [flight for k, flight in enumerate(flights.buffer) if k not in keep]
             lost += dropped
             if len(lost) > (self.rules.concurrency or 0):
@@ -253,30 +252,30 @@ class Arrivals:
                 )
             flights.buffer = [flights.buffer[k] for k in keep]
             flights.wasted += math.fsum(flight.seconds for flight in dropped)
-            step = self.open(flights, round, step.view.params, step.selector)
-            (ends,) = train([step], self.federation.trainer)
+            job = self.open(flights, round, job.view.params, job.selector)
+            (ends,) = train([job], self.federation.trainer)
 
     def _starts(self, flights: Flights) -> Params:
         """Return the models that the flights in the buffer started from, each tensor ``[K, ...]``."""
         return stacked([flights.models[flight.version] for flight in flights.buffer])
 
-    def _updates(self, step: BufferedRound, ends: Params) -> Params:
+    def _updates(self, job: BufferedRound, ends: Params) -> Params:
         """Return what arrived, relative to the models of the starts; ``ends`` are written to."""
-        turns = [flight.turn for flight in step.flights.buffer]
-        return self.federation.closing.updates(ends, self._starts(step.flights), step.plan, turns)
+        turns = [flight.turn for flight in job.flights.buffer]
+        return self.federation.closing.updates(ends, self._starts(job.flights), job.plan, turns)
 
-    def _returned(self, step: BufferedRound) -> Returned:
+    def _returned(self, job: BufferedRound) -> Returned:
         """Return what comes with the updates."""
-        flights, who = step.flights, self.federation.who
-        visits = step.visits_of(flights.buffer)
-        reports = who.reports(step.view.needs, visits)
+        flights, who = job.flights, self.federation.who
+        visits = job.visits_of(flights.buffer)
+        reports = who.reports(job.view.needs, visits)
         seconds = [flight.seconds for flight in flights.buffer]
-        since = [step.view.round - flight.version for flight in flights.buffer]
+        since = [job.view.round - flight.version for flight in flights.buffer]
         return Returned(
-            step.plan,
-            who.work(step.plan, [[visit.steps] for visit in visits]),
+            job.plan,
+            who.work(job.plan, [[visit.steps] for visit in visits]),
             {**reports, Need.DURATIONS: torch.tensor(seconds, dtype=torch.float64)},
-            late={f.client: f.seconds for f in flights.stale if (f.client,) not in step.plan.paths},
+            late={f.client: f.seconds for f in flights.stale if (f.client,) not in job.plan.paths},
             steps_since=torch.tensor(since, dtype=torch.int64),
         )
 
@@ -287,9 +286,9 @@ class Arrivals:
             final = final * (float(weights.sum()) / total)
         return final
 
-    def _finish(self, step: BufferedRound) -> RoundTime:
-        """Let the time of the step itself pass, and return what happened since the last one."""
-        flights, view, stopwatch = step.flights, step.view, step.view.stopwatch
+    def _finish(self, job: BufferedRound) -> RoundTime:
+        """Let the time of the round itself pass, and return what happened since the last one."""
+        flights, view, stopwatch = job.flights, job.view, job.view.stopwatch
         own: RoundTime = stopwatch.spent(view.ledger["server_passes"])
         flights.clock += own.seconds + stopwatch.clock.rules.overhead
         flights.ledger.charge(view.ledger)

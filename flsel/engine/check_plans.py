@@ -136,16 +136,16 @@ def check_phases(selector: Selector, objective: Objective) -> None:
         )
 
 
-def check_aggregate(found: Any, given: Params, name: str) -> Params:
-    """Refuse an objective's update of the model that is not like the one it was given.
+def check_same_form(returned: Any, given: Params, method: str) -> Params:
+    """Refuse tensors that are not like those that a method was given.
 
     Raises:
-        UserError: Naming the objective.
+        UserError: Naming the class and its method.
     """
-    same = isinstance(found, dict) and found.keys() == given.keys()
-    if same and all(isinstance(new, Tensor) and new.shape == given[at].shape for at, new in found.items()):
-        return dict(found)
-    raise UserError(f"{name}.aggregate must return tensors by the names and of the shapes that it was given.")
+    same = isinstance(returned, dict) and returned.keys() == given.keys()
+    if same and all(isinstance(new, Tensor) and new.shape == given[at].shape for at, new in returned.items()):
+        return dict(returned)
+    raise UserError(f"{method} must return tensors by the names and of the shapes that it was given.")
 
 
 def check_weights(weights: object, paths: int, name: str, method: str = "weigh") -> Tensor:
@@ -157,9 +157,9 @@ def check_weights(weights: object, paths: int, name: str, method: str = "weigh")
     if not isinstance(weights, Tensor):
         raise UserError(f"{name}.{method} must return a tensor of {paths} weights, got {weights!r}.")
     if weights.shape == (paths,) and not weights.is_complex():
-        found = weights.detach().to("cpu", torch.float64)
-        if all(0 <= weight < math.inf for weight in found.tolist()):
-            return found
+        plain = weights.detach().to("cpu", torch.float64)
+        if all(0 <= weight < math.inf for weight in plain.tolist()):
+            return plain
     raise UserError(
         f"{name}.{method} must return {paths} finite weights >= 0, got {short(weights.tolist(), 100)} "
         f"of shape {tuple(weights.shape)}."

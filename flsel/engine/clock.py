@@ -245,8 +245,8 @@ class Clock:
         The jitter is a function of seed, round and client alone. A generator for each visit would take
         longer than a small round, so a block of rounds and clients shares one.
         """
-        found = self._blocks.get((rounds, clients))
-        if found is None:
+        block = self._blocks.get((rounds, clients))
+        if block is None:
             # Clients of an asynchronous run are in different rounds of their own.
             if len(self._blocks) == _BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
@@ -262,9 +262,9 @@ class Clock:
             )
             delay, parts = np.asarray(self.table.delay)[who], self.parts(who)
             taken = parts[:, 0] + parts[:, 1] * factors[1] + parts[:, 2] * factors[2]
-            found = _Block(factors, taken + (parts[:, 0] - delay) * (factors[0] - 1))
-            self._blocks[rounds, clients] = found
-        return found
+            block = _Block(factors, taken + (parts[:, 0] - delay) * (factors[0] - 1))
+            self._blocks[rounds, clients] = block
+        return block
 
 
 class _Block(NamedTuple):

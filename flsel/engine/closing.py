@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flsel.engine import selector_calls
+from flsel.engine.check_plans import check_weights
+from flsel.engine.watches import remembered, unwritten
 from flsel.params import Params, rows, weighted_sum
 from flsel.selector import Late, Need, Plan, Selector, Updates, View
 
@@ -33,6 +34,8 @@ dropped afterwards.
 Combine = Callable[[Params, Tensor, Sequence[int], int], Params]
 """Maps finite updates ``[K, ...]``, weights ``[K]``, the clients that sent them and the round to the change
 of the global model."""
+ANY_UPDATE = Need.DELTAS | Need.HEAD
+"""Needs of participants' updates."""
 
 
 def summed(deltas: Params, weights: Tensor, clients: Sequence[int], round: int) -> Params:
@@ -140,9 +143,13 @@ class Closing:
         Raises:
             UserError: If the weights break the contract, or the selector writes to what it is shown.
         """
-        updates = self.describe(deltas, returned, view.needs)
-        weights = selector_calls.weigh(selector, view, updates, deltas)
-        selector_calls.observe(selector, view, updates, weights, deltas)
+        updates, name = self.describe(deltas, returned, view.needs), type(selector).__name__
+        shown = [*view.params.values(), *(deltas.values() if selector.needs & ANY_UPDATE else ())]
+        with unwritten(f"{name}.weigh", shown):
+            weights = check_weights(selector.weigh(view, updates), len(updates.plan), name)
+        if type(selector).observe is not Selector.observe:
+            with remembered(selector, view.round), unwritten(f"{name}.observe", [*shown, weights]):
+                selector.observe(view, updates, weights)
         return updates, weights
 
 

@@ -106,12 +106,12 @@ class Evaluator:
         def plain(params: Params) -> float:
             return self._measure(params, examples, plain=True)[0]
 
-        found = self._measure(params, examples, scored=scored)
+        means = self._measure(params, examples, scored=scored)
         if self._program.measurable and self._program.agreement.due("evaluation"):
             visit = Visit(params, 0, round, self._program)
-            if check_evaluation(visit, found[0], plain):
-                found = self._measure(params, examples, scored=scored)
-        return found
+            if check_evaluation(visit, means[0], plain):
+                means = self._measure(params, examples, scored=scored)
+        return means
 
     def server_loss(self, params: Params) -> float:
         """Return a model's mean loss on the server's holdout.
@@ -136,9 +136,9 @@ class Evaluator:
         ends = [self.server_loss(row(models, index)) for index in (0, last)]
         if last > 1 and self._program.by_logits:
             with suppress(Exception):  # whatever a user's model cannot do under vmap
-                found = self._together(models)
-                if torch.allclose(found[[0, -1]], torch.tensor(ends).double(), rtol=1e-4, equal_nan=True):
-                    return found
+                losses = self._together(models)
+                if torch.allclose(losses[[0, -1]], torch.tensor(ends).double(), rtol=1e-4, equal_nan=True):
+                    return losses
         between = [self.server_loss(row(models, index)) for index in range(1, last)]
         return torch.tensor([ends[0], *between, ends[1]][: last + 1], dtype=torch.float64)
 
@@ -170,11 +170,11 @@ class Evaluator:
             Mean losses and accuracies, each float64 ``[N]``; NaN for a client without examples.
         """
         data = self._program.population
-        found = self._each(params, data.examples, data.shards)
+        measured = self._each(params, data.examples, data.shards)
         visits = from_one(params, range(len(data)), round, self._program)
-        if self._pools and check_losses(visits, found[0]):
+        if self._pools and check_losses(visits, measured[0]):
             return self._each(params, data.examples, data.shards)
-        return found
+        return measured
 
     def on_client_tests(self, params: Params, data: FederatedData) -> tuple[Tensor, Tensor]:
         """Measure a model on every client's own test data: losses and accuracies, as :meth:`on_clients`."""
@@ -191,14 +191,14 @@ class Evaluator:
         Returns:
             The metric of each client, float64 ``[N]``; NaN where there are no test data.
         """
-        found = torch.full((len(data.population),), torch.nan, dtype=torch.float64)
+        values = torch.full((len(data.population),), torch.nan, dtype=torch.float64)
         for client, part in enumerate(data.client_tests or ()):
             if len(part):
                 model, examples = self._program.of_client(params, client), _own_tests(data).take(part)
                 if self._scores is not None:
                     self._measure(model, examples, scored=True)
-                found[client] = self._further(model, examples, test=True).get(name, torch.nan)
-        return found
+                values[client] = self._further(model, examples, test=True).get(name, torch.nan)
+        return values
 
     @property
     def _pools(self) -> bool:

@@ -16,7 +16,7 @@ from flsel.availability import Trace
 from flsel.data.federate import labels_of
 from flsel.data.population import FederatedData
 from flsel.engine.arrival import Arrival
-from flsel.engine.check_plans import check_aggregate, check_hops, check_phases, check_weights
+from flsel.engine.check_plans import check_hops, check_phases, check_same_form, check_weights
 from flsel.engine.check_updates import check_alike, check_one_hop
 from flsel.engine.clock import Clock, RoundTime
 from flsel.engine.closing import Closing, Returned
@@ -308,8 +308,8 @@ class Federation:
             check_alike(self.steps, weights, type(selector).__name__, round)
         if not overrides(objective, "reweigh"):
             return weights
-        found = objective.reweigh(weights, updates.travel)
-        return check_weights(found, len(weights), type(objective).__name__, "reweigh")
+        reweighed = objective.reweigh(weights, updates.travel)
+        return check_weights(reweighed, len(weights), type(objective).__name__, "reweigh")
 
     def _collect(self, view: View, updates: Updates, weights: Tensor) -> None:
         """Charge the updates that clients held back until they had a weight."""
@@ -331,7 +331,7 @@ class Federation:
             return delta
         with self.program.drawing("aggregate", view.round):
             aggregated = objective.aggregate(delta)
-        return check_aggregate(aggregated, delta, name)
+        return check_same_form(aggregated, delta, f"{name}.aggregate")
 
     def _local_updates(self, view: View, updates: Updates, deltas: Params) -> LocalUpdates:
         """Describe to the objective what the clients of a one-hop plan did, each client once."""
@@ -367,5 +367,5 @@ def _trained_labels(program: Program, round: int, clients: Sequence[int], steps:
     population.require_labels(f"objective {type(program.objective).__name__}")
     y = labels_of(population.examples)
     tables = (program.batch_table(c, round)[:most] for c, most in zip(clients, steps, strict=True))
-    found = [np.bincount(y[table[table >= 0]], minlength=population.num_classes) for table in tables]
-    return torch.from_numpy(np.stack(found))
+    counts = [np.bincount(y[table[table >= 0]], minlength=population.num_classes) for table in tables]
+    return torch.from_numpy(np.stack(counts))

@@ -21,7 +21,7 @@ class Flight(NamedTuple):
         finish: Simulated seconds at which its update arrives.
         order: Flights that were started before it.
         client: Client id.
-        version: Server steps before it started (v), which made the model that the client received.
+        version: Rounds before it started (v), which made the model that the client received.
         turn: Earlier flights of the client.
         seconds: Simulated seconds that the client works.
         lost: Whether the client drops out, and its update does not arrive.
@@ -65,19 +65,19 @@ class Flights:
         clients: N.
 
     Attributes:
-        clock: Simulated seconds, at the last arrival or step.
-        stepped_at: Simulated seconds after the last step.
-        filled: Server step at which slots were filled last; -1 before the first.
+        clock: Simulated seconds, at the last arrival or round.
+        stepped_at: Simulated seconds after the last round.
+        filled: Round in which slots were filled last; -1 before the first.
         total_read: Whether the selector has read the number of rounds.
         started: Flights so far (q).
         turns: Flights of each client so far, N numbers.
         flying: The flights in the air, a heap.
         running: Clients in flight and the versions that they started from, in the order of their start.
-        buffer: The flights that arrived since the last step, in the order of arrival.
+        buffer: The flights that arrived since the last round, in the order of arrival.
         stale: Those since then that started too long ago to be aggregated.
         models: Models of versions that a flight started from, by version.
         ends: Models that flights will arrive with, as far as they are trained, by the flight's order.
-        ledger: What was charged since the last step.
+        ledger: What was charged since the last round.
         waited: Seconds since then in which slots waited for answers to questions, mean over the slots.
         wasted: Client seconds since then without effect on the model.
     """
@@ -127,7 +127,7 @@ class Flights:
             clients: Who flies.
             seconds: How long each works.
             at: Simulated seconds at which they start.
-            version: Server steps so far.
+            version: Rounds so far.
             lost: Who drops out at the end.
         """
         for client, took in zip(clients, seconds, strict=True):
@@ -146,7 +146,7 @@ class Flights:
         return flight
 
     def stepped(self, staleness: Sequence[int]) -> None:
-        """Empty the buffer after a step, and drop what belonged to its flights.
+        """Empty the buffer after a round, and drop what belonged to its flights.
 
         Args:
             staleness: Staleness of the updates that it aggregated.
@@ -157,7 +157,7 @@ class Flights:
         self._measured = [count + len(staleness), total + sum(staleness), max(most, *staleness)]
 
     def passed(self) -> None:
-        """Begin to count anew after a step, and drop what belongs to no flight in the air or the buffer."""
+        """Begin to count anew after a round, and drop what belongs to no flight in the air or the buffer."""
         self.stepped_at = self.clock
         self.stale, self.ledger = [], Ledger()
         self.waited = self.wasted = 0.0

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from flsel.engine import selector_calls
 from flsel.engine.answers import Answers
 from flsel.engine.check_plans import check_plan
 from flsel.engine.respondents import Respondents
 from flsel.engine.stopwatch import Stopwatch
+from flsel.engine.watches import own_draws, remembered, unwritten
 from flsel.metrics import NOTHING, Cost, Ledger, training
 from flsel.params import Params
 from flsel.selector import Need, Plan, Selector, View
@@ -100,8 +100,12 @@ def select(
     """
     if not selector.plans_empty_rounds and not bool(view.available.any()):
         return Plan(())
-    watched = view.params.values() if shown is None else shown
-    return selector_calls.select(selector, view, watched, check)
+    name = type(selector).__name__
+    watched = unwritten(f"{name}.select", view.params.values() if shown is None else shown)
+    with own_draws(name, view), remembered(selector, view.round), watched:
+        plan = selector.select(view)
+    check(plan, view, name)
+    return plan
 
 
 def charge_trainings(view: View, who: Respondents, count: int, *, firsts: int, held: int = 0) -> None:

@@ -172,8 +172,8 @@ class ProgramClients(Respondents):
             own = {name: value for name, value in self.program.trainable().items() if name in params}
             return repeated(own, 0)
         with self.program.drawing("answer"):
-            found = self.trainer.gradients(from_one(params, clients, round, self.program))
-        return {name: value for name, value in found.items() if name in params}
+            gradients = self.trainer.gradients(from_one(params, clients, round, self.program))
+        return {name: value for name, value in gradients.items() if name in params}
 
     def server_loss(self, at: Params) -> float:
         """Return the loss on the server's holdout."""

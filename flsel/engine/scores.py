@@ -60,7 +60,7 @@ class Scores:
         Raises:
             UserError: If one is no number.
         """
-        found = {}
+        numbers = {}
         for name, metric in self._metrics.items():
             with users_code(f"evaluation.metrics {name} failed"):
                 value = metric.compute()
@@ -69,27 +69,27 @@ class Scores:
                     f"evaluation.metrics {name} must give one number, such as with average: macro, got "
                     f"{tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__}."
                 )
-            found[name] = float(value)
-        return found
+            numbers[name] = float(value)
+        return numbers
 
 
 def declared_directions(settings: EvaluationConfig) -> Mapping[str, Better | None]:
     """Return by name of a metric which way is better, as the settings and torchmetrics tell."""
-    found = dict(directions(settings.metrics))
+    ways = dict(directions(settings.metrics))
     if settings.better is not None:
         name = (settings.score or SCORE.column).partition("/")[2]
-        found[name] = "max" if settings.better == "higher" else "min"
-    return found
+        ways[name] = "max" if settings.better == "higher" else "min"
+    return ways
 
 
 def directions(given: Sequence[Any]) -> Mapping[str, Better | None]:
     """Return by name of a metric which way is better, as torchmetrics tells."""
-    found: dict[str, Better | None] = {}
+    ways: dict[str, Better | None] = {}
     for at, each in enumerate(given):
         spec = Spec.of(each, f"evaluation.metrics[{at}]")
         higher = getattr(spec.made, "higher_is_better", None)
-        found[_new_name(name_of(spec), found)] = None if higher is None else "max" if higher else "min"
-    return found
+        ways[_new_name(name_of(spec), ways)] = None if higher is None else "max" if higher else "min"
+    return ways
 
 
 def name_of(spec: Spec) -> str:

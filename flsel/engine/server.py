@@ -1,4 +1,4 @@
-"""The steppable server: the only stateful object of a run."""
+"""The server, which runs round after round: the only stateful object of a run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _LEDGER, _PHASES, _KNOWN = names("ledger"), names("seconds"), names("test")
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One step of the server.
+    """One round of the server.
 
     Attributes:
-        round: Communication round the step began with.
+        round: Communication round that it began with.
         completed: Communication rounds completed after it.
         outcome: What the round did.
         metrics: What was measured, or None if no evaluation was due.
@@ -199,8 +199,8 @@ class Server:
         data, metrics = self.federation.data, dict[str, float]()
         for name, examples in (("test", data.test), ("validation", data.validation)):
             if examples is not None:
-                found = self.evaluator.score(self.params, examples, self.round, test=name == "test")
-                metrics |= {f"{name}/{what}": value for what, value in found.items()}
+                scores = self.evaluator.score(self.params, examples, self.round, test=name == "test")
+                metrics |= {f"{name}/{what}": value for what, value in scores.items()}
         self.score = score_of(self.config.score, self.config.better, metrics, self.evaluator.directions)
         if self.config.per_client:
             metrics |= self._client_metrics()
@@ -296,7 +296,7 @@ class Server:
         assert isinstance(job, BufferedRound)
         assert self.arrivals is not None
         self.total_read |= job.flights.total_read
-        return self.arrivals.step(job, ends)
+        return self.arrivals.close(job, ends)
 
     def _apply(self, delta: Params, weight: float) -> None:
         rate = rate_of(self.optimizer)
@@ -321,16 +321,16 @@ class Server:
         classifies, data = self.federation.program.classifies, self.federation.data
         # The accuracy is NaN where there are no examples, and there alone; a loss may overflow.
         some = ~accuracies.isnan() if classifies else self.federation.sizes > 0
-        found = {"client_train/loss_mean": float(losses[some].mean())}
-        found |= _over_clients("client_train", *_judged(losses, accuracies, classifies), some)
+        metrics = {"client_train/loss_mean": float(losses[some].mean())}
+        metrics |= _over_clients("client_train", *_judged(losses, accuracies, classifies), some)
         if data.client_tests is not None:
             some = torch.tensor([len(part) > 0 for part in data.client_tests])
             losses, accuracies = self.evaluator.on_client_tests(self.params, data)
-            found |= _over_clients("client_test", *_judged(losses, accuracies, classifies), some)
+            metrics |= _over_clients("client_test", *_judged(losses, accuracies, classifies), some)
             if self.score.name not in ("accuracy", "loss"):
                 values = self.evaluator.scores_of_clients(self.params, data, self.score.name)
-                found |= _over_clients("client_test", self.score.name, values, self.score.better, some)
-        return found
+                metrics |= _over_clients("client_test", self.score.name, values, self.score.better, some)
+        return metrics
 
     def _selection_metrics(self, cohort: Tensor) -> dict[str, float]:
         counts = self.counts.double()

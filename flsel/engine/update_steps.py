@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from flsel.errors import UserError
+from flsel.engine.check_plans import check_same_form
 from flsel.params import Params, finite_rows, model_bytes, replaced, rows, whole
 from flsel.rng import generator
 from flsel.updates import Aggregate, Mean, Message, Senders, UpdateStep
@@ -90,17 +90,19 @@ class UpdateSteps:
         while left:
             # A client with several updates sends them one after the other.
             at = sorted({clients[row]: row for row in reversed(left)}.values())
-            found = self._stepped(rows(sent, whole(at)), [clients[k] for k in at], [turns[k] for k in at])
-            sent = replaced(sent, at, found)
+            changed = self._stepped(rows(sent, whole(at)), [clients[k] for k in at], [turns[k] for k in at])
+            sent = replaced(sent, at, changed)
             left = [row for row in left if row not in at]
         return deltas | sent
 
-    def _stepped(self, found: Params, clients: Sequence[int], turns: Sequence[int]) -> Params:
+    def _stepped(self, deltas: Params, clients: Sequence[int], turns: Sequence[int]) -> Params:
         """Return updates of distinct clients after the clients' steps."""
         for place, step in enumerate(self.steps):
             senders = Senders(whole(clients), turns, len(self.sent), self._seed, place, self._bounds[place])
-            found = _alike(step.on_client(found, senders), found, f"{type(step).__name__}.on_client")
-        return found
+            deltas = check_same_form(
+                step.on_client(deltas, senders), deltas, f"{type(step).__name__}.on_client"
+            )
+        return deltas
 
     def joined(self, deltas: Params, weights: Tensor, clients: Sequence[int], round: int) -> Params:
         """Return the change of the global model.
@@ -122,7 +124,7 @@ class UpdateSteps:
             if step.on_server:
                 rng = generator(self._seed, "server step", place, round)
                 after = step.at_server(own, self._bounds[place] * max(shares.values(), default=0.0), rng)
-                own = _alike(after, own, f"{type(step).__name__}.at_server")
+                own = check_same_form(after, own, f"{type(step).__name__}.at_server")
         return delta | own
 
     def note(self, clients: Sequence[int], draw: tuple[int, int] | None) -> None:
@@ -167,11 +169,3 @@ def sent_message(steps: Sequence[UpdateStep], params: Params, trainable: Collect
     numbers, own = sum(value.numel() for value in trained.values()), model_bytes(trained)
     message = Message(numbers, 8 * own // max(numbers, 1), beside=model_bytes(params) - own)
     return functools.reduce(lambda before, step: step.message(before), steps, message)
-
-
-def _alike(found: Any, given: Params, what: str) -> Params:
-    """Refuse tensors that are not like those that a step was given."""
-    same = isinstance(found, dict) and found.keys() == given.keys()
-    if same and all(isinstance(new, Tensor) and new.shape == given[at].shape for at, new in found.items()):
-        return dict(found)
-    raise UserError(f"{what} must return tensors by the names and of the shapes that it was given.")

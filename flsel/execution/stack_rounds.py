@@ -40,11 +40,11 @@ class StackRounds:
             Nothing where no stack was stopped, or one of its jobs was executed alone since then.
         """
         rounds = self._read()
-        found = [job for job in jobs if self._name(job.folder) in rounds]
-        if len(found) < len(rounds) or any(job.outcome.status == "complete" for job in found):
+        known = [job for job in jobs if self._name(job.folder) in rounds]
+        if len(known) < len(rounds) or any(job.outcome.status == "complete" for job in known):
             return []
-        there = [go_back(job.folder, rounds[self._name(job.folder)]) for job in found]
-        return found if all(there) else []
+        there = [go_back(job.folder, rounds[self._name(job.folder)]) for job in known]
+        return known if all(there) else []
 
     def keep(self, rounds: Mapping[Path, int]) -> None:
         """Record the rounds of the runs' checkpoints, by folder."""

@@ -211,7 +211,7 @@ class Callbacks:
         Raises:
             UserError: If a state is not made of tensors and plain values.
         """
-        found = {}
+        states = {}
         for key, callback in self._keyed():
             with users_code(f"callback {type(callback).__name__} failed in state_dict"):
                 state = callback.state_dict() if hasattr(callback, "state_dict") else {}
@@ -219,8 +219,8 @@ class Callbacks:
                 raise UserError(
                     f"callback {type(callback).__name__}: state_dict must hold tensors and plain values."
                 )
-            found[key] = state
-        return found
+            states[key] = state
+        return states
 
     def load_state_dict(self, states: Mapping[str, Any]) -> None:
         """Give the callbacks back what they kept; one that was added since starts afresh."""

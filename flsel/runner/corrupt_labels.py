@@ -51,14 +51,14 @@ def _labels(population: Population, name: str) -> Tensor:
     return y
 
 
-def _checked(step: UpdateStep, found: object, given: Tensor, population: Population) -> Tensor:
-    fits = isinstance(found, Tensor) and found.shape == given.shape and found.dtype == given.dtype
-    if not isinstance(found, Tensor) or not fits or not _are_labels(found, population.num_classes):
+def _checked(step: UpdateStep, labels: object, given: Tensor, population: Population) -> Tensor:
+    fits = isinstance(labels, Tensor) and labels.shape == given.shape and labels.dtype == given.dtype
+    if not isinstance(labels, Tensor) or not fits or not _are_labels(labels, population.num_classes):
         raise UserError(
             f"{type(step).__name__}.labels must return a label of 0 to {population.num_classes - 1} for each "
             "example that it was given."
         )
-    return found
+    return labels
 
 
 def _are_labels(y: Tensor, classes: int) -> bool:

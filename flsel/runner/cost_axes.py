@@ -106,5 +106,5 @@ def costs(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     Args:
         columns: Columns of ``metrics.csv`` by name, each ``[E]``.
     """
-    found = {axis.name: axis.spent(columns) for axis in COST_AXES.values()}
-    return {name: spent for name, spent in found.items() if spent is not None}
+    spent_by_axis = {axis.name: axis.spent(columns) for axis in COST_AXES.values()}
+    return {name: spent for name, spent in spent_by_axis.items() if spent is not None}

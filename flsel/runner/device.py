@@ -74,8 +74,8 @@ def trainer_flags(config: RunConfig) -> TrainerFlags:
 
 
 def _on_cpu(config: RunConfig) -> bool:
-    found = torch.cuda.is_available() or torch.backends.mps.is_available()
-    return config.accelerator == "cpu" or (config.accelerator == "auto" and not found)
+    accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return config.accelerator == "cpu" or (config.accelerator == "auto" and not accelerated)
 
 
 def _rounding(task: Task) -> Task:

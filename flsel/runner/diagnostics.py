@@ -74,8 +74,8 @@ class Recorder:
         """Write what is kept at the end."""
         self._append([d for d in diagnostics_of(selector, self._clients) if not d.over_rounds], round)
 
-    def _append(self, found: Sequence[Diagnostic], round: int) -> None:
-        for d in found:
+    def _append(self, diagnostics: Sequence[Diagnostic], round: int) -> None:
+        for d in diagnostics:
             self._file.append(
                 {"round": round, "words": d.words, "kind": d.kind, "unit": d.unit,
                  "clients": self._clients, "values": _short(d.values)}

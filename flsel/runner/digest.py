@@ -29,9 +29,9 @@ def digest(value: Any) -> str:
     Equal bits give equal digits on every device; the order of a mapping and the kind of a sequence do not
     matter, types and shapes of tensors do.
     """
-    found = hashlib.sha256()
-    _feed(found, value)
-    return found.hexdigest()
+    hashed = hashlib.sha256()
+    _feed(hashed, value)
+    return hashed.hexdigest()
 
 
 def fingerprints(federation: Federation, model: str) -> dict[str, str]:
@@ -129,23 +129,23 @@ def _sample(examples: Examples) -> list[Any]:
     return [shapes, x, examples.y, *([] if examples.groups is None else [examples.groups])]
 
 
-def _feed(found: hashlib._Hash, value: Any) -> None:
+def _feed(hashed: hashlib._Hash, value: Any) -> None:
     if isinstance(value, Tensor):
         value = value.detach().cpu().contiguous()
-        found.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        hashed.update(f"{value.dtype}{tuple(value.shape)}".encode())
         if value.numel():  # An empty one may have strides that no view allows.
-            found.update(value.reshape(-1).view(torch.uint8).numpy())
+            hashed.update(value.reshape(-1).view(torch.uint8).numpy())
     elif isinstance(value, Mapping):
-        found.update(f"mapping{len(value)}".encode())
+        hashed.update(f"mapping{len(value)}".encode())
         for key in sorted(value, key=repr):
-            _feed(found, key)
-            _feed(found, value[key])
+            _feed(hashed, key)
+            _feed(hashed, value[key])
     elif isinstance(value, list | tuple):
-        found.update(f"sequence{len(value)}".encode())
+        hashed.update(f"sequence{len(value)}".encode())
         for item in value:
-            _feed(found, item)
+            _feed(hashed, item)
     elif isinstance(value, set | frozenset):
-        _feed(found, sorted(value, key=repr))
+        _feed(hashed, sorted(value, key=repr))
     else:
         text = repr(value).encode()
-        found.update(f"{type(value).__name__}{len(text)}:".encode() + text)
+        hashed.update(f"{type(value).__name__}{len(text)}:".encode() + text)

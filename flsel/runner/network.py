@@ -120,15 +120,15 @@ def _choose_loss(program: Program, batch: tuple[Tree, Tree]) -> None:
     """
     task, form = program.task, program.population.form
     assert isinstance(task, Classifier)
-    found = False
+    has_loss = False
     if task.loss is not None or program.population.classifies:
         return
     joined = form.joined(*batch)
     with _trying(), program.measuring():
         if takes(task.net, joined):
             own_loss(task.net, joined)
-            found = True
-    if found:
+            has_loss = True
+    if has_loss:
         task.own = form  # after the measurement, which leaves the task as it was
         return
     targets = described(batch[1]) if batch[1] is not None else "none"

@@ -67,12 +67,12 @@ def _sampling(steps: UpdateSteps, selector: Selector) -> str:
 def privacy_lines(report: list[dict[str, Any]]) -> list[str]:
     """Return the report in sentences, one for each step."""
     lines = []
-    for found in report:
+    for entry in report:
         line = (
-            f"differential privacy of clients ({found['where']}): epsilon {found['epsilon']:.4g} at delta "
-            f"{found['delta']:g} after {found['rounds']} rounds; {found['sampling']}"
+            f"differential privacy of clients ({entry['where']}): epsilon {entry['epsilon']:.4g} at delta "
+            f"{entry['delta']:g} after {entry['rounds']} rounds; {entry['sampling']}"
         )
-        if found["not_covered"]:
-            line += f"; not covered: what the selector learns by {', '.join(found['not_covered'])}"
+        if entry["not_covered"]:
+            line += f"; not covered: what the selector learns by {', '.join(entry['not_covered'])}"
         lines.append(line)
     return lines

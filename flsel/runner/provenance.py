@@ -13,13 +13,13 @@ _PACKAGES = ("flsel", "torch", "torchvision", "lightning", "torchmetrics", "nump
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the installed packages that a result depends on."""
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            numbers[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return numbers
 
 
 def git_commit() -> str | None:

@@ -17,7 +17,7 @@ from flsel.files import check_folder, home, naming
 from flsel.metrics import METRICS, Better, Score, first_hit
 from flsel.runner.cost_axes import COST_AXES
 from flsel.runner.lock import LOCK_FILE
-from flsel.runner.result_files import StepRecord, check_same, read_rounds, read_settings, read_summary
+from flsel.runner.result_files import RecordedRound, check_same, read_rounds, read_settings, read_summary
 from flsel.runner.run_log import MetricsCsv
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Result:
     settings: dict[str, Any] = field(repr=False)
     summary: dict[str, Any] = field(repr=False)
     rows: list[dict[str, float]] = field(repr=False)
-    rounds: list[StepRecord] = field(repr=False)
+    rounds: list[RecordedRound] = field(repr=False)
 
     @classmethod
     def load(cls, folder: str | Path) -> Result:

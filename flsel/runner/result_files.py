@@ -18,7 +18,7 @@ from flsel.runner.run_log import SUMMARY_FORMAT, JsonLines
 
 
 @dataclass(frozen=True)
-class StepRecord:
+class RecordedRound:
     """One step of a run, a line of ``rounds.jsonl``.
 
     Attributes:
@@ -59,28 +59,28 @@ def read_summary(path: Path) -> dict[str, Any]:
     """
     check_regular(path)
     try:
-        found = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise _damaged(path, "it must hold a JSON object")
-    if "format" not in found:
+    if "format" not in content:
         raise _damaged(path, "format is missing")
-    if found["format"] != SUMMARY_FORMAT:
+    if content["format"] != SUMMARY_FORMAT:
         raise UserError(
-            f"{path} has format {str(found['format'])[:20]}, this flsel reads format {SUMMARY_FORMAT}: "
+            f"{path} has format {str(content['format'])[:20]}, this flsel reads format {SUMMARY_FORMAT}: "
             "read it with the flsel that wrote it, or execute the run again."
         )
     # Not in those of an older flsel.
-    found.setdefault("self_check", {})
-    found.setdefault("score", dict(vars(SCORE)))
-    found.setdefault("privacy", [])
+    content.setdefault("self_check", {})
+    content.setdefault("score", dict(vars(SCORE)))
+    content.setdefault("privacy", [])
     for name, (right, rule) in _SUMMARY.items():
-        if name not in found or not right(found[name]):
+        if name not in content or not right(content[name]):
             raise _damaged(path, f"{name} must be {rule}")
     for name in ("final", "best"):
-        found[name] = {current_name(column): value for column, value in found[name].items()}
-    return found
+        content[name] = {current_name(column): value for column, value in content[name].items()}
+    return content
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -90,15 +90,15 @@ def read_settings(path: Path) -> dict[str, Any]:
         UserError: If it is damaged.
     """
     try:
-        found = dict(read_yaml(path))
+        settings = dict(read_yaml(path))
     except UserError as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    if type(found.get("seed")) is not int:
+    if type(settings.get("seed")) is not int:
         raise UserError(f"{path} is damaged: seed must be an integer.")
-    return found
+    return settings
 
 
-def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[StepRecord]:
+def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[RecordedRound]:
     """Read ``rounds.jsonl`` of a run with this summary.
 
     Raises:
@@ -107,7 +107,7 @@ def read_rounds(path: Path, summary: Mapping[str, Any]) -> list[StepRecord]:
     rows = JsonLines(path).rows()
     try:
         steps = [
-            StepRecord(
+            RecordedRound(
                 round=row["round"],
                 plan=tuple(tuple(map(int, path)) for path in row["plan"]),
                 weights=np.array(row["weights"], dtype=np.float64),

@@ -216,7 +216,7 @@ class Session:
             draw_curves(self.config, self.built, rows, self.folder)
             draw_partition(self.built, self.folder)
         self._journal.diagnostics.end(self.server.selector, self.server.round)
-        found = summary(
+        content = summary(
             self.config,
             self.built,
             last=rows[-1],
@@ -225,7 +225,7 @@ class Session:
             initial_model=self._initial_model,
         )
         # The last file: a run that has it is finished.
-        write_summary(self._journal.summary, {"name": self.folder.name, **found})
+        write_summary(self._journal.summary, {"name": self.folder.name, **content})
         self._tracker.end(self.folder)
         self._status = "success"
 

@@ -13,16 +13,16 @@ from flsel.runner.provenance import device_name, git_commit, versions
 from flsel.runner.trained import describe_inputs
 
 
-def sequential_since(found: Mapping[str, Any]) -> str:
+def sequential_since(check: Mapping[str, Any]) -> str:
     """Say since when sequential trained a run's clients, and what may be wrong before.
 
     Args:
-        found: What ``self_check`` holds of ``train``.
+        check: What ``self_check`` holds of ``train``.
     """
-    gap = found["gap"]
+    gap = check["gap"]
     what = "failed" if gap is None else f"was {gap:.2g} of an update away"
-    said = f"sequential since round {found['round']}: the fast trainer {what}"
-    return f"{said}; {found['doubt']}" if found.get("doubt") else said
+    said = f"sequential since round {check['round']}: the fast trainer {what}"
+    return f"{said}; {check['doubt']}" if check.get("doubt") else said
 
 
 def summary(

@@ -23,11 +23,11 @@ from flsel.execution.active_run import ActiveRun
 from flsel.execution.executor import Executor, Listener, Resources
 from flsel.execution.in_process import InProcess
 from flsel.execution.job import Job, Outcome
-from flsel.execution.on_ray.runs import OnRay, RunSteps, _Runs
+from flsel.execution.on_ray.runs import OnRay, ReportingRun, _Runs
 from flsel.execution.run import execute
 from flsel.execution.stack import Stack
 from flsel_tune.metric import parse_metrics
-from flsel_tune.trial import SweepJob, TrialSteps
+from flsel_tune.trial import ReportingTrial, SweepJob
 
 SEED = 3
 # Of a run's files, those that every way writes; pictures and labels depend on who wants them.
@@ -66,7 +66,7 @@ def stacked(made: Job) -> None:
 def in_a_process_of_rays(made: Job) -> None:
     """What Ray's actor does with a job, without Ray."""
     place = {"folder": str(made.folder), "tracked": False, "labelled": False}
-    steps = RunSteps(0, {**place, "config": made.config.to_dict()}, None)
+    steps = ReportingRun(0, {**place, "config": made.config.to_dict()}, None)
     while not steps.advance()["done"]:
         pass
     steps.close()
@@ -82,7 +82,7 @@ def as_a_trial(made: Job) -> None:
         report_every=2,
         folder=str(made.folder.parent / "sweep"),
     )
-    steps = TrialSteps(common, 0, {}, None)
+    steps = ReportingTrial(common, 0, {}, None)
     while not (report := steps.advance())["done"]:
         pass
     steps.close()

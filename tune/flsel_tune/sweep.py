@@ -34,7 +34,7 @@ from flsel_tune.sweep_display import Console
 from flsel_tune.sweep_figures import write_figures
 from flsel_tune.sweep_plan import SweepPlan
 from flsel_tune.track_sweep import track_sweep
-from flsel_tune.trial import TrialSteps
+from flsel_tune.trial import ReportingTrial
 from flsel_tune.workload import SweepWorkload
 from flsel_tune.write_results import best_trials, trial_rows, write_results
 
@@ -110,7 +110,7 @@ def _run_trials(plan: SweepPlan, study: Study) -> Path:
     )
     workload, packed = SweepWorkload(plan, study, console), None if plan.source is None else pack(plan.source)
     named = [job.config, to_plain(plan.space)]
-    begin = with_objects(partial(TrialSteps, job), named, shared_data=packed is not None)
+    begin = with_objects(partial(ReportingTrial, job), named, shared_data=packed is not None)
     again, more = going_on("tune", job.folder), f"continue with: {going_on('tune', _shown(job.folder))}"
     resume_by(more)
     try:

@@ -166,8 +166,8 @@ class Trial:
         return run
 
 
-class TrialSteps:
-    """A trial in a process of Ray's (see :class:`flsel.execution.on_ray.actor.JobSteps`).
+class ReportingTrial:
+    """A trial in a process of Ray's (see :class:`flsel.execution.on_ray.actor.ReportingJob`).
 
     Args:
         job: As for :class:`Trial`, which the first step builds.

@@ -1,4 +1,4 @@
-"""A job as Ray Tune executes it: one step leads to the next report."""
+"""A job as Ray Tune executes it, from report to report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ defer("ray.tune.impl.out_of_band_serialize_dataset", "out_of_band_serialize_data
 from ray import tune  # noqa: E402
 
 
-class JobSteps(Protocol):
+class ReportingJob(Protocol):
     """A job in progress. It keeps its own checkpoints, so that any process can resume it."""
 
     def advance(self) -> dict[str, Any]:
@@ -32,21 +32,21 @@ class JobSteps(Protocol):
         """Let others have the job's folder."""
 
 
-Begin = Callable[[int, dict[str, Any], Source | None], JobSteps]
+Begin = Callable[[int, dict[str, Any], Source | None], ReportingJob]
 """Begins or resumes a job, from its number, its settings and the dataset if all jobs share one."""
 
 
 class JobActor(tune.Trainable):
-    """Ray Tune's class trainable around a job's :class:`JobSteps`."""
+    """Ray Tune's class trainable around a job's :class:`ReportingJob`."""
 
     def setup(self, config: dict[str, Any], begin: Begin | None = None, packed: Packed | None = None) -> None:
-        """Remember the job; it is begun by its first step, where errors can be reported."""
+        """Remember the job; it is begun by the first :meth:`step`, where errors can be reported."""
         assert begin is not None
         die_of_sigterm()
         logging.getLogger("flsel").setLevel(logging.WARNING)
         self._begin = begin
         self._source: Source | None = None if packed is None else unpack(packed)
-        self._steps: JobSteps | None = None
+        self._job: ReportingJob | None = None
         self._take(config)
         # What is imported stays: the collector need not go through it again.
         gc.freeze()
@@ -64,15 +64,15 @@ class JobActor(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Advance to the next report."""
-        if self._steps is None:
-            self._steps = self._begin(self._number, self._settings, self._source)
-        return self._steps.advance()
+        if self._job is None:
+            self._job = self._begin(self._number, self._settings, self._source)
+        return self._job.advance()
 
     def cleanup(self) -> None:
         """Let others have the job's folder."""
-        if self._steps is not None:
-            self._steps.close()
-        self._steps = None
+        if self._job is not None:
+            self._job.close()
+        self._job = None
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:
         """Keep nothing: the runs' folders hold their checkpoints."""

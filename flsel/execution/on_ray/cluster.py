@@ -250,7 +250,7 @@ def _check_room(resources: Resources) -> None:
     needs = {"CPU": resources.cpus, "GPU": resources.gpus, "memory": (resources.memory or 0) * 2**30}
     if any(all(machine.get(name, 0) >= amount for name, amount in needs.items()) for machine in machines):
         return
-    found = "; ".join(
+    offered = "; ".join(
         f"{machine.get('CPU', 0):g} CPUs, {machine.get('GPU', 0):g} GPUs, "
         f"{machine.get('memory', 0) / 2**30:.1f} GB"
         for machine in machines
@@ -259,6 +259,6 @@ def _check_room(resources: Resources) -> None:
         f", {resources.memory:g} GB" if resources.memory else ""
     )
     raise UserError(
-        f"cpus, gpus and memory ask for more than any machine has ({asked} for a job; there is {found}); "
+        f"cpus, gpus and memory ask for more than any machine has ({asked} for a job; there is {offered}); "
         "lower them."
     )

@@ -55,7 +55,7 @@ class OnRay:
         runs = _Runs(jobs, listener)
         again = going_on("compare", folder)
         settings = [job.config.to_dict() for job in jobs]
-        begin = with_objects(RunSteps, settings, shared_data=self._packed is not None)
+        begin = with_objects(ReportingRun, settings, shared_data=self._packed is not None)
         execute_with_tune(runs, begin, self._packed, folder.resolve(), self._resources, again=again)
         if runs.refused:
             raise UserError(runs.refused)
@@ -106,8 +106,8 @@ class _Runs:
         self._listener.ended(job)
 
 
-class RunSteps:
-    """One run in a process of Ray's (see :class:`flsel.execution.on_ray.actor.JobSteps`).
+class ReportingRun:
+    """One run in a process of Ray's (see :class:`flsel.execution.on_ray.actor.ReportingJob`).
 
     Args:
         number: The job's number.

@@ -14,7 +14,7 @@ from typing import Any
 from flsel.config import model_object
 from flsel.data.dataset_object import GivenDataset, known
 from flsel.data.population import Source
-from flsel.execution.on_ray.actor import Begin, JobSteps
+from flsel.execution.on_ray.actor import Begin, ReportingJob
 
 _MAIN = "__main__"
 
@@ -42,22 +42,22 @@ def with_objects(begin: Begin, settings: Sequence[Mapping[str, Any]], *, shared_
         settings: Settings of jobs as plain values, or what else names classes, such as a search space.
         shared_data: Whether the jobs get their dataset in another way.
     """
-    found = _Objects()
+    objects = _Objects()
     for text in dict.fromkeys(_texts(settings)):
         name = text.split(".")[1] if text.startswith(f"{_MAIN}.") else ""
         if hasattr(sys.modules[_MAIN], name):
-            found.own[name] = getattr(sys.modules[_MAIN], name)
+            objects.own[name] = getattr(sys.modules[_MAIN], name)
         dataset = known(text)
         if isinstance(dataset, GivenDataset) and not shared_data:
-            found.datasets.append(dataset)
+            objects.datasets.append(dataset)
     for each in settings:
-        found.models |= model_object.named_in(each)
-    return begin if found == _Objects() else partial(_begin, begin, found)
+        objects.models |= model_object.named_in(each)
+    return begin if objects == _Objects() else partial(_begin, begin, objects)
 
 
 def _begin(
     begin: Begin, sent: _Objects, number: int, settings: dict[str, Any], source: Source | None
-) -> JobSteps:
+) -> ReportingJob:
     for name, value in sent.own.items():
         _mend(value)
         setattr(sys.modules[_MAIN], name, value)

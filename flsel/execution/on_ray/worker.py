@@ -133,5 +133,5 @@ class _Heard(logging.Handler):
 
     def taken(self) -> list[tuple[int, str, bool]]:
         """Return what was logged since it was asked last."""
-        found, self._records = self._records, []
-        return found
+        records, self._records = self._records, []
+        return records

@@ -48,11 +48,11 @@ def workers(address: str | None = None) -> Iterator[Workers]:
         UserError: If no cluster answers.
     """
     with ExitStack() as stack:
-        found = Workers(stack, address)
+        pool = Workers(stack, address)
         try:
-            yield found
+            yield pool
         finally:
-            found.close()
+            pool.close()
 
 
 @final

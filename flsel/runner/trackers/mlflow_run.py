@@ -49,9 +49,9 @@ def open_run(run_id: str, project: str, name: str, tags: Mapping[str, Any]) -> M
             fcntl.flock(lock, fcntl.LOCK_EX)
         client = MlflowClient(store)
         experiment = _experiment(client, project)
-    found = client.search_runs([experiment], f"tags.`{_TAG}` = '{run_id}'", max_results=1)
-    if found:
-        run = found[0]
+    matches = client.search_runs([experiment], f"tags.`{_TAG}` = '{run_id}'", max_results=1)
+    if matches:
+        run = matches[0]
         client.update_run(run.info.run_id, status="RUNNING")
     else:
         texts = {key: str(value) for key, value in tags.items() if value}
@@ -60,5 +60,5 @@ def open_run(run_id: str, project: str, name: str, tags: Mapping[str, Any]) -> M
 
 
 def _experiment(client: MlflowClient, name: str) -> str:
-    found = client.get_experiment_by_name(name)
-    return str(client.create_experiment(name) if found is None else found.experiment_id)
+    experiment = client.get_experiment_by_name(name)
+    return str(client.create_experiment(name) if experiment is None else experiment.experiment_id)

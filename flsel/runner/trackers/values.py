@@ -18,24 +18,24 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
     A class stands under its key by its name, its arguments under dotted keys.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in settings.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and "class_path" in value:
-            found[key] = str(value["class_path"]).rpartition(".")[2]
-            found |= flat(value.get("init_args") or {}, f"{key}.")
+            values[key] = str(value["class_path"]).rpartition(".")[2]
+            values |= flat(value.get("init_args") or {}, f"{key}.")
         elif isinstance(value, Mapping):
-            found |= flat(value, f"{key}.")
+            values |= flat(value, f"{key}.")
         else:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def hyper_parameters(settings: Mapping[str, Any], **provenance: Any) -> dict[str, Any]:
     """Return what a tracker stores of a run: flat settings, ``dataset``, ``variant``, where it came from."""
-    found = flat(settings)
-    variant = found.get("track.variant") or found.get("selector")
-    return {**found, "dataset": found.get("data.name"), "variant": variant, **provenance}
+    values = flat(settings)
+    variant = values.get("track.variant") or values.get("selector")
+    return {**values, "dataset": values.get("data.name"), "variant": variant, **provenance}
 
 
 class CostTotals:
@@ -71,8 +71,8 @@ def final_values(result: Result) -> dict[str, Any]:
     groups = {"final": result.final, f"last{_LAST}": last, "best": result.best}
     values: dict[str, Any] = {
         f"{group}/{name}": value
-        for group, found in groups.items()
-        for name, value in found.items()
+        for group, columns in groups.items()
+        for name, value in columns.items()
         if name != "round"
     }
     if result.summary["target"] is not None:
