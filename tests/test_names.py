@@ -14,8 +14,8 @@ alone bank beside block board declaration declare drive extend feed fields gathe
 limits memory mixing own play reading record reaper share standing tidy usage watch words
 """
 UNCLEAR = set(_WORDS.split())
-# Base classes of plug-in points, partitions and selectors of one paper, and what a command calls.
-SHARED = {"base", "fedcor", "fedgen", "fedgs", "fedpns", "compare"}
+# Base classes of plug-in points, partitions and selectors of one paper.
+SHARED = {"base", "fedcor", "fedgen", "fedgs", "fedpns"}
 
 
 def test_modules_have_names_that_explain_them() -> None:

@@ -84,7 +84,7 @@ def begun(folder: Path) -> bool:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A cluster for several comparisons of this process, with modules of selectors."""
     folder = tmp_path_factory.mktemp("modules")
-    for name, code in (("fragile", PLUGIN), ("raising", RAISING), ("idle", IDLE)):
+    for name, code in (("frail", PLUGIN), ("raising", RAISING), ("idle", IDLE)):
         (folder / f"{name}.py").write_text(code)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
@@ -96,7 +96,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def test_dying_processes_and_raising_selectors_cost_nothing_but_themselves(tmp_path, capsys, cluster):
     """One process dies between two jobs, one within a job; a selector raises; the rest is executed."""
-    names = ["idle.Idle", "Uniform", "fragile.Fragile:deaths=1", "raising.Raising"]
+    names = ["idle.Idle", "Uniform", "frail.Fragile:deaths=1", "raising.Raising"]
     words = [
         "compare", *SMALL, "--rounds", "20", "--selectors", ",".join(names), "--seeds", "1",
         "--name", "deadly", "--max-concurrent", "2", "--retries", "2",
