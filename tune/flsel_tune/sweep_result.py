@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flsel.arguments import shown
 from flsel.arguments.spec import Spec
 from flsel.config import RunConfig, model_object
 from flsel.config.parser import to_types
@@ -252,6 +253,6 @@ def _refuse_change(before: SweepConfig, after: SweepConfig, folder: Path) -> Non
         changed = ["gpus"]
     if changed:
         raise UserError(
-            f"{changed[0]} must stay {old[changed[0]]} when {folder} is resumed, got {new[changed[0]]}; "
-            "start a new sweep to change it."
+            f"{changed[0]} must stay {shown(old[changed[0]])} when {folder} is resumed, got "
+            f"{shown(new[changed[0]])}; start a new sweep to change it."
         )
