@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -190,11 +191,27 @@ def test_disabled_leaves_nothing_behind(run_dir):
     assert not (run_dir / "wandb").exists()
 
 
+@pytest.mark.parametrize(
+    ("job_type", "parts"),
+    [("train", [""]), ("comparison", ["runs/*/*/*/", ""]), ("sweep", ["trials/*/*/", ""])],
+)
+def test_the_command_that_sends_offline_runs_is_said(job_type, parts, tmp_path, monkeypatch, caplog):
+    run = SimpleNamespace(settings=SimpleNamespace(mode="offline"))
+    monkeypatch.setattr("flsel.runner.trackers.loggers.start_run", lambda mode, start: run)
+    caplog.set_level("INFO", "flsel")
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    make_loggers(OFFLINE, run_dir=folder, name="a", resolved_config={}, tags=(), job_type=job_type)
+    said = " ".join(f"'{folder}'/{part}wandb/offline-run-*" for part in parts)
+    assert caplog.messages[-1] == f"W&B keeps runs offline; send them with: wandb sync {said}"
+
+
 def test_offline_never_turns_to_the_internet(run_dir):
     """Neither this side (audit hook) nor W&B's own process (its open sockets) leaves the machine."""
     code = """
 import os, sys
 from pathlib import Path
+from types import SimpleNamespace
 asked = []
 def watch(event, arguments):
     names = event in ("socket.getaddrinfo", "socket.gethostbyname")

@@ -84,6 +84,7 @@ def main(arguments: Sequence[str]) -> int:
         made = start_comparison(config, wanted, command, executor_for(wanted.resources))
         quiet = config.quiet
     paths = made.write()
+    set_up_logging(quiet=quiet)
     track_comparison(made, paths)
     if not quiet:
         say(made.analysis, paths[:1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("flsel")
 _SECRET = re.compile(r"api[\W_]*key", re.IGNORECASE)
 _TAG_LENGTH = 64
+# Where the runs of a comparison and of a sweep are, below its folder.
+_PARTS = {"comparison": ("runs/*/*/*/",), "sweep": ("trials/*/*/",)}
 
 
 def make_loggers(
@@ -126,7 +129,9 @@ def _wandb(mode: str, start: dict[str, Any]) -> list[Logger]:
 
     run = start_run(mode, start)
     if run is not None and run.settings.mode == "offline":
-        _LOG.info("W&B keeps the run offline; send it with: wandb sync %s/wandb/offline-run-*", start["dir"])
+        folder = shlex.quote(str(start["dir"]))
+        kept = [f"{folder}/{part}wandb/offline-run-*" for part in (*_PARTS.get(start["job_type"], ()), "")]
+        _LOG.info("W&B keeps runs offline; send them with: wandb sync %s", " ".join(kept))
     return [] if run is None else [WandbLogger(save_dir=start["dir"], experiment=run)]
 
 
