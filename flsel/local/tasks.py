@@ -16,7 +16,7 @@ from flsel.data.trees import Form, Tree, call, mapped
 from flsel.errors import UserError
 from flsel.local.lightning_module import NEEDS_TRAINER, NeedsTrainer, has_own_steps, take
 from flsel.local.snapshot import mutable_objects
-from flsel.local.torch_internals import BATCH_NORM, CONVOLUTION, without_compiler
+from flsel.local.torch_internals import without_compiler
 from flsel.params import called
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 LARGEST = torch.finfo(torch.float32).max
 """What a step can multiply a parameter of single precision by."""
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_CONVOLUTIONS = (
+    nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
+)  # fmt: skip
 _CONVOLVING: WeakSet[nn.Module] = WeakSet()
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -306,7 +310,7 @@ def convolves(task: nn.Module) -> bool:
 
     Those that it computes by functions are known once a step was recorded (:func:`note_convolutions`).
     """
-    return task in _CONVOLVING or any(isinstance(module, CONVOLUTION) for module in task.modules())
+    return task in _CONVOLVING or any(isinstance(module, _CONVOLUTIONS) for module in task.modules())
 
 
 def note_convolutions(task: nn.Module) -> None:

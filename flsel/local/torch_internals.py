@@ -72,13 +72,6 @@ tree_flatten, tree_unflatten, tree_leaves, tree_map_only = (
 foreach_add_, foreach_mul, foreach_mul_ = (_find(f"_foreach_{name}") for name in ("add_", "mul", "mul_"))
 _foreach_copy_ = _find("_foreach_copy_")
 
-BATCH_NORM: Any = _find(
-    "nn.modules.batchnorm._BatchNorm", (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-)
-CONVOLUTION: Any = _find(
-    "nn.modules.conv._ConvNd",
-    (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-)
 _find("Tensor._version")
 
 # Bookkeeping of modules and tensors, which hooks go through.

@@ -110,15 +110,13 @@ class CompiledTrainer(LocalTrainer):
         if known is None:
             for program in programs:
                 require_compiled(program)
-            known = programs
-            self._engines[known] = Engine(Pool.of(programs), self._on_tables(programs[0]))
+            known, device = programs, programs[0].task.device
+            tabled = device.type != "cpu" if self._tabled is None else self._tabled
+            self._engines[known] = Engine(Pool.of(programs), tabled)
         self._engines.move_to_end(known)
         while len(self._engines) > _ENGINES:
             self._engines.popitem(last=False)
         return self._engines[known]
-
-    def _on_tables(self, program: Program) -> bool:
-        return program.task.device.type != "cpu" if self._tabled is None else self._tabled
 
     def _drop(self, programs: Sequence[Program]) -> None:
         for key in [key for key in self._engines if set(programs) & set(key)]:

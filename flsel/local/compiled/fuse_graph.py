@@ -124,8 +124,6 @@ def _simplify(graph: fx.Graph, node: fx.Node, home: torch.device) -> None:
         return
     if _changes_nothing(node, source):
         _swap(graph, node, source)
-    elif (other := _times_one(node)) is not None:
-        _swap(graph, node, other)
     elif target in _FILLED:
         made: Made = node.meta["made"]
         filled = _put(
@@ -159,17 +157,6 @@ def _changes_nothing(node: fx.Node, source: fx.Node) -> bool:
     if node.target is TO_COPY:
         return dtype_of(node) == dtype_of(source)
     return node.target in (aten.view.default, aten.expand.default)
-
-
-def _times_one(node: fx.Node) -> fx.Node | None:
-    """Return what a product of tensors multiplies with ones, if nothing else happens to it."""
-    if node.target is not aten.mul.Tensor:
-        return None
-    for one, other in (node.args, node.args[::-1]):
-        filled = isinstance(one, fx.Node) and one.target is aten.full.default and one.args[1] == 1
-        if filled and isinstance(other, fx.Node) and other.meta.get("made") == node.meta["made"]:
-            return other
-    return None
 
 
 def _undone(node: fx.Node, source: fx.Node) -> bool:

@@ -16,8 +16,8 @@ from flsel.local.optimizers import does_more
 from flsel.local.plain import mixes
 from flsel.local.program import Program
 from flsel.local.snapshot import ModuleSnapshot, undisturbed
-from flsel.local.tasks import averages_examples
-from flsel.local.torch_internals import BATCH_NORM, gradients_are_hooked
+from flsel.local.tasks import BATCH_NORM, averages_examples
+from flsel.local.torch_internals import gradients_are_hooked
 from flsel.objectives.objective import overrides
 from flsel.params import Params
 from flsel.rng import plain_states
