@@ -103,7 +103,7 @@ def _change(analysis: Analysis, value: float) -> str:
 def _nothing(analysis: Analysis, about: Sequence[Claim]) -> str:
     base = analysis.options.baseline
     if not about:
-        return f"Nothing is compared: no variant shares a finished seed with {base}."
+        return f"No results are compared: no variant shares a finished seed with {base}."
     same = dict.fromkeys(c.variant for c in about if _is(c, "equivalent"))
     also = f" Equivalent within the margin: {', '.join(same)}." if same else ""
     if analysis.options.until_decided:
@@ -114,7 +114,7 @@ def _nothing(analysis: Analysis, about: Sequence[Claim]) -> str:
         shown = "1 seed shows" if most == 1 else f"{most} seeds show"
         return f"Exploratory: {shown} no significant difference; a claim needs at least {FEWEST_SEEDS}."
     if any(claim.exploratory and claim.decision.decided for claim in about):
-        return "Exploratory: what differs was chosen when results could be seen."
+        return "Exploratory: what is claimed was changed when results could be seen."
     if same and len(same) == len(analysis.variants) - 1:
         return also.strip()
     score = analysis.options.score.words
@@ -156,10 +156,12 @@ def _lost(about: Sequence[Claim], baseline: str) -> str:
 
 
 def _diverging(analysis: Analysis) -> str:
-    """Name the variants that diverge significantly more often than the baseline."""
-    more = [c.variant for c in analysis.claims if c.kind == "divergence" and _is(c, "worse")]
-    base = analysis.options.baseline
-    return f" Diverges more often than {base}: {', '.join(dict.fromkeys(more))}." if more else ""
+    """Name the variants that diverge significantly more, or less, often than the baseline."""
+    found, text = [c for c in analysis.claims if c.kind == "divergence"], ""
+    for kind, often in (("worse", "more"), ("better", "less")):
+        if names := dict.fromkeys(claim.variant for claim in found if _is(claim, kind)):
+            text += f" Diverges {often} often than {analysis.options.baseline}: {', '.join(names)}."
+    return text
 
 
 def _cost(analysis: Analysis, variant: str) -> str:

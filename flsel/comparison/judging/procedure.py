@@ -34,7 +34,7 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
     if not any(analysis.pairs[key].ours for key in analysis.pairs):
         alone = len(analysis.variants) == 1
         why = "there is one variant" if alone else "no variant shares a finished seed with the baseline"
-        yield f"Nothing is compared: {why}."
+        yield f"No results are compared: {why}."
         yield from _about_diverged(analysis)
         return
     several = analysis.options.until_decided
