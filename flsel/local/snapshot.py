@@ -311,7 +311,7 @@ class _Members:
             return True
         same = len(members) == len(self.names) and all(map(is_, members, self.names))
         # A layer's mode differs at each evaluation, so its other attributes are looked at one by one.
-        values = map(members.__getitem__, kept) if self._skip else members.values()
+        values: Iterable[Any] = map(members.__getitem__, kept) if self._skip else members.values()
         if same and all(map(is_, values, kept.values())):
             return False
         now = {name: value for name, value in members.items() if name not in self._skip}
